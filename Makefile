@@ -1,0 +1,95 @@
+# Everything a clone needs: Python 3.11 or later and make. `make help` lists the targets.
+#
+# Packages come from requirements.lock (with hashes) by the pip of a .venv; the broker's jars are kept
+# outside the clone, in $KIWI_GW_CACHE, else $XDG_CACHE_HOME/kiwi-gw, else ~/.cache/kiwi-gw.
+# Once they are there, no target needs a network.
+
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Progress for people; a CI log has no use for it.
+PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --require-hashes --no-build-isolation
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+
+# Settings of single targets: make demo SECONDS=20 SPEED=600; make pytest ARGS="-k window".
+SECONDS ?=
+SPEED ?=
+ARGS ?=
+
+.PHONY: help setup broker check test pytest lint types layers format demo bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/.installed broker ## everything that the other targets need; does nothing the second time
+
+check: setup lint types layers ## the fast part of the tests (under a minute)
+	$(BIN)/python -m pytest -m "not integration" $(ARGS)
+
+test: setup lint types layers ## every check and every test, against the real broker
+	$(BIN)/python -m pytest $(ARGS)
+
+pytest: setup ## pytest alone: make pytest ARGS="-k window"
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=600 replays faster
+	$(BIN)/kiwi-gw demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SPEED),--speed $(SPEED))
+
+bench: setup ## the benchmarks, one JSON line each
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lint:
+	$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
+	$(BIN)/ruff check --quiet .
+
+types:
+	$(BIN)/mypy
+
+layers:
+	$(BIN)/lint-imports
+
+format: setup ## formats the code and mends what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: setup ## resolves the newest allowed versions of all dependencies anew
+	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group build --output-file requirements.lock
+	$(LOCK) --group pyproject.toml:build --constraint requirements.lock --output-file requirements-build.lock
+
+clean: ## removes the .venv and all caches inside the clone (not the broker's jars)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find kiwi_gw plugins tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The set-up, each step with a stamp that says it was finished.
+
+$(VENV)/.made:
+	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "making $(VENV) with $$python"; \
+	    rm -rf $(VENV) && "$$python" -m venv $(VENV) && touch $@ && exit 0; \
+	    echo "making a virtual environment failed; on Debian: apt-get install python3-venv" >&2; exit 1; \
+	  fi; \
+	done; \
+	echo "no Python 3.11 or later was found; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1
+
+# pyspark has no wheel: setuptools builds one, and must be there first as nothing is built in isolation.
+$(VENV)/.built: requirements-build.lock | $(VENV)/.made
+	$(PIP_INSTALL) --requirement requirements-build.lock
+	@touch $@
+
+$(VENV)/.locked: requirements.lock $(VENV)/.built
+	@echo "installing the packages of requirements.lock (the first time this downloads about 600 MB)"
+	$(PIP_INSTALL) --requirement requirements.lock
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.locked
+	$(PIP) install --quiet --no-index --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Not a stamp: the jars lie outside the clone, so they are looked at (0.3 s) and fetched where they are missing.
+broker: $(VENV)/.installed
+	@$(BIN)/python -m kiwi_gw.demo.jars

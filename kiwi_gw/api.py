@@ -1,0 +1,232 @@
+"""The plugin contract. A plugin imports this module and nothing else of `kiwi_gw`.
+
+A source in 30 lines:
+
+    from kiwi_gw.api import Batch, Field, Kind, Out, Positions, Section, Shape, SourceType, hookimpl
+
+    class TickSettings(Section):
+        type: Literal["tick"]
+        id: str
+
+    SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("tick", Kind.INT)))
+
+    class Ticks:
+        async def run(self, out: Out, start: Positions | None) -> None:
+            tick = start[0] if start else 0
+            await out.ready({0: tick})
+            while True:
+                await trio.sleep(1)
+                await out.publish(Batch({0: tick}, [0], [tick], {"tick": [tick]}, cost=8))
+                tick += 1
+
+    @hookimpl
+    def source_types():
+        return [SourceType("tick", TickSettings, lambda settings, context: Ticks(), SHAPE)]
+
+`kiwi_gw.testing.check_source()` checks a source against this contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import pluggy
+from pydantic import BaseModel, ConfigDict
+
+from kiwi_gw.errors import (
+    KiwiError,
+    PluginError,
+    SourceChanged,
+    SourceFailed,
+    SubscribeRefused,
+)
+from kiwi_gw.model import (
+    ANONYMOUS,
+    BY_PARTITION,
+    Action,
+    Batch,
+    Credential,
+    Field,
+    Finding,
+    Gap,
+    Head,
+    Identity,
+    Interceptor,
+    Kind,
+    Password,
+    PositionCodec,
+    Positions,
+    Ranges,
+    Record,
+    Refusal,
+    Shape,
+    SourceInfo,
+    Token,
+)
+from kiwi_gw.units import Bytes, Milliseconds
+
+__all__ = [
+    "ANONYMOUS",
+    "BY_PARTITION",
+    "Action",
+    "Batch",
+    "Bytes",
+    "ConfigSection",
+    "Credential",
+    "Field",
+    "Finding",
+    "Gap",
+    "Head",
+    "Identity",
+    "Interceptor",
+    "Kind",
+    "KiwiError",
+    "Milliseconds",
+    "Out",
+    "Password",
+    "PluginContext",
+    "PluginError",
+    "PositionCodec",
+    "Positions",
+    "Ranges",
+    "Record",
+    "Refusal",
+    "Section",
+    "ServiceType",
+    "Shape",
+    "Source",
+    "SourceChanged",
+    "SourceContext",
+    "SourceFailed",
+    "SourceInfo",
+    "SourceType",
+    "SubscribeRefused",
+    "Token",
+    "hookimpl",
+]
+
+hookimpl = pluggy.HookimplMarker("kiwi_gw")
+
+
+class Section(BaseModel):
+    """Base of every part of the configuration: immutable, and an unknown key is an error.
+
+    The docstring below a field is its description in the JSON Schema and in the table of keys.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True
+    )
+
+
+class Out(Protocol):
+    """Where a source puts its events. Given to `Source.run`, valid until that returns."""
+
+    async def ready(self, positions: Positions) -> None:
+        """The source works, and the next event of every partition is the one at `positions`.
+
+        Until the first call SUBSCRIBE waits (up to `subscribe_timeout_ms`). Call it once per run,
+        before the first `publish`.
+        """
+
+    async def publish(self, batch: Batch) -> None:
+        """Hand over events, in order. Returns when the gateway has taken them and may have more.
+
+        A batch must begin where the last one ended or later (a hole is legal, a repetition is a
+        `ValueError`); an empty batch with a `gap` announces a loss.
+        """
+
+    async def wait_subscribed(self) -> None:
+        """Returns as soon as the source has a subscription (at once if it has one)."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """One named stream of events, made by `SourceType.build`. Making it does no I/O."""
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        """Read events and publish them, on Trio.
+
+        start: None, begin at the source's own idea of now; else the first events not yet taken, which
+        must come next (after a restart).
+
+        Returning means that the source is finite and over. `SourceFailed`: it can never work.
+        `SourceChanged`: what it is has changed. Anything else that is raised: it is built and called
+        again, after a pause that grows, with `start` behind the last batch that was taken.
+        Cancellation may come at any checkpoint.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PluginContext:
+    """What a plugin is told about the world: the validated configuration sections that plugins declared."""
+
+    sections: Mapping[str, Section] = field(repr=False)
+    gateway_name: str = "kiwi-gw"
+
+    def section(self, name: str) -> Section:
+        """The section of that name, with its defaults if the file has none. KeyError if none is declared."""
+        return self.sections[name]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a source is built with: its id, the sections, and the services that its type asked for."""
+
+    source_id: str
+    plugins: PluginContext = field(repr=False)
+    services: Mapping[str, object] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceType:
+    """One value of `type` in the `sources` of the configuration.
+
+    settings: the keys of such a source. It must have `type: Literal[name]`; `id` and `subscriber` are
+        added by the gateway where the model does not declare them.
+    build: makes a source, anew for every run; no I/O.
+    shape: what its events look like on the wire, known before it is built; a function where it depends
+        on the settings.
+    services: names of the services that it needs, opened before `build`.
+    sections: names of the configuration sections that it reads: if one changes, its sources restart.
+    source_id: the id of a source whose settings have none (`id` is then optional in the file).
+    replayable: whether its sources can be read again from positions.
+    """
+
+    name: str
+    settings: type[Section]
+    build: Callable[[Section, SourceContext], Source]
+    shape: Shape | Callable[[Section], Shape]
+    services: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    source_id: Callable[[Section], str] | None = None
+    codec: PositionCodec = BY_PARTITION
+    replayable: bool = False
+
+    def shape_of(self, settings: Section) -> Shape:
+        """The shape of a source with these settings."""
+        return self.shape(settings) if callable(self.shape) else self.shape
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceType:
+    """Something that sources share (a connection pool, a process), opened when first needed and closed
+    after the last source that uses it. `open` returns an async context manager whose value the sources
+    find in `SourceContext.services`. It is entered and left in the same task."""
+
+    name: str
+    open: Callable[[PluginContext], AbstractAsyncContextManager[object]]
+    sections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSection:
+    """A top-level key of the configuration that a plugin declares. `settings` must have defaults for all
+    its keys unless `required`."""
+
+    name: str
+    settings: type[Section]
+    required: bool = False

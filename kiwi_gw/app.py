@@ -1,0 +1,166 @@
+"""The composition root: puts configuration, plugins, dialects, runtime and edge together, and runs them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import trio
+
+from kiwi_gw import __version__, logs
+from kiwi_gw.config import Address, Loaded, UnixAddress, load
+from kiwi_gw.dialects.base import Dialect
+from kiwi_gw.dialects.kiwi import KiwiDialect
+from kiwi_gw.edge.health import SourceHealth, add_health_routes
+from kiwi_gw.edge.listener import Listener, listen
+from kiwi_gw.edge.routing import Routes
+from kiwi_gw.edge.tls import Certificates
+from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.reload import Reloader
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The parts of a gateway that runs, for tests and for whoever embeds it."""
+
+    gateway: Gateway
+    listener: Listener
+    reloader: Reloader
+
+
+@dataclass(frozen=True, slots=True)
+class _Health:
+    """`edge.health.HealthView` over the gateway."""
+
+    gateway: Gateway
+
+    @property
+    def sources(self) -> Iterable[SourceHealth]:
+        for runner in self.gateway.runners():
+            info = runner.feed.info
+            yield SourceHealth(info.id, info.type, runner.feed.state.value, runner.last_error)
+
+    @property
+    def ready(self) -> bool:
+        return self.gateway.started
+
+    @property
+    def draining(self) -> bool:
+        return self.gateway.draining
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return exposure_warnings(self.gateway.loaded)
+
+
+def serve(config: Path, environ: Mapping[str, str]) -> int:
+    """Run a gateway on a configuration file until a signal ends it. Returns the exit code.
+
+    Raises ConfigError for a configuration that cannot be used, KiwiError for what else is in the way
+    of starting (an address in use, certificates that do not fit).
+    """
+    loaded = load(config, environ)
+    logs.configure(loaded.settings.logging.level, loaded.settings.logging.format, sys.stderr)
+    return trio.run(_main, loaded, strict_exception_groups=True)
+
+
+async def _main(loaded: Loaded) -> int:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        return await run(loaded, signals)
+
+
+async def run(
+    loaded: Loaded,
+    signals: AsyncIterator[int],
+    dialects: Sequence[Dialect] = (),
+    *,
+    task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
+) -> int:
+    """The whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
+
+    dialects: served beside the gateway's own, on paths of their own.
+    """
+    gateway = Gateway(loaded)
+    listener = open_listener(gateway, dialects)
+
+    def applied(loaded: Loaded) -> None:
+        logs.set_level(loaded.settings.logging.level)
+        listener.use_certificates(_certificates(loaded))
+
+    reloader = Reloader(gateway, applied)
+    for warning in exposure_warnings(loaded):
+        log.warning(warning)
+    code = 0
+    async with trio.open_nursery() as nursery:
+        await nursery.start(gateway.run)
+        await nursery.start(listener.run)
+        nursery.start_soon(reloader.watch)
+        log.info("gateway listens", addresses=listener.addresses, version=__version__)
+        task_status.started(Running(gateway, listener, reloader))
+        async for number in signals:
+            if number != signal.SIGHUP:
+                break
+            reloader.reload()
+
+        async def leave_at_once() -> None:
+            nonlocal code
+            async for number in signals:
+                if number != signal.SIGHUP:
+                    code = 128 + number
+                    nursery.cancel_scope.cancel()
+
+        nursery.start_soon(leave_at_once)
+        log.info("gateway stops", connections=len(gateway.connections))
+        gateway.draining = True
+        listener.stop_accepting()
+        await gateway.drain("draining", loaded.settings.server.drain_ms / 1000)
+        nursery.cancel_scope.cancel()
+    log.info("gateway stopped")
+    return code
+
+
+def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = ()) -> Listener:
+    """Open the ports of a gateway's configuration, with everything that is served on them."""
+    settings = gateway.loaded.settings
+    routes = Routes()
+    routes.add_websocket(
+        KiwiDialect(
+            settings.kiwi.envelope, settings.window.event_bytes, settings.server.limits.max_message_bytes
+        )
+    )
+    for dialect in dialects:
+        routes.add_websocket(dialect)
+    add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck)
+    sockets = [listen(address) for address in settings.server.addresses]
+    return Listener(gateway, routes, sockets, _certificates(gateway.loaded))
+
+
+def _certificates(loaded: Loaded) -> Certificates | None:
+    tls = loaded.settings.server.tls
+    if tls is None:
+        return None
+    return Certificates(Path(tls.cert), Path(tls.key), Path(tls.client_ca) if tls.client_ca else None)
+
+
+def exposure_warnings(loaded: Loaded) -> tuple[str, ...]:
+    """What an operator should know about who can reach this gateway."""
+    if loaded.plugins.hook.authenticate.get_hookimpls():
+        return ()
+    return tuple(
+        f"anyone who reaches {address} can read every source: no plugin authenticates clients "
+        "(add a `tokens:` section, or listen on loopback)"
+        for address in loaded.settings.server.addresses
+        if not _loopback(address)
+    )
+
+
+def _loopback(address: Address) -> bool:
+    if isinstance(address, UnixAddress):
+        return True
+    return address.host in ("localhost", "::1") or address.host.startswith("127.")

@@ -1,0 +1,137 @@
+"""`kiwi-gw validate` (offline) and `kiwi-gw check` (connects)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kiwi_gw.cli.options import config_file, environment, json_option, note, print_json, print_table
+from kiwi_gw.errors import ConfigError
+from kiwi_gw.terminal import escape
+
+if TYPE_CHECKING:
+    from kiwi_gw.config import Loaded
+    from kiwi_gw.model import Finding
+
+_EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
+
+
+@click.command()
+@config_file
+@json_option
+def validate(config_path: Path, as_json: bool) -> int:
+    """Check a configuration FILE without connecting anywhere.
+
+    Every problem is a line `file:line: path: what is wrong`; the exit code is then 78.
+    """
+    from kiwi_gw.config import load
+
+    try:
+        loaded = load(config_path, environment())
+    except ConfigError as error:
+        if as_json:
+            problems = [dataclasses.asdict(problem) for problem in error.problems]
+            print_json({"valid": False, "problems": problems})
+        else:
+            for problem in error.problems:
+                click.echo(escape(str(problem)))
+        return _EXIT_CONFIG
+    sources, plugins = list(loaded.settings.sources), list(loaded.settings.plugins)
+    if as_json:
+        print_json({"valid": True, "problems": [], "sources": sources, "plugins": plugins})
+    else:
+        words = f"{len(sources)} source{'' if len(sources) == 1 else 's'}"
+        click.echo(f"{config_path}: valid ({words}; plugins: {', '.join(plugins) or 'none'})")
+    return 0
+
+
+@click.command()
+@config_file
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds that a plugin may take.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show what the client libraries log, too.")
+@json_option
+def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> int:
+    """Check a configuration FILE and connect to what it names: brokers, topics, rights.
+
+    Exit code 0 if the gateway could work with it, 1 if not, 78 if the file itself is wrong.
+    """
+    import logging
+
+    import trio
+
+    from kiwi_gw import logs
+    from kiwi_gw.config import load
+
+    loaded = load(config_path, environment())
+    if verbose:
+        logs.configure("debug")
+    else:
+        # What goes wrong is a finding; the libraries' own complaints about it would say it twice.
+        logging.getLogger().addHandler(logging.NullHandler())
+    findings = [*_own_findings(loaded), *trio.run(_ask_plugins, loaded, timeout)]
+    failed = any(finding.level == "error" for finding in findings)
+    if as_json:
+        print_json({"ok": not failed, "findings": [dataclasses.asdict(finding) for finding in findings]})
+    elif findings:
+        print_table(("LEVEL", "WHAT", "HOW IT IS"), [(f.level, f.subject, f.message) for f in findings])
+    if not as_json:
+        note(f"{config_path}: {'this would not work' if failed else 'this would work'}")
+    return 1 if failed else 0
+
+
+def _own_findings(loaded: Loaded) -> Sequence[Finding]:
+    """What the gateway itself can try: its certificate, and who could reach it."""
+    import ssl
+
+    from kiwi_gw.app import exposure_warnings
+    from kiwi_gw.model import Finding
+
+    findings = [Finding("warning", "server.address", words) for words in exposure_warnings(loaded)]
+    tls = loaded.settings.server.tls
+    if tls is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password="")
+        except (OSError, ssl.SSLError) as error:
+            findings.append(Finding("error", "server.tls", f"cannot be used: {error}"))
+        else:
+            findings.append(Finding("ok", "server.tls", f"the key fits the certificate {tls.cert}"))
+    return findings
+
+
+_Connect = Callable[[], Awaitable[Sequence[Any]]]
+
+
+async def _ask_plugins(loaded: Loaded, seconds: float) -> Sequence[Finding]:
+    """The findings of every plugin, in the order of the configuration; all are asked at once."""
+    import trio
+
+    from kiwi_gw.model import Finding
+
+    sources = [source.settings for source in loaded.settings.sources.values()]
+    answers: dict[str, Sequence[Finding]] = {}
+
+    async def ask(name: str, hook: Callable[..., Any]) -> None:
+        try:
+            with trio.fail_after(seconds):
+                connect: _Connect | None = hook(context=loaded.context(), sources=sources)
+                answers[name] = [] if connect is None else list(await connect())
+        except trio.TooSlowError:
+            answers[name] = [Finding("error", name, f"no answer in {seconds:g} s")]
+        except Exception as error:  # noqa: BLE001  (a plugin's own code; the finding and the exit code say it)
+            answers[name] = [Finding("error", name, f"{type(error).__name__}: {error}")]
+
+    async with trio.open_nursery() as nursery:
+        for hook in loaded.plugins.hook.check.get_hookimpls():
+            answers[hook.plugin_name] = []
+            nursery.start_soon(ask, hook.plugin_name, hook.function)
+    return [finding for name in loaded.settings.plugins for finding in answers.get(name, ())]

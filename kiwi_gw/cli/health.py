@@ -1,0 +1,118 @@
+"""`kiwi-gw health`: is a gateway there, and is it well? Made to be the HEALTHCHECK of a container."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kiwi_gw.cli.options import config_option, json_option, print_json
+from kiwi_gw.errors import KiwiError
+from kiwi_gw.terminal import escape
+
+if TYPE_CHECKING:
+    from kiwi_gw.client.address import Address
+
+
+@click.command()
+@click.argument("url", required=False)
+@config_option
+@click.option("--ready", is_flag=True, help="Ask whether it can serve (/readyz), not only whether it lives.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=3.0, show_default=True, help="Seconds."
+)
+@click.option("-k", "--insecure", is_flag=True, help="Take any TLS certificate.")
+@json_option
+def health(
+    url: str | None, config_path: Path, ready: bool, timeout: float, insecure: bool, as_json: bool
+) -> int:
+    """Ask a gateway how it is; exit code 0 if it is well, 1 if not.
+
+    URL is an address as for `tail`; its path, if any, is asked for instead of /health. Without one, the
+    gateway of the configuration file on this machine is meant, and its certificate is not checked.
+    """
+    from kiwi_gw.client.address import parse_address
+
+    if url is None:
+        address, own = _of_config(config_path), True
+    else:
+        try:
+            address, own = parse_address(url), False
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="URL") from None
+    path = address.resource if address.resource != "/" else "/readyz" if ready else "/health"
+    try:
+        status, body = _get(address, path, timeout, insecure or own)
+    except OSError as error:
+        status, body = 0, error.strerror or str(error) or type(error).__name__
+    well = 200 <= status < 300
+    if as_json:
+        print_json({"healthy": well, "address": str(address), "status": status or None, "answer": body})
+    else:
+        answer = f"HTTP {status}: {body}" if status else body
+        click.echo(f"{address}: {escape(answer)}", err=not well)
+    return 0 if well else 1
+
+
+def _get(address: Address, path: str, timeout: float, insecure: bool) -> tuple[int, str]:
+    """One GET request. Returns the status and the first 2,000 characters of the body; OSError."""
+    import http.client
+    import socket
+    import ssl
+
+    connection: http.client.HTTPConnection
+    if address.tls:
+        context = ssl._create_unverified_context() if insecure else ssl.create_default_context()  # noqa: S323
+        connection = http.client.HTTPSConnection(address.host, address.port, timeout=timeout, context=context)
+    else:
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout)
+    try:
+        if address.socket_path is not None:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(timeout)
+            connection.sock.connect(address.socket_path)
+        connection.request("GET", path, headers={"User-Agent": "kiwi-gw", "Connection": "close"})
+        response = connection.getresponse()
+        return response.status, response.read(2000).decode(errors="replace").strip()
+    except http.client.HTTPException as error:
+        raise OSError(f"not an HTTP answer: {type(error).__name__}") from None
+    finally:
+        connection.close()
+
+
+def _of_config(config_path: Path) -> Address:
+    """Where the gateway of this configuration listens, seen from its own machine.
+
+    Reads two values of the file itself: a health check runs every few seconds and must be cheap, and a
+    file that was broken since the gateway took it does not make the gateway unwell.
+    """
+    from kiwi_gw.client.address import Address
+
+    text, tls = _server_of(config_path)
+    text = os.environ.get("KIWI_GW_SERVER__ADDRESS", text)
+    if text.startswith("unix:"):
+        return Address("localhost", 80, "/", socket_path=text.removeprefix("unix:"))
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not port.isdigit() or "$" in host:
+        raise KiwiError(f"{config_path}: server.address is {text!r}; give the address: kiwi-gw health URL")
+    everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (to connect to)
+    return Address(everywhere.get(host, host), int(port), "/", tls)
+
+
+def _server_of(config_path: Path) -> tuple[str, bool]:
+    import yaml
+
+    try:
+        document = yaml.safe_load(config_path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise KiwiError(f"{config_path}: {reason}; give the address: kiwi-gw health URL") from None
+    server = document.get("server") if isinstance(document, dict) else None
+    server = server if isinstance(server, dict) else {}
+    address = server.get("address", "127.0.0.1:8000")
+    if isinstance(address, list) and address:
+        address = address[0]
+    return str(address), bool(server.get("tls"))

@@ -1,0 +1,1 @@
+"""`kiwi-gw tail`: the events of a source, as they come."""

@@ -1,0 +1,113 @@
+"""What `kiwi-gw tail` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kiwi_gw.cli.options import note
+
+
+@click.command()
+@click.argument("url")
+@click.argument("source")
+@click.option(
+    "--mode",
+    type=click.Choice(["push", "pull"]),
+    help="push: as they come (the default). pull: as fast as they are printed.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="At most so many events per second; implies --mode pull.",
+)
+@click.option("-n", "--number", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("--json", "form", flag_value="json", help="Every message as it came, one JSON object a line.")
+@click.option("--raw", "form", flag_value="raw", help="The events' values and nothing else, one a line.")
+@click.option(
+    "--token", envvar="KIWI_GW_TOKEN", help="Sent as `Authorization: Bearer`. Better in the environment."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="KIWI_GW_TOKEN_FILE",
+    help="A file that holds the token.",
+)
+@click.option("--wait", is_flag=True, help="Keep trying if the gateway is not there yet.")
+@click.option("--cacert", type=click.Path(exists=True, dir_okay=False), help="Trust this CA file (PEM).")
+@click.option("-k", "--insecure", is_flag=True, help="Take any TLS certificate.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing of connections and lag.")
+@click.option("-v", "--verbose", is_flag=True, help="Show positions of LAG and closes too.")
+def tail(
+    url: str,
+    source: str,
+    mode: str | None,
+    rate: float | None,
+    number: int | None,
+    form: str | None,
+    token: str | None,
+    token_file: Path | None,
+    wait: bool,
+    cacert: str | None,
+    insecure: bool,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Print the events of SOURCE as they come.
+
+    URL is the gateway's address: ws://host:8000, wss://host, host:port, unix:/path/to/socket. Lost
+    connections are made again; what was lost meanwhile is said on standard error. It ends with exit
+    code 0 after -n events, when the source ends or when nobody reads its output any more, with 1 when
+    the gateway refuses, and with 130 on Ctrl-C.
+    """
+    from kiwi_gw.client.address import parse_address
+
+    if rate is not None and mode == "push":
+        raise click.UsageError("--rate needs --mode pull: a push subscription is sent all there is")
+    try:
+        address = parse_address(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="URL") from None
+    bearer = _token(token, token_file)
+    if bearer is not None and not address.tls and not address.loopback and not quiet:
+        note(f"kiwi-gw: the token goes unencrypted to {address.host}; use wss:// where there is TLS")
+
+    import ssl
+
+    import trio
+
+    from kiwi_gw.cli.tail.session import Printing, follow
+    from kiwi_gw.client.transport import dialler
+    from kiwi_gw.client.watch import Plan
+
+    context = None
+    if address.tls and (insecure or cacert):
+        context = ssl.create_default_context(cafile=cacert)
+        if insecure:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    headers = [("User-Agent", "kiwi-gw tail")]
+    if bearer is not None:
+        headers.append(("Authorization", f"Bearer {bearer}"))
+    plan = Plan(
+        source,
+        mode="pull" if rate is not None else (mode or "push"),
+        rate=rate,
+        limit=number,
+        wait=wait,
+        headers=headers,
+    )
+    return trio.run(follow, address, plan, Printing(form or "lines", quiet, verbose), dialler(context))
+
+
+def _token(token: str | None, token_file: Path | None) -> str | None:
+    if token_file is not None:
+        if token is not None:
+            raise click.UsageError("there are two tokens: one in a file, one in --token or KIWI_GW_TOKEN")
+        try:
+            token = token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.BadParameter(str(error), param_hint="--token-file") from None
+    if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
+        raise click.UsageError("a token is one word of printable ASCII characters")
+    return token

@@ -1,0 +1,130 @@
+"""What a message looks like: for people, for scripts, or the bare value. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from kiwi_gw.client.messages import Data, Lag, SubscriptionClosed
+from kiwi_gw.client.watch import Reconnecting, Subscribed
+from kiwi_gw.terminal import escape, escape_json
+
+Paint = Callable[[str, str], str]
+"""(text, colour) -> the text, coloured where that is wanted."""
+
+
+def plain(text: str, colour: str) -> str:
+    return text
+
+
+class Lines:
+    """Events as lines for people.
+
+    An event that has a partition and an offset (Kafka) is `time  partition:offset  key  value`, the
+    others are compact JSON. Control characters of the events are escaped.
+    """
+
+    def __init__(self, paint: Paint = plain) -> None:
+        self._paint = paint
+        self._widths = [0, 0]
+
+    def __call__(self, data: Data) -> str:
+        partition, offset = data.get("partition"), data.get("offset")
+        if partition is None or offset is None:
+            shown = {k: v for k, v in data.items() if k not in ("sourceId", "sourceType")}
+            return escape_json(_compact(shown or data))
+        place = self._padded(0, f"{partition}:{offset}")
+        key = self._padded(1, _text(data, "key", "-"))
+        time = _time(data.get("timestamp"))
+        return f"{self._paint(time, 'bright_black')}  {self._paint(place, 'cyan')}  {key}  {_value(data)}"
+
+    def _padded(self, column: int, text: str) -> str:
+        # Columns grow to what was seen, but one huge key must not push all others to the right.
+        self._widths[column] = max(self._widths[column], min(len(text), 24))
+        return text.ljust(self._widths[column])
+
+
+def raw(data: Data) -> bytes:
+    """The bare value of an event: Kafka's bytes as they were, empty for a tombstone; else JSON."""
+    payload = data.get("payload")
+    if isinstance(payload, str):
+        try:
+            return base64.b64decode(payload, validate=True)
+        except binascii.Error:
+            return payload.encode(errors="backslashreplace")
+    if "payload" in data or "value" in data:
+        value = data.get("value")
+        return value.encode(errors="backslashreplace") if isinstance(value, str) else b""
+    if "count" in data:
+        return str(data["count"]).encode()
+    return _compact(data).encode(errors="backslashreplace")
+
+
+def say_lag(lag: Lag, verbose: bool) -> str:
+    data = lag.data
+    parts = [f"{data.get('count', '?')} events behind"]
+    dropped = data.get("dropped")
+    if dropped:
+        parts.append(f"{dropped} of them given up")
+    elif "dropped" in data and dropped is None:
+        parts.append("an unknown number given up")
+    if verbose and data.get("ranges"):
+        parts.append(_compact(data["ranges"]))
+    return f"lag: {', '.join(parts)}"
+
+
+def say_closed(closed: SubscriptionClosed, verbose: bool) -> str:
+    text = f"subscription closed: {closed.message}"
+    if closed.reason:
+        text += f" ({closed.reason})"
+    if verbose and closed.data.get("positions"):
+        text += f" at {_compact(closed.data['positions'])}"
+    return text
+
+
+def say_subscribed(subscribed: Subscribed, source: str, mode: str) -> str:
+    return f"connected to {subscribed.address}, {mode} subscription to {source}"
+
+
+def say_reconnecting(reconnecting: Reconnecting) -> str:
+    return f"{reconnecting.why}; trying again in {reconnecting.seconds:.1f} s"
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _text(data: Data, name: str, missing: str) -> str:
+    value = data.get(name)
+    if isinstance(value, str):
+        return escape(value)
+    if value is not None:
+        return escape_json(_compact(value))
+    encoded = data.get(f"{name}Base64")
+    return f"base64:{escape(encoded)}" if isinstance(encoded, str) else missing
+
+
+def _value(data: Data) -> str:
+    if data.get("value") is not None:
+        return _text(data, "value", "")
+    payload = data.get("payload")
+    if payload is None:
+        return "-" if "payload" not in data and "value" not in data else "(tombstone)"
+    # Not text, or a server that sends the payload only (the original's wire).
+    try:
+        return escape(base64.b64decode(str(payload), validate=True).decode())
+    except (binascii.Error, UnicodeDecodeError):
+        return f"base64:{escape(str(payload))}"
+
+
+def _time(timestamp: object) -> str:
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool):
+        try:
+            moment = datetime.fromtimestamp(timestamp / 1000, UTC)
+        except (OverflowError, ValueError, OSError):
+            return str(timestamp)
+        return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
+    return "-"

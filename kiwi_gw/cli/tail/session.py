@@ -1,0 +1,111 @@
+"""One run of `kiwi-gw tail`: what the client sees goes to standard output and standard error."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import click
+import trio
+
+from kiwi_gw.cli.options import note
+from kiwi_gw.cli.tail import render
+from kiwi_gw.cli.tail.output import Output
+from kiwi_gw.client.address import Address
+from kiwi_gw.client.messages import Draining, Event, Lag, SubscriptionClosed
+from kiwi_gw.client.transport import Dial
+from kiwi_gw.client.watch import Happening, Plan, Reconnecting, Subscribed, watch
+from kiwi_gw.errors import KiwiError
+from kiwi_gw.terminal import escape, escape_json, wants_colour
+
+
+@dataclass(frozen=True, slots=True)
+class Printing:
+    """form: `lines` for people, `json` for scripts, `raw` for the bare values."""
+
+    form: str = "lines"
+    quiet: bool = False
+    verbose: bool = False
+
+
+async def follow(address: Address, plan: Plan, printing: Printing, dial: Dial) -> int:
+    """Watches until there is a reason to end; returns the exit code. Raises KiwiError where it must."""
+    output = Output(sys.stdout.fileno())
+    screen = _Screen(plan, printing, output)
+    code = 0
+    failure: KiwiError | None = None
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def interrupted() -> None:
+                nonlocal code
+                async for number in signals:
+                    code = 128 + number
+                    nursery.cancel_scope.cancel()
+
+            async def unread(gone: Callable[[], Awaitable[None]]) -> None:
+                await gone()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(interrupted)
+            nursery.start_soon(unread, output.run)
+            nursery.start_soon(unread, output.wait_reader_gone)
+            try:
+                await watch(address, plan, screen.take, dial=dial)
+            except KiwiError as error:  # kept, as out of the nursery it would come in a group
+                failure = error
+            await output.drain()
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return code
+
+
+class _Screen:
+    """Turns what happens into lines. Standard error gets its line after all events before it."""
+
+    def __init__(self, plan: Plan, printing: Printing, output: Output) -> None:
+        self._plan = plan
+        self._printing = printing
+        self._output = output
+        self._tty = sys.stdout.isatty()
+        colour = wants_colour(sys.stdout)
+        self._lines = render.Lines(lambda text, fg: click.style(text, fg=fg) if colour else text)
+
+    async def take(self, happening: Happening) -> None:
+        match happening:
+            case Event():
+                await self._output.write(self._event(happening))
+            case Lag(frame=frame):
+                await self._notice(frame, render.say_lag(happening, self._printing.verbose))
+            case SubscriptionClosed(frame=frame):
+                await self._notice(frame, render.say_closed(happening, self._printing.verbose))
+            case Draining(frame=frame, retry_after=seconds):
+                when = f"; it wants us back in {seconds:.1f} s" if seconds else ""
+                await self._notice(frame, f"the server is going away{when}")
+            case Subscribed():
+                await self._say(render.say_subscribed(happening, self._plan.source_id, self._plan.mode))
+            case Reconnecting():
+                await self._say(render.say_reconnecting(happening))
+
+    def _event(self, event: Event) -> bytes:
+        if self._printing.form == "json":
+            return escape_json(event.frame).encode()
+        if self._printing.form == "lines":
+            return self._lines(event.data).encode(errors="backslashreplace")
+        value = render.raw(event.data)
+        # A file or a program gets the bytes as they are, a terminal never.
+        return escape(value.decode(errors="backslashreplace")).encode() if self._tty else value
+
+    async def _notice(self, frame: str, text: str) -> None:
+        if self._printing.form == "json":
+            await self._output.write(escape_json(frame).encode())
+        else:
+            await self._say(text)
+
+    async def _say(self, text: str) -> None:
+        if not self._printing.quiet:
+            await self._output.drain()
+            note(f"kiwi-gw: {text}")

@@ -1,0 +1,1 @@
+"""A client of a gateway's Kiwi protocol, on Trio. Independent of the server's code."""

@@ -1,0 +1,210 @@
+"""Watching one source of a gateway for as long as it takes: subscribes, asks, reconnects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from kiwi_gw.client import messages
+from kiwi_gw.client.address import Address
+from kiwi_gw.client.backoff import Backoff
+from kiwi_gw.client.credits import Credits
+from kiwi_gw.client.endings import Again, Stop
+from kiwi_gw.client.messages import Draining, Event, Lag, Response, SubscriptionClosed
+from kiwi_gw.client.transport import Connection, Dial, Lost, Patience, connected
+from kiwi_gw.errors import KiwiError
+
+CLOSE_NOTICE_SECONDS: Final = 5.0
+"""How long a subscription whose REQUEST was refused is waited for to be closed by the server."""
+
+ANSWER_SECONDS: Final = 15.0
+"""How long SUBSCRIBE may take; a gateway waits 5 s for a source that is starting."""
+
+STEADY_SECONDS: Final = 10.0
+"""A subscription that lived this long was a good one: the next wait is a short one again."""
+
+
+class Stopped(KiwiError):  # noqa: N818  (it states what happened)
+    """Watching ended for a reason that trying again would not change. The message is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
+    limit: how many events in all. window: how many a pull subscription without a rate asks for at once.
+    wait: also try again when the first connection cannot be made."""
+
+    source_id: str
+    mode: str = "push"
+    rate: float | None = None
+    limit: int | None = None
+    window: int = 1000
+    wait: bool = False
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    patience: Patience = field(default_factory=Patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The subscription is open; also after every reconnect."""
+
+    address: Address
+    data: messages.Data
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnecting:
+    """The connection or the subscription is gone; the next attempt follows after `seconds`."""
+
+    why: str
+    seconds: float
+
+
+Happening = Event | Lag | SubscriptionClosed | Draining | Subscribed | Reconnecting
+
+Take = Callable[[Happening], Awaitable[None]]
+"""What to do with what happens, in order. Nothing more is read until it returns, so that a slow taker
+slows the server down instead of filling memory. It must not raise."""
+
+_FINISHED = frozenset({"", "ended", "limit", "until"})  # empty: a server that gives no reason codes
+_RESUBSCRIBE = frozenset({"altered", "changed", "overflow"})
+
+
+async def watch(
+    address: Address, plan: Plan, take: Take, *, dial: Dial, backoff: Backoff | None = None
+) -> None:
+    """Returns when `plan.limit` events were taken or the source has ended; else goes on for ever.
+
+    Raises Stopped where the server refuses in a way that trying again would not change, or where the
+    first connection cannot be made and `plan.wait` is false.
+    """
+    await _Watch(address, plan, take, dial, backoff or Backoff()).run()
+
+
+class _Watch:
+    def __init__(self, address: Address, plan: Plan, take: Take, dial: Dial, backoff: Backoff) -> None:
+        self._address = address
+        self._plan = plan
+        self._take = take
+        self._dial = dial
+        self._backoff = backoff
+        self._left = plan.limit
+        self._done = False
+        self._reached = plan.wait
+        self._subscribed_at: float | None = None
+        self._retry_after: float | None = None
+        self._give_up_at = math.inf
+        self._request_error = ""
+
+    async def run(self) -> None:
+        while not self._done:
+            self._subscribed_at = self._retry_after = None
+            self._give_up_at = math.inf
+            try:
+                async with connected(
+                    self._address, dial=self._dial, headers=self._plan.headers, patience=self._plan.patience
+                ) as connection:
+                    self._reached = True
+                    await self._converse(connection)
+            except Lost as lost:
+                if isinstance(lost.ending, Stop):
+                    raise Stopped(lost.ending.why) from None
+                await self._pause(lost.ending)
+
+    async def _pause(self, ending: Again) -> None:
+        if not self._reached and ending.after == 0:
+            raise Stopped(f"{ending.why} (--wait tries again until it is there)")
+        if self._subscribed_at is not None and trio.current_time() - self._subscribed_at >= STEADY_SECONDS:
+            self._backoff.reset()
+        # A draining server has spread its clients over time already: its word, and nothing on top of it.
+        seconds = self._backoff.next(ending.after) if self._retry_after is None else self._retry_after
+        await self._take(Reconnecting(ending.why, seconds))
+        await trio.sleep(seconds)
+
+    async def _converse(self, connection: Connection) -> None:
+        """One subscription on one connection. Returns when all is done; raises Lost or Stopped."""
+        plan = self._plan
+        await connection.send(messages.subscribe(plan.source_id, plan.mode))
+        with trio.move_on_after(ANSWER_SECONDS) as deadline:
+            answer = await self._answer(connection)
+        if deadline.cancelled_caught:
+            raise Lost(Again(f"no answer to SUBSCRIBE in {ANSWER_SECONDS:g} s"))
+        if answer.error is not None:
+            raise Stopped(f"{plan.source_id}: {answer.error}")
+        self._subscribed_at = trio.current_time()
+        await self._take(Subscribed(self._address, answer.data))
+        if plan.mode != "pull":
+            await self._read(connection, None)
+            return
+        credit = Credits(plan.window, plan.rate, self._left)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._pace, connection, credit)
+            await self._read(connection, credit)
+            nursery.cancel_scope.cancel()
+
+    async def _answer(self, connection: Connection) -> Response:
+        while True:
+            message = messages.parse(await connection.receive())
+            if isinstance(message, Response) and message.command == "SUBSCRIBE":
+                return message
+            await self._handle(message, None, connection)
+
+    async def _read(self, connection: Connection, credit: Credits | None) -> None:
+        while not self._done:
+            with trio.CancelScope(deadline=self._give_up_at) as scope:
+                frame = await connection.receive()
+            if scope.cancelled_caught:
+                raise Lost(Again(f"REQUEST failed: {self._request_error}"))
+            await self._handle(messages.parse(frame), credit, connection)
+
+    async def _pace(self, connection: Connection, credit: Credits) -> None:
+        due = trio.current_time()
+        while True:
+            await self._request(connection, credit.tick())
+            if credit.interval is None:
+                return
+            # A tick that came late is not made up for: the rate is a promise of at most.
+            due = max(due + credit.interval, trio.current_time())
+            await trio.sleep_until(due)
+
+    async def _request(self, connection: Connection, n: int) -> None:
+        if n:
+            await connection.send(messages.request(self._plan.source_id, n))
+
+    async def _handle(
+        self, message: messages.Message, credit: Credits | None, connection: Connection
+    ) -> None:
+        match message:
+            case Event():
+                await self._take(message)
+                if self._left is not None:
+                    self._left -= 1
+                    self._done = self._left <= 0
+                if credit is not None and not self._done:
+                    await self._request(connection, credit.received())
+            case SubscriptionClosed():
+                await self._take(message)
+                self._closed(message)
+            case Draining():
+                self._retry_after = message.retry_after or None
+                await self._take(message)
+            case Lag():
+                await self._take(message)
+            case Response(command="REQUEST", error=str(error)):
+                # Most likely the subscription has just ended, and the server is about to say so.
+                self._request_error = error
+                self._give_up_at = min(self._give_up_at, trio.current_time() + CLOSE_NOTICE_SECONDS)
+            case _:  # answers to REQUEST, and messages of a newer server
+                pass
+
+    def _closed(self, closed: SubscriptionClosed) -> None:
+        if closed.reason in _FINISHED:
+            self._done = True
+        elif closed.reason in _RESUBSCRIBE:
+            raise Lost(Again(f"subscription closed ({closed.reason})"))
+        else:
+            raise Stopped(f"{self._plan.source_id}: subscription closed: {closed.message}")

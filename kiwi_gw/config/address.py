@@ -1,0 +1,51 @@
+"""Where the gateway listens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%a-z]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>[0-9]{1,5})")
+_LONGEST_UNIX_PATH = 107  # sun_path of Linux, without its final zero
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """A host name or IP address (a v6 one without brackets) and a port; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """The path of a Unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+Address = TcpAddress | UnixAddress
+
+
+def parse_address(text: str) -> Address:
+    """`127.0.0.1:8000`, `[::1]:8000` or `unix:/run/kiwi-gw.sock`. Raises ValueError, in words."""
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        if not path or "\0" in path:
+            raise ValueError("needs a path after 'unix:', like unix:/run/kiwi-gw.sock")
+        if len(path.encode()) > _LONGEST_UNIX_PATH:
+            raise ValueError(f"the path of a Unix socket has at most {_LONGEST_UNIX_PATH} bytes")
+        return UnixAddress(path)
+    match = _HOST_AND_PORT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"must be host:port, [v6]:port or unix:/path, like 127.0.0.1:8000, not {text!r}")
+    port = int(match["port"])
+    if port > 65_535:
+        raise ValueError(f"the port must be at most 65535, not {port}")
+    return TcpAddress(match["v6"] or match["host"], port)

@@ -1,0 +1,179 @@
+"""Checks a part of the data against its model; what is wrong becomes problems of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from kiwi_gw.config import words
+from kiwi_gw.config.document import Document, Path
+from kiwi_gw.config.fields import at, branches, fields, is_secret, secret_at
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def check(
+    model: type[M], data: object, where: Path, document: Document, also_known: Iterable[str] = ()
+) -> M | None:
+    """The model made of `data`, which stands at `where` in the document; None if there are problems.
+
+    A substituted scalar that reads as a number is tried as text where text is wanted.
+    also_known: keys of `data` that are legal but not of the model, for the hints.
+    """
+    data = {} if data is None and where else data
+    before = len(document.problems)
+    for path, item in _booleans_as_numbers(model, data, ()):
+        document.spoil((*where, *path), f"must be a number, not {words.describe(item, False)}")
+    for broken in document.broken:
+        if broken[: len(where)] == where:
+            data = _with(data, broken[len(where) :], None)  # reported already; kept from being quoted
+    while True:
+        try:
+            made = model.model_validate(data)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            retry = data
+            for path in _wanting_text(details, data):
+                text = document.texts.get((*where, *path))
+                if text is not None and not isinstance(_value(data, path), str):
+                    retry = _with(retry, path, text)
+            if retry is not data:
+                data = retry
+                continue
+            _Report(model, data, where, document, tuple(also_known)).add(details)
+            return None
+        except Exception as error:  # noqa: BLE001  (a plugin's validator; the user needs the line)
+            document.spoil(where, f"cannot be checked: {type(error).__name__} in the plugin that reads it")
+            return None
+        return made if len(document.problems) == before else None
+
+
+class _Report:
+    def __init__(
+        self, model: type[BaseModel], data: object, where: Path, document: Document, also_known: Sequence[str]
+    ) -> None:
+        self._model, self._data, self._where, self._document = model, data, where, document
+        self._also_known = also_known
+
+    def add(self, details: Sequence[Any]) -> None:
+        located = [(_locate(self._data, detail), detail) for detail in details]
+        deep = {path[:length] for path, _ in located for length in range(len(path))}
+        types: dict[Path, list[str]] = {}
+        for path, detail in located:
+            noun = words.noun(detail["type"], detail.get("ctx", {}))
+            if noun is None:
+                if detail["type"] != "value_error" or not self._around_broken(path):
+                    self._say(path, self._message(path, detail))
+            elif path not in deep:  # else another branch of a union fits and is wrong further down
+                types.setdefault(path, []).append(noun)
+        for path, nouns in types.items():
+            value = _value(self._data, path)
+            self._say(path, words.wrong_type(nouns, value, self._hidden(path)))
+
+    def _say(self, path: Path, message: str) -> None:
+        place = (*self._where, *path)
+        if any(place[:length] in self._document.broken for length in range(len(place) + 1)):
+            return
+        self._document.complain(place, message)
+
+    def _around_broken(self, path: Path) -> bool:
+        """Whether something below is known to be wrong: what a model says about the whole follows from it."""
+        place = (*self._where, *path)
+        return any(broken[: len(place)] == place for broken in self._document.broken)
+
+    def _message(self, path: Path, detail: Any) -> str:
+        kind: str = detail["type"]
+        if kind == "extra_forbidden":
+            known = [key for item in at(self._model, path[:-1]) for key in fields(item)]
+            secrets = [
+                f"{key}_file"
+                for item in at(self._model, path[:-1])
+                for key, field in fields(item).items()
+                if is_secret(field.annotation)
+            ]
+            top = self._also_known if len(path) == 1 else ()
+            return words.unknown_key(str(path[-1]), dict.fromkeys([*known, *secrets, *top]))
+        if kind == "missing":
+            return "is missing" + self._description(path)
+        hidden = self._hidden(path)
+        return words.other(kind, detail["msg"], detail.get("ctx", {}), _value(self._data, path), hidden)
+
+    def _description(self, path: Path) -> str:
+        for item in at(self._model, path[:-1]):
+            field = fields(item).get(str(path[-1]))
+            if field is not None and field.description:
+                return f": {field.description.strip().splitlines()[0].rstrip('.')}"
+        return ""
+
+    def _hidden(self, path: Path) -> bool:
+        return (*self._where, *path) in self._document.substituted or secret_at(self._model, path)
+
+
+def _wanting_text(details: Sequence[Any], data: object) -> list[Path]:
+    return [_locate(data, detail) for detail in details if detail["type"] == "string_type"]
+
+
+def _locate(data: object, detail: Any) -> Path:
+    """Where in the data an error is. Its own location also names branches of unions, which are left out."""
+    path: list[str | int] = []
+    here = data
+    location = detail["loc"]
+    for index, part in enumerate(location):
+        if isinstance(here, dict) and isinstance(part, str):
+            if part in here:
+                path.append(part)
+                here = here[part]
+            elif detail["type"] == "missing" and index == len(location) - 1:
+                path.append(part)
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            path.append(part)
+            here = here[part]
+    return tuple(path)
+
+
+def _value(data: object, path: Path) -> object:
+    for part in path:
+        if isinstance(data, dict) and isinstance(part, str):
+            data = data.get(part)
+        elif isinstance(data, list) and isinstance(part, int):
+            data = data[part]
+        else:
+            return None
+    return data
+
+
+def _with(data: object, path: Path, value: object) -> object:
+    """A copy with another value at `path`; what is not on the way is shared."""
+    if not path:
+        return value
+    part, rest = path[0], path[1:]
+    if isinstance(data, dict) and part in data:
+        return {**data, part: _with(data[part], rest, value)}
+    if isinstance(data, list) and isinstance(part, int) and part < len(data):
+        return [*data[:part], _with(data[part], rest, value), *data[part + 1 :]]
+    return data
+
+
+def _booleans_as_numbers(annotation: object, data: object, path: Path) -> list[tuple[Path, object]]:
+    """`interval_ms: true`, which pydantic takes for 1."""
+    found: list[tuple[Path, object]] = []
+    items: Iterable[tuple[str | int, object]] = ()
+    if isinstance(data, dict):
+        items = data.items()
+    elif isinstance(data, list):
+        items = enumerate(data)
+    for key, value in items:
+        allowed = [kind for item in at(annotation, (key,)) for kind in branches(item)]
+        if isinstance(value, bool):
+            if (
+                any(kind in (int, float) for kind in allowed)
+                and bool not in allowed
+                and object not in allowed
+            ):
+                found.append(((*path, key), value))
+        elif isinstance(value, (dict, list)):
+            for kind in allowed:
+                found.extend(_booleans_as_numbers(kind, value, (*path, key)))
+    return found

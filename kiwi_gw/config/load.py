@@ -1,0 +1,174 @@
+"""From a file and the environment to settings, or to every problem that it has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import ValidationError
+
+from kiwi_gw.api import ConfigSection, PluginContext, Section
+from kiwi_gw.config.check import check
+from kiwi_gw.config.document import Document, read
+from kiwi_gw.config.overrides import override
+from kiwi_gw.config.schema import Core, Settings
+from kiwi_gw.config.secret_files import read_secret_files
+from kiwi_gw.config.selection import Selection, named, select, used_types
+from kiwi_gw.config.sources import SourceReader
+from kiwi_gw.config.substitution import Substitution
+from kiwi_gw.config.words import describe
+from kiwi_gw.errors import ConfigError, Problem
+from kiwi_gw.plugin_manager import PluginManager
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid configuration with the plugins it needs, and no others.
+
+    text_hash: SHA-256 of the file's text. files: what was read besides it (secrets): if one of them
+    changes, the configuration may have changed.
+    """
+
+    settings: Settings
+    plugins: PluginManager
+    path: Path
+    text_hash: str
+    files: tuple[Path, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def context(self) -> PluginContext:
+        """What the plugins of this configuration are told."""
+        return PluginContext(self.settings.sections, self.settings.name)
+
+
+def load(
+    path: str | os.PathLike[str],
+    environ: Mapping[str, str] = os.environ,
+    known: PluginManager | None = None,
+) -> Loaded:
+    """Read a configuration file. Raises ConfigError with every problem, sorted by line. Does no other I/O
+    than to read files.
+
+    known: plugins that are taken from there where the file names them, not imported (as tests do).
+    """
+    return _load(Path(path), environ, PluginManager(known))
+
+
+def load_again(
+    previous: Loaded, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+) -> Loaded:
+    """Read it again, for a reload. `previous` stays as it is, whatever happens.
+
+    The result has a plugin manager of its own, in which the plugins that were loaded before are the same
+    objects: code that changed meanwhile is not imported again. Raises ConfigError as `load` does.
+    """
+    return _load(
+        previous.path if path is None else Path(path),
+        previous.environ if environ is None else environ,
+        PluginManager(known=previous.plugins),
+    )
+
+
+def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> Loaded:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError((Problem(str(path), 0, "", f"cannot be read: {error.strerror}"),)) from error
+    except UnicodeDecodeError as error:
+        problem = Problem(str(path), 0, "", f"is not UTF-8 text (byte {error.start})")
+        raise ConfigError((problem,)) from error
+    files = Substitution(environ)
+    document = read(text, str(path), files.expand)
+    settings = (
+        _settings(document, environ, plugins, files) if not document.problems or document.data else None
+    )
+    if settings is None or document.problems:
+        problems = dict.fromkeys(document.problems)
+        raise ConfigError(tuple(sorted(problems, key=lambda item: (not item.line, item.line, item.path))))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Loaded(settings, plugins, path, digest, tuple(files.files), environ)
+
+
+def _settings(
+    document: Document, environ: Mapping[str, str], plugins: PluginManager, files: Substitution
+) -> Settings | None:
+    if document.data is None:
+        document.data = {}
+    if not isinstance(document.data, dict):
+        document.complain((), f"must be a mapping of keys, not {describe(document.data, False)}")
+        return None
+    override(document, environ)
+    data = document.data
+    for key, value in data.items():
+        if value is None and key not in ("sources", "name", "plugins"):
+            data[key] = {}  # a section of which everything is commented out
+    selection = select(document, data, plugins)
+    own = {key: value for key, value in data.items() if key in Core.model_fields}
+    core = check(Core, own, (), document)
+    sections = _sections(document, data, selection, files)
+    sections.update(_defaults(document, data, selection, plugins))
+    basis = core or Core()
+    reader = SourceReader(document, selection.types, files, basis.subscriber, basis.window)
+    sources = reader.read(data.get("sources"))
+    if core is None or document.problems:
+        return None
+    return Settings(
+        name=core.name,
+        plugins=plugins.names,
+        server=core.server,
+        subscriber=core.subscriber,
+        window=core.window,
+        logging=core.logging,
+        kiwi=core.kiwi,
+        sources=MappingProxyType(sources),
+        sections=MappingProxyType(sections),
+    )
+
+
+def _sections(
+    document: Document, data: Mapping[str, object], selection: Selection, files: Substitution
+) -> dict[str, Section]:
+    """Those that the file has."""
+    found: dict[str, Section] = {}
+    for name, section in selection.sections.items():
+        if name in data:
+            read_secret_files(section.settings, data[name], (name,), document, files)
+            settings = check(section.settings, data[name], (name,), document)
+            if settings is not None:
+                found[name] = settings
+    return found
+
+
+def _defaults(
+    document: Document, data: Mapping[str, object], selection: Selection, plugins: PluginManager
+) -> dict[str, Section]:
+    """Those that the file does not have, where they can be without."""
+    found: dict[str, Section] = {}
+    for name, section in selection.sections.items():
+        if name in data:
+            continue
+        default = _default(section)
+        if default is not None:
+            found[name] = default
+            continue
+        for index, used in used_types(data):
+            if used in selection.types and name in selection.types[used].sections:
+                where = ("sources", index, "type")
+                document.complain(where, f"source type {used!r} needs the section {name!r}")
+        for index, plugin in named(data):
+            if name in plugins.config_sections(plugin):
+                document.complain(("plugins", index), f"plugin {plugin!r} needs the section {name!r}")
+    return found
+
+
+def _default(section: ConfigSection) -> Section | None:
+    if section.required:
+        return None
+    try:
+        return section.settings()
+    except ValidationError:
+        return None

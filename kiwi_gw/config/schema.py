@@ -1,0 +1,253 @@
+"""The gateway's own settings: every key, its meaning and its default.
+
+Times are milliseconds, sizes bytes. Keys of plugins are declared by them and merged in by `load`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from kiwi_gw.api import Bytes, Milliseconds, Section
+from kiwi_gw.config.address import Address, parse_address
+from kiwi_gw.model import OverflowPolicy
+
+KIB, MIB = 1024, 1024 * 1024
+
+_ORIGIN = re.compile(
+    r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://(\*\.)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(:[0-9]{1,5})?"
+)
+_AVAILABLE_POLICIES = (OverflowPolicy.DROP_OLDEST, OverflowPolicy.CLOSE)
+
+
+def _addresses(value: object) -> object:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)) or not items or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be an address like 127.0.0.1:8000, or a list of such")
+    return tuple(str(parse_address(item)) for item in items)
+
+
+def _origin(value: str) -> str:
+    if not _ORIGIN.fullmatch(value):
+        raise ValueError(f"must be an origin like https://example.com, 'null' or '*', not {value!r}")
+    return value
+
+
+def _overflow(value: object) -> object:
+    later = [item.value for item in OverflowPolicy if item not in _AVAILABLE_POLICIES]
+    if value in later or (isinstance(value, OverflowPolicy) and value not in _AVAILABLE_POLICIES):
+        raise ValueError(f"{value!r} is not available yet; use 'drop_oldest' or 'close'")
+    if isinstance(value, str) and value not in [item.value for item in OverflowPolicy]:
+        raise ValueError(f"must be 'drop_oldest' or 'close', not {value!r}")
+    return value
+
+
+Positive = Annotated[int, Field(ge=1)]
+Delay = Annotated[Milliseconds, Field(ge=1)]
+Size = Annotated[Bytes, Field(ge=1)]
+Origin = Annotated[str, AfterValidator(_origin)]
+
+
+class Tls(Section):
+    """Certificates. The files are read again when they change."""
+
+    cert: str = Field(min_length=1)
+    """Path of the certificate with its chain, in PEM."""
+    key: str = Field(min_length=1)
+    """Path of the private key, in PEM."""
+    client_ca: str | None = Field(default=None, min_length=1)
+    """Path of the authorities, in PEM, that client certificates must come from; null: none is asked for."""
+
+
+class Limits(Section):
+    """What one client, or all together, may cost."""
+
+    max_connections: Positive = 10_000
+    """Connections at a time; more get 503."""
+    max_message_bytes: Size = 64 * KIB
+    """Largest message of a client; a larger one closes the connection with 1009."""
+    max_fragments: Positive = 1024
+    """Frames that one message may come in; more close the connection with 1008."""
+    head_bytes: Annotated[Bytes, Field(ge=1024)] = 16 * KIB
+    """Largest HTTP request head; a larger one gets 431."""
+    head_timeout_ms: Delay = 5_000
+    """Time for a complete HTTP request head; after it 408."""
+    tls_handshake_timeout_ms: Delay = 5_000
+    """Time for the TLS handshake."""
+    http_stall_timeout_ms: Delay = 10_000
+    """How long a client may take no byte of an HTTP response."""
+    close_timeout_ms: Delay = 5_000
+    """How long a client may take to answer a close frame."""
+    ping_interval_ms: Delay = 20_000
+    """A connection to which nothing was sent for this long gets a ping."""
+    dead_after_ms: Delay = 60_000
+    """An idle connection that stays silent for this long is aborted."""
+    stall_timeout_ms: Milliseconds = 0
+    """A connection that takes no byte for this long is closed; 0: never."""
+    max_subscriptions: Positive = 128
+    """Subscriptions of one connection."""
+    commands_per_second: Positive = 100
+    """Commands of one connection, credit requests apart."""
+    commands_burst: Positive = 200
+    """Commands that may come at once."""
+    requests_per_second: Positive = 2_000
+    """Credit requests of one connection."""
+    requests_burst: Positive = 2_000
+    """Credit requests that may come at once."""
+    flood_ms: Delay = 3_000
+    """A connection that is over its rate for this long is closed with 1008."""
+    control_bytes: Size = 16 * KIB
+    """Replies that may wait for one connection; while they do it is not read."""
+    send_bytes: Size = 256 * KIB
+    """Most that is offered to a socket in one call."""
+    unsent_bytes: Size = 64 * KIB
+    """Unsent bytes that the kernel may hold for one connection (TCP_NOTSENT_LOWAT)."""
+    fan_out_slice_ms: Delay = 5
+    """How long one batch may be sent to subscribers before others get their turn."""
+
+    @model_validator(mode="after")
+    def _pings_come_in_time(self) -> Self:
+        if self.dead_after_ms <= self.ping_interval_ms:
+            raise ValueError(
+                f"dead_after_ms ({self.dead_after_ms}) must be more than "
+                f"ping_interval_ms ({self.ping_interval_ms})"
+            )
+        return self
+
+
+class Server(Section):
+    """The port, and who may use it how much."""
+
+    address: Annotated[
+        tuple[str, ...], BeforeValidator(_addresses, json_schema_input_type=str | list[str])
+    ] = ("127.0.0.1:8000",)
+    """`host:port`, `[v6]:port` or `unix:/path`, or a list of such. Port 0: any free one."""
+    healthcheck: bool = True
+    """Whether `/health` is served."""
+    tls: Tls | None = None
+    """Serve TLS on every TCP address."""
+    allowed_origins: tuple[Origin, ...] = ()
+    """Pages of other origins that may connect: `https://a.example`, `https://*.a.example`, `null` or `*`."""
+    drain_ms: Milliseconds = 5_000
+    """How long clients may take what is left when a source is removed, or the gateway stops."""
+    auth_timeout_ms: Delay = 5_000
+    """Time for a plugin to say who a client is."""
+    limits: Limits = Limits()
+    """What one client, or all together, may cost."""
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return tuple(parse_address(item) for item in self.address)
+
+
+class Subscriber(Section):
+    """What holds for every subscription. May be set per source, too."""
+
+    buffer_capacity: Positive | None = None
+    """How many events a subscription may be behind before it overflows; null: as many as the window holds."""
+    lag_notice_threshold: Positive | None = None
+    """A LAG notice is sent when a subscription is this many events behind; null: half of buffer_capacity."""
+    lag_notice_interval_ms: Milliseconds = 1_000
+    """Such notices come at most once in this time (those of a loss always come)."""
+    overflow: Annotated[
+        OverflowPolicy, BeforeValidator(_overflow, json_schema_input_type=Literal["drop_oldest", "close"])
+    ] = OverflowPolicy.DROP_OLDEST
+    """On overflow `drop_oldest` goes on with the newest events, `close` ends the subscription."""
+    subscribe_timeout_ms: Delay = 5_000
+    """How long a subscription waits for a source that is starting."""
+
+
+class Window(Section):
+    """The recent events of every source that are kept. All but memory_bytes may be set per source."""
+
+    events: Positive = 65_536
+    """Most events in a window."""
+    bytes: Size = 64 * MIB
+    """Most memory for the events of a window."""
+    memory_bytes: Size = 512 * MIB
+    """Most memory for all windows and encodings together."""
+    encodings_bytes: Size = 64 * MIB
+    """Most memory for the encoded events of one source."""
+    event_bytes: Size = 8 * MIB
+    """Largest encoded event; a larger one is given up and announced."""
+    max_wire_keys: Positive = 1_000
+    """Different encodings of one source at a time; a subscription that needs one more is refused."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.bytes > self.memory_bytes:
+            raise ValueError(f"bytes ({self.bytes}) must not be more than memory_bytes ({self.memory_bytes})")
+        return self
+
+
+class Logging(Section):
+    """Logs go to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is written."""
+    format: Literal["auto", "json", "pretty"] = "auto"
+    """`auto`: pretty on a terminal, else JSON lines."""
+
+
+class Kiwi(Section):
+    """The Kiwi protocol."""
+
+    envelope: Literal["flat", "nested"] = "flat"
+    """`flat` as its document says, `nested` as the original server does."""
+
+
+class Core(Section):
+    """The gateway's own top-level keys, `sources` and the sections of plugins apart."""
+
+    name: Annotated[str, Field(min_length=1, max_length=255)] = "kiwi-gw"
+    """The name of this gateway in logs and towards brokers."""
+    plugins: tuple[str, ...] = ()
+    """Plugins to load, by entry point name or as `module:object`. Those of source types and sections in use
+    are loaded anyway."""
+    server: Server = Server()
+    subscriber: Subscriber = Subscriber()
+    window: Window = Window()
+    logging: Logging = Logging()
+    kiwi: Kiwi = Kiwi()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """One source. `settings` is the model of its type; `subscriber` and `window` are what holds for it, the
+    general ones with its own on top; `line` is where it stands in the file."""
+
+    id: str
+    type: str
+    settings: Section
+    subscriber: Subscriber
+    window: Window
+    line: int = field(default=0, compare=False)
+
+    @property
+    def buffer_capacity(self) -> int:
+        """How many events a subscription may be behind; never more than the window holds."""
+        return min(self.subscriber.buffer_capacity or self.window.events, self.window.events)
+
+    @property
+    def lag_notice_threshold(self) -> int:
+        return self.subscriber.lag_notice_threshold or max(1, self.buffer_capacity // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A valid configuration. `sources` by id in the order of the file; `sections` those of the plugins, with
+    their defaults where the file has none; `plugins` all that it needs, named or implied, in load order."""
+
+    name: str
+    plugins: tuple[str, ...]
+    server: Server
+    subscriber: Subscriber
+    window: Window
+    logging: Logging
+    kiwi: Kiwi
+    sources: Mapping[str, SourceSettings]
+    sections: Mapping[str, Section]

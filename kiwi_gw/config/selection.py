@@ -1,0 +1,125 @@
+"""Which plugins a configuration needs: those it names, and those of the source types and sections it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kiwi_gw.api import ConfigSection, SourceType
+from kiwi_gw.config import words
+from kiwi_gw.config.document import Document
+from kiwi_gw.config.schema import Core
+from kiwi_gw.errors import PluginError
+from kiwi_gw.plugin_manager import MissingExtraError, PluginManager, available, missing_extra
+
+EXTENSION = "x-"
+"""Top-level keys that begin so are ignored: a place for anchors."""
+
+OWN_KEYS = (*Core.model_fields, "sources")
+_REFUSED_HOOKS = ("intercept", "authenticate")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """unchecked: sections of plugins that lack an extra which no source needs; nobody can check them."""
+
+    types: Mapping[str, SourceType]
+    sections: Mapping[str, ConfigSection]
+    unchecked: frozenset[str]
+
+
+def select(document: Document, data: Mapping[str, object], plugins: PluginManager) -> Selection:
+    """Load what `data` needs into `plugins`; what cannot be loaded becomes problems of the document."""
+    _load_named(document, data, plugins)
+    _load_for_sources(document, data, plugins)
+    unchecked = _load_for_sections(document, data, plugins)
+    return Selection(plugins.source_types(), plugins.config_sections(), unchecked)
+
+
+def used_types(data: Mapping[str, object]) -> Iterator[tuple[int, str]]:
+    """The source types that are used, with the index of the first source that does."""
+    seen: set[str] = set()
+    sources = data.get("sources")
+    for index, item in enumerate(sources if isinstance(sources, list) else ()):
+        name = item.get("type") if isinstance(item, dict) else None
+        if isinstance(name, str) and name not in seen:
+            seen.add(name)
+            yield index, name
+
+
+def named(data: Mapping[str, object]) -> Iterator[tuple[int, str]]:
+    """The items of `plugins`."""
+    names = data.get("plugins")
+    for index, name in enumerate(names if isinstance(names, list) else ()):
+        if isinstance(name, str):
+            yield index, name
+
+
+def _load_named(document: Document, data: Mapping[str, object], plugins: PluginManager) -> None:
+    for index, name in named(data):
+        try:
+            plugins.load(name)
+        except PluginError as error:
+            document.spoil(("plugins", index), str(error))
+
+
+def _load_for_sources(document: Document, data: Mapping[str, object], plugins: PluginManager) -> None:
+    for index, name in used_types(data):
+        where = ("sources", index, "type")
+        requirement = missing_extra(name)
+        if name not in plugins.source_types() and name in available():
+            try:
+                plugins.load(name)
+            except MissingExtraError as error:
+                requirement = error.requirement
+            except PluginError as error:
+                document.spoil(where, str(error))
+        if requirement is not None:
+            document.spoil(where, f"source type {name!r} needs: pip install '{requirement}'")
+        elif name not in plugins.source_types():
+            hint = words.did_you_mean(name, {*plugins.source_types(), *available()})
+            hint = hint or "; `kiwi-gw plugins` lists what is installed"
+            document.spoil(where, f"unknown source type {name!r}{hint}")
+
+
+def _load_for_sections(
+    document: Document, data: Mapping[str, object], plugins: PluginManager
+) -> frozenset[str]:
+    unchecked: set[str] = set()
+    for name in data:
+        if name in OWN_KEYS or name.startswith(EXTENSION):
+            continue
+        if name not in plugins.config_sections() and name in available():
+            try:
+                plugins.load(name)
+            except MissingExtraError:
+                # A source that needs it has said so; without one the section is of no use to anybody.
+                unchecked.add(name)
+                continue
+            except PluginError as error:
+                document.spoil((name,), str(error))
+                continue
+        if name == "hooks":
+            _refuse_hooks(document, data[name])
+        elif name not in plugins.config_sections():
+            known = dict.fromkeys([*OWN_KEYS, *plugins.config_sections(), *available()])
+            document.spoil((name,), "unknown key" + words.did_you_mean(name, known))
+    return frozenset(unchecked)
+
+
+def _refuse_hooks(document: Document, hooks: object) -> None:
+    """The original's `hooks`, files of WASM."""
+    given = hooks if isinstance(hooks, dict) else {}
+    for name in given:
+        if name in _REFUSED_HOOKS:
+            document.spoil(
+                ("hooks", name),
+                f"WASM hooks do not run here; write the Python hook `{name}` (kiwi_gw/hookspecs.py) and name "
+                "it in plugins: [module:object]",
+            )
+    if not any(name in _REFUSED_HOOKS for name in given):
+        document.spoil(
+            ("hooks",),
+            "WASM hooks do not run here; write the Python hooks `intercept` and `authenticate` "
+            "(kiwi_gw/hookspecs.py) and name them in plugins: [module:object]",
+        )

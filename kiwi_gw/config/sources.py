@@ -1,0 +1,135 @@
+"""The `sources` of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kiwi_gw.api import Section, SourceType
+from kiwi_gw.config.check import check
+from kiwi_gw.config.document import Document, Path
+from kiwi_gw.config.schema import SourceSettings, Subscriber, Window
+from kiwi_gw.config.secret_files import read_secret_files
+from kiwi_gw.config.substitution import Substitution
+from kiwi_gw.config.words import describe
+
+COMMON = ("id", "subscriber", "window")
+"""Keys that every source may have without its type declaring them."""
+
+_LONGEST_ID = 255  # bytes
+
+
+class SourceReader:
+    """Makes `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document."""
+
+    def __init__(
+        self,
+        document: Document,
+        types: Mapping[str, SourceType],
+        files: Substitution,
+        subscriber: Subscriber,
+        window: Window,
+    ) -> None:
+        self._document = document
+        self._types = types
+        self._files = files
+        self._subscriber = subscriber
+        self._window = window
+        self._lines: dict[str, int] = {}
+
+    def read(self, items: object) -> dict[str, SourceSettings]:
+        """By id, in the order of the file."""
+        if items is None:
+            return {}
+        if not isinstance(items, list):
+            self._document.complain(("sources",), f"must be a list, not {describe(items, False)}")
+            return {}
+        found: dict[str, SourceSettings] = {}
+        for index, item in enumerate(items):
+            source = self._source(item, ("sources", index))
+            if source is not None:
+                found.setdefault(source.id, source)
+        return found
+
+    def _source(self, item: object, where: Path) -> SourceSettings | None:
+        if not isinstance(item, dict):
+            self._document.complain(where, f"must be a mapping, not {describe(item, False)}")
+            return None
+        name = item.get("type")
+        if not isinstance(name, str):
+            wrong = f"must be text, not {describe(name, False)}" if "type" in item else "is missing"
+            known = ", ".join(sorted(self._types))
+            self._document.complain((*where, "type"), wrong + (f"; known types: {known}" if known else ""))
+            return None
+        kind = self._types.get(name)
+        if kind is None:  # reported when its plugin was looked for
+            if item.get("id") is not None:
+                self._identify(item["id"], where, item)
+            return None
+        own_keys = {field.alias or key for key, field in kind.settings.model_fields.items()}
+        own = {key: value for key, value in item.items() if key in own_keys or key not in COMMON}
+        read_secret_files(kind.settings, own, where, self._document, self._files)
+        settings = check(kind.settings, own, where, self._document, COMMON)
+        subscriber = self._subscriber_of(item, where) if "subscriber" not in own_keys else self._subscriber
+        window = self._window_of(item, where) if "window" not in own_keys else self._window
+        source_id = self._id(kind, item, settings, where)
+        if settings is None or source_id is None:
+            return None
+        if getattr(settings, "id", "") is None:
+            # As if it were written down, so that writing it down is no change.
+            settings = settings.model_copy(update={"id": source_id})
+        line = self._document.lines.get(where, 0)
+        return SourceSettings(source_id, name, settings, subscriber, window, line)
+
+    def _subscriber_of(self, item: Mapping[str, object], where: Path) -> Subscriber:
+        """The general settings with those of the source on top."""
+        own = check(Subscriber, item.get("subscriber"), (*where, "subscriber"), self._document)
+        if own is None:
+            return self._subscriber
+        return self._subscriber.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+
+    def _window_of(self, item: Mapping[str, object], where: Path) -> Window:
+        place = (*where, "window")
+        given = item.get("window")
+        if isinstance(given, dict):
+            if "memory_bytes" in given:
+                message = "is for all sources together; it belongs in the top-level 'window'"
+                self._document.spoil((*place, "memory_bytes"), message)
+            given = {**given, "memory_bytes": self._window.memory_bytes}
+        own = check(Window, given, place, self._document)
+        if own is None:
+            return self._window
+        return self._window.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+
+    def _id(
+        self, kind: SourceType, item: Mapping[str, object], settings: Section | None, where: Path
+    ) -> str | None:
+        declared = "id" in kind.settings.model_fields
+        given = getattr(settings, "id", None) if declared and settings is not None else item.get("id")
+        if given is not None:
+            return self._identify(given, where, item, quiet=declared)
+        if kind.source_id is not None:
+            return None if settings is None else self._identify(kind.source_id(settings), where, item)
+        if not declared:
+            self._document.complain((*where, "id"), "is missing: the name under which clients subscribe")
+        return None
+
+    def _identify(
+        self, source_id: object, where: Path, item: Mapping[str, object], quiet: bool = False
+    ) -> str | None:
+        """The id, if it is one and no other source has it. `quiet`: its type has been checked already."""
+        place = (*where, "id") if item.get("id") is not None else where
+        text = source_id if isinstance(source_id, str) else self._document.texts.get(place, source_id)
+        if not isinstance(text, str):
+            if not quiet:
+                wrong = f"must be text, not {describe(source_id, False)} (put it in quotes)"
+                self._document.complain(place, wrong)
+            return None
+        if not text or not text.isprintable() or len(text.encode()) > _LONGEST_ID:
+            self._document.complain(place, f"must be 1 to {_LONGEST_ID} bytes of printable text")
+            return None
+        if text in self._lines:
+            message = f"the id {text!r} is also that of the source in line {self._lines[text]}"
+            self._document.complain(place, message)
+            return None
+        self._lines[text] = self._document.lines.get(where, 0)
+        return text

@@ -1,0 +1,114 @@
+"""What a client wants done, in the core's words: the commands that a dialect's session answers with.
+
+A *handle* is the session's own name for one subscription: hashable, unique within its connection while
+that subscription lives. Commands are carried out at once and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kiwi_gw.core.notices import Notice
+from kiwi_gw.model import Credential, Mode, OverflowPolicy, SourceInfo, WireFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Write this, complete with its frame header (`frames.text_frame`), behind all events sent so far."""
+
+    frame: bytes
+
+
+class Limit:
+    """How many more events may be sent under one label.
+
+    The session makes it, and may hand the same object to several subscriptions (a topic pattern keeps one
+    limit over all its sources) and again to Recast: what was used stays used.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __repr__(self) -> str:
+        return f"Limit({self.left})"
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Subscribe to one source. Answered by Opened or OpenFailed, now or after `subscribe_timeout_ms`.
+
+    wire: makes the wire format once the source is known; it may raise SubscribeRefused.
+    credits: the first balance of a pull subscription. limits: by label of `Encoded.tallies`, or None
+    for all events; when a limit is reached LimitReached is sent (label None: the subscription closes).
+    start, until: None, from now on and for ever; positions otherwise (in the source's JSON form).
+    """
+
+    handle: Hashable
+    source_id: str
+    wire: Callable[[SourceInfo], WireFormat]
+    mode: Mode = Mode.PUSH
+    credits: int = 0
+    limits: Mapping[Hashable, Limit] = field(default_factory=dict)
+    overflow: OverflowPolicy | None = None
+    buffer_capacity: int | None = None
+    start: object = None
+    until: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Add credit to a pull subscription. Answered by Granted, after Opened if that is still to come."""
+
+    handle: Hashable
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recast:
+    """Go on with another wire format, from the next event on (the session's set of readers changed)."""
+
+    handle: Hashable
+    wire: Callable[[SourceInfo], WireFormat]
+    limits: Mapping[Hashable, Limit] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Unsubscribe. Answered by Cancelled; nothing of the subscription follows that."""
+
+    handle: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticate:
+    """Check a credential that came in a message. Answered by Authenticated or AuthenticationFailed."""
+
+    credential: Credential
+
+
+@dataclass(frozen=True, slots=True)
+class Hangup:
+    """Close the connection with this WebSocket code and reason (at most 123 bytes of UTF-8)."""
+
+    code: int
+    reason: str
+
+
+Command = Reply | Open | Grant | Recast | Cancel | Authenticate | Hangup
+
+
+class Session(Protocol):
+    """One connection's half of a protocol. Never raises for what a client sends.
+
+    now: seconds on a monotonic clock.
+    """
+
+    def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
+        """One whole message: str for a text frame, bytes for a binary one."""
+
+    def notice(self, notice: Notice) -> Iterable[Command]:
+        """Something happened to a subscription, or to the connection."""

@@ -1,0 +1,142 @@
+"""Encode once, send the same bytes to everyone: the memo of fragments by entry and wire key.
+
+Fragments are kept only while a reader inside the window may need them, in one least-recently-used order
+of bounded bytes over all sources. What was dropped is made again when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from kiwi_gw.core.window import Budget, Entry
+from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.model import Batch, Encoded, Interceptor, Record, WireFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A wire format with what comes before it. `key` decides the bytes, whole."""
+
+    key: Hashable
+    format: WireFormat
+    interceptor: Interceptor | None = None
+
+
+def wire(format: WireFormat, interceptor: Interceptor | None) -> Wire:  # noqa: A002
+    """Put an interceptor before a format. One without a key shares with nobody."""
+    if interceptor is None:
+        return Wire(format.key, format)
+    reader = object() if interceptor.key is None else interceptor.key
+    return Wire((format.key, reader), format, interceptor)
+
+
+class EncodingMemo:
+    """Makes fragments, and keeps those that may be needed again, at most `max_bytes` of them."""
+
+    def __init__(self, max_bytes: int, budget: Budget) -> None:
+        self._max_bytes = max_bytes
+        self._budget = budget
+        self._order: OrderedDict[tuple[Entry, Hashable], int] = OrderedDict()
+        self.bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self.events_encoded = 0
+
+    def encoded(self, entry: Entry, item: Wire, *, keep: bool = True) -> Encoded:
+        """The fragments of an entry. keep: false, where no reader is expected to come back for them."""
+        found = entry.encodings.get(item.key)
+        if found is not None:
+            self.hits += 1
+            self._order.move_to_end((entry, item.key))
+            return found
+        self.misses += 1
+        self.events_encoded += len(entry.batch)
+        made = _encode(entry.batch, item)
+        if keep:
+            self._put(entry, item.key, made)
+        return made
+
+    def keep(self, entry: Entry, item: Wire, made: Encoded) -> None:
+        """A reader turned out to need these again."""
+        if item.key not in entry.encodings:
+            self._put(entry, item.key, made)
+
+    def forget(self, entry: Entry) -> None:
+        """The entry has left the window."""
+        for key in entry.encodings:
+            self._drop(self._order.pop((entry, key)))
+        entry.encodings.clear()
+
+    def _put(self, entry: Entry, key: Hashable, made: Encoded) -> None:
+        size = len(made.buffer) + 8 * len(made.ends)
+        entry.encodings[key] = made
+        self._order[entry, key] = size
+        self.bytes += size
+        self._budget.used += size
+        while (self.bytes > self._max_bytes or self._budget.exceeded) and len(self._order) > 1:
+            (oldest, old_key), old_size = self._order.popitem(last=False)
+            del oldest.encodings[old_key]
+            self._drop(old_size)
+
+    def _drop(self, size: int) -> None:
+        self.bytes -= size
+        self._budget.used -= size
+
+
+def _encode(batch: Batch, item: Wire) -> Encoded:
+    if item.interceptor is None:
+        return item.format.encode(batch)
+    kept, reduced = _intercepted(batch, item.interceptor)
+    if len(kept) == len(batch):
+        return item.format.encode(reduced)
+    return _spread(item.format.encode(reduced), kept, len(batch))
+
+
+def _intercepted(batch: Batch, interceptor: Interceptor) -> tuple[list[int], Batch]:
+    """What the interceptor leaves of a batch: the indexes that stay, and a batch of just those."""
+    names = list(batch.columns)
+    columns = [batch.columns[name] for name in names]
+    kept: list[int] = []
+    records: list[Record] = []
+    for index, values in enumerate(zip(batch.partitions, batch.offsets, *columns, strict=True)):
+        record: dict[str, object] = dict(zip(names, values[2:], strict=True))
+        record["partition"], record["offset"] = values[0], values[1]
+        changed = interceptor.apply(record)
+        if changed is not None:
+            kept.append(index)
+            records.append(changed)
+    try:
+        reduced = {name: [record[name] for record in records] for name in names}
+    except KeyError as error:
+        raise EncodingFailed(f"an interceptor returned an event without its {error}") from error
+    return kept, Batch(
+        starts=batch.starts,
+        partitions=[batch.partitions[i] for i in kept],
+        offsets=[batch.offsets[i] for i in kept],
+        columns=reduced,
+        cost=batch.cost,
+    )
+
+
+def _spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
+    """The fragments of a reduced batch, put back in the places that they have in the whole one."""
+    present = [0] * length
+    for index in kept:
+        present[index] = 1
+    places = list(accumulate(present, initial=0))
+    bounds = [0, *encoded.ends]
+
+    def lifted(prefix: Sequence[int]) -> list[int]:
+        return [prefix[place] for place in places]
+
+    return Encoded(
+        buffer=encoded.buffer,
+        ends=[bounds[place] for place in places[1:]],
+        tally=lifted(encoded.tally) if encoded.tally is not None else places,
+        tallies={label: lifted(prefix) for label, prefix in encoded.tallies.items()},
+        unsendable=tuple(kept[index] for index in encoded.unsendable),
+        bad=encoded.bad,
+    )

@@ -1,0 +1,393 @@
+"""One source's live half: its window, its subscriptions, and the fan-out of what arrives.
+
+Theory of operation. `publish` is the hot path and wakes no task. It appends the batch and then, group by
+group (a group has one wire key), asks the memo for the fragments once and gives every subscription that
+is at the head, has credit and has a clear outlet the whole buffer in one send. Whoever cannot take all
+of it is demoted to BEHIND and read at its own pace. It is a generator: it yields when it has used up its
+slice of time, so that the caller can let others run; in between, subscriptions may come and go (they are
+recognised by their cursor).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kiwi_gw.core.commands import Limit
+from kiwi_gw.core.encoding import EncodingMemo, Wire
+from kiwi_gw.core.offers import whole
+from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.states import Input, State
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.core.window import Budget, Entry, Window
+from kiwi_gw.errors import EncodingFailed, SubscribeRefused
+from kiwi_gw.model import Batch, CloseReason, Encoded, Gap, Mode, OverflowPolicy, Positions, SourceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLimits:
+    """Bounds of one source. Times in seconds; `buffer_capacity` 0 means the window's events,
+    `lag_threshold` 0 half of a subscription's capacity."""
+
+    window_events: int = 65_536
+    window_bytes: int = 64 * 1024 * 1024
+    buffer_capacity: int = 0
+    lag_threshold: int = 0
+    lag_interval: float = 1.0
+    overflow: OverflowPolicy = OverflowPolicy.DROP_OLDEST
+    subscribe_timeout: float = 5.0
+    max_wire_keys: int = 1_000
+    direct_bytes: int = 256 * 1024
+    slice_seconds: float = 0.005
+
+
+class FeedState(enum.Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+    REMOVED = "removed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a subscription asks for. `capacity` and `overflow` None: the source's own."""
+
+    handle: Hashable
+    wire: Wire
+    mode: Mode
+    credits: int
+    limits: Mapping[Hashable, Limit]
+    overflow: OverflowPolicy | None = None
+    capacity: int | None = None
+    until: Positions | None = None
+
+
+class Group:
+    """The subscriptions of one source with one wire key; `live` are those at the head, in order."""
+
+    __slots__ = ("live", "size", "wire")
+
+    def __init__(self, item: Wire) -> None:
+        self.wire = item
+        self.live: dict[Subscription, None] = {}
+        self.size = 0
+
+
+OFFERED_POLICIES = (OverflowPolicy.DROP_OLDEST, OverflowPolicy.CLOSE)
+"""What this version can do. The others are refused in words."""
+
+
+class Feed:
+    """See the top of this file.
+
+    clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        info: SourceInfo,
+        limits: FeedLimits,
+        memo: EncodingMemo,
+        budget: Budget,
+        clock: Callable[[], float],
+    ) -> None:
+        self.info = info
+        self.limits = limits
+        self.state = FeedState.STARTING
+        self.end_reason = CloseReason.ENDED
+        self.end_message = "the source has ended"
+        self.window = Window(limits.window_events, limits.window_bytes, budget, {})
+        self.events_dropped = 0
+        self.lag_notices = 0
+        self.events_in = 0
+        self.events_sent = 0
+        self._memo = memo
+        self._clock = clock
+        self._groups: dict[Hashable, Group] = {}
+        self._opening: dict[Subscription, float] = {}
+        self._not_live: dict[Subscription, None] = {}
+        self._size = 0
+
+    @property
+    def now(self) -> float:
+        return self._clock()
+
+    @property
+    def positions(self) -> Positions:
+        """Where the next event of the source will be."""
+        return self.window.positions
+
+    @property
+    def subscribers(self) -> int:
+        """Subscriptions that are not closed."""
+        return self._size
+
+    @property
+    def behind(self) -> int:
+        """Subscriptions that have not had everything."""
+        return len(self._not_live)
+
+    @property
+    def wire_keys(self) -> int:
+        return len(self._groups)
+
+    # --- subscriptions come and go ---------------------------------------------------------
+
+    def subscribe(self, request: Request, outlet: Outlet, owner: Owner) -> Subscription:
+        """A new subscription: LIVE at the head, or OPENING while the source starts.
+
+        Raises SubscribeRefused where the source is over, a bound is reached or a wish cannot be met.
+        """
+        if self.state not in (FeedState.STARTING, FeedState.RUNNING):
+            raise SubscribeRefused(self.end_reason.value, self.end_message)
+        policy = request.overflow or self.limits.overflow
+        if policy not in OFFERED_POLICIES:
+            offered = ", ".join(item.value for item in OFFERED_POLICIES)
+            raise SubscribeRefused("overflow", f"{policy.value} is not available here; there is {offered}")
+        most = min(self.limits.buffer_capacity or self.limits.window_events, self.limits.window_events)
+        capacity = max(1, min(request.capacity or most, most))
+        threshold = min(self.limits.lag_threshold or max(1, capacity // 2), capacity)
+        subscription = Subscription(
+            self,
+            self._group(request.wire),
+            request.handle,
+            outlet,
+            owner,
+            request.mode,
+            request.credits,
+            policy,
+            capacity,
+            threshold,
+            request.limits,
+            request.until,
+            request.wire.format.join,
+        )
+        subscription.group.size += 1
+        self._size += 1
+        if self.state is FeedState.STARTING:
+            self._opening[subscription] = self.now + self.limits.subscribe_timeout
+        else:
+            subscription.open_at_head()
+        return subscription
+
+    def regroup(self, subscription: Subscription, item: Wire) -> None:
+        """Give a subscription another wire key."""
+        old = subscription.group
+        group = self._group(item, going=1 if old.size == 1 else 0)
+        if old is group:
+            return
+        if subscription.state is State.LIVE and not subscription.caught_up:
+            self._demote(subscription)  # fan-out is on its way, and would look for it in the old group
+        live = subscription in old.live
+        old.live.pop(subscription, None)
+        self._leave(old)
+        group.size += 1
+        subscription.group = group
+        if live:
+            group.live[subscription] = None
+
+    def moved(self, subscription: Subscription, old: State, new: State) -> None:
+        """A subscription changed its state (called by itself)."""
+        if old is State.OPENING:
+            self._opening.pop(subscription, None)
+        if new is State.BEHIND or new is State.ENDING:
+            self._not_live[subscription] = None
+        else:
+            self._not_live.pop(subscription, None)
+        if new is State.CLOSED:
+            self._size -= 1
+            self.events_sent += subscription.matched
+            self._leave(subscription.group)
+
+    # --- the source's life -----------------------------------------------------------------
+
+    def started(self, positions: Positions) -> None:
+        """The source works; `positions` is where its next event will be."""
+        if self.state is FeedState.STARTING:
+            self.window.reset(positions)
+            self.state = FeedState.RUNNING
+            for subscription in list(self._opening):
+                subscription.open_at_head()
+
+    def publish(self, batch: Batch) -> Iterator[None]:
+        """Take a batch and send it to everyone who can take it. Yields when it has run for a slice.
+
+        ValueError: it repeats what was taken.
+        """
+        entry = self.window.append(batch, self._evicted)
+        self.events_in += len(batch)
+        until = self._clock() + self.limits.slice_seconds
+        done = False
+        try:
+            for group in list(self._groups.values()):
+                if not group.live:
+                    continue
+                waiting = list(group.live)
+                waiting.reverse()
+                try:
+                    encoded = self._memo.encoded(entry, group.wire, keep=len(group.live) < group.size)
+                except EncodingFailed as error:
+                    self._fail_group(group, str(error))
+                    continue
+                for _ in self._fan_out(entry, group, encoded, waiting):
+                    if self._clock() >= until:
+                        yield
+                        until = self._clock() + self.limits.slice_seconds
+            done = True
+        finally:
+            if not done:  # the caller gave up half-way: the rest reads on from the window
+                unserved = [s for g in self._groups.values() for s in g.live if not s.caught_up]
+                for subscription in unserved:
+                    self._demote(subscription)
+                for subscription in unserved:
+                    subscription.outlet.wake(subscription)
+
+    def _fan_out(
+        self, entry: Entry, group: Group, encoded: Encoded, waiting: list[Subscription]
+    ) -> Iterator[None]:
+        buffer = memoryview(encoded.buffer)
+        size = len(buffer)
+        events = len(entry.batch) if encoded.tally is None else encoded.tally[-1]
+        direct = 0 < size <= self.limits.direct_bytes and entry.batch.gap is None and not encoded.unsendable
+        base, push = entry.base, Mode.PUSH
+        served = 0
+        while waiting:
+            subscription = waiting.pop()
+            if subscription.cursor != base or subscription.state is not State.LIVE:
+                continue  # it came, went or was demoted while others ran
+            served += 1
+            outlet = subscription.outlet
+            if (
+                direct
+                and outlet.clear
+                and subscription.plain
+                and not subscription.lag_due
+                and (subscription.mode is push or subscription.credits >= events)
+            ):
+                taken = outlet.send(buffer)
+                if taken == size:
+                    subscription.sent(encoded, events, entry)
+                else:
+                    self._memo.keep(entry, group.wire, encoded)
+                    subscription.fall_behind(entry)
+                    if taken:
+                        outlet.keep(subscription.settle(whole(entry, encoded, events), taken))
+                    outlet.wake(subscription)
+            elif size == 0 and entry.batch.gap is None and not encoded.unsendable and subscription.simple:
+                subscription.sent(encoded, 0, entry)
+            else:
+                self._memo.keep(entry, group.wire, encoded)
+                subscription.fall_behind(entry)
+                outlet.wake(subscription)
+            if not served & 15:
+                yield
+        yield
+
+    def ended(self) -> None:
+        """The finite source is over: everyone gets the rest, then the notice."""
+        self._finish(FeedState.ENDED, CloseReason.ENDED, "the source has ended", Input.ENDED, None)
+
+    def removed(self, reason: CloseReason, message: str, drain: float) -> None:
+        """The source is gone or becomes another: the rest is sent for `drain` seconds at most."""
+        self._finish(FeedState.REMOVED, reason, message, Input.REMOVED, self.now + drain)
+
+    def failed(self, message: str) -> None:
+        """The source can never work: nothing more is sent."""
+        self._finish(FeedState.FAILED, CloseReason.FAILED, message, Input.FAILED, None)
+
+    def withdraw(self, subscription: Subscription, message: str) -> None:
+        """The client has lost its right to this source."""
+        subscription.end(CloseReason.UNAUTHORIZED, message, Input.FAILED)
+
+    def sweep(self) -> None:
+        """Call it a few times a second: what nobody reads for is noticed here."""
+        now = self.now
+        for subscription, deadline in list(self._opening.items()):
+            if now >= deadline:
+                message = f"the source has not started within {self.limits.subscribe_timeout:g} s"
+                subscription.end(CloseReason.FAILED, message, Input.OPEN_FAILED)
+        for subscription in list(self._not_live):
+            subscription.sweep(now, self.limits.lag_interval)
+
+    def close(self) -> None:
+        """Let go of the memory. Every subscription must be closed."""
+        self.window.clear(self._evicted)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def encoded(self, group: Group, entry: Entry) -> Encoded:
+        """The fragments of an entry for a reader that is behind."""
+        return self._memo.encoded(entry, group.wire)
+
+    def group_failed(self, group: Group, message: str) -> None:
+        """The fragments of this wire key cannot be made."""
+        self._fail_group(group, message)
+
+    def _demote(self, subscription: Subscription) -> None:
+        """LIVE, but not served yet by the fan-out that is on its way: it reads on from the window."""
+        newest = self.window.newest
+        if newest is not None:
+            subscription.fall_behind(newest)
+
+    def _group(self, item: Wire, going: int = 0) -> Group:
+        """The group of a wire key. going: how many groups will be gone when this one is joined."""
+        group = self._groups.get(item.key)
+        if group is None:
+            if len(self._groups) - going >= self.limits.max_wire_keys:
+                raise SubscribeRefused(
+                    "too_many_wire_keys",
+                    f"this source already has {self.limits.max_wire_keys} different forms of its events",
+                )
+            group = self._groups[item.key] = Group(item)
+        return group
+
+    def _leave(self, group: Group) -> None:
+        group.size -= 1
+        if group.size == 0:
+            self._groups.pop(group.wire.key, None)
+
+    def _fail_group(self, group: Group, message: str) -> None:
+        members = [*group.live, *(item for item in self._not_live if item.group is group)]
+        for subscription in members:
+            subscription.end(CloseReason.FAILED, message, Input.FAILED)
+
+    def _evicted(self, entry: Entry) -> None:
+        self._memo.forget(entry)
+        if not entry.parked:
+            return
+        positions: dict[int, Positions] = {}
+        for subscription in entry.parked:
+            index = subscription.cursor - entry.base
+            if index not in positions:
+                positions[index] = entry.batch.positions_at(index)
+            subscription.evicted(positions[index])
+        entry.parked.clear()
+
+    def _finish(
+        self,
+        state: FeedState,
+        reason: CloseReason,
+        message: str,
+        item: Input,
+        deadline: float | None,
+    ) -> None:
+        self.state, self.end_reason, self.end_message = state, reason, message
+        for subscription in list(self._opening):
+            subscription.end(reason, message, item)
+        for group in list(self._groups.values()):
+            for subscription in list(group.live):
+                if subscription.caught_up:
+                    subscription.end(reason, message, item)
+                else:
+                    self._demote(subscription)
+        for subscription in list(self._not_live):
+            subscription.end(reason, message, item)  # CLOSED, or ENDING with the rest still to be sent
+            if deadline is not None and not subscription.closed:
+                subscription.set_deadline(deadline)
+
+
+def lost(ranges: Mapping[int, tuple[int, int]], positions: Positions, count: int | None) -> Batch:
+    """A batch without events that announces what the source itself lost before `positions`."""
+    return Batch(positions, (), (), {}, 0, Gap(ranges, count))

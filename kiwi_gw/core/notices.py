@@ -1,0 +1,112 @@
+"""What happened to a subscription or its connection, in the core's words; a dialect's session renders it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from kiwi_gw.model import CloseReason, Identity, OverflowPolicy, Ranges, Refusal, SourceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`positions` is where the subscription begins, in the source's JSON form."""
+
+    handle: Hashable
+    source: SourceInfo
+    positions: Mapping[str, object]
+    overflow: OverflowPolicy
+    buffer_capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFailed:
+    handle: Hashable
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """`n` is what was asked for, `credits` the balance after it."""
+
+    handle: Hashable
+    n: int
+    credits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    handle: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Lagged:
+    """Numbers as the README defines them. `dropped` is None where the source itself does not know."""
+
+    handle: Hashable
+    source: SourceInfo
+    behind: int
+    dropped: int | None
+    count: int
+    ranges: Ranges
+    positions: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The subscription is over, not by the client's wish. `dropped`: given up and not yet announced."""
+
+    handle: Hashable
+    source: SourceInfo
+    reason: CloseReason
+    message: str
+    positions: Mapping[str, object]
+    dropped: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """The limit with this label is used up. The subscription stands still until it is recast."""
+
+    handle: Hashable
+    label: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticated:
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationFailed:
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAppeared:
+    """A source exists that was not there before. Sent to every session, first for those at the start."""
+
+    source: SourceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The gateway is about to close this connection; a client should come back after this many ms."""
+
+    retry_after_ms: int
+
+
+Notice = (
+    Opened
+    | OpenFailed
+    | Granted
+    | Cancelled
+    | Lagged
+    | Ended
+    | LimitReached
+    | Authenticated
+    | AuthenticationFailed
+    | SourceAppeared
+    | Draining
+)

@@ -1,0 +1,64 @@
+"""What a subscription may send now, and where it stands when the kernel took only part of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kiwi_gw.core.window import Entry
+from kiwi_gw.model import Encoded
+
+
+@dataclass(slots=True)
+class Segment:
+    """The events `first` up to `last` of one entry, and where their bytes are."""
+
+    entry: Entry
+    encoded: Encoded
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Offer:
+    """What may be sent now: buffers to send in this order. `events` counts those that yield bytes."""
+
+    views: list[memoryview | bytes]
+    size: int
+    events: int
+    segments: list[Segment] = field(repr=False)
+    joined: bool = False
+
+
+def whole(entry: Entry, encoded: Encoded, events: int) -> Offer:
+    """The offer of all of an entry, as fan-out makes it."""
+    size = len(encoded.buffer)
+    return Offer([encoded.buffer], size, events, [Segment(entry, encoded, 0, len(entry.batch), 0, size)])
+
+
+def cut(encoded: Encoded, position: int) -> tuple[int, bytes]:
+    """Where a reader stands when the bytes up to `position` of a buffer were taken.
+
+    Returns the index of its next event, and the rest of the event whose frame was cut.
+    """
+    ends = encoded.ends
+    index = bisect_right(ends, position)
+    done = ends[index - 1] if index else 0
+    if done >= position:
+        return index, b""
+    return index + 1, bytes(memoryview(encoded.buffer)[position : ends[index]])
+
+
+def count(tally: Sequence[int] | None, first: int, stop: int) -> int:
+    """How many events from `first` up to `stop` yield bytes."""
+    return stop - first if tally is None else tally[stop] - tally[first]
+
+
+def reach(tally: Sequence[int] | None, first: int, allowance: int) -> int:
+    """The furthest index such that at most `allowance` events that count lie between `first` and it."""
+    if tally is None:
+        return first + allowance
+    return bisect_right(tally, tally[first] + allowance, first) - 1

@@ -1,0 +1,139 @@
+"""The states of a subscription and what moves it between them, as one table.
+
+OPENING is waiting for its source; LIVE has had everything there is; BEHIND reads the window;
+HISTORY_WAITING and HISTORY are below the window and read the source's own history; ENDING has the rest
+of a source that is over or gone still to be sent; CLOSED is final.
+
+A pair that is not in the table is not legal and leaves the state as it is.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class State(enum.Enum):
+    OPENING = "opening"
+    LIVE = "live"
+    BEHIND = "behind"
+    HISTORY_WAITING = "history_waiting"
+    HISTORY = "history"
+    ENDING = "ending"
+    CLOSED = "closed"
+
+
+class Input(enum.Enum):
+    OPENED = "opened"  # the source runs; the subscription begins at its head
+    OPEN_FAILED = "open_failed"  # the source did not start in time, or cannot serve the start
+    BATCH = "batch"  # events arrived and all that may be sent was sent
+    CREDIT = "credit"
+    WRITABLE = "writable"  # the client took bytes again
+    FULL = "full"  # events arrived that could not all be sent (no room, no credit)
+    EVICTED = "evicted"  # its next event is no longer, or was never, in the window
+    PLACE_GRANTED = "place_granted"  # it may read history now
+    JOINED = "joined"  # it reached what stands above it: history -> window -> head
+    SOURCE_RESTARTED = "source_restarted"
+    ENDED = "ended"  # the finite source is over
+    REMOVED = "removed"  # removed or altered in the configuration, or changed at its origin
+    FAILED = "failed"  # the source failed for good, or the client lost its right to it
+    UNSUBSCRIBE = "unsubscribe"
+    LIMIT_REACHED = "limit_reached"
+    UNTIL_REACHED = "until_reached"
+    POLICY_CLOSE = "policy_close"  # over capacity with policy `close`, or its time to drain is over
+    DISCONNECT = "disconnect"
+
+
+_S, _I = State, Input
+
+_STAYS: dict[State, tuple[Input, ...]] = {
+    _S.OPENING: (_I.CREDIT, _I.SOURCE_RESTARTED),
+    _S.LIVE: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.SOURCE_RESTARTED),
+    _S.BEHIND: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.FULL, _I.SOURCE_RESTARTED),
+    _S.HISTORY_WAITING: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.FULL, _I.SOURCE_RESTARTED, _I.ENDED),
+    _S.HISTORY: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.SOURCE_RESTARTED, _I.ENDED),
+    _S.ENDING: (_I.CREDIT, _I.WRITABLE, _I.FULL, _I.REMOVED),
+    _S.CLOSED: (),
+}
+
+_MOVES: dict[State, dict[Input, State]] = {
+    _S.OPENING: {
+        _I.OPENED: _S.LIVE,
+        _I.JOINED: _S.BEHIND,
+        _I.EVICTED: _S.HISTORY_WAITING,
+        _I.OPEN_FAILED: _S.CLOSED,
+        _I.ENDED: _S.CLOSED,
+        _I.REMOVED: _S.CLOSED,
+        _I.FAILED: _S.CLOSED,
+        _I.UNSUBSCRIBE: _S.CLOSED,
+        _I.DISCONNECT: _S.CLOSED,
+    },
+    _S.LIVE: {
+        _I.FULL: _S.BEHIND,
+        _I.ENDED: _S.CLOSED,
+        _I.REMOVED: _S.CLOSED,
+        _I.FAILED: _S.CLOSED,
+        _I.UNSUBSCRIBE: _S.CLOSED,
+        _I.LIMIT_REACHED: _S.CLOSED,
+        _I.UNTIL_REACHED: _S.CLOSED,
+        _I.DISCONNECT: _S.CLOSED,
+    },
+    _S.BEHIND: {
+        _I.JOINED: _S.LIVE,
+        _I.EVICTED: _S.HISTORY_WAITING,
+        _I.ENDED: _S.ENDING,
+        _I.REMOVED: _S.ENDING,
+        _I.FAILED: _S.CLOSED,
+        _I.UNSUBSCRIBE: _S.CLOSED,
+        _I.LIMIT_REACHED: _S.CLOSED,
+        _I.UNTIL_REACHED: _S.CLOSED,
+        _I.POLICY_CLOSE: _S.CLOSED,
+        _I.DISCONNECT: _S.CLOSED,
+    },
+    _S.HISTORY_WAITING: {
+        _I.PLACE_GRANTED: _S.HISTORY,
+        _I.JOINED: _S.BEHIND,
+        _I.REMOVED: _S.CLOSED,
+        _I.FAILED: _S.CLOSED,
+        _I.UNSUBSCRIBE: _S.CLOSED,
+        _I.LIMIT_REACHED: _S.CLOSED,
+        _I.UNTIL_REACHED: _S.CLOSED,
+        _I.POLICY_CLOSE: _S.CLOSED,
+        _I.DISCONNECT: _S.CLOSED,
+    },
+    _S.HISTORY: {
+        _I.FULL: _S.HISTORY_WAITING,
+        _I.JOINED: _S.BEHIND,
+        _I.REMOVED: _S.CLOSED,
+        _I.FAILED: _S.CLOSED,
+        _I.UNSUBSCRIBE: _S.CLOSED,
+        _I.LIMIT_REACHED: _S.CLOSED,
+        _I.UNTIL_REACHED: _S.CLOSED,
+        _I.POLICY_CLOSE: _S.CLOSED,
+        _I.DISCONNECT: _S.CLOSED,
+    },
+    _S.ENDING: {
+        _I.JOINED: _S.CLOSED,
+        _I.FAILED: _S.CLOSED,
+        _I.UNSUBSCRIBE: _S.CLOSED,
+        _I.LIMIT_REACHED: _S.CLOSED,
+        _I.UNTIL_REACHED: _S.CLOSED,
+        _I.POLICY_CLOSE: _S.CLOSED,
+        _I.DISCONNECT: _S.CLOSED,
+    },
+    _S.CLOSED: {},
+}
+
+TABLE: dict[tuple[State, Input], State] = {
+    **{(state, item): state for state, items in _STAYS.items() for item in items},
+    **{(state, item): to for state, moves in _MOVES.items() for item, to in moves.items()},
+}
+
+
+def after(state: State, item: Input) -> State:
+    """The state after `item`; the same state where the pair is not legal."""
+    return TABLE.get((state, item), state)
+
+
+def legal(state: State, item: Input) -> bool:
+    """Whether `item` may happen in `state`."""
+    return (state, item) in TABLE

@@ -1,0 +1,166 @@
+"""The bounded run of recent batches of one source, addressed by sequence number from `base` to `head`.
+
+Events are held once, as the columns that the source handed over. Readers walk from entry to entry
+(`Entry.after`); a reader that is not at the head is *parked* in the entry that holds its next event, so
+that eviction finds exactly the readers whose next event goes away, and touches nobody else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from operator import attrgetter
+from typing import Protocol
+
+from kiwi_gw.model import Batch, Encoded, Positions
+
+ENTRY_OVERHEAD = 900
+"""Bytes that an entry costs beside its columns: the objects of entry and batch, the dict of starts.
+Measured with tracemalloc on batches of one event and four partitions."""
+
+
+class Parked(Protocol):
+    """A reader inside an entry."""
+
+    cursor: int
+
+    def evicted(self, positions: Positions) -> None:
+        """The entry with its next event has left the window; `positions` are those of that event."""
+
+
+class Entry:
+    """One batch in the window, the fragments made of it so far, and the readers inside it."""
+
+    __slots__ = ("after", "base", "batch", "cost", "encodings", "end", "lost", "parked", "unknown")
+
+    def __init__(self, batch: Batch, base: int, lost: int = 0, unknown: int = 0) -> None:
+        # What the source itself gave up so far, this entry's gap included: events whose number is known,
+        # and gaps of unknown size. A reader compares them with its own marks.
+        self.lost = lost
+        self.unknown = unknown
+        self.batch = batch
+        self.base = base
+        self.end = base + len(batch)
+        self.cost = batch.cost + ENTRY_OVERHEAD
+        self.after: Entry | None = None
+        self.parked: dict[Parked, None] = {}
+        self.encodings: dict[Hashable, Encoded] = {}
+
+
+class Budget:
+    """Bytes that all windows and encodings of a gateway may hold together."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    @property
+    def exceeded(self) -> bool:
+        return self.used > self.limit
+
+
+class Window:
+    """At most `max_events` events and `max_bytes` bytes, and always the newest entry.
+
+    `base` is the sequence number of the oldest event held, `head` that of the next to come.
+    """
+
+    def __init__(self, max_events: int, max_bytes: int, budget: Budget, positions: Positions) -> None:
+        self.max_events = max_events
+        self.max_bytes = max_bytes
+        self._budget = budget
+        self._entries: list[Entry] = []
+        self._first = 0  # index of the oldest entry; the list is trimmed in large steps
+        self.head = 0
+        self.bytes = 0
+        self.lost = 0
+        self.unknown = 0
+        self._positions: Positions = dict(positions)
+
+    @property
+    def base(self) -> int:
+        return self._entries[self._first].base if self._first < len(self._entries) else self.head
+
+    @property
+    def positions(self) -> Positions:
+        """The positions of a reader that is at the head."""
+        return self._positions
+
+    @property
+    def newest(self) -> Entry | None:
+        """The last entry that was taken, while it is held."""
+        return self._entries[-1] if self._first < len(self._entries) else None
+
+    def __len__(self) -> int:
+        return self.head - self.base
+
+    def append(self, batch: Batch, evicted: Callable[[Entry], None]) -> Entry:
+        """Take a batch, tell `evicted` of every entry that has to go for it. ValueError: a repetition."""
+        self._check(batch)
+        if batch.gap is not None:
+            if batch.gap.count is None:
+                self.unknown += 1
+            else:
+                self.lost += batch.gap.count
+        entry = Entry(batch, self.head, self.lost, self.unknown)
+        if self._first < len(self._entries):
+            self._entries[-1].after = entry
+        self._entries.append(entry)
+        self.head = entry.end
+        self.bytes += entry.cost
+        self._budget.used += entry.cost
+        self._positions = batch.positions_at(len(batch))
+        self.trim(evicted)
+        return entry
+
+    def trim(self, evicted: Callable[[Entry], None]) -> None:
+        """Evict from the old end until the bounds hold."""
+        while self._first < len(self._entries) - 1 and (
+            self.head - self._entries[self._first].base > self.max_events
+            or self.bytes > self.max_bytes
+            or self._budget.exceeded
+        ):
+            self._evict(evicted)
+
+    def reset(self, positions: Positions) -> None:
+        """Say where the source begins. Only before the first batch."""
+        self._positions = dict(positions)
+
+    def clear(self, evicted: Callable[[Entry], None]) -> None:
+        """Evict everything; the head and its positions stay."""
+        while self._first < len(self._entries):
+            self._evict(evicted)
+
+    def find(self, seq: int) -> Entry | None:
+        """The entry that holds event `seq`; None if it is the head. `seq` must not be below `base`."""
+        if seq >= self.head:
+            return None
+        index = bisect_right(self._entries, seq, lo=self._first, key=attrgetter("base")) - 1
+        # Entries without events share their base with the one behind them, which is what bisect_right finds.
+        return self._entries[index]
+
+    def _evict(self, evicted: Callable[[Entry], None]) -> None:
+        entry = self._entries[self._first]
+        self._entries[self._first] = _GONE
+        self._first += 1
+        self.bytes -= entry.cost
+        self._budget.used -= entry.cost
+        evicted(entry)
+        entry.after = None
+        if self._first > 64 and self._first * 2 > len(self._entries):
+            del self._entries[: self._first]
+            self._first = 0
+
+    def _check(self, batch: Batch) -> None:
+        for partition, start in batch.starts.items():
+            taken = self._positions.get(partition, 0)
+            if start < taken:
+                raise ValueError(
+                    f"the batch begins at offset {start} of partition {partition}, "
+                    f"but everything before {taken} has been taken"
+                )
+
+
+_GONE = Entry(Batch({}, (), (), {}, 0), -1)

@@ -1,0 +1,73 @@
+"""The demo's gateway: the real command in a process of its own, on the demo's configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from kiwi_gw.demo.process import Child, tail
+from kiwi_gw.errors import KiwiError
+
+HOST = "127.0.0.1"
+_READY_POLL = 0.05
+_READY_SECONDS = 15.0
+_GRACE_SECONDS = 6.0
+
+
+class GatewayFailed(KiwiError):  # noqa: N818  (it says what happened)
+    """The gateway did not start, or ended by itself. The message has the end of its log."""
+
+
+def demo_config() -> Path:
+    """`demo.yml`: of the clone that this package is run from, else the one that was installed with it."""
+    here = Path(__file__).parent
+    in_clone = here.parent.parent / "config" / "demo.yml"
+    return in_clone if in_clone.is_file() else here / "demo.yml"
+
+
+@asynccontextmanager
+async def running_gateway(bootstrap: str, port: int, log: Path) -> AsyncIterator[Child]:
+    """`kiwi-gw run --config demo.yml`, healthy, on `port`; ended in order when the block is left."""
+    child = await Child.start(
+        [sys.executable, "-m", "kiwi_gw", "run", "--config", demo_config()],
+        log,
+        {"KIWI_DEMO_BOOTSTRAP": bootstrap, "KIWI_DEMO_PORT": str(port)},
+    )
+    try:
+        with trio.move_on_after(_READY_SECONDS) as waiting:
+            while not await healthy(port):
+                if child.returncode is not None:
+                    raise ended(child, log)
+                await trio.sleep(_READY_POLL)
+        if waiting.cancelled_caught:
+            raise GatewayFailed(f"the gateway is not healthy after {_READY_SECONDS:g} s; its log:{tail(log)}")
+        yield child
+    finally:
+        await child.end(_GRACE_SECONDS)
+
+
+def ended(child: Child, log: Path) -> GatewayFailed:
+    """The error of a gateway that ended by itself."""
+    return GatewayFailed(f"the gateway ended with code {child.returncode}; its log:{tail(log)}")
+
+
+async def healthy(port: int, within: float = 2.0) -> bool:
+    """Whether `GET /health` on `port` is answered with 200."""
+    request = f"GET /health HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\n\r\n"
+    with trio.move_on_after(within):
+        try:
+            async with await trio.open_tcp_stream(HOST, port) as stream:
+                await stream.send_all(request.encode())
+                answer = b""
+                async for chunk in stream:
+                    answer += chunk
+                    if b"\r\n" in answer:
+                        break
+        except (OSError, trio.BrokenResourceError):
+            return False
+        return answer.split(b" ", 2)[1:2] == [b"200"]
+    return False

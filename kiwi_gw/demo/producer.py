@@ -1,0 +1,71 @@
+"""Replays flights into a topic, at a multiple of the time they really took."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+
+import trio
+import trio_asyncio
+from aiokafka import AIOKafkaProducer
+
+from kiwi_gw.demo.flights import Flight
+
+_MOST_AT_ONCE = 1000
+
+
+async def replay(
+    bootstrap: str,
+    topic: str,
+    flights: Iterator[Flight],
+    *,
+    speed: float,
+    on_produced: Callable[[int], None] = lambda count: None,
+) -> None:
+    """Produces every flight when it is due; returns when all are acknowledged.
+
+    The first is due at once, the others after it as they were scheduled, divided by `speed`; infinite:
+    no waiting. Late ones are caught up with. A flight without a schedule goes with the one before it.
+    The key is the carrier, the timestamp the time of production. `on_produced` is told how many more
+    were acknowledged. Raises aiokafka's errors if the broker stays away.
+    """
+    if not speed > 0:
+        raise ValueError(f"speed is a factor above 0, not {speed}")
+    async with trio_asyncio.open_loop():
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)
+        await trio_asyncio.aio_as_trio(producer.start)()
+        try:
+            send = trio_asyncio.aio_as_trio(_send)
+            async with aclosing(due_runs(flights, speed)) as runs:
+                async for run in runs:
+                    await send(producer, topic, run)
+                    on_produced(len(run))
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio_asyncio.aio_as_trio(producer.stop)()
+
+
+async def _send(producer: AIOKafkaProducer, topic: str, flights: list[Flight]) -> None:
+    sent = [await producer.send(topic, key=one.carrier.encode(), value=one.value) for one in flights]
+    await asyncio.gather(*sent)
+
+
+async def due_runs(flights: Iterator[Flight], speed: float) -> AsyncGenerator[list[Flight], None]:
+    """The flights in runs that are due together, each run when it is due."""
+    first = next(flights, None)
+    if first is None:
+        return
+    begun, zero = trio.current_time(), first.departure or 0.0
+    waiting: Flight | None = first
+    while waiting is not None:
+        if waiting.departure is not None:
+            await trio.sleep_until(begun + (waiting.departure - zero) / speed)
+        reached = zero + (trio.current_time() - begun) * speed if speed < math.inf else math.inf
+        run = [waiting]
+        waiting = next(flights, None)
+        while waiting is not None and len(run) < _MOST_AT_ONCE and (waiting.departure or 0.0) <= reached:
+            run.append(waiting)
+            waiting = next(flights, None)
+        yield run

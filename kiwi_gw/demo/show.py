@@ -1,0 +1,188 @@
+"""`kiwi-gw demo`: a broker, real flights replayed into it, a gateway, and two who watch.
+
+Everything runs on loopback, in processes that end with this one. The broker's data and the logs lie in
+a folder of this run, which is removed at its end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import trio
+
+from kiwi_gw.client.address import Address, parse_address
+from kiwi_gw.client.watch import Plan
+from kiwi_gw.demo.broker import Broker, raise_when_ended
+from kiwi_gw.demo.flights import Flight, read_flights
+from kiwi_gw.demo.gateway import ended, running_gateway
+from kiwi_gw.demo.jars import default_cache
+from kiwi_gw.demo.loopback import HOST, free_port
+from kiwi_gw.demo.process import Child
+from kiwi_gw.demo.producer import replay
+from kiwi_gw.demo.topics import Topics
+from kiwi_gw.demo.viewer import Viewer
+from kiwi_gw.errors import KiwiError
+
+TOPIC = "flights"
+PARTITIONS = 4
+SPEED = 600.0
+"""Ten minutes of 2013 in a second: about ten flights."""
+PULL_RATE = 2.0
+_FIRST_EVENT_SECONDS = 30.0
+_CATCH_UP_SECONDS = 2.0
+
+
+class DemoFailed(KiwiError):  # noqa: N818  (it says what happened)
+    """The parts are there, but nothing arrived."""
+
+
+@dataclass
+class _Run:
+    """What one run of the demo counts."""
+
+    say: Callable[[str], None]
+    produced: int = 0
+    started_at: float | None = None
+    seconds: float = 0.0
+    viewers: tuple[Viewer, ...] = ()
+
+    def on_produced(self, count: int) -> None:
+        self.produced += count
+
+    def summary(self) -> list[str]:
+        if self.started_at is None:
+            return ["ended before the first event"]
+        push, pull = self.viewers
+        return [
+            f"{self.seconds:.1f} s after the first event:",
+            f"  produced      {self.produced} flights",
+            f"  push received {push.received}, with {push.lags} LAG notices",
+            f"  pull received {pull.received} ({PULL_RATE:g} a second), with {pull.lags} LAG notices",
+        ]
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+async def run_demo(
+    seconds: float | None = None,
+    speed: float | None = None,
+    *,
+    port: int = 8000,
+    kafka_port: int = 9092,
+    say: Callable[[str], None] = _print,
+) -> None:
+    """Shows it all until Ctrl-C or SIGTERM, or until `seconds` after the first event; then a summary.
+
+    `speed` is the multiple of real time (default 600). A port that is taken is replaced by a free one.
+    Raises `KiwiError` where a part does not work.
+    """
+    run = _Run(say)
+    folder = default_cache() / "runs" / f"demo-{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+
+                async def leave() -> None:
+                    async for _ in signals:
+                        nursery.cancel_scope.cancel()
+
+                nursery.start_soon(leave)
+                await _show(run, folder, seconds, speed or SPEED, free_port(port), free_port(kafka_port))
+                nursery.cancel_scope.cancel()
+        for line in run.summary():
+            say(line)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _show(
+    run: _Run, folder: Path, seconds: float | None, speed: float, port: int, kafka_port: int
+) -> None:
+    run.say("starting Kafka ...")
+    async with AsyncExitStack() as stack:
+        broker = Broker(folder / "kafka", port=kafka_port, report=run.say)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stack.enter_async_context, broker)
+            flights = await trio.to_thread.run_sync(_opened)
+        await Topics(broker.bootstrap).create(TOPIC, PARTITIONS)
+        log = folder / "gateway.log"
+        run.say("starting the gateway ...")
+        gateway = await stack.enter_async_context(running_gateway(broker.bootstrap, port, log))
+        address = parse_address(f"ws://{HOST}:{port}/")
+        for line in _where(address, broker):
+            run.say(line)
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        nursery.start_soon(raise_when_ended, broker)
+        nursery.start_soon(_raise_when_ended, gateway, log)
+        await _watch_flights(run, address, broker.bootstrap, flights, seconds, speed)
+        nursery.cancel_scope.cancel()
+
+
+async def _watch_flights(
+    run: _Run,
+    address: Address,
+    bootstrap: str,
+    flights: Iterator[Flight],
+    seconds: float | None,
+    speed: float,
+) -> None:
+    push = Viewer(address, Plan(TOPIC, "push"), run.say)
+    run.viewers = (push, Viewer(address, Plan(TOPIC, "pull", rate=PULL_RATE), run.say))
+    async with trio.open_nursery() as watching:
+        for viewer in run.viewers:
+            watching.start_soon(viewer.run)
+        for viewer in run.viewers:
+            await viewer.subscribed.wait()
+        run.say(f"a push and a pull subscription ({PULL_RATE:g} a second); their first events:")
+        async with trio.open_nursery() as producing:
+            producing.start_soon(_replay_all, run, bootstrap, flights, speed)
+            with trio.move_on_after(_FIRST_EVENT_SECONDS) as waiting:
+                await push.first.wait()
+            if waiting.cancelled_caught:
+                raise DemoFailed(f"no event arrived in {_FIRST_EVENT_SECONDS:g} s")
+            run.started_at = trio.current_time()
+            try:
+                await trio.sleep(math.inf if seconds is None else seconds)
+            finally:
+                run.seconds = trio.current_time() - run.started_at
+            producing.cancel_scope.cancel()
+        with trio.move_on_after(_CATCH_UP_SECONDS):  # what is on its way
+            await push.received_at_least(run.produced)
+        watching.cancel_scope.cancel()
+
+
+async def _replay_all(run: _Run, bootstrap: str, flights: Iterator[Flight], speed: float) -> None:
+    await replay(bootstrap, TOPIC, flights, speed=speed, on_produced=run.on_produced)
+    run.say(f"the last of {run.produced} flights has left; everything stays up")
+
+
+async def _raise_when_ended(gateway: Child, log: Path) -> None:
+    await gateway.wait()
+    raise ended(gateway, log)
+
+
+def _opened() -> Iterator[Flight]:
+    """The flights with the first one read, which sorts them all (1.6 s)."""
+    flights = read_flights()
+    return chain([next(flights)], flights)
+
+
+def _where(address: Address, broker: Broker) -> list[str]:
+    return [
+        f"  gateway  {address}  (sources: flights, ticks)",
+        f"  health   http://{address.authority}/health",
+        f"  Kafka    {broker.bootstrap}  (topic {TOPIC}, {PARTITIONS} partitions)",
+        f"  try      kiwi-gw tail {address} flights",
+        "  Ctrl-C ends it all",
+    ]

@@ -1,0 +1,49 @@
+"""What a wire protocol is to the gateway: frames in, commands out; notices in, commands out. No I/O.
+
+A dialect declares its paths and makes one `Session` per connection. The session holds whatever the
+protocol needs to remember (which sources are subscribed, correlation ids, topic patterns); it is called
+with what the client sent and with what happened to its subscriptions, and answers with commands
+(`kiwi_gw.core.commands`), which the connection carries out at once and in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kiwi_gw.core.commands import Session
+from kiwi_gw.model import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """What one client may ask for. Rates are per second; bursts are what a full bucket holds."""
+
+    subscriptions: int = 128
+    commands_per_second: float = 100
+    commands_burst: int = 200
+    requests_per_second: float = 2_000
+    requests_burst: int = 2_000
+    flood_seconds: float = 3
+
+
+class Dialect(Protocol):
+    """One wire protocol over WebSocket.
+
+    name: in metrics and logs. paths: exact request paths. subprotocols: accepted names, first is best.
+    max_message_bytes: larger messages close the connection with 1009.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def paths(self) -> tuple[str, ...]: ...
+
+    @property
+    def subprotocols(self) -> tuple[str, ...]: ...
+
+    @property
+    def max_message_bytes(self) -> int: ...
+
+    def session(self, head_query: str, identity: Identity, limits: SessionLimits) -> Session: ...

@@ -1,0 +1,132 @@
+"""What the gateway says in Kiwi, in both envelopes (Kiwi protocol, responses and notices).
+
+`type` is the first member of every message, and the document's members come before ours.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened
+from kiwi_gw.dialects.frames import text_frame
+from kiwi_gw.dialects.kiwi.results import Envelope
+from kiwi_gw.model import Mode
+
+_encode = msgspec.json.Encoder().encode
+
+Data = dict[str, object]
+
+
+class Replies(Protocol):
+    """One whole frame each; None where the envelope has no such message. `command` is the client's type."""
+
+    def ok(self, command: str, source_id: str) -> bytes: ...
+
+    def subscribed(self, source_id: str, mode: Mode, opened: Opened) -> bytes: ...
+
+    def granted(self, source_id: str, granted: Granted) -> bytes: ...
+
+    def error(self, command: str, source_id: str, error: str) -> bytes: ...
+
+    def lag(self, source_id: str, lagged: Lagged) -> bytes: ...
+
+    def closed(self, source_id: str, ended: Ended) -> bytes: ...
+
+    def draining(self, draining: Draining) -> bytes | None: ...
+
+
+class FlatReplies:
+    """The messages of the document, with our further members behind its own."""
+
+    def ok(self, command: str, source_id: str) -> bytes:
+        return _message(f"{command}_OK", {"sourceId": source_id})
+
+    def subscribed(self, source_id: str, mode: Mode, opened: Opened) -> bytes:
+        data: Data = {
+            "sourceId": source_id,
+            "mode": mode.value,
+            "positions": opened.positions,
+            "overflow": opened.overflow.value,
+            "bufferCapacity": opened.buffer_capacity,
+        }
+        return _message("SUBSCRIBE_OK", data)
+
+    def granted(self, source_id: str, granted: Granted) -> bytes:
+        return _message("REQUEST_OK", {"sourceId": source_id, "n": granted.n, "credits": granted.credits})
+
+    def error(self, command: str, source_id: str, error: str) -> bytes:
+        return _message(f"{command}_ERROR", {"sourceId": source_id, "error": _clean(error)})
+
+    def lag(self, source_id: str, lagged: Lagged) -> bytes:
+        data: Data = {
+            "type": "LAG",
+            "sourceId": source_id,
+            "count": lagged.count,
+            "behind": lagged.behind,
+            "dropped": lagged.dropped,
+            "ranges": {str(p): lagged.ranges[p] for p in sorted(lagged.ranges)},
+            "positions": lagged.positions,
+        }
+        return _message("NOTICE", data)
+
+    def closed(self, source_id: str, ended: Ended) -> bytes:
+        data: Data = {
+            "type": "SUBSCRIPTION_CLOSED",
+            "sourceId": source_id,
+            "message": _clean(ended.message),
+            "reason": ended.reason.value,
+            "positions": ended.positions,
+            "dropped": ended.dropped,
+        }
+        return _message("NOTICE", data)
+
+    def draining(self, draining: Draining) -> bytes | None:
+        return _message("NOTICE", {"type": "DRAINING", "retryAfterMs": draining.retry_after_ms})
+
+
+class NestedReplies:
+    """What the original server sends, member for member, so that its clients work unchanged."""
+
+    def ok(self, command: str, source_id: str) -> bytes:
+        return _response(f"{command}_OK", {"sourceId": source_id})
+
+    def subscribed(self, source_id: str, mode: Mode, opened: Opened) -> bytes:
+        return self.ok("SUBSCRIBE", source_id)
+
+    def granted(self, source_id: str, granted: Granted) -> bytes:
+        return _response("REQUEST_OK", {"sourceId": source_id, "requests": granted.credits})
+
+    def error(self, command: str, source_id: str, error: str) -> bytes:
+        return _response(f"{command}_ERROR", {"sourceId": source_id, "error": _clean(error)})
+
+    def lag(self, source_id: str, lagged: Lagged) -> bytes:
+        return _message("NOTICE", {"type": "LAG", "sourceId": source_id, "count": lagged.count})
+
+    def closed(self, source_id: str, ended: Ended) -> bytes:
+        data: Data = {
+            "type": "SUBSCRIPTION_CLOSED",
+            "sourceId": source_id,
+            "message": _clean(ended.message),
+        }
+        return _message("NOTICE", data)
+
+    def draining(self, draining: Draining) -> bytes | None:
+        return None
+
+
+REPLIES: dict[Envelope, Replies] = {"flat": FlatReplies(), "nested": NestedReplies()}
+
+
+def _message(kind: str, data: Data) -> bytes:
+    return text_frame(_encode({"type": kind, "data": data}))
+
+
+def _response(kind: str, data: Data) -> bytes:
+    return _message("COMMAND_RESPONSE", {"type": kind, **data})
+
+
+def _clean(words: str) -> str:
+    # An operating system's error may hold half a character (a file name that is not UTF-8).
+    return words.encode(errors="backslashreplace").decode()

@@ -1,0 +1,121 @@
+"""What a Kiwi client says: SUBSCRIBE, UNSUBSCRIBE and REQUEST, read strictly (Kiwi protocol, commands).
+
+What is not a command at all ends the connection. A command whose other members are wrong is answered
+with its error, so those arrive here as they were written (`Raw`) and are read by `integer` and `text`.
+Unknown members are ignored; of a member that comes twice the last one counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from kiwi_gw.errors import ConnectionEnd
+
+POLICY_VIOLATION: Final = 1008
+UNSUPPORTED_DATA: Final = 1003
+MAX_REASON_BYTES: Final = 123
+
+MAX_INTEGER: Final = 2**53 - 1
+"""The largest integer that every JSON client holds exactly."""
+
+MAX_SOURCE_ID_BYTES: Final = 255
+
+TYPES: Final = ("SUBSCRIBE", "UNSUBSCRIBE", "REQUEST")
+
+_ABSENT = Raw()
+_INTEGER = re.compile(rb"[1-9][0-9]{0,15}")
+
+
+class _Members(msgspec.Struct, rename="camel", gc=False):
+    type: Raw = _ABSENT
+    source_id: Raw = _ABSENT
+    mode: Raw = _ABSENT
+    n: Raw = _ABSENT
+    buffer_capacity: Raw = _ABSENT
+    overflow: Raw = _ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCommand:
+    """One command. `type` is one of TYPES. The optional members are as they were written, None: absent."""
+
+    type: str
+    source_id: str
+    mode: Raw | None
+    n: Raw | None
+    buffer_capacity: Raw | None
+    overflow: Raw | None
+
+
+_read_members = msgspec.json.Decoder(_Members).decode
+_read_string = msgspec.json.Decoder(str).decode
+
+
+def read(message: str) -> ClientCommand:
+    """The command in a text frame. Raises ConnectionEnd (1008) for anything that is none."""
+    try:
+        members = _read_members(message)
+    except msgspec.ValidationError:
+        raise bad_request("the message is not a JSON object") from None
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise bad_request("the message is not JSON") from None
+    except RecursionError:
+        raise bad_request("the message is nested too deeply") from None
+    if members.type is _ABSENT:
+        raise bad_request("the message has no type")
+    kind = text(members.type)
+    if kind not in TYPES:
+        raise bad_request(f"the type is none of {', '.join(TYPES)}: {_shown(members.type)}")
+    if members.source_id is _ABSENT:
+        raise bad_request(f"{kind} has no sourceId")
+    source_id = text(members.source_id)
+    if source_id is None or not 1 <= len(source_id.encode()) <= MAX_SOURCE_ID_BYTES:
+        raise bad_request(
+            f"sourceId is not a string of 1 to {MAX_SOURCE_ID_BYTES} bytes: {_shown(members.source_id)}"
+        )
+    return ClientCommand(
+        kind,
+        source_id,
+        _present(members.mode),
+        _present(members.n),
+        _present(members.buffer_capacity),
+        _present(members.overflow),
+    )
+
+
+def integer(raw: Raw | None) -> int | None:
+    """A JSON integer from 1 to 2^53-1, written as one: not `true`, `10.0`, `1e3` or `"5"`. Else None."""
+    if raw is None:
+        return None
+    written = bytes(raw)
+    if _INTEGER.fullmatch(written) is None:
+        return None
+    value = int(written)
+    return value if value <= MAX_INTEGER else None
+
+
+def text(raw: Raw) -> str | None:
+    """A JSON string. Else None."""
+    try:
+        return _read_string(raw)
+    except msgspec.MsgspecError:
+        return None
+
+
+def bad_request(words: str) -> ConnectionEnd:
+    """Close reasons end up in logs and terminals: `words` must be printable ASCII."""
+    return ConnectionEnd(POLICY_VIOLATION, f"bad_request: {words}"[:MAX_REASON_BYTES])
+
+
+def _present(raw: Raw) -> Raw | None:
+    return None if raw is _ABSENT else raw
+
+
+def _shown(raw: Raw) -> str:
+    written = bytes(raw)[:64].decode(errors="replace").encode("ascii", "backslashreplace").decode()
+    return "".join(char if char.isprintable() else " " for char in written)

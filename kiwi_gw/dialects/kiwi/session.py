@@ -1,0 +1,204 @@
+"""One client's half of the Kiwi protocol: which sources it reads, and what each frame means for them.
+
+The handle of a subscription is its source's id, for the protocol allows one per source. Every frame gets
+exactly one answer, at once or with the notice that settles it:
+
+- A SUBSCRIBE is answered when it is opened or has failed. An UNSUBSCRIBE before that cancels it and
+  answers it too, with an error.
+- A REQUEST is answered when it is granted. If its subscription ends before that, it gets an error.
+
+A subscription leaves the table when it is cancelled, not when the core confirms that: commands are
+carried out in order, so the same source may be subscribed again in the next frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply
+from kiwi_gw.core.notices import Cancelled, Draining, Ended, Granted, Lagged, Notice, Opened, OpenFailed
+from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.kiwi import requests
+from kiwi_gw.dialects.kiwi.replies import Replies
+from kiwi_gw.dialects.throttle import Throttle, Verdict
+from kiwi_gw.errors import ConnectionEnd
+from kiwi_gw.model import Mode, OverflowPolicy, SourceInfo, WireFormat
+
+# The original server's sentences.
+ALREADY_SUBSCRIBED: Final = "Source already has an active subscription"
+NO_SUCH_SOURCE: Final = "No source exists with the specified ID"
+NOT_SUBSCRIBED: Final = "Source does not have an active subscription"
+NOT_PULL: Final = "Source is not in pull mode"
+
+CANCELLED: Final = "The subscription was cancelled before it was open"
+RATE_LIMITED: Final = "rate_limited"
+
+_SENTENCES = {"unknown_source": NO_SUCH_SOURCE}
+"""Codes of OpenFailed for which the original has words of its own."""
+
+_MODES = {mode.value: mode for mode in Mode}
+_POLICIES = {policy.value: policy for policy in OverflowPolicy}
+
+
+@dataclass(slots=True)
+class _Subscription:
+    """`requests`: those that are not answered yet."""
+
+    mode: Mode
+    open: bool = False
+    requests: int = 0
+
+
+class KiwiSession:
+    """Implements `kiwi_gw.core.commands.Session`."""
+
+    def __init__(
+        self, wire: Callable[[SourceInfo], WireFormat], replies: Replies, limits: SessionLimits
+    ) -> None:
+        self._wire = wire
+        self._replies = replies
+        self._limits = limits
+        self._commands = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
+        self._requests = Throttle(limits.requests_per_second, limits.requests_burst, limits.flood_seconds)
+        self._subscriptions: dict[str, _Subscription] = {}
+
+    def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
+        """One frame of the client. See the top of this file for what answers it."""
+        if not isinstance(message, str):
+            return (Hangup(requests.UNSUPPORTED_DATA, "bad_request: only text frames are understood"),)
+        try:
+            command = requests.read(message)
+        except ConnectionEnd as end:
+            return (Hangup(end.code, end.reason),)
+        flow_control = command.type == "REQUEST"
+        verdict = (self._requests if flow_control else self._commands).admit(now)
+        if verdict is Verdict.FLOOD:
+            return (Hangup(requests.POLICY_VIOLATION, RATE_LIMITED),)
+        if verdict is Verdict.EXCESS:
+            return (self._error(command.type, command.source_id, self._too_many(flow_control=flow_control)),)
+        match command.type:
+            case "SUBSCRIBE":
+                return (self._subscribe(command),)
+            case "UNSUBSCRIBE":
+                return self._unsubscribe(command.source_id)
+            case _:
+                return (self._request(command),)
+
+    def notice(self, notice: Notice) -> Iterable[Command]:
+        """What it means for the client. Notices about handles that this session has given up mean nothing,
+        but for those that answer a frame."""
+        match notice:
+            case Opened(handle=str(source_id)):
+                return self._opened(source_id, notice)
+            case OpenFailed(handle=str(source_id)):
+                return self._open_failed(source_id, notice)
+            case Granted(handle=str(source_id)):
+                return self._granted(source_id, notice)
+            case Cancelled(handle=str(source_id)):
+                return (Reply(self._replies.ok("UNSUBSCRIBE", source_id)),)
+            case Lagged(handle=str(source_id)):
+                return (Reply(self._replies.lag(source_id, notice)),)
+            case Ended(handle=str(source_id)):
+                return self._ended(source_id, notice)
+            case Draining():
+                frame = self._replies.draining(notice)
+                return () if frame is None else (Reply(frame),)
+            case _:
+                return ()
+
+    # --- what the client says --------------------------------------------------------------
+
+    def _subscribe(self, command: requests.ClientCommand) -> Command:
+        source_id = command.source_id
+
+        def refused(words: str) -> Command:
+            return self._error("SUBSCRIBE", source_id, words)
+
+        if source_id in self._subscriptions:
+            return refused(ALREADY_SUBSCRIBED)
+        mode = Mode.PUSH if command.mode is None else _MODES.get(requests.text(command.mode) or "")
+        if mode is None:
+            return refused('mode must be "push" or "pull"')
+        policy = None
+        if command.overflow is not None:
+            policy = _POLICIES.get(requests.text(command.overflow) or "")
+            if policy is None:
+                return refused(
+                    "overflow must be the name of an overflow policy, such as drop_oldest or close"
+                )
+        capacity = requests.integer(command.buffer_capacity)
+        if capacity is None and command.buffer_capacity is not None:
+            return refused(f"bufferCapacity must be an integer from 1 to {requests.MAX_INTEGER}")
+        if len(self._subscriptions) >= self._limits.subscriptions:
+            return refused(f"A connection can have at most {self._limits.subscriptions} subscriptions")
+        self._subscriptions[source_id] = _Subscription(mode)
+        return Open(source_id, source_id, self._wire, mode, overflow=policy, buffer_capacity=capacity)
+
+    def _unsubscribe(self, source_id: str) -> Iterable[Command]:
+        subscription = self._subscriptions.pop(source_id, None)
+        if subscription is None:
+            return (self._error("UNSUBSCRIBE", source_id, NOT_SUBSCRIBED),)
+        unanswered = self._unanswered(source_id, subscription)
+        if not subscription.open:
+            unanswered = [self._error("SUBSCRIBE", source_id, CANCELLED), *unanswered]
+        return (*unanswered, Cancel(source_id))
+
+    def _request(self, command: requests.ClientCommand) -> Command:
+        source_id = command.source_id
+        subscription = self._subscriptions.get(source_id)
+        if subscription is None:
+            return self._error("REQUEST", source_id, NOT_SUBSCRIBED)
+        if subscription.mode is not Mode.PULL:
+            return self._error("REQUEST", source_id, NOT_PULL)
+        n = requests.integer(command.n)
+        if n is None:
+            return self._error("REQUEST", source_id, f"n must be an integer from 1 to {requests.MAX_INTEGER}")
+        subscription.requests += 1
+        return Grant(source_id, n)
+
+    # --- what happened in the core ---------------------------------------------------------
+
+    def _opened(self, source_id: str, opened: Opened) -> Iterable[Command]:
+        subscription = self._subscriptions.get(source_id)
+        if subscription is None or subscription.open:
+            return ()
+        subscription.open = True
+        return (Reply(self._replies.subscribed(source_id, subscription.mode, opened)),)
+
+    def _open_failed(self, source_id: str, failed: OpenFailed) -> Iterable[Command]:
+        subscription = self._subscriptions.get(source_id)
+        if subscription is None or subscription.open:
+            return ()
+        del self._subscriptions[source_id]
+        words = _SENTENCES.get(failed.code, failed.message)
+        return (self._error("SUBSCRIBE", source_id, words), *self._unanswered(source_id, subscription))
+
+    def _granted(self, source_id: str, granted: Granted) -> Iterable[Command]:
+        subscription = self._subscriptions.get(source_id)
+        if subscription is None or not subscription.requests:
+            return ()
+        subscription.requests -= 1
+        return (Reply(self._replies.granted(source_id, granted)),)
+
+    def _ended(self, source_id: str, ended: Ended) -> Iterable[Command]:
+        subscription = self._subscriptions.pop(source_id, None)
+        if subscription is None:
+            return ()
+        # Nothing of a subscription follows its SUBSCRIPTION_CLOSED.
+        return (*self._unanswered(source_id, subscription), Reply(self._replies.closed(source_id, ended)))
+
+    # --- answers ---------------------------------------------------------------------------
+
+    def _unanswered(self, source_id: str, subscription: _Subscription) -> list[Command]:
+        return [self._error("REQUEST", source_id, NOT_SUBSCRIBED)] * subscription.requests
+
+    def _too_many(self, *, flow_control: bool) -> str:
+        limits = self._limits
+        if flow_control:
+            return f"Too many REQUESTs: at most {limits.requests_per_second:g} a second"
+        return f"Too many commands: at most {limits.commands_per_second:g} a second"
+
+    def _error(self, command: str, source_id: str, words: str) -> Reply:
+        return Reply(self._replies.error(command, source_id, words))

@@ -1,0 +1,84 @@
+"""Whether the gateway lives and whether it is ready, for orchestrators and for people.
+
+`/health` is the original Kiwi's: it answers 200 as long as the process does. `/livez` is the same under the
+usual name; that it answers at all shows that the event loop turns. `/readyz` answers 503 while the gateway
+starts or drains, and lists the sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
+from kiwi_gw.edge.routing import Routes
+
+_NO_STORE = ((b"cache-control", b"no-store"),)
+
+
+class SourceHealth(NamedTuple):
+    """One source: its state in a word, and a sentence about what is wrong (empty if nothing is)."""
+
+    id: str
+    type: str
+    state: str
+    message: str
+
+
+class HealthView(Protocol):
+    """What the gateway tells about itself. Read anew for every request."""
+
+    @property
+    def sources(self) -> Iterable[SourceHealth]: ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether the gateway has started: new clients would be served."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether it is shutting down."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What somebody should mend, in sentences."""
+
+
+def add_health_routes(routes: Routes, view: HealthView, *, healthcheck: bool = True) -> None:
+    """Serve `/livez`, `/readyz` and, if the configuration says so, `/health`."""
+    if healthcheck:
+        routes.add_http("GET", "/health", alive)
+    routes.add_http("GET", "/livez", alive)
+    routes.add_http("GET", "/readyz", readiness(view))
+
+
+async def alive(scope: Scope, receive: Receive, send: Send) -> None:
+    """ASGI application: 200 `OK`."""
+    await respond(send, 200, b"OK\n", headers=_NO_STORE)
+
+
+def readiness(view: HealthView) -> App:
+    """ASGI application: 200 or 503 with a JSON body.
+
+    `{"ready", "draining", "sources": [{"id", "state"}]}`; with `?verbose` each source has its `type` and
+    `message` too, and there are `warnings`.
+    """
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        verbose = query.get("verbose", "0").lower() not in ("0", "false", "no")
+        ready = view.ready and not view.draining
+        body: dict[str, object] = {"ready": ready, "draining": view.draining}
+        if verbose:
+            body["sources"] = [source._asdict() for source in view.sources]
+            body["warnings"] = view.warnings
+        else:
+            body["sources"] = [{"id": source.id, "state": source.state} for source in view.sources]
+        await respond(
+            send, 200 if ready else 503, msgspec.json.encode(body) + b"\n", b"application/json", _NO_STORE
+        )
+
+    return app

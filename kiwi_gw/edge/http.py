@@ -1,0 +1,100 @@
+"""Plain HTTP/1.1 on one connection: keep-alive, pipelining, and an orderly end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import structlog
+import trio
+
+from kiwi_gw.edge.answers import HttpError, linger, refuse
+from kiwi_gw.edge.exchange import ClientGone, Ends, Exchange, HttpLimits
+from kiwi_gw.edge.head import RequestHead, read_head
+from kiwi_gw.edge.routing import HttpRoute, Routes
+from kiwi_gw.edge.upgrade import wants_websocket
+
+__all__ = ["Ends", "HttpLimits", "serve_http"]
+
+_log = structlog.get_logger(__name__)
+
+
+async def serve_http(
+    stream: trio.abc.Stream,
+    first: RequestHead,
+    routes: Routes,
+    limits: HttpLimits,
+    closing: trio.Event,
+    ends: Ends,
+) -> None:
+    """Serve the connection from its first request to its end, and close it.
+
+    Every request is resolved by `routes`; a WebSocket handshake is refused with 400, since it must be
+    the first request of its connection. Errors of the client are answered, errors of an application
+    become 500 with an id that is in the log.
+
+    closing: once set, the running request is finished with `Connection: close` and an idle connection
+    is closed at once. Raises nothing but cancellation.
+    """
+    try:
+        head: RequestHead | None = first
+        while head is not None:
+            exchange = Exchange(stream, head, limits, closing, ends)
+            await _serve_one(exchange, head, routes)
+            received = await exchange.rest()
+            if received is None:
+                if exchange.unread:
+                    await linger(stream)
+                break
+            head = await _next_head(stream, received, limits, closing)
+    except HttpError as error:
+        await refuse(stream, error, limits.send_seconds)
+    except (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        _log.debug("http_client_gone", reason=str(error))
+        await trio.aclose_forcefully(stream)
+    finally:
+        # A TLS stream says goodbye, which a client that does not read must not delay for ever.
+        with trio.move_on_after(limits.send_seconds):
+            await stream.aclose()
+
+
+async def _serve_one(exchange: Exchange, head: RequestHead, routes: Routes) -> None:
+    try:
+        if wants_websocket(head):
+            exchange.last = True
+            raise HttpError(400, "open a new connection for a WebSocket handshake")  # noqa: TRY301
+        route = routes.resolve(head)
+        if not isinstance(route, HttpRoute):
+            raise HttpError(400, "not a plain request")  # noqa: TRY301
+    except HttpError as error:
+        await exchange.answer(error)
+    else:
+        await exchange.run(route.app)
+
+
+async def _next_head(
+    stream: trio.abc.Stream, received: bytes, limits: HttpLimits, closing: trio.Event
+) -> RequestHead | None:
+    """None when the client leaves, is idle for too long, or the gateway shuts down."""
+    if not received:
+        received = await _wait_idle(stream, limits, closing)
+        if not received:
+            return None
+    return await read_head(stream, limits.head, received)
+
+
+async def _wait_idle(stream: trio.abc.Stream, limits: HttpLimits, closing: trio.Event) -> bytes:
+    """The first bytes that come; empty if none come."""
+    received = b""
+
+    async def wait() -> None:
+        nonlocal received
+        # A client that breaks an idle connection has no request that could be answered.
+        with trio.move_on_after(limits.idle_seconds), suppress(trio.BrokenResourceError):
+            received = bytes(await stream.receive_some(limits.head.total_bytes))
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await closing.wait()
+        nursery.cancel_scope.cancel()
+    return received

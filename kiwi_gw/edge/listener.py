@@ -1,0 +1,266 @@
+"""Accepts connections, reads their request head, and routes them: WebSocket to a dialect, the rest to HTTP.
+
+What is refused here costs no session: too many connections, a slow or broken head, a foreign origin, bad
+credentials.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+import trio
+
+from kiwi_gw.config import Address, UnixAddress
+from kiwi_gw.edge.answers import HttpError, refuse
+from kiwi_gw.edge.exchange import Ends, HttpLimits
+from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
+from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.origin import origin_allowed
+from kiwi_gw.edge.routing import Routes, WebSocketRoute
+from kiwi_gw.edge.tls import Certificates, TlsFiles
+from kiwi_gw.edge.transports import SocketTransport, TlsTransport
+from kiwi_gw.edge.websocket import serve_websocket
+from kiwi_gw.errors import KiwiError
+from kiwi_gw.model import Refusal
+from kiwi_gw.runtime.gateway import Gateway
+
+log = structlog.get_logger(__name__)
+
+_BACKLOG = 4096
+_ACCEPT_AT_ONCE = 64
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_SECONDS = 0.1
+
+_STATUS = {
+    "forbidden": 403,
+    "internal_error": 500,
+    "auth_timeout": 503,
+    "keys_unavailable": 503,
+    "not_configured": 503,
+}
+"""HTTP status of a refusal before the upgrade; all others are 401."""
+
+
+class ListenError(KiwiError):
+    """An address that cannot be listened on, in words."""
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening socket. Raises ListenError."""
+    if isinstance(address, UnixAddress):
+        return _listen_unix(Path(address.path))
+    try:
+        found = socket.getaddrinfo(
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, where = found[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(where)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {address}: {error}") from error
+    return _listening(sock)
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A socket file that nobody listens on is left over from a process that died.
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                    path.unlink()
+        sock.bind(str(path))
+    except OSError as error:
+        sock.close()
+        raise ListenError(f"cannot listen on unix:{path}: {error}") from error
+    return _listening(sock)
+
+
+def _listening(sock: socket.socket) -> socket.socket:
+    sock.setblocking(False)
+    sock.listen(_BACKLOG)
+    return sock
+
+
+class Listener:
+    """The open ports of a gateway. `run` serves until cancelled; `stop_accepting` closes the ports.
+
+    rejected: connections that were refused, by reason.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        routes: Routes,
+        sockets: Sequence[socket.socket],
+        certificates: Certificates | None,
+    ) -> None:
+        self._gateway = gateway
+        self._routes = routes
+        self._sockets = list(sockets)
+        self._tls = TlsFiles(*certificates) if certificates is not None else None
+        self._closing = trio.Event()
+        self._open = 0
+        self._accepting = trio.CancelScope()
+        self.rejected: Counter[str] = Counter()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, with the real ports."""
+        return [_name(sock.getsockname()) for sock in self._sockets if sock.fileno() >= 0]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as connections:
+            with self._accepting:
+                async with trio.open_nursery() as accepting:
+                    for sock in self._sockets:
+                        accepting.start_soon(self._accept, sock, connections)
+                    if self._tls is not None:
+                        accepting.start_soon(self._tls.watch)
+                    task_status.started()
+
+    def use_certificates(self, certificates: Certificates | None) -> None:
+        """Other files from now on. Switching TLS on or off needs a restart."""
+        if self._tls is not None and certificates is not None:
+            self._tls.use(*certificates)
+
+    def stop_accepting(self) -> None:
+        """Close the ports; connections go on, idle HTTP ones are closed."""
+        self._accepting.cancel()
+        self._closing.set()
+        for sock in self._sockets:
+            if sock.fileno() >= 0:
+                name = sock.getsockname()
+                trio.lowlevel.notify_closing(sock)
+                sock.close()
+                if sock.family == socket.AF_UNIX:
+                    Path(os.fsdecode(name)).unlink(missing_ok=True)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    async def _accept(self, sock: socket.socket, connections: trio.Nursery) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            for _ in range(_ACCEPT_AT_ONCE):
+                try:
+                    client, address = sock.accept()
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno in _OUT_OF_DESCRIPTORS:
+                        log.error("cannot accept connections", problem=os.strerror(error.errno))
+                        await trio.sleep(_PAUSE_SECONDS)
+                    break  # anything else is one client that left before it was accepted
+                connections.start_soon(self._serve, client, address)
+
+    async def _serve(self, client: socket.socket, address: object) -> None:
+        """One connection from its first byte. Closes it, whatever happens."""
+        remote = _name(address) or "unix"
+        limits = self._gateway.loaded.settings.server.limits
+        self._open += 1
+        try:
+            plain = SocketTransport(client)
+            try:
+                plain.set_options(limits.unsent_bytes)
+                await self._serve_transport(plain, address)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self.rejected["left"] += 1  # before it asked for anything
+            except Exception as error:
+                log.error("connection failed", remote=remote, exc_info=error)
+            finally:
+                plain.close()
+        finally:
+            self._open -= 1
+
+    async def _serve_transport(self, plain: SocketTransport, address: object) -> None:
+        remote = _name(address) or "unix"
+        settings = self._gateway.loaded.settings.server
+        transport: SocketTransport | TlsTransport = plain
+        if self._tls is not None:
+            transport = TlsTransport(plain, self._tls.context)
+            with trio.move_on_after(settings.limits.tls_handshake_timeout_ms / 1000) as scope:
+                await transport.do_handshake()
+            if scope.cancelled_caught:
+                self.rejected["timeout"] += 1
+                return
+        head_limits = HeadLimits(
+            total_bytes=settings.limits.head_bytes, seconds=settings.limits.head_timeout_ms / 1000
+        )
+        try:
+            head = await read_head(transport, head_limits)
+            if head is None:
+                return
+            if self._open > settings.limits.max_connections:
+                raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
+            route = self._routes.resolve(head)
+            if isinstance(route, WebSocketRoute):
+                await self._serve_websocket(transport, head, route, remote)
+                return
+        except HttpError as error:
+            self.rejected[_REASONS.get(error.status, "bad_request")] += 1
+            await refuse(transport, error)
+            return
+        http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
+        ends = Ends(_end(address), _end(plain.socket.getsockname()), self._tls is not None)
+        await serve_http(transport, head, self._routes, http_limits, self._closing, ends)
+
+    async def _serve_websocket(
+        self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
+    ) -> None:
+        settings = self._gateway.loaded.settings.server
+        secure = self._tls is not None
+        if self._gateway.draining:
+            raise HttpError(503, "the gateway is about to stop; try again later")
+        if not origin_allowed(head, settings.allowed_origins, secure):
+            raise HttpError(403, "this Origin is not allowed here (server.allowed_origins)")
+        identity = await self._gateway.authenticate(head.credential(remote, secure=secure))
+        if isinstance(identity, Refusal):
+            self.rejected["auth"] += 1
+            status = _STATUS.get(identity.code, 401)
+            headers = (("WWW-Authenticate", "Bearer"),) if status == 401 else ()
+            raise HttpError(status, f"{identity.code}: {identity.message}", headers)
+        if identity.expires_at is not None and identity.expires_at <= time.time():
+            raise HttpError(401, "token_expired: the credentials have expired")
+        await serve_websocket(
+            self._gateway,
+            transport,
+            head,
+            route.upgrade,
+            route.dialect,
+            identity,
+            remote,
+            _subprotocol(route),
+        )
+
+
+_REASONS = {401: "auth", 403: "origin", 408: "timeout", 503: "limit_total"}
+
+
+def _name(address: object) -> str:
+    """An address as people write it."""
+    if isinstance(address, tuple):
+        host, port = address[0], address[1]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"unix:{os.fsdecode(address)}" if isinstance(address, str | bytes) and address else ""
+
+
+def _subprotocol(route: WebSocketRoute) -> str | None:
+    """The one to answer with. Browsers give up if they offered some and none is chosen, so a single one
+    that we do not know (a token travels as one) is sent back."""
+    offered = route.upgrade.subprotocols
+    known = next((name for name in route.dialect.subprotocols if name in offered), None)
+    return offered[0] if known is None and len(offered) == 1 else known
+
+
+def _end(address: object) -> tuple[str, int] | None:
+    """An address as ASGI names it; None for a Unix socket."""
+    return (address[0], address[1]) if isinstance(address, tuple) else None

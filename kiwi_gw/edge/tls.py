@@ -1,0 +1,132 @@
+"""TLS for the listener: contexts, errors in words, and certificates that change while we run."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from kiwi_gw.errors import KiwiError
+
+_log = structlog.get_logger(__name__)
+
+
+class TlsError(KiwiError):
+    """Certificate files that cannot be used. The message names the file and says what is wrong."""
+
+
+def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
+    """A context for a server that speaks HTTP/1.1 over TLS 1.2 or later.
+
+    cert: PEM, the server's certificate and then its intermediates. key: PEM, not encrypted.
+    client_ca: PEM; clients must then show a certificate that one of these authorities signed.
+    Raises TlsError.
+    """
+    _check_pem(cert, b"CERTIFICATE-----", "a certificate")
+    _check_pem(key, b"PRIVATE KEY-----", "a private key")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["http/1.1"])
+
+    def password() -> str:
+        # Without this an encrypted key would make OpenSSL ask at the terminal.
+        raise TlsError(f"{key}: the private key is encrypted; a key without a passphrase is needed")
+
+    try:
+        context.load_cert_chain(cert, key, password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsError(f"{key}: the private key does not belong to the certificate in {cert}") from None
+        raise TlsError(f"{cert}, {key}: not a usable certificate and key ({_reason(error)})") from None
+    if client_ca is not None:
+        _check_pem(client_ca, b"CERTIFICATE-----", "a certificate")
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError as error:
+            raise TlsError(f"{client_ca}: not usable certificates ({_reason(error)})") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class Certificates(NamedTuple):
+    """Where the files are, all PEM."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class TlsFiles:
+    """Keeps a context for files that others replace (a renewed certificate, a mounted secret).
+
+    `context` is always the last good one; connections that exist keep what they were made with.
+    Making it raises TlsError if the files cannot be used from the start.
+    """
+
+    def __init__(self, cert: Path, key: Path, client_ca: Path | None = None) -> None:
+        self._files = (cert, key, client_ca)
+        self._digest = self._read_digest()
+        self._context = server_context(*self._files)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        return self._context
+
+    def refresh(self) -> bool:
+        """Look at the files; True if a new context is in use. What is wrong is logged once per change.
+
+        A certificate and its key are two files, so between their replacements they do not fit: the old
+        context stays until the next look finds them fitting.
+        """
+        # Before the files are loaded: a change in between is then found by the next look.
+        digest = self._read_digest()
+        if digest == self._digest:
+            return False
+        self._digest = digest
+        try:
+            self._context = server_context(*self._files)
+        except TlsError as error:
+            _log.warning("tls_reload_failed", problem=str(error), effect="the old certificate stays in use")
+            return False
+        _log.info("tls_reloaded", cert=str(self._files[0]))
+        return True
+
+    def use(self, cert: Path, key: Path, client_ca: Path | None = None) -> None:
+        """Look at other files from now on, at once; the old context stays while they cannot be used."""
+        self._files = (cert, key, client_ca)
+        self.refresh()
+
+    async def watch(self, interval: float = 10.0) -> None:
+        """Refresh for ever, every so many seconds."""
+        while True:
+            await trio.sleep(interval)
+            self.refresh()
+
+    def _read_digest(self) -> bytes:
+        digest = hashlib.sha256()
+        for file in self._files:
+            if file is not None:
+                try:
+                    content = file.read_bytes()
+                except OSError as error:
+                    content = f"unreadable: {error}".encode()
+                digest.update(hashlib.sha256(content).digest())
+        return digest.digest()
+
+
+def _check_pem(file: Path, marker: bytes, what: str) -> None:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{file}: cannot be read ({error.strerror or error})") from None
+    if marker not in content:
+        raise TlsError(f"{file}: there is not {what} in PEM form in this file")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).lower().replace("_", " ")

@@ -1,0 +1,281 @@
+"""Client sockets: read like a Trio stream, written without waiting.
+
+`try_send` is the gateway's hot call: it hands bytes to the kernel directly and returns how many it took.
+It goes through the socket object, never through a bare descriptor, which could already belong to another
+client. All writing of one connection happens through one owner (the outlet, or one HTTP request), so
+there is no lock.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import trio
+
+Bytes = bytes | bytearray | memoryview
+
+_RECEIVE_BYTES = 16 * 1024
+_TLS_CHUNK = 64 * 1024
+_MAX_BUFFERS = 512
+
+
+class Transport(Protocol):
+    """What an outlet needs of a socket.
+
+    broken: a send has failed; the reader will find out and end the connection.
+    pending: bytes that were taken but not given to the kernel yet (TLS only); `flush` tries again.
+    """
+
+    @property
+    def broken(self) -> bool: ...
+
+    @property
+    def pending(self) -> bool: ...
+
+    def try_send(self, data: Bytes) -> int: ...
+
+    def try_send_many(self, buffers: Sequence[Bytes]) -> int: ...
+
+    def flush(self) -> bool:
+        """Whether nothing is pending any more."""
+
+    async def wait_writable(self) -> None: ...
+
+
+class SocketTransport(trio.abc.HalfCloseableStream):
+    """A connected, non-blocking stream socket (TCP or Unix)."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.socket = sock
+        self.broken = False
+        self.pending = False
+
+    def set_options(self, unsent_bytes: int) -> None:
+        """TCP only: send at once, and let the kernel hold at most about `unsent_bytes` of unsent bytes
+        for a client that does not read."""
+        if self.socket.family in (socket.AF_INET, socket.AF_INET6):
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
+        elif self.socket.family == socket.AF_UNIX:
+            # A Unix socket has no such mark; its send buffer is all that it holds.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, unsent_bytes)
+
+    def try_send(self, data: Bytes) -> int:
+        if self.broken:
+            return 0
+        try:
+            return self.socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:  # the peer is gone; its reader sees the same and ends the connection
+            self.broken = True
+            return 0
+
+    def try_send_many(self, buffers: Sequence[Bytes]) -> int:
+        if len(buffers) == 1:
+            return self.try_send(buffers[0])
+        if self.broken:
+            return 0
+        try:
+            return self.socket.sendmsg(buffers[:_MAX_BUFFERS])
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.broken = True
+            return 0
+
+    def flush(self) -> bool:
+        return True
+
+    async def wait_writable(self) -> None:
+        if self.socket.fileno() < 0:
+            raise trio.ClosedResourceError
+        await trio.lowlevel.wait_writable(self.socket)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        while True:
+            if self.socket.fileno() < 0:
+                raise trio.ClosedResourceError
+            try:
+                return self.socket.recv(max_bytes or _RECEIVE_BYTES)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self.socket)
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+
+    async def send_all(self, data: Bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        rest = memoryview(data)
+        while rest:
+            if self.socket.fileno() < 0:
+                raise trio.ClosedResourceError
+            taken = self.try_send(rest)
+            if self.broken:
+                raise trio.BrokenResourceError
+            rest = rest[taken:]
+            if rest and not taken:
+                await self.wait_writable()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.wait_writable()
+
+    async def send_eof(self) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    def close(self) -> None:
+        """Close it now; whoever waits on it gets ClosedResourceError."""
+        if self.socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self.socket)
+            self.socket.close()
+        self.broken = True
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+class TlsTransport(trio.abc.HalfCloseableStream):
+    """TLS over a `SocketTransport`, on memory buffers, so that sending never waits.
+
+    What was encrypted counts as taken; at most one chunk of it waits for the kernel.
+    """
+
+    def __init__(self, inner: SocketTransport, context: ssl.SSLContext) -> None:
+        self._inner = inner
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._unsent: memoryview = memoryview(b"")
+
+    @property
+    def socket(self) -> socket.socket:
+        return self._inner.socket
+
+    @property
+    def broken(self) -> bool:
+        return self._inner.broken
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._unsent) or self._out.pending > 0
+
+    async def do_handshake(self) -> None:
+        """Raises BrokenResourceError if the client speaks no TLS, or none that is accepted."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush_all()
+                await self._feed()
+            except (ssl.SSLError, ValueError) as error:
+                self.flush()  # the alert that tells the client why
+                raise trio.BrokenResourceError(str(error)) from error
+            else:
+                await self._flush_all()
+                return
+
+    def try_send(self, data: Bytes) -> int:
+        view = memoryview(data)
+        taken = 0
+        while taken < len(view) and self.flush():
+            try:
+                taken += self._tls.write(view[taken : taken + _TLS_CHUNK])
+            except (ssl.SSLError, ValueError):
+                self._inner.broken = True
+                break
+        self.flush()
+        return taken
+
+    def try_send_many(self, buffers: Sequence[Bytes]) -> int:
+        taken = 0
+        for buffer in buffers:
+            count = self.try_send(buffer)
+            taken += count
+            if count < len(buffer):
+                break
+        return taken
+
+    def flush(self) -> bool:
+        if self._inner.broken:
+            return False
+        if not self._unsent:
+            if not self._out.pending:
+                return True
+            self._unsent = memoryview(self._out.read())
+        self._unsent = self._unsent[self._inner.try_send(self._unsent) :]
+        return not self.pending
+
+    async def wait_writable(self) -> None:
+        await self._inner.wait_writable()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        while True:
+            try:
+                data = self._tls.read(max_bytes or _RECEIVE_BYTES)
+            except ssl.SSLWantReadError:
+                self.flush()
+                if not await self._feed():
+                    return b""  # without close_notify: for a framed protocol the frames tell
+            except ssl.SSLZeroReturnError:
+                await trio.lowlevel.checkpoint()
+                return b""
+            except (ssl.SSLError, ValueError) as error:
+                raise trio.BrokenResourceError(str(error)) from error
+            else:
+                self.flush()
+                await trio.lowlevel.checkpoint()
+                return data
+
+    async def send_all(self, data: Bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        rest = memoryview(data)
+        while rest or self.pending:
+            if self.socket.fileno() < 0:
+                raise trio.ClosedResourceError
+            taken = self.try_send(rest) if rest else 0
+            if self.broken:
+                raise trio.BrokenResourceError
+            rest = rest[taken:]
+            if not self.flush() and not self.broken:
+                await self.wait_writable()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.wait_writable()
+
+    async def send_eof(self) -> None:
+        with suppress(ssl.SSLError):  # it wants the client's own goodbye; ours is written
+            self._tls.unwrap()
+        await self._flush_all()
+        await self._inner.send_eof()
+
+    def close(self) -> None:
+        """Close it now, without a goodbye."""
+        self._inner.close()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def _feed(self) -> bool:
+        """Read ciphertext; False at the end of the stream."""
+        data = await self._inner.receive_some(_RECEIVE_BYTES)
+        if not data:
+            self._in.write_eof()
+            return False
+        self._in.write(data)
+        return True
+
+    async def _flush_all(self) -> None:
+        while not self.flush():
+            if self.broken:
+                raise trio.BrokenResourceError
+            await self.wait_writable()

@@ -1,0 +1,98 @@
+"""Whether a request may become a WebSocket connection (RFC 6455, 4.2.1). All of it is judged here, before
+the WebSocket library sees a byte, because that library does not check the key and does not return from
+a handshake that it refuses."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, field
+
+from kiwi_gw.edge.answers import HttpError
+from kiwi_gw.edge.head import RequestHead
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A sound request for a WebSocket connection. `subprotocols` in the client's order of preference."""
+
+    key: str = field(repr=False)
+    subprotocols: tuple[str, ...] = field(repr=False, default=())
+
+    def handshake(self, head: RequestHead) -> bytes:
+        """The request in the plainest form, for the WebSocket library to read in place of the original.
+
+        The original may be legal and still trip it: several Connection lines, `Upgrade: websocket, x`,
+        a Host or an extension offer that it cannot decode. Extensions are left out: none is spoken.
+        """
+        subprotocols = ", ".join(self.subprotocols)
+        return (
+            f"GET {head.target} HTTP/1.1\r\n"
+            "Host: gateway\r\n"
+            "Upgrade: websocket\r\n"
+            "Connection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {self.key}\r\n"
+            "Sec-WebSocket-Version: 13\r\n"
+            + (f"Sec-WebSocket-Protocol: {subprotocols}\r\n" if subprotocols else "")
+            + "\r\n"
+        ).encode()
+
+
+def wants_websocket(head: RequestHead) -> bool:
+    """Whether the request asks for a WebSocket connection, soundly or not.
+
+    Other protocols in Upgrade (h2c) are ignored, as is Upgrade in HTTP/1.0 (RFC 9110, 7.8).
+    """
+    return head.version == "1.1" and "websocket" in head.tokens("upgrade")
+
+
+def check_upgrade(head: RequestHead) -> Upgrade:
+    """Check everything but the origin. Raises HttpError 400, 405 or 426."""
+    if head.method != "GET":
+        raise HttpError(405, "a WebSocket handshake is a GET request", (("Allow", "GET"),))
+    if not wants_websocket(head):
+        raise upgrade_required()
+    if not head.target.startswith("/"):
+        raise HttpError(400, "the target of a WebSocket handshake is a path")
+    if "upgrade" not in head.tokens("connection"):
+        raise HttpError(400, "the Connection header does not name Upgrade; does a proxy remove it?")
+    if head.header("transfer-encoding") is not None or (head.header("content-length") or "0").strip("0"):
+        raise HttpError(400, "a WebSocket handshake has no body")
+    if head.values("sec-websocket-version") != ["13"]:
+        raise HttpError(
+            426,
+            "the WebSocket version must be 13",
+            (("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")),
+        )
+    keys = head.values("sec-websocket-key")
+    if len(keys) != 1 or not _is_key(keys[0]):
+        raise HttpError(400, "Sec-WebSocket-Key must be the base64 of 16 bytes, once")
+    return Upgrade(keys[0], _subprotocols(head))
+
+
+def upgrade_required() -> HttpError:
+    """The answer to a plain request where only WebSocket is spoken."""
+    return HttpError(426, "connect with a WebSocket client", (("Upgrade", "websocket"),))
+
+
+def _is_key(key: str) -> bool:
+    try:
+        return len(key) == 24 and len(base64.b64decode(key, validate=True)) == 16
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _subprotocols(head: RequestHead) -> tuple[str, ...]:
+    # Unlike `RequestHead.tokens`: the names of subprotocols are case-sensitive.
+    names = tuple(
+        name
+        for value in head.values("sec-websocket-protocol")
+        for part in value.split(",")
+        if (name := part.strip())
+    )
+    if not all(_TOKEN.fullmatch(name) for name in names):
+        raise HttpError(400, "Sec-WebSocket-Protocol is not a list of names")
+    return names

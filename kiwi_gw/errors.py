@@ -1,0 +1,79 @@
+"""The exception tree. Every error says in words what is wrong and, where it can, what would be right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class KiwiError(Exception):
+    """Base of every error that the gateway raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a configuration: where it is, what is wrong, what would be right.
+
+    `line` counts from 1; 0 means that the problem has no line (the file cannot be read).
+    `path` is dotted, list items in brackets: `sources[2].topic`; empty for the whole file.
+    """
+
+    file: str
+    line: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+class ConfigError(KiwiError):
+    """A configuration that cannot be used. Carries every problem that was found, in file order."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class PluginError(KiwiError):
+    """A plugin that cannot be found, loaded or used. The message names it and what to install or mend."""
+
+
+class SourceFailed(KiwiError):  # noqa: N818  (it states what happened, as the notice does)
+    """Raised by `Source.run`: this source cannot work, and trying again would not help.
+
+    Its subscriptions are closed at once with the message; it is not restarted until its
+    configuration changes.
+    """
+
+
+class SourceChanged(KiwiError):  # noqa: N818
+    """Raised by `Source.run`: what the source is has changed (partitions added, topic recreated).
+
+    Its subscriptions get the rest of the window, then a SUBSCRIPTION_CLOSED with this message; the
+    source starts anew at once, from its own idea of "now".
+    """
+
+
+class SubscribeRefused(KiwiError):  # noqa: N818
+    """A subscription that cannot be opened. `code` is stable, the message is for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class ConnectionEnd(KiwiError):  # noqa: N818
+    """Ends one connection with a WebSocket close frame.
+
+    `code` is a WebSocket close code (RFC 6455, 7.4); `reason` is at most 123 bytes of UTF-8.
+    """
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(f"{code} {reason}")
+
+
+class EncodingFailed(KiwiError):  # noqa: N818
+    """The fragments of a wire key cannot be made (an interceptor raised): its subscriptions are closed."""

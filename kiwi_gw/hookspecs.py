@@ -1,0 +1,95 @@
+"""Every hook that a plugin can implement, with the rules that hold for all of them.
+
+Hooks are synchronous and are called at start, on reload, once per connection or once per subscription;
+never per event. What a hook raises is logged once with its traceback and counted; the client gets an
+error, the gateway lives on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import pluggy
+
+from kiwi_gw.api import (
+    Action,
+    ConfigSection,
+    Credential,
+    Finding,
+    Identity,
+    Interceptor,
+    PluginContext,
+    Refusal,
+    Section,
+    ServiceType,
+    SourceInfo,
+    SourceType,
+)
+
+hookspec = pluggy.HookspecMarker("kiwi_gw")
+
+
+@hookspec
+def source_types() -> Sequence[SourceType]:
+    """The source types that this plugin provides."""
+    return ()
+
+
+@hookspec
+def services() -> Sequence[ServiceType]:
+    """The services that sources of this plugin share."""
+    return ()
+
+
+@hookspec
+def config_sections() -> Sequence[ConfigSection]:
+    """The top-level configuration keys that this plugin reads."""
+    return ()
+
+
+@hookspec
+def configure(context: PluginContext) -> None:
+    """The configuration is valid and about to be used: at start, and after every reload that is applied.
+
+    Do no I/O here. Raising at start ends the gateway with the message; on reload it refuses the reload.
+    """
+
+
+@hookspec(firstresult=True)
+def authenticate(credential: Credential) -> Identity | Refusal | None:
+    """Who is it? Runs in a worker thread, with a deadline (`server.auth_timeout_ms`).
+
+    credential: a request head before the upgrade, or what a login message carries.
+    None: this plugin has no opinion. If no plugin has one, the client is anonymous, unless a plugin
+    that authenticates is loaded: then a head without credentials is for that plugin to refuse.
+    """
+    return None
+
+
+@hookspec
+def authorize(identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+    """May this client do that with this source? Every plugin is asked; one Refusal suffices."""
+    return None
+
+
+@hookspec
+def intercept(identity: Identity, source: SourceInfo) -> Interceptor | None:
+    """A change to the events of this source for this client, decided once per subscription.
+
+    Interceptors of several plugins run one after the other in the order of registration, before any
+    filter of the client. Clients whose interceptors have equal keys share the encoded bytes.
+    """
+    return None
+
+
+@hookspec
+def check(
+    context: PluginContext, sources: Sequence[Section]
+) -> Callable[[], Awaitable[Sequence[Finding]]] | None:
+    """Can what the configuration names be used? For `kiwi-gw check`, which connects.
+
+    sources: the settings of all sources. Returns an async function that does the I/O, with deadlines of
+    its own; it runs on Trio, without the gateway. What is wrong is a `Finding`, not an exception. None:
+    nothing to check.
+    """
+    return None

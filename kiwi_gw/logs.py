@@ -1,0 +1,207 @@
+"""Structured logs: JSON lines where a program reads them, coloured text where a person does.
+
+`configure` is called once at start; anything may log before and after through `get_logger`, and what
+libraries log by the standard library takes the same way. The fields of a line are `ts`, `level`,
+`logger`, `event`, then what the caller gives (`conn_id`, `sub_id`, `source`, `dialect`, `remote`,
+`err_id`, ...).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final, TextIO
+
+import structlog
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+
+from kiwi_gw.terminal import escape, wants_colour
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("auto", "json", "pretty")
+
+_ORDER = ("ts", "level", "logger", "event")
+
+# Nothing logs credentials on purpose; this is for a URL or a header inside somebody else's message.
+_SECRETS = re.compile(
+    r"(?i)(\bbearer\s+|[?&](?:access_token|token|ticket|jwt)=)[^\s&\"']+"
+    r"|\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"
+)
+
+
+def get_logger(name: str, **fields: object) -> structlog.stdlib.BoundLogger:
+    """A logger that adds `fields` to every line. Usable at import time, before `configure`."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name, **fields)
+    return logger
+
+
+def configure(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
+    """Send every log line of this process to `stream` (stderr), replacing an earlier configuration.
+
+    level: one of LEVELS. form: `json`, `pretty`, or `auto`: pretty on a terminal. ValueError for others.
+    """
+    out = sys.stderr if stream is None else stream
+    if form not in FORMATS:
+        raise ValueError(f"{form!r} is no log format; there are {', '.join(FORMATS)}")
+    pretty = form == "pretty" or (form == "auto" and out.isatty())
+    first: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *first,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    handler.addFilter(RepeatLimit())
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=first,
+            processors=[
+                _note_suppressed,
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(pretty, colours=pretty and wants_colour(out)),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    logging.captureWarnings(capture=True)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Change the level of everything at once, as a reload does. ValueError for an unknown one."""
+    if level not in LEVELS:
+        raise ValueError(f"{level!r} is no log level; there are {', '.join(LEVELS)}")
+    logging.getLogger().setLevel(level.upper())
+    # At debug level these describe every frame; what they say then drowns everything else.
+    for noisy in ("trio_websocket", "trio-websocket", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING if level != "error" else logging.ERROR)
+
+
+def _rendering(pretty: bool, *, colours: bool) -> list[Processor]:
+    if pretty:
+        return [
+            _redact,
+            _escape,
+            structlog.dev.ConsoleRenderer(
+                colors=colours,
+                sort_keys=False,
+                timestamp_key="ts",
+                exception_formatter=_traceback,
+            ),
+        ]
+    return [
+        structlog.processors.format_exc_info,
+        _redact,
+        _in_order,
+        structlog.processors.JSONRenderer(default=repr, ensure_ascii=False),
+    ]
+
+
+def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    # Not structlog's own one: that shows local variables where `rich` is installed, and with them secrets.
+    text = redact("".join(traceback.format_exception(*exc_info)))
+    out.write("\n" + "\n".join(escape(line) for line in text.rstrip("\n").split("\n")))
+
+
+def _in_order(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    return {key: line.pop(key) for key in _ORDER if key in line} | dict(line)
+
+
+def _redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    for key, value in line.items():
+        if isinstance(value, str):
+            line[key] = redact(value)
+    return line
+
+
+def redact(text: str) -> str:
+    """The text without what looks like a credential."""
+    return _SECRETS.sub(lambda match: f"{match[1] or ''}***", text)
+
+
+def _escape(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    for key, value in line.items():
+        if isinstance(value, str) and key not in ("exception", "stack"):
+            line[key] = escape(value)
+    return line
+
+
+def _note_suppressed(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    record = line.get("_record")
+    if suppressed := getattr(record, "kiwi_suppressed", 0):
+        line["suppressed"] = suppressed
+    return line
+
+
+class RepeatLimit(logging.Filter):
+    """Lets a repeated complaint through `burst` times per `interval` seconds; the next one that passes
+    says in `suppressed` how many did not.
+
+    Limited are warnings and worse, and all that libraries log. The same means: same logger, same message
+    before its arguments are put in, same source. Our own lines below a warning (one per connection that
+    ended, for instance) all pass.
+    """
+
+    def __init__(
+        self,
+        burst: int = 5,
+        interval: float = 10.0,
+        keys: int = 1024,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._burst = burst
+        self._interval = interval
+        self._keys = keys
+        self._now = now
+        # key -> [when its interval began, lines in it, lines suppressed since one passed]
+        self._seen: OrderedDict[tuple[str, str, str], list[float]] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        own = isinstance(record.msg, MutableMapping)
+        if own and record.levelno < logging.WARNING:
+            return True
+        now = self._now()
+        entry = self._entry(_identity(record), now)
+        if now - entry[0] >= self._interval:
+            entry[0], entry[1] = now, 0
+        entry[1] += 1
+        if entry[1] > self._burst:
+            entry[2] += 1
+            return False
+        record.kiwi_suppressed = int(entry[2])
+        entry[2] = 0
+        return True
+
+    def _entry(self, key: tuple[str, str, str], now: float) -> list[float]:
+        entry = self._seen.pop(key, None)
+        if entry is None:
+            entry = [now, 0, 0]
+            if len(self._seen) >= self._keys:
+                self._seen.popitem(last=False)
+        self._seen[key] = entry
+        return entry
+
+
+def _identity(record: logging.LogRecord) -> tuple[str, str, str]:
+    message: Any = record.msg
+    if isinstance(message, MutableMapping):
+        return record.name, str(message.get("event")), str(message.get("source", ""))
+    return record.name, str(message)[:200], ""

@@ -1,0 +1,338 @@
+"""Vocabulary: the value types that every layer shares. Standard library only.
+
+The words are those of the README's glossary; nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+# --- where a reader is -------------------------------------------------------------------------
+
+Positions = Mapping[int, int]
+"""Partition -> offset of the next event that a reader has not had. The numbers are the source's own
+(Kafka: partition and offset; a source without partitions uses partition 0). What clients see of them
+is made by the source's `PositionCodec`."""
+
+Ranges = Mapping[int, tuple[int, int]]
+"""Partition -> (first, last) offset of a run that was given up, both inclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionCodec:
+    """How a source writes positions as JSON for clients, and reads them back.
+
+    `dump` returns a JSON object; `load` raises ValueError, in words, for one that it did not write.
+    """
+
+    dump: Callable[[Positions], dict[str, object]]
+    load: Callable[[object], Positions]
+
+
+def _load_partitions(value: object) -> Positions:
+    if not isinstance(value, dict):
+        raise ValueError("positions must be an object of partition numbers and next offsets")  # noqa: TRY004
+    positions: dict[int, int] = {}
+    for name, offset in value.items():
+        if not (isinstance(name, str) and name.isascii() and name.isdigit()):
+            raise ValueError(f"{name!r} is not a partition number")
+        if type(offset) is not int or offset < 0:
+            raise ValueError(f"the offset of partition {name} must be a non-negative integer")
+        positions[int(name)] = offset
+    return positions
+
+
+BY_PARTITION = PositionCodec(
+    dump=lambda positions: {str(p): positions[p] for p in sorted(positions)}, load=_load_partitions
+)
+"""The default codec: `{"0": 12, "1": 7}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Events that the source itself gave up before a batch (history gone, a record too large).
+
+    `count` is None where the source cannot know how many there were.
+    """
+
+    ranges: Ranges
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The events that a source handed over together, held as columns.
+
+    partitions, offsets: where each event is; offsets grow within a partition.
+    columns: by name, every one as long as `offsets`; what they mean is said by the source's `Shape`.
+        By convention `key` and `value` hold `bytes | None`, `timestamp` ms since the epoch or -1,
+        `headers` a sequence of `(str, bytes | None)` pairs.
+    starts: the next offset of *every* partition of the source before the first event of this batch.
+    cost: what the batch weighs in memory, in bytes, without the fixed overhead that the window adds.
+    gap: what the source lost just before it.
+    """
+
+    starts: Positions
+    partitions: Sequence[int]
+    offsets: Sequence[int]
+    columns: Mapping[str, Sequence[object]]
+    cost: int
+    gap: Gap | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def column(self, name: str) -> Sequence[object]:
+        """The named column; `partition` and `offset` are columns too. KeyError if there is none."""
+        if name == "offset":
+            return self.offsets
+        if name == "partition":
+            return self.partitions
+        return self.columns[name]
+
+    def positions_at(self, index: int) -> dict[int, int]:
+        """The positions of a reader that has had the first `index` events of this batch."""
+        positions = dict(self.starts)
+        # Offsets grow within a partition, so the last one written is the highest.
+        positions.update(zip(self.partitions[:index], [o + 1 for o in self.offsets[:index]], strict=True))
+        return positions
+
+
+# --- what an event looks like ------------------------------------------------------------------
+
+
+class Kind(enum.Enum):
+    """How one column becomes a JSON value."""
+
+    INT = "int"  # int; with `none`, that number becomes null
+    TEXT = "text"  # bytes as UTF-8 text, null for None; not UTF-8: null and `{name}Base64` is added
+    BASE64 = "base64"  # bytes as base64 text, null for None
+    STRING = "string"  # str or None, as it is
+    JSON = "json"  # bytes that already are JSON text; None is null
+    VALUE = "value"  # any JSON-compatible Python value
+    HEADERS = "headers"  # [(name, bytes | None)] as [{"key": .., "value": base64 | null}]
+    SOURCE_ID = "source_id"  # the id of the source (no column)
+    SOURCE_TYPE = "source_type"  # the type of the source (no column)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One member of an event's JSON object. `column` defaults to `name`.
+
+    `twin` (for TEXT): whether bytes that are not UTF-8 are added as `{name}Base64`.
+    """
+
+    name: str
+    kind: Kind
+    column: str = ""
+    none: int | None = None
+    twin: bool = True
+
+    @property
+    def source_column(self) -> str:
+        return self.column or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The JSON objects that a source's events become: the members in their order, by variant.
+
+    `variants` holds other forms of the same event that a dialect may ask for by name; where a source
+    has no such variant it gets `fields`.
+    """
+
+    fields: tuple[Field, ...]
+    variants: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
+
+    def of(self, variant: str) -> tuple[Field, ...]:
+        return self.variants.get(variant, self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """What everybody may know about a source. `replayable`: it can be read again from positions."""
+
+    id: str
+    type: str
+    shape: Shape
+    codec: PositionCodec = BY_PARTITION
+    replayable: bool = False
+
+
+# --- encodings ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The fragments of one batch for one wire key: one buffer and where each event ends in it.
+
+    ends: as long as the batch; an event that yields nothing (filtered, withheld) ends where it began.
+    tally: prefix counts of the events that yield something, one longer than the batch; None: all do.
+    tallies: the same by label, for a dialect whose fragments serve several limits at once.
+    unsendable: indexes of events that were given up for their size, ascending.
+    bad: how many events could not be encoded or evaluated.
+    """
+
+    buffer: bytes
+    ends: Sequence[int]
+    tally: Sequence[int] | None = None
+    tallies: Mapping[Hashable, Sequence[int]] = field(default_factory=dict)
+    unsendable: tuple[int, ...] = ()
+    bad: int = 0
+
+    def tally_of(self, label: Hashable) -> Sequence[int] | None:
+        """The prefix counts of a label; of all events for None. None: all of them count."""
+        return self.tally if label is None else self.tallies.get(label)
+
+
+Joiner = Callable[[bytes], bytes]
+"""Makes one frame of a run of fragments (for protocols that put many events in one frame)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireFormat:
+    """How one dialect writes the events of one source.
+
+    key: everything that decides the bytes: equal keys share them. `encode` must be pure.
+    join: None, each fragment is a whole frame; else it makes one frame of a run of fragments.
+    """
+
+    key: Hashable
+    encode: Callable[[Batch], Encoded]
+    join: Joiner | None = None
+
+
+Record = Mapping[str, object]
+"""One event as an interceptor sees it: the batch's columns by name, with `partition` and `offset`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interceptor:
+    """Changes or withholds events for some clients. `apply` must be pure: the same record always gives
+    the same answer. It returns the record, a changed copy, or None to withhold it.
+
+    key: clients with equal keys share the encoded bytes; None shares with nobody.
+    """
+
+    apply: Callable[[Record], Record | None]
+    key: Hashable | None = None
+
+
+# --- subscriptions -----------------------------------------------------------------------------
+
+
+class Mode(enum.Enum):
+    PUSH = "push"
+    PULL = "pull"
+
+
+class OverflowPolicy(enum.Enum):
+    """What happens to a subscription more than `buffer_capacity` events behind."""
+
+    REPLAY = "replay"
+    DROP_OLDEST = "drop_oldest"
+    LATEST = "latest"
+    BLOCK = "block"
+    CLOSE = "close"
+
+
+class CloseReason(enum.Enum):
+    """Why a subscription ended, as `reason` in SUBSCRIPTION_CLOSED."""
+
+    ENDED = "ended"
+    REMOVED = "removed"
+    ALTERED = "altered"
+    CHANGED = "changed"
+    FAILED = "failed"
+    OVERFLOW = "overflow"
+    UNAUTHORIZED = "unauthorized"
+    LIMIT = "limit"
+    UNTIL = "until"
+    UNSUBSCRIBED = "unsubscribed"
+    DISCONNECTED = "disconnected"
+
+
+# --- identity ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a client is. `expires_at`: seconds since the epoch, wall clock; None: never."""
+
+    name: str
+    roles: frozenset[str] = frozenset()
+    claims: Mapping[str, object] = field(default_factory=dict, repr=False)
+    expires_at: float | None = None
+
+
+ANONYMOUS = Identity("anonymous")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No. `code` is stable (`invalid_token`, `token_expired`, `forbidden`); `message` is for people and
+    names nothing secret. `retry`: whether the same client may come back with new credentials."""
+
+    code: str
+    message: str
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """An HTTP request head as a credential. Header names are lower case; `query` has no token removed."""
+
+    method: str
+    path: str
+    query: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    remote: str = ""
+    secure: bool = False
+
+    def header(self, name: str) -> str | None:
+        """The first header of that (lower-case) name."""
+        return next((value for key, value in self.headers if key == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A user and a password, as a login message carries them."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token, as a message carries it."""
+
+    text: str = field(repr=False)
+
+
+Credential = Head | Password | Token
+
+
+class Action(enum.Enum):
+    SUBSCRIBE = "subscribe"
+    REPLAY = "replay"
+    PUBLISH = "publish"
+    COMMIT = "commit"
+    ADMIN = "admin"
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What `kiwi-gw check` found out about one thing that the configuration names.
+
+    `subject` names it (`kafka topic flights`), `message` says how it is, and what to do if it is wrong.
+    """
+
+    level: Literal["ok", "warning", "error"]
+    subject: str
+    message: str

@@ -1,0 +1,212 @@
+"""Finds, loads and asks plugins. Nothing is loaded that the configuration does not name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Protocol, TypeVar
+
+import pluggy
+
+from kiwi_gw import hookspecs
+from kiwi_gw.api import ConfigSection, ServiceType, SourceType
+from kiwi_gw.errors import PluginError
+
+ENTRY_POINT_GROUP = "kiwi_gw.plugins"
+DISTRIBUTION = "kiwi-gw"
+
+
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    requirement: str
+    modules: tuple[str, ...]
+
+
+_EXTRAS = {"kafka": _Extra("kiwi-gw[kafka]", ("aiokafka", "trio_asyncio"))}
+"""Entry points of this distribution whose sources need an extra of it."""
+
+
+class MissingExtraError(PluginError):
+    """A plugin whose extra is not installed. `requirement` is what pip wants to hear."""
+
+    def __init__(self, name: str, requirement: str) -> None:
+        self.requirement = requirement
+        super().__init__(f"plugin {name!r} needs: pip install '{requirement}'")
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+class PluginManager:
+    """The loaded plugins, by the name under which the configuration knows them.
+
+    known: plugins that this one has are taken from it as they are, not imported again (a reload gets a
+    manager of its own, so that a configuration that turns out wrong leaves the running one alone).
+    """
+
+    def __init__(self, known: PluginManager | None = None) -> None:
+        self._known = known
+        self._pluggy = pluggy.PluginManager("kiwi_gw")
+        self._pluggy.add_hookspecs(hookspecs)
+        self.hook = self._pluggy.hook
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, plugin in self._pluggy.list_name_plugin() if plugin is not None)
+
+    def register(self, plugin: object, name: str) -> None:
+        """Add a plugin object: a module or an instance whose methods carry `@hookimpl`.
+
+        Raises PluginError if it implements a hook that does not exist, or implements one wrongly; it is
+        then not registered.
+        """
+        try:
+            self._pluggy.register(plugin, name)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginError(f"plugin {name!r} does not fit: {error}") from error
+        try:
+            self._pluggy.check_pending()
+        except pluggy.PluginValidationError as error:
+            self._pluggy.unregister(name=name)
+            raise PluginError(f"plugin {name!r} does not fit: {error}") from error
+
+    def load(self, name: str) -> None:
+        """Load a plugin by the name of an entry point (`kafka`) or as `module:object`; once.
+
+        Raises MissingExtraError if it lacks an extra of the gateway, and PluginError, in words, if there
+        is no such plugin, if it cannot be imported or does not fit, or if what it declares does not fit
+        what others declare. It is then not loaded.
+        """
+        if self._pluggy.has_plugin(name):
+            return
+        plugin = self._known.find(name) if self._known is not None else None
+        self.register(_import(name) if plugin is None else plugin, name)
+        try:
+            self.source_types()
+            self.service_types()
+            self.config_sections()
+        except PluginError:
+            self._pluggy.unregister(name=name)
+            raise
+
+    def find(self, name: str) -> object | None:
+        """The plugin object of that name, if it is loaded."""
+        return self._pluggy.get_plugin(name)
+
+    def source_types(self) -> dict[str, SourceType]:
+        """By the value of `type`. Raises PluginError if two plugins provide the same, or a hook fails."""
+        return self._declared("source_types", SourceType, "source type")
+
+    def service_types(self) -> dict[str, ServiceType]:
+        """By name. Raises PluginError as `source_types` does."""
+        return self._declared("services", ServiceType, "service")
+
+    def config_sections(self, plugin: str | None = None) -> dict[str, ConfigSection]:
+        """By key, of all plugins or of one. Raises PluginError as `source_types` does."""
+        return self._declared("config_sections", ConfigSection, "configuration section", plugin)
+
+    def _declared(self, hook: str, kind: type[N], word: str, plugin: str | None = None) -> dict[str, N]:
+        found: dict[str, N] = {}
+        owners: dict[str, str] = {}
+        for owner, ask in self._implementations(hook):
+            if plugin not in (None, owner):
+                continue
+            for item in _ask(owner, hook, ask):
+                if not isinstance(item, kind):
+                    raise PluginError(
+                        f"plugin {owner!r}: {hook} must return {kind.__name__} objects, not {item!r}"
+                    )
+                if item.name in owners:
+                    raise PluginError(
+                        f"plugins {owners[item.name]!r} and {owner!r} both provide the {word} {item.name!r}"
+                    )
+                owners[item.name] = owner
+                found[item.name] = item
+        return found
+
+    def _implementations(self, hook: str) -> Iterator[tuple[str, Callable[[], object]]]:
+        caller: pluggy.HookCaller = getattr(self.hook, hook)
+        # Not called through pluggy, which would not say whose answer is whose.
+        implementations = {item.plugin_name: item.function for item in caller.get_hookimpls()}
+        for name in self.names:
+            if name in implementations:
+                yield name, implementations[name]
+
+
+def available() -> dict[str, EntryPoint]:
+    """Every plugin that is installed, by name, without importing any."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def shipped() -> PluginManager:
+    """The plugins that come with the gateway itself, all loaded. Raises PluginError as `load` does."""
+    manager = PluginManager()
+    for name, point in sorted(available().items()):
+        if point.dist is not None and point.dist.name == DISTRIBUTION:
+            manager.load(name)
+    return manager
+
+
+def missing_extra(name: str) -> str | None:
+    """What pip should install before sources of this plugin can run (`kiwi-gw[kafka]`), or None."""
+    extra = _EXTRAS.get(name)
+    if extra is None or all(importlib.util.find_spec(module) is not None for module in extra.modules):
+        return None
+    return extra.requirement
+
+
+def _ask(owner: str, hook: str, ask: Callable[[], object]) -> Sequence[object]:
+    try:
+        answer = ask()
+    except Exception as error:  # a plugin's own code: any error of it is a configuration error here
+        raise PluginError(f"plugin {owner!r}: {hook} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(answer, Sequence):
+        raise PluginError(f"plugin {owner!r}: {hook} must return a sequence, not {answer!r}")
+    return answer
+
+
+def _import(name: str) -> object:
+    if ":" in name:
+        module_name, _, attribute = name.partition(":")
+        return _attribute(_import_module(module_name, name), attribute, name)
+    point = available().get(name)
+    if point is None:
+        known = ", ".join(sorted(available())) or "none"
+        raise PluginError(
+            f"no plugin is called {name!r} (installed: {known}); an own one is named as 'module:object'"
+        )
+    module = _import_module(point.module, name)
+    return _attribute(module, point.attr, name) if point.attr else module
+
+
+def _import_module(module_name: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(name)
+        if extra is not None and error.name is not None and error.name.split(".")[0] in extra.modules:
+            raise MissingExtraError(name, extra.requirement) from error
+        raise PluginError(f"plugin {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # as in _ask
+        raise PluginError(
+            f"plugin {name!r} failed while it was imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _attribute(module: ModuleType, attribute: str, name: str) -> object:
+    found: object = module
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise PluginError(f"plugin {name!r}: {module.__name__} has no {attribute!r}") from None
+    return found

@@ -1,0 +1,338 @@
+"""One client: carries out what its session wants, and tells the session what happened.
+
+It joins three strangers: the session (a protocol, free of I/O), the feeds (the core) and the outlet (the
+sending half). All of it is synchronous; nothing here waits for the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol
+
+import structlog
+
+from kiwi_gw.core.commands import (
+    Authenticate,
+    Cancel,
+    Command,
+    Grant,
+    Hangup,
+    Open,
+    Recast,
+    Reply,
+    Session,
+)
+from kiwi_gw.core.encoding import Wire, wire
+from kiwi_gw.core.feed import Feed, Request
+from kiwi_gw.core.notices import (
+    Authenticated,
+    AuthenticationFailed,
+    Cancelled,
+    Draining,
+    Ended,
+    Granted,
+    Notice,
+    Opened,
+    OpenFailed,
+    SourceAppeared,
+)
+from kiwi_gw.core.states import Input, State
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import (
+    Action,
+    Credential,
+    Identity,
+    Interceptor,
+    Refusal,
+    SourceInfo,
+    WireFormat,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class Outlet(Protocol):
+    """The sending half, as a connection sees it. It also serves subscriptions (`core.subscription`)."""
+
+    clear: bool
+    sent_bytes: int
+    taken_at: float
+    close_code: int | None
+
+    @property
+    def idle(self) -> bool: ...
+
+    def send(self, data: memoryview | bytes) -> int: ...
+
+    def keep(self, tail: bytes) -> None: ...
+
+    def wake(self, subscription: Subscription) -> None: ...
+
+    def control(self, frame: bytes) -> None: ...
+
+    def hang_up(self, code: int, reason: str) -> None: ...
+
+    def cork(self) -> None: ...
+
+    def uncork(self) -> None: ...
+
+
+class World(Protocol):
+    """What a connection needs of the gateway."""
+
+    def feed(self, source_id: str) -> Feed | None: ...
+
+    def sources(self) -> Iterable[SourceInfo]: ...
+
+    def subscribed(self, source_id: str) -> None: ...
+
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
+
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None: ...
+
+    def authenticate_later(
+        self, credential: Credential, done: Callable[[Identity | Refusal], None]
+    ) -> None: ...
+
+
+class Connection:
+    """See the top of this file. Implements `core.subscription.Owner`.
+
+    heard_at: when the client last sent a byte (monotonic seconds); kept by whoever reads the socket.
+    pinged_at: when the first ping was sent that is not answered yet.
+    cut_off: ends the socket after a moment, whatever the client does.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        world: World,
+        session: Session,
+        outlet: Outlet,
+        identity: Identity,
+        dialect: str,
+        remote: str,
+        now: float,
+        cut_off: Callable[[], None],
+    ) -> None:
+        self.number = number
+        self.identity = identity
+        self.dialect = dialect
+        self.remote = remote
+        self.outlet = outlet
+        self.opened_at = self.heard_at = now
+        self.pinged_at = 0.0
+        self.subscriptions: dict[Hashable, Subscription] = {}
+        self.delivered = 0
+        self._cut_off = cut_off
+        self._world = world
+        self._session = session
+        self._after_open: dict[Hashable, list[Notice]] = {}
+        self._depth = 0
+        self.closed = False
+
+    def start(self) -> None:
+        """Tell the session what there is."""
+        for source in self._world.sources():
+            self._tell(SourceAppeared(source))
+
+    def receive(self, message: str | bytes, now: float) -> None:
+        """One message of the client."""
+        self._carry_out(self._session.receive(message, now))
+
+    def source_appeared(self, source: SourceInfo) -> None:
+        self._tell(SourceAppeared(source))
+
+    def notify(self, subscription: Subscription, notice: Notice) -> None:
+        """Something happened to a subscription (`core.subscription.Owner`)."""
+        if self.closed:
+            return
+        handle = subscription.handle
+        if isinstance(notice, Opened):
+            self.subscriptions.setdefault(handle, subscription)
+            self._tell(notice)
+            for later in self._after_open.pop(handle, ()):
+                self._tell(later)
+            return
+        if isinstance(notice, Ended | OpenFailed):
+            self._forget(handle)
+        self._tell(notice)
+
+    def hang_up(self, code: int, reason: str) -> None:
+        """Close the connection with a close frame."""
+        if self.outlet.close_code is None:
+            self.outlet.hang_up(code, reason)
+            self._drop_subscriptions()
+
+    def abort(self, code: int, reason: str) -> None:
+        """Close it without hope of an answer: the close frame may not arrive."""
+        self.hang_up(code, reason)
+        self._cut_off()
+
+    def drain(self, reason: str, retry_after_ms: int) -> None:
+        """The gateway goes: say when to come back, where the protocol can, then close."""
+        commands = list(self._session.notice(Draining(retry_after_ms)))
+        self._carry_out(commands)
+        # 1012: service restart; only with the hint does it say more than 1001, going away.
+        self.hang_up(1012 if commands else 1001, reason)
+
+    def withdraw_forbidden(self) -> None:
+        """After the rules have changed: end the subscriptions that are no longer allowed."""
+        for subscription in list(self.subscriptions.values()):
+            feed = subscription.feed
+            refusal = self._world.authorize(self.identity, Action.SUBSCRIBE, feed.info)
+            if refusal is not None:
+                feed.withdraw(subscription, refusal.message)
+
+    def end(self) -> None:
+        """The client is gone: let go of everything it had."""
+        self.closed = True
+        self._drop_subscriptions()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _tell(self, notice: Notice) -> None:
+        if self.outlet.close_code is None:
+            self._carry_out(self._session.notice(notice))
+
+    def _carry_out(self, commands: Iterable[Command]) -> None:
+        # Replies are collected, so that they go out together and before the events that they set free.
+        self._depth += 1
+        self.outlet.cork()
+        try:
+            for command in commands:
+                self._one(command)
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self.outlet.uncork()
+
+    def _one(self, command: Command) -> None:
+        match command:
+            case Reply():
+                self.outlet.control(command.frame)
+            case Grant():
+                self._grant(command)
+            case Open():
+                self._open(command)
+            case Cancel():
+                self._cancel(command.handle)
+            case Recast():
+                self._recast(command)
+            case Hangup():
+                self.hang_up(command.code, command.reason)
+            case Authenticate():
+                self._world.authenticate_later(command.credential, self._authenticated)
+
+    def _open(self, command: Open) -> None:
+        try:
+            subscription = self._subscribe(command)
+        except SubscribeRefused as refused:
+            self._tell(OpenFailed(command.handle, refused.code, str(refused)))
+            return
+        if not subscription.closed:
+            self.subscriptions[command.handle] = subscription
+        self._world.subscribed(command.source_id)
+
+    def _subscribe(self, command: Open) -> Subscription:
+        feed = self._world.feed(command.source_id)
+        if feed is None:
+            raise _unknown()
+        if command.start is not None:
+            raise SubscribeRefused(
+                "start", "a subscription begins with the next event: there is no replay yet"
+            )
+        item = self._wire(feed.info, command.wire)
+        try:
+            until = feed.info.codec.load(command.until) if command.until is not None else None
+        except ValueError as error:
+            raise SubscribeRefused("positions", str(error)) from error
+        request = Request(
+            command.handle,
+            item,
+            command.mode,
+            command.credits,
+            command.limits,
+            command.overflow,
+            command.buffer_capacity,
+            until,
+        )
+        return feed.subscribe(request, self.outlet, self)
+
+    def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> Wire:
+        if self._world.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
+            raise _unknown()  # the same answer as for a source that does not exist: names cannot be guessed
+        interceptor = self._world.intercept(self.identity, info)
+        if isinstance(interceptor, Refusal):
+            raise SubscribeRefused(interceptor.code, interceptor.message)
+        return wire(make(info), interceptor)
+
+    def _grant(self, command: Grant) -> None:
+        subscription = self.subscriptions.get(command.handle)
+        if subscription is None:
+            return  # the session knows of its end already, or is about to be told
+        notice = Granted(command.handle, command.n, subscription.grant(command.n))
+        if subscription.state is State.OPENING:
+            self._after_open.setdefault(command.handle, []).append(notice)
+        else:
+            self._tell(notice)
+
+    def _recast(self, command: Recast) -> None:
+        subscription = self.subscriptions.get(command.handle)
+        if subscription is not None:
+            try:
+                item = self._wire(subscription.feed.info, command.wire)
+            except SubscribeRefused as refused:
+                subscription.feed.withdraw(subscription, str(refused))
+                return
+            subscription.recast(item, command.limits)
+
+    def _cancel(self, handle: Hashable) -> None:
+        subscription = self.subscriptions.get(handle)
+        if subscription is not None:
+            subscription.cancel()
+            self._forget(handle)
+            self._tell(Cancelled(handle))
+
+    def _authenticated(self, answer: Identity | Refusal) -> None:
+        if self.closed:
+            return
+        if isinstance(answer, Refusal):
+            self._tell(AuthenticationFailed(answer))
+        else:
+            self.identity = answer
+            self._tell(Authenticated(answer))
+            self.withdraw_forbidden()
+
+    def _forget(self, handle: Hashable) -> None:
+        subscription = self.subscriptions.pop(handle, None)
+        self._after_open.pop(handle, None)
+        if subscription is not None:
+            self.delivered += subscription.matched
+
+    def _drop_subscriptions(self) -> None:
+        for handle, subscription in list(self.subscriptions.items()):
+            subscription.cancel(Input.DISCONNECT)
+            self._forget(handle)
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.number} {self.dialect} {self.remote}>"
+
+
+def _unknown() -> SubscribeRefused:
+    return SubscribeRefused("unknown_source", "no source has this id")
+
+
+def describe(connection: Connection, now: float) -> dict[str, Any]:
+    """What the log says of a connection that has ended."""
+    return {
+        "conn_id": connection.number,
+        "dialect": connection.dialect,
+        "remote": connection.remote,
+        "identity": connection.identity.name,
+        "duration": round(now - connection.opened_at, 3),
+        "code": connection.outlet.close_code,
+        "bytes": connection.outlet.sent_bytes,
+        "delivered": connection.delivered,
+    }

@@ -1,0 +1,241 @@
+"""The nursery tree, and what hangs on it: gateway > {services, sources, pulse, connections of the edge}.
+
+The gateway owns the feeds. A source that fails is restarted without touching its subscribers'
+connections; a connection that fails takes only itself. Configuration is applied by difference.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import structlog
+import trio
+
+from kiwi_gw.api import Source, SourceContext
+from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
+from kiwi_gw.core.encoding import EncodingMemo
+from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
+from kiwi_gw.core.window import Budget
+from kiwi_gw.model import (
+    Action,
+    CloseReason,
+    Credential,
+    Identity,
+    Interceptor,
+    Refusal,
+    SourceInfo,
+)
+from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.hooks import Hooks
+from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.services import Services
+from kiwi_gw.runtime.source_runner import SourceRunner
+
+log = structlog.get_logger(__name__)
+
+PULSE_SECONDS = 0.1
+"""How often lags, deadlines and silent clients are looked for."""
+
+
+class Gateway:
+    """All sources and connections of one process. `run` is its life; the rest is for the edge."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.hooks = Hooks(loaded.plugins)
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self.counters: Counter[str] = Counter()
+        window = loaded.settings.window
+        self._budget = Budget(window.memory_bytes)
+        self._memo = EncodingMemo(window.encodings_bytes, self._budget)
+        self._runners: dict[str, SourceRunner] = {}
+        self._leaving: list[Feed] = []
+        self._numbers = itertools.count(1)
+        self._left = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._services: Services | None = None
+        self.keepalive = Keepalive(loaded.settings.server.limits)
+
+    # --- life ------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. `started` means that every source has its feed, not that it works."""
+        self.hooks_configure(self.loaded)
+        async with trio.open_nursery() as services, trio.open_nursery() as nursery:
+            self._services = Services(services)
+            self._nursery = nursery
+            for entry in self.loaded.settings.sources.values():
+                self._start(entry)
+            nursery.start_soon(self._pulse)
+            task_status.started()
+
+    async def drain(self, reason: str, within: float) -> None:
+        """Say goodbye to every client and wait for those that answer, for `within` seconds at most.
+
+        Clients are told when to come back, spread over a second per 1,000 of them.
+        """
+        self.draining = True
+        connections = list(self.connections)
+        step = max(1.0, 1_000 / max(1, len(connections)))
+        for index, connection in enumerate(connections):
+            connection.drain(reason, retry_after_ms=100 + int(index * step))
+            if index % 64 == 63:
+                await trio.lowlevel.checkpoint()
+        with trio.move_on_after(within):
+            while self.connections:
+                await self._left.wait()
+
+    def came(self, connection: Connection) -> None:
+        """A client is connected."""
+        self.connections.add(connection)
+        if self.draining:  # it was on its way when the others were told
+            connection.drain("draining", retry_after_ms=100)
+
+    def left(self, connection: Connection) -> None:
+        """A client is gone, and has let go of everything."""
+        self.connections.discard(connection)
+        self._left.set()
+        self._left = trio.Event()
+
+    # --- configuration ---------------------------------------------------------------------
+
+    def hooks_configure(self, loaded: Loaded) -> None:
+        """Tell the plugins. Raises what they raise: the configuration is then not to be used."""
+        loaded.plugins.hook.configure(context=loaded.context())
+
+    def apply(self, loaded: Loaded) -> Difference:
+        """Change over to a valid configuration, by difference. Nothing is changed if a plugin refuses it."""
+        self.hooks_configure(loaded)
+        difference = diff(self.loaded.settings, loaded.settings, loaded.plugins.source_types())
+        self.loaded = loaded
+        self.hooks.replace(loaded.plugins)
+        self.keepalive.limits = loaded.settings.server.limits
+        drain = loaded.settings.server.drain_ms / 1000
+        for source_id in difference.removed:
+            self._remove(source_id, CloseReason.REMOVED, "the source was removed", drain)
+        for source_id in difference.altered:
+            self._remove(source_id, CloseReason.ALTERED, "the source was altered", drain)
+            self._start(loaded.settings.sources[source_id])
+        for source_id in difference.added:
+            self._start(loaded.settings.sources[source_id])
+        for connection in list(self.connections):
+            connection.withdraw_forbidden()
+            for source_id in difference.added:
+                connection.source_appeared(self._runners[source_id].feed.info)
+        return difference
+
+    # --- what connections need (runtime.connection.World) ----------------------------------
+
+    def feed(self, source_id: str) -> Feed | None:
+        runner = self._runners.get(source_id)
+        return runner.feed if runner is not None else None
+
+    def sources(self) -> Iterable[SourceInfo]:
+        return [runner.feed.info for runner in self._runners.values()]
+
+    def subscribed(self, source_id: str) -> None:
+        runner = self._runners.get(source_id)
+        if runner is not None:
+            runner.subscriber_came()
+
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+        return self.hooks.authorize(identity, action, source)
+
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
+        return self.hooks.intercept(identity, source)
+
+    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
+        async def ask() -> None:
+            done(await self.authenticate(credential))
+
+        if self._nursery is not None:
+            self._nursery.start_soon(ask)
+
+    async def authenticate(self, credential: Credential) -> Identity | Refusal:
+        """Who is it? Takes at most `server.auth_timeout_ms`."""
+        return await self.hooks.authenticate(credential, self.loaded.settings.server.auth_timeout_ms / 1000)
+
+    # --- what the edge needs ---------------------------------------------------------------
+
+    def next_number(self) -> int:
+        """A number for a connection, unique in this process."""
+        return next(self._numbers)
+
+    def runners(self) -> Iterable[SourceRunner]:
+        return self._runners.values()
+
+    @property
+    def started(self) -> bool:
+        """Whether every source has worked at least once, or never will."""
+        return all(runner.feed.state is not FeedState.STARTING for runner in self._runners.values())
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _start(self, entry: SourceSettings) -> None:
+        assert self._nursery is not None  # noqa: S101  only called inside `run`
+        loaded = self.loaded
+        kind = loaded.plugins.source_types()[entry.type]
+        context = loaded.context()
+        shape = kind.shape_of(entry.settings)
+        info = SourceInfo(entry.id, entry.type, shape, kind.codec, kind.replayable)
+        feed = Feed(info, _limits(entry, loaded), self._memo, self._budget, time.monotonic)
+
+        @asynccontextmanager
+        async def build() -> AsyncIterator[Source]:
+            services = self._services
+            assert services is not None  # noqa: S101
+            kinds = loaded.plugins.service_types()
+            async with services.use(kinds, kind.services, context) as values:
+                yield kind.build(entry.settings, SourceContext(entry.id, context, values))
+
+        def changed(message: str) -> None:
+            if self._runners.get(entry.id) is not runner:
+                return  # it was stopped meanwhile: its feed is seen to
+            # The old feed drains; a new one takes its place and its id.
+            drain = self.loaded.settings.server.drain_ms / 1000
+            self._remove(entry.id, CloseReason.CHANGED, message, drain)
+            self._start(entry)
+
+        runner = SourceRunner(feed, build, changed)
+        self._runners[entry.id] = runner
+        self._nursery.start_soon(runner.run)
+
+    def _remove(self, source_id: str, reason: CloseReason, message: str, drain: float) -> None:
+        runner = self._runners.pop(source_id)
+        runner.stop()
+        runner.feed.removed(reason, message, drain)
+        self._leaving.append(runner.feed)
+
+    async def _pulse(self) -> None:
+        while True:
+            await trio.sleep(PULSE_SECONDS)
+            for runner in list(self._runners.values()):
+                runner.feed.sweep()
+            for feed in list(self._leaving):
+                feed.sweep()
+                if not feed.subscribers:
+                    feed.close()
+                    self._leaving.remove(feed)
+            self.keepalive.look(self.connections, time.monotonic(), time.time())
+
+
+def _limits(entry: SourceSettings, loaded: Loaded) -> FeedLimits:
+    subscriber, window = entry.subscriber, entry.window
+    limits = loaded.settings.server.limits
+    return FeedLimits(
+        window_events=window.events,
+        window_bytes=window.bytes,
+        buffer_capacity=subscriber.buffer_capacity or 0,
+        lag_threshold=subscriber.lag_notice_threshold or 0,
+        lag_interval=subscriber.lag_notice_interval_ms / 1000,
+        overflow=subscriber.overflow,
+        subscribe_timeout=subscriber.subscribe_timeout_ms / 1000,
+        max_wire_keys=window.max_wire_keys,
+        direct_bytes=limits.send_bytes,
+        slice_seconds=limits.fan_out_slice_ms / 1000,
+    )

@@ -1,0 +1,29 @@
+"""For authors of plugins, on Trio and without a broker.
+
+`check_source` runs a source against the contract of `kiwi_gw.api`, and `MemoryOut` stands in for the
+gateway in their own tests:
+
+    async def test_ticks_keep_the_contract():
+        report = await check_source(TICKS, {"type": "tick"}, repeatable=True)
+        assert not report.finite
+
+`open_gateway` runs a whole gateway on a real socket; `ScriptedSources` is a source whose events the test
+dictates, for tests of hooks.
+"""
+
+from __future__ import annotations
+
+from kiwi_gw.testing.gateway import GatewayUnderTest, open_gateway
+from kiwi_gw.testing.memory_out import MemoryOut
+from kiwi_gw.testing.scripted import Script, ScriptedSources
+from kiwi_gw.testing.source_check import SourceReport, check_source
+
+__all__ = [
+    "GatewayUnderTest",
+    "MemoryOut",
+    "Script",
+    "ScriptedSources",
+    "SourceReport",
+    "check_source",
+    "open_gateway",
+]

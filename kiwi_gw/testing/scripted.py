@@ -1,0 +1,157 @@
+"""A source whose events a test dictates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import trio
+
+from kiwi_gw.api import (
+    Batch,
+    Field,
+    Gap,
+    Kind,
+    Out,
+    Positions,
+    Section,
+    Shape,
+    Source,
+    SourceContext,
+    SourceType,
+    hookimpl,
+)
+
+SHAPE = Shape(
+    (
+        Field("sourceId", Kind.SOURCE_ID),
+        Field("sourceType", Kind.SOURCE_TYPE),
+        Field("key", Kind.TEXT),
+        Field("value", Kind.TEXT),
+        Field("partition", Kind.INT),
+        Field("offset", Kind.INT),
+    )
+)
+
+
+class ScriptedSettings(Section):
+    """The keys of a source of type `scripted`."""
+
+    type: Literal["scripted"]
+    id: str
+    note: str = ""
+    """Means nothing; another note alters the source."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """What the source is to do next: publish a batch, end (None) or raise. `done`: it has been done."""
+
+    act: Batch | Exception | None
+    done: trio.Event = field(default_factory=trio.Event)
+
+
+class Script:
+    """One scripted source, from the test's side.
+
+    runs: how often the gateway has started it. positions: its next offsets.
+    """
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.positions: dict[int, int] = {0: 0}
+        self._may_start = trio.Event()
+        self._may_start.set()
+        self._send, self._receive = trio.open_memory_channel[_Step](math.inf)
+
+    def hold(self) -> None:
+        """From its next run on it is starting, until `release`."""
+        self._may_start = trio.Event()
+
+    def release(self) -> None:
+        self._may_start.set()
+
+    async def publish(
+        self,
+        values: Iterable[bytes | None],
+        *,
+        partition: int = 0,
+        keys: Sequence[bytes | None] | None = None,
+        gap: Gap | None = None,
+    ) -> Batch:
+        """Publish one batch with the next offsets of a partition. Returns when the gateway has taken it.
+
+        keys: as many as values; without them the keys are null. gap: what the source lost before the
+        batch; its ranges must begin at the next offsets, which move behind them.
+        """
+        column = list(values)
+        for lost, (_, last) in (gap.ranges if gap is not None else {}).items():
+            self.positions[lost] = last + 1
+        first = self.positions.setdefault(partition, 0)
+        batch = Batch(
+            starts=dict(self.positions),
+            partitions=[partition] * len(column),
+            offsets=range(first, first + len(column)),
+            columns={"key": [None] * len(column) if keys is None else list(keys), "value": column},
+            cost=sum(64 + len(value or b"") for value in column),
+            gap=gap,
+        )
+        self.positions[partition] = first + len(column)
+        await self._do(batch)
+        return batch
+
+    async def end(self) -> None:
+        """The source is finite and over."""
+        await self._do(None)
+
+    async def fail(self, error: Exception) -> None:
+        """Its `run` raises this: `SourceFailed`, `SourceChanged`, or anything, which restarts it."""
+        await self._do(error)
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        """`Source.run`."""
+        self.runs += 1
+        await self._may_start.wait()
+        await out.ready(self.positions if start is None else start)
+        while True:
+            step = await self._receive.receive()
+            try:
+                if step.act is None:
+                    return
+                if isinstance(step.act, Exception):
+                    raise step.act
+                await out.publish(step.act)
+            finally:
+                step.done.set()
+
+    async def _do(self, act: Batch | Exception | None) -> None:
+        step = _Step(act)
+        await self._send.send(step)
+        await step.done.wait()
+
+
+class ScriptedSources:
+    """A plugin with the source type `scripted`, and its sources by id.
+
+        scripted = ScriptedSources()
+        async with open_gateway(CONFIG, plugins={"scripted": scripted}) as gateway:
+            await scripted["news"].publish([b"first", b"second"])
+
+    Its events have the members `key`, `value`, `partition` and `offset`.
+    """
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, Script] = {}
+
+    def __getitem__(self, source_id: str) -> Script:
+        """The script of the source with that id, also before the gateway has made the source."""
+        return self._scripts.setdefault(source_id, Script())
+
+    @hookimpl
+    def source_types(self) -> Sequence[SourceType]:
+        return (SourceType("scripted", ScriptedSettings, self._build, SHAPE),)
+
+    def _build(self, settings: Section, context: SourceContext) -> Source:
+        return self[context.source_id]  # the same for every run: the script goes on

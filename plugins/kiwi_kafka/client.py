@@ -1,0 +1,109 @@
+"""aiokafka's clients as this plugin needs them, and their options from the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
+
+from kiwi_kafka.settings import TLS_PROTOCOLS, KafkaSettings, SecuritySettings
+
+
+def tls_context(security: SecuritySettings) -> ssl.SSLContext | None:
+    """The TLS context, None for protocols without. OSError or ssl.SSLError if a file cannot be used."""
+    if security.protocol not in TLS_PROTOCOLS:
+        return None
+    context = ssl.create_default_context(cafile=str(security.ca) if security.ca else None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = security.check_hostname
+    if security.cert is not None and security.key is not None:
+        secret = security.key_password
+        context.load_cert_chain(security.cert, security.key, secret.get_secret_value() if secret else None)
+    return context
+
+
+def connection_options(settings: KafkaSettings) -> dict[str, Any]:
+    """What every client of aiokafka takes: where, how long, and as whom."""
+    client, security = settings.client, settings.security
+    return {
+        "bootstrap_servers": settings.servers,
+        "client_id": client.client_id,
+        "request_timeout_ms": client.request_timeout_ms,
+        "retry_backoff_ms": client.retry_backoff_ms,
+        "metadata_max_age_ms": client.metadata_max_age_ms,
+        "connections_max_idle_ms": client.connections_max_idle_ms,
+        "security_protocol": security.protocol,
+        "ssl_context": tls_context(security),
+        "sasl_mechanism": security.mechanism,
+        "sasl_plain_username": security.username,
+        "sasl_plain_password": security.password.get_secret_value() if security.password else None,
+    }
+
+
+class LookingClient(AIOKafkaClient):  # type: ignore[misc]
+    """A client that never creates a topic by asking for it, and never asks for all topics.
+
+    aiokafka's metadata requests allow the broker to create what is missing, so that a consumer creates
+    the topic it waits for, and a deleted topic anew. It has no option for that: hence the one method.
+    """
+
+    _updated = 0.0
+
+    async def _metadata_update(self, cluster_metadata: Any, topics: Any) -> bool:
+        # While a partition has no leader aiokafka asks again without a pause.
+        await asyncio.sleep(max(0.0, self._updated + self._retry_backoff - time.monotonic()))
+        try:
+            return await self._ask(cluster_metadata, MetadataRequest(list(topics), False))
+        finally:
+            self._updated = time.monotonic()
+
+    async def _ask(self, cluster_metadata: Any, request: MetadataRequest) -> bool:
+        nodes = [broker.nodeId for broker in self.cluster.brokers()]
+        random.shuffle(nodes)
+        for node in nodes:
+            try:
+                answer = await self.send(node, request)
+            except KafkaError:
+                continue
+            if answer.brokers:
+                cluster_metadata.update_metadata(answer)
+                return True
+        cluster_metadata.failed_update(None)
+        return False
+
+
+class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
+    """A consumer on a LookingClient, without a group and without a reset of offsets."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        options, client = connection_options(settings), settings.client
+        super().__init__(
+            **options,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=client.fetch_max_wait_ms,
+            fetch_min_bytes=client.fetch_min_bytes,
+            fetch_max_bytes=client.fetch_max_bytes,
+            max_partition_fetch_bytes=client.max_partition_fetch_bytes,
+            max_poll_records=client.max_poll_records,
+            client_rack=client.client_rack,
+            consumer_timeout_ms=5_000,
+        )
+        self._client = LookingClient(**options)
+        self._usual = (client.fetch_max_wait_ms, client.fetch_min_bytes)
+
+    def gather(self, wait_ms: int) -> None:
+        """Let brokers hold the coming fetches for `wait_ms`, so that one brings the records of many; 0:
+        they answer as the settings say. aiokafka has no option that can be changed: hence this."""
+        wait, least = (wait_ms, 1024 * 1024) if wait_ms else self._usual
+        self._fetcher._fetch_max_wait_ms = wait
+        self._fetcher._fetch_min_bytes = least

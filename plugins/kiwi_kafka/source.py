@@ -1,0 +1,64 @@
+"""A Kafka topic as a source."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from kiwi_gw.api import Out, Positions, Section, SourceChanged, SourceContext
+from kiwi_kafka.pool import Kafka
+from kiwi_kafka.seam import TopicView
+from kiwi_kafka.settings import KafkaSourceSettings
+
+
+class KafkaSource:
+    """Events from the end of the topic on, or from given positions.
+
+    While the cluster is away `run` goes on waiting: its subscriptions stay. A topic that does not exist
+    is waited for. What was deleted before it was read is announced as a gap.
+    """
+
+    def __init__(self, settings: KafkaSourceSettings, kafka: Kafka) -> None:
+        self._topic = settings.topic
+        self._follow = settings.on_partition_change == "continue"
+        self._headers = settings.fields is not None and "headers" in settings.fields
+        self._kafka = kafka
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        """SourceChanged: the topic was deleted, created anew, cut off, or (if so set) has grown."""
+        if start is None:
+            view, positions = await self._kafka.ends(self._topic)
+        else:
+            view = await self._kafka.find(self._topic)
+            positions = await self._continue(view, start)
+        with self._kafka.lease(view, positions, headers=self._headers, follow=self._follow) as lease:
+            await out.ready(dict(positions))
+            while True:
+                await out.publish(await lease.take())
+
+    async def _continue(self, view: TopicView, start: Positions) -> dict[int, int]:
+        topic = self._topic
+        if not self._kafka.is_same(view):
+            raise SourceChanged(f"topic {topic!r} has been deleted and created anew")
+        if not set(start) <= set(view.leaders):
+            raise SourceChanged(
+                f"topic {topic!r} has fewer partitions than it had: it has been deleted and created anew"
+            )
+        added = set(view.leaders) - set(start)
+        if added and not self._follow:
+            raise SourceChanged(
+                f"topic {topic!r} has grown from {len(start)} to {len(view.leaders)} partitions"
+            )
+        ends = await self._kafka.known_ends(view)
+        for partition, position in start.items():
+            if position > ends.get(partition, position):
+                raise SourceChanged(
+                    f"partition {partition} of topic {topic!r} ends at offset {ends[partition]}, before "
+                    f"{position}: it was cut off or created anew"
+                )
+        return {partition: start.get(partition, 0) for partition in view.leaders}
+
+
+def build_source(settings: Section, context: SourceContext) -> KafkaSource:
+    """SourceType.build: no I/O."""
+    kafka = cast("Kafka", context.services["kafka"])
+    return KafkaSource(cast("KafkaSourceSettings", settings), kafka)

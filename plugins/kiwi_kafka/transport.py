@@ -1,0 +1,297 @@
+"""The seam's lower side: aiokafka on an asyncio loop that runs inside Trio's thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import aiokafka.errors as kafka_errors
+import trio
+from aiokafka import TopicPartition
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.record.memory_records import MemoryRecords
+
+from kiwi_kafka.client import LookingClient, LookingConsumer, connection_options
+from kiwi_kafka.columns import Fetched
+from kiwi_kafka.seam import (
+    Consumer,
+    DeniedError,
+    Missing,
+    Offsets,
+    OutOfRangeError,
+    Place,
+    Scout,
+    TooLargeError,
+    TopicView,
+    UndecodableError,
+    UnreachableError,
+)
+from kiwi_kafka.settings import KafkaSettings
+from kiwi_kafka.wire import NO_ID, RIGHTS_UNKNOWN, TopicsRequest
+
+T = TypeVar("T")
+
+_EARLIEST, _LATEST = -2, -1
+_READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
+_CLOSE_S = 2.0
+
+
+class Loop(Protocol):
+    """What is used of trio-asyncio's event loop."""
+
+    async def run_aio_coroutine(self, coro: Coroutine[Any, Any, T]) -> T: ...
+
+
+class AioTransport:
+    """Scouts and consumers of one cluster. `loop` must be open as long as any of them is."""
+
+    def __init__(self, loop: Loop, settings: KafkaSettings) -> None:
+        self._loop = loop
+        self._settings = settings
+
+    async def scout(self) -> Scout:
+        within = self._settings.probe_timeout_ms
+
+        async def opened() -> LookingClient:
+            options = connection_options(self._settings) | {"request_timeout_ms": within}
+            client = LookingClient(**options)
+            await client.bootstrap()
+            return client
+
+        client = await self._open(opened, within / 1000)
+        return AioScout(self._loop, client, within / 1000)
+
+    async def consumer(self) -> Consumer:
+        async def opened() -> LookingConsumer:
+            consumer = LookingConsumer(self._settings)
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.stop()
+                raise
+            return consumer
+
+        # The cluster has answered the scout before; connecting takes a few round trips.
+        return AioConsumer(self._loop, await self._open(opened, 2 * self._settings.probe_timeout_ms / 1000))
+
+    async def _open(self, opened: Callable[[], Coroutine[Any, Any, T]], within: float) -> T:
+        asked = ", ".join(self._settings.servers)
+        try:
+            with trio.fail_after(within):
+                return await self._loop.run_aio_coroutine(opened())
+        except trio.TooSlowError:
+            raise UnreachableError(f"no answer from {asked} within {within:g} s") from None
+        except (kafka_errors.KafkaError, OSError) as error:
+            raise UnreachableError(f"{asked}: {error}") from error
+
+
+class AioScout:
+    def __init__(self, loop: Loop, client: LookingClient, within: float) -> None:
+        self._loop = loop
+        self._client = client
+        self._within = within
+        self._answered: object = None
+
+    async def describe(self, topics: Collection[str], rights: bool = False) -> dict[str, TopicView | Missing]:
+        return await self._call(self._describe(sorted(topics), rights))
+
+    async def starts(self, views: Collection[TopicView]) -> Offsets:
+        return await self._call(self._offsets(views, _EARLIEST, 0))
+
+    async def ends(self, views: Collection[TopicView], stable: bool) -> Offsets:
+        return await self._call(self._offsets(views, _LATEST, int(stable)))
+
+    async def unreadable(self, view: TopicView, place: Place, offset: int) -> tuple[int, int] | None:
+        return await self._call(self._unreadable(view.leaders[place.partition], place, offset))
+
+    async def close(self) -> None:
+        await _close(self._loop, self._client.close)
+
+    async def _call(self, asked: Coroutine[Any, Any, T]) -> T:
+        try:
+            # Every single request has the deadline `within` already; this is for several in a row.
+            with trio.fail_after(2 * self._within):
+                return await self._loop.run_aio_coroutine(asked)
+        except trio.TooSlowError:
+            raise UnreachableError(f"no broker answered within {2 * self._within:g} s") from None
+        except (kafka_errors.KafkaError, OSError) as error:
+            raise UnreachableError(str(error) or type(error).__name__) from error
+
+    # What follows runs in asyncio.
+
+    async def _describe(self, topics: list[str], rights: bool) -> dict[str, TopicView | Missing]:
+        response = await self._ask_any(TopicsRequest(topics, rights))
+        return dict(map(_view, response.to_object()["topics"]))
+
+    async def _ask_any(self, request: Any) -> Any:
+        brokers = sorted(broker.nodeId for broker in self._client.cluster.brokers())
+        brokers.sort(key=lambda node: node != self._answered)  # the one that answered last comes first
+        last: Exception | None = None
+        for node in brokers:
+            try:
+                answer = await self._client.send(node, request)
+            except kafka_errors.KafkaError as error:
+                last = error  # the next one may answer
+            else:
+                self._answered = node
+                return answer
+        raise last or kafka_errors.KafkaConnectionError("no broker is known")
+
+    async def _offsets(self, views: Collection[TopicView], which: int, isolation: int) -> Offsets:
+        by_node: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+        for view in views:
+            for partition, leader in view.leaders.items():
+                if leader >= 0:
+                    by_node[leader][view.name].append((partition, which))
+        requests = [
+            (node, OffsetRequest(-1, isolation, list(asked.items()))) for node, asked in by_node.items()
+        ]
+        answers = await asyncio.gather(
+            *(self._client.send(node, request) for node, request in requests), return_exceptions=True
+        )
+        known: dict[Place, int] = {}
+        silent: set[int] = set()
+        for (node, _), answer in zip(requests, answers, strict=True):
+            if isinstance(answer, kafka_errors.KafkaError):
+                silent.add(node)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                known.update(_offsets_of(answer))
+        return Offsets(known, frozenset(silent))
+
+    async def _unreadable(self, leader: int, place: Place, offset: int) -> tuple[int, int] | None:
+        asked = [(place.topic, [(place.partition, offset, 1024 * 1024)])]
+        response = await self._client.send(leader, FetchRequest(0, 1, 1024 * 1024, 0, asked))
+        for _, partitions in response.topics:
+            for _, _, _, *rest in partitions:
+                found = _first_unreadable(rest[-1])
+                if found is not None:
+                    return found
+        return None
+
+
+class AioConsumer:
+    def __init__(self, loop: Loop, consumer: LookingConsumer) -> None:
+        self._loop = loop
+        self._consumer = consumer
+
+    async def assign(self, positions: Mapping[Place, int]) -> None:
+        async def assigned() -> None:
+            # One step for asyncio: no fetch sees the assignment without its positions.
+            self._consumer.assign([TopicPartition(*place) for place in positions])
+            for place, offset in positions.items():
+                self._consumer.seek(TopicPartition(*place), offset)
+
+        await self._run(assigned())
+
+    async def seek(self, positions: Mapping[Place, int]) -> None:
+        async def sought() -> None:
+            for place, offset in positions.items():
+                self._consumer.seek(TopicPartition(*place), offset)
+
+        await self._run(sought())
+
+    async def pause(self, places: Collection[Place]) -> None:
+        async def paused() -> None:
+            self._consumer.pause(*_partitions(places))
+
+        await self._run(paused())
+
+    async def positions(self, places: Collection[Place]) -> dict[Place, int]:
+        async def asked() -> dict[Place, int]:
+            return {place: await self._consumer.position(TopicPartition(*place)) for place in places}
+
+        return await self._run(asked())
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await self._loop.run_aio_coroutine(work)
+        except (kafka_errors.KafkaError, OSError) as error:
+            raise UnreachableError(str(error) or type(error).__name__) from error
+
+    async def read(
+        self, only: Sequence[Place], wait_ms: int, max_records: int | None = None
+    ) -> dict[str, list[Fetched]]:
+        try:
+            return await self._loop.run_aio_coroutine(self._read(_partitions(only), wait_ms, max_records))
+        except kafka_errors.OffsetOutOfRangeError as error:
+            raise OutOfRangeError({Place(*tp): offset for tp, offset in error.args[0].items()}) from error
+        except kafka_errors.RecordTooLargeError as error:
+            raise TooLargeError(Place(*error.args[1]), error.args[2]) from error
+        except kafka_errors.TopicAuthorizationFailedError as error:
+            raise DeniedError(str(error.args[0])) from error
+        except kafka_errors.CorruptRecordException as error:
+            raise UndecodableError(str(error)) from error
+        except (kafka_errors.KafkaError, OSError) as error:
+            raise UnreachableError(str(error) or type(error).__name__) from error
+        except Exception as error:
+            # A decompressor's own exception, or what a nonsensical record made the decoder do.
+            raise UndecodableError(f"{type(error).__name__}: {error}") from error
+
+    async def _read(
+        self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None
+    ) -> dict[str, list[Fetched]]:
+        fetched = await self._consumer.getmany(*only, timeout_ms=wait_ms, max_records=max_records)
+        # From here on nothing suspends, so that a cancellation cannot lose what was fetched.
+        by_topic: dict[str, list[Fetched]] = {}
+        for place, records in fetched.items():
+            behind = await self._consumer.position(place)
+            by_topic.setdefault(place.topic, []).append(Fetched(place.partition, records, behind))
+        return by_topic
+
+    def gather(self, wait_ms: int) -> None:
+        self._consumer.gather(wait_ms)
+
+    async def close(self) -> None:
+        await _close(self._loop, self._consumer.stop)
+
+
+async def _close(loop: Loop, close: Callable[[], Awaitable[None]]) -> None:
+    async def closed() -> None:
+        await close()
+
+    with trio.move_on_after(_CLOSE_S, shield=True):
+        await loop.run_aio_coroutine(closed())
+
+
+def _partitions(places: Iterable[Place]) -> list[TopicPartition]:
+    return [TopicPartition(*place) for place in places]
+
+
+def _view(topic: Mapping[str, Any]) -> tuple[str, TopicView | Missing]:
+    name, code = topic["topic"], topic["error_code"]
+    error = kafka_errors.for_code(code)
+    if error in (kafka_errors.NoError, kafka_errors.LeaderNotAvailableError) and topic["partitions"]:
+        leaders = {part["partition"]: part["leader"] for part in topic["partitions"]}
+        rights = topic.get("operations", RIGHTS_UNKNOWN)
+        readable = None if rights == RIGHTS_UNKNOWN else bool(rights & _READ_RIGHT)
+        return name, TopicView(name, topic.get("topic_id", NO_ID), dict(sorted(leaders.items())), readable)
+    return name, Missing(name, denied=error is kafka_errors.TopicAuthorizationFailedError)
+
+
+def _offsets_of(response: Any) -> dict[Place, int]:
+    return {
+        Place(topic, partition): offset
+        for topic, partitions in response.topics
+        for partition, error_code, _timestamp, offset in partitions
+        if error_code == 0
+    }
+
+
+def _first_unreadable(data: bytes) -> tuple[int, int] | None:
+    records = MemoryRecords(data)
+    while records.has_next():
+        batch = records.next_batch()
+        bounds = (batch.base_offset, batch.next_offset)
+        try:
+            if not batch.validate_crc():
+                return bounds
+            for _ in batch:
+                pass
+        except Exception:  # noqa: BLE001  (whatever the decoder raises is what is looked for)
+            return bounds
+    return None

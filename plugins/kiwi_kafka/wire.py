@@ -1,0 +1,120 @@
+"""Kafka's Metadata request in version 12, which aiokafka does not have: it knows topic ids, and rights.
+
+A topic that is deleted and created anew has another id; nothing else tells it apart for sure.
+(Kafka protocol guide, Metadata API, versions 5 and 12.)
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+
+NO_ID = bytes(16)
+"""The topic id where the broker gives none."""
+RIGHTS_UNKNOWN = -(2**31)
+
+
+class Uuid(AbstractType[bytes]):  # type: ignore[misc]
+    """16 bytes."""
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        return data.read(16)
+
+
+class TopicsResponseV12(Response):  # type: ignore[misc]
+    API_KEY = 3
+    API_VERSION = 12
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString("utf-8")),
+                ("port", Int32),
+                ("rack", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("topic", CompactString("utf-8")),
+                ("topic_id", Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class TopicsRequestV12(RequestStruct):  # type: ignore[misc]
+    API_KEY = 3
+    API_VERSION = 12
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = TopicsResponseV12
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", Uuid),
+                ("topic", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class TopicsRequest(Request[MetadataRequest_v5 | TopicsRequestV12]):  # type: ignore[misc]
+    """Looks at topics by name; never creates one. An empty list asks for the brokers alone."""
+
+    API_KEY = 3
+
+    def __init__(self, topics: list[str], rights: bool = False) -> None:
+        self._topics = topics
+        self._rights = rights
+
+    def build(
+        self, request_struct_class: type[MetadataRequest_v5 | TopicsRequestV12]
+    ) -> MetadataRequest_v5 | TopicsRequestV12:
+        if request_struct_class is TopicsRequestV12:
+            return TopicsRequestV12([(NO_ID, name, {}) for name in self._topics], False, self._rights, {})
+        return MetadataRequest_v5(self._topics, False)

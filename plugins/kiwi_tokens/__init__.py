@@ -1,0 +1,13 @@
+"""Who may connect, and what they may read: static tokens and JWTs from the `tokens:` section.
+
+Entry point `tokens` (group `kiwi_gw.plugins`). JWTs need the extra: `pip install 'kiwi-gw[jwt]'`.
+"""
+
+from __future__ import annotations
+
+from kiwi_tokens.plugin import TokensPlugin
+from kiwi_tokens.settings import TokensSettings
+
+__all__ = ["TokensPlugin", "TokensSettings", "plugin"]
+
+plugin = TokensPlugin()

@@ -1,0 +1,133 @@
+"""JSON Web Key Sets (RFC 7517): which key checks which token. Needs the extra `jwt`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+
+log = logging.getLogger("kiwi_tokens")
+
+MAX_DOCUMENT = 1 << 20
+"""Bytes of a key set. Real ones have a few thousand."""
+
+VerifyingKey = jwt.PyJWK | bytes
+"""A public key that is bound to one algorithm, or the secret of the one HS algorithm in use."""
+
+KeyTable = Mapping[tuple[str | None, str], jwt.PyJWK]
+"""(`kid`, algorithm) -> key. A key is found only under the one algorithm that it is bound to."""
+
+_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "EdDSA", "Ed448": "EdDSA"}
+
+
+_DAMAGED = (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, OverflowError)
+"""What PyJWT and cryptography raise for a key that is none, whatever its members hold."""
+
+
+class KeysUnavailable(Exception):  # noqa: N818  (it says what is the case)
+    """Whether there is such a key cannot be told now. It may be told later."""
+
+
+class Keys(Protocol):
+    def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
+        """The key for such a token; None if there is none. May block for as long as a fetch may take.
+
+        Raises KeysUnavailable.
+        """
+
+
+class SecretKey:
+    """One secret, shared with whoever signs."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+
+    def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
+        return self._secret
+
+
+def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:
+    """The usable signature keys of a JWKS document.
+
+    A key is left out, with a line in the log, if it is private, symmetric, weak, damaged, for another
+    use or for none of `algorithms`. Raises ValueError, in words that quote nothing of the document, if
+    it is no key set or no key is left.
+    """
+    if len(document) > MAX_DOCUMENT:
+        raise ValueError("it is too large")
+    try:
+        data = json.loads(document)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    entries = data.get("keys") if isinstance(data, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("it has no list of keys")  # noqa: TRY004  (a wrong document, not a wrong argument)
+    table: dict[tuple[str | None, str], jwt.PyJWK] = {}
+    for index, entry in enumerate(entries):
+        try:
+            kid, key = _key(entry, algorithms)
+        except ValueError as reason:
+            log.info("key %d of the key set is not used: %s", index, reason)
+            continue
+        table.setdefault((kid, key.algorithm_name), key)
+    if not table:
+        raise ValueError("it has no key that can be used")
+    return table
+
+
+def select(table: KeyTable, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+    """The key of that name. A token may leave `kid` out if only one key fits (RFC 7515, 4.1.4)."""
+    if kid is not None:
+        return table.get((kid, algorithm))
+    fitting = [key for (_, bound), key in table.items() if bound == algorithm]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def settles(table: KeyTable, kid: str | None) -> bool:
+    """Whether a newer key set could make no difference to a token that names this key: it is there (so
+    the token has the wrong algorithm), or the token names none."""
+    return kid is None or any(kid == known for known, _ in table)
+
+
+def _key(entry: object, algorithms: Sequence[str]) -> tuple[str | None, jwt.PyJWK]:
+    if not isinstance(entry, dict):
+        raise ValueError("it is no object")  # noqa: TRY004  (as above)
+    kid = entry.get("kid")
+    if kid is not None and not isinstance(kid, str):
+        raise ValueError("its kid is no text")
+    if "d" in entry:
+        raise ValueError("it is a PRIVATE key, which everybody can read now: replace it")
+    if entry.get("use") not in (None, "sig"):
+        raise ValueError("it is not for signatures")
+    operations = entry.get("key_ops")
+    if operations is not None and not (isinstance(operations, list) and "verify" in operations):
+        raise ValueError("it is not for verifying")
+    algorithm = _bound_algorithm(entry, algorithms)
+    try:
+        key = jwt.PyJWK(entry, algorithm)
+        weakness = key.Algorithm.check_key_length(key.key)
+    except _DAMAGED as error:
+        # Not the message: PyJWT quotes the key in it.
+        raise ValueError(f"it is damaged or not a key for {algorithm} ({type(error).__name__})") from None
+    if weakness is not None:
+        raise ValueError("it is too short")
+    return kid, key
+
+
+def _bound_algorithm(entry: Mapping[str, Any], algorithms: Sequence[str]) -> str:
+    """The one algorithm that this key is used with, whatever a token says. ValueError if there is none."""
+    kty, named = entry.get("kty"), entry.get("alg")
+    fitting: list[str] = []
+    if kty == "RSA":
+        fitting = [name for name in algorithms if name[:2] in ("RS", "PS")]
+    elif kty in ("EC", "OKP"):
+        fitting = [name for name in algorithms if name == _CURVES.get(str(entry.get("crv")))]
+    if named is not None:
+        fitting = [name for name in fitting if name == named]
+    if not fitting:
+        raise ValueError("it is for no algorithm that is allowed")
+    return fitting[0]

@@ -1,0 +1,176 @@
+"""Key sets that can change while the gateway runs: a file, or an address.
+
+`find` is called from worker threads, several at a time. One lock guards the fields, and is never held
+while something is read. Of the last good key set nothing is lost until a new good one is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kiwi_tokens.fetch import Fetch
+from kiwi_tokens.jwks import (
+    MAX_DOCUMENT,
+    KeysUnavailable,
+    KeyTable,
+    VerifyingKey,
+    parse_key_set,
+    select,
+    settles,
+)
+
+log = logging.getLogger("kiwi_tokens")
+
+DEADLINE = 2.0
+"""Seconds that a client waits for a fetch. The fetch is broken off then."""
+UNKNOWN_KEY_PAUSE = 30.0
+"""Seconds between fetches that an unknown `kid` may cause: clients must not be able to cause traffic."""
+RETRY_PAUSE = 5.0
+"""Seconds between fetches while there is no key set at all."""
+
+
+class FileKeys:
+    """A key set in a file, read again when the file has changed (also by a swapped symlink)."""
+
+    def __init__(self, path: Path, algorithms: Sequence[str]) -> None:
+        self._path = path
+        self._algorithms = algorithms
+        self._lock = threading.Lock()
+        self._seen: tuple[int, ...] | None = None
+        self._table: KeyTable | None = None
+
+    def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
+        with self._lock:
+            self._read_if_changed()
+            table = self._table
+        if table is None:
+            raise KeysUnavailable
+        return select(table, kid, algorithm)
+
+    def _read_if_changed(self) -> None:
+        try:
+            state = os.stat(self._path)
+            seen = (state.st_ino, state.st_size, state.st_mtime_ns)
+        except OSError as error:
+            self._failed((), f"{type(error).__name__}: {error.strerror}")
+            return
+        if seen == self._seen:
+            return
+        try:
+            with open(self._path, "rb") as file:
+                document = file.read(MAX_DOCUMENT + 1)
+            self._table = parse_key_set(document, self._algorithms)
+        except OSError as error:
+            self._failed(seen, f"{type(error).__name__}: {error.strerror}")
+        except ValueError as error:
+            self._failed(seen, str(error))
+        else:
+            self._seen = seen
+            log.info("read the key set %s", self._path)
+
+    def _failed(self, seen: tuple[int, ...], reason: str) -> None:
+        if seen != self._seen:  # once for each state of the file, not for each client
+            kept = "the last good one is used" if self._table is not None else "no JWT can be checked"
+            log.warning("the key set %s cannot be used: %s; %s", self._path, reason, kept)
+        self._seen = seen
+
+
+class RemoteKeys:
+    """A key set at an address, fetched when it is first needed, when it has grown old, and when a token
+    names a key that is not in it; at most one fetch at a time."""
+
+    def __init__(
+        self,
+        url: str,
+        algorithms: Sequence[str],
+        ttl: float,
+        *,
+        deadline: float = DEADLINE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = url
+        self._algorithms = algorithms
+        self._ttl = ttl
+        self._deadline = deadline
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._table: KeyTable | None = None
+        self._loaded_at = -float("inf")
+        self._started_at = -float("inf")
+        self._asked_at = -float("inf")  # the last fetch for an unknown key
+        self._fetch: Fetch | None = None
+
+    def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
+        fetched = self._refresh_if_old()
+        table = self._current()
+        if fetched is None and table is not None and not settles(table, kid):
+            fetched = self._ask_for_unknown()
+            table = self._current()
+        if table is None or not (fetched or settles(table, kid)):
+            # Only a key set that was fetched because of this question can say that there is no such key.
+            raise KeysUnavailable
+        return select(table, kid, algorithm)
+
+    def _current(self) -> KeyTable | None:
+        with self._lock:
+            return self._table
+
+    def _refresh_if_old(self) -> bool | None:
+        """None: the key set is young enough. Else whether a fetch, now or just under way, brought one."""
+        with self._lock:
+            now = self._clock()
+            if self._table is not None and now - self._loaded_at < self._ttl:
+                return None
+            pause = RETRY_PAUSE if self._table is None else UNKNOWN_KEY_PAUSE
+            if self._fetch is None and now - self._started_at >= pause:
+                self._start(now)
+            fetch = self._fetch
+        return fetch is not None and self._wait(fetch)
+
+    def _ask_for_unknown(self) -> bool:
+        with self._lock:
+            now = self._clock()
+            if self._fetch is None and now - self._asked_at >= UNKNOWN_KEY_PAUSE:
+                self._asked_at = now
+                self._start(now)
+            fetch = self._fetch
+        return fetch is not None and self._wait(fetch)
+
+    def _start(self, now: float) -> None:
+        self._started_at = now
+        self._fetch = Fetch(self._url, self._deadline, self._arrived)
+        self._fetch.start()
+
+    def _wait(self, fetch: Fetch) -> bool:
+        if not fetch.done.wait(self._deadline):
+            fetch.abort()
+        return fetch.good
+
+    def _arrived(self, fetch: Fetch, document: bytes, failure: str) -> None:
+        """Called by the fetch in its own thread, once, before it is done."""
+        table = None
+        try:
+            if not failure:
+                table = parse_key_set(document, self._algorithms)
+        except ValueError as error:
+            failure = str(error)
+        finally:  # whatever happens: while there is a fetch, there is no other
+            with self._lock:
+                self._fetch = None
+                if table is not None:
+                    self._table = table
+                    self._loaded_at = self._clock()
+                    fetch.good = True
+                kept = self._table is not None
+        if table is None:
+            log.warning(
+                "the key set at %s cannot be used: %s; %s",
+                fetch.where,
+                failure,
+                "the last good one is used" if kept else "no JWT can be checked",
+            )

@@ -1,0 +1,248 @@
+"""What the `tokens:` section may say. Secrets are `SecretStr`: no `repr` and no message shows them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AwareDatetime,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from kiwi_gw.api import Action, Section
+
+_HS_KEY_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}  # RFC 7518, 3.2
+AsymmetricAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+Algorithm = Literal[AsymmetricAlgorithm, "HS256", "HS384", "HS512"]
+
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+")
+_PROTOCOL_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
+_SHORTEST_TOKEN = 16
+_LONGEST_TOKEN = 4096
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class _Quiet(Section):
+    """A section whose validation errors never quote what they were given: it may be a secret."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
+class RoleSettings(_Quiet):
+    """What a role may do: `actions` on every source whose id matches one of `sources` (shell patterns)."""
+
+    sources: tuple[Text, ...] = ()
+    actions: tuple[Action, ...] = (Action.SUBSCRIBE, Action.REPLAY)
+
+
+class StaticToken(_Quiet):
+    """One token that is written down in the configuration (or, as `token_file`, beside it).
+
+    Only characters that fit a header, a URL and a WebSocket subprotocol alike, 16 to 4,096 of them.
+    """
+
+    name: Text
+    token: SecretStr
+    roles: tuple[Text, ...] = ()
+    expires_at: AwareDatetime | None = None
+
+    @field_validator("token")
+    @classmethod
+    def _fits_everywhere(cls, value: SecretStr) -> SecretStr:
+        text = value.get_secret_value()
+        if not _SHORTEST_TOKEN <= len(text) <= _LONGEST_TOKEN:
+            raise ValueError(
+                f"a token has {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} characters; make one with: "
+                'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+            )
+        if not _UNRESERVED.fullmatch(text):
+            raise ValueError(
+                "a token holds only letters, digits and . _ ~ - (it must fit a header, a URL and a "
+                "WebSocket subprotocol)"
+            )
+        return value
+
+
+class JwtSettings(_Quiet):
+    """Tokens signed by somebody else (RFC 7519). Exactly one of `jwks_url`, `jwks_file` and `secret`.
+
+    algorithms: the only ones that are accepted. By default RS256, ES256 and EdDSA; HS256 with `secret`.
+        A key of a key set without an `alg` of its own is used with the first of these that fits it.
+    audience: one of these must be in the token's `aud`.
+    roles_claim: a claim's name, or a path of names with dots (`realm_access.roles`); a list of texts, or
+        one text with blanks between the roles.
+    jwks_ttl_seconds: how long fetched keys are used before they are fetched again.
+    """
+
+    issuer: Text
+    audience: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
+    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] | None = None
+    jwks_url: Text | None = None
+    jwks_file: Path | None = None
+    secret: SecretStr | None = None
+    leeway_seconds: int = Field(default=30, ge=0, le=60)
+    roles_claim: Text = "roles"
+    name_claim: Text = "sub"
+    jwks_ttl_seconds: int = Field(default=300, ge=30, le=86_400)
+
+    @property
+    def allowed_algorithms(self) -> tuple[str, ...]:
+        """In order of preference."""
+        if self.algorithms is not None:
+            return self.algorithms
+        return ("HS256",) if self.secret is not None else ("RS256", "ES256", "EdDSA")
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        return (self.audience,) if isinstance(self.audience, str) else self.audience
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_extra(cls, data: object) -> object:
+        for module in ("jwt", "cryptography"):
+            try:
+                importlib.import_module(module)
+            except ImportError:
+                raise ValueError("JWTs need: pip install 'kiwi-gw[jwt]'") from None
+        return data
+
+    @field_validator("jwks_url")
+    @classmethod
+    def _is_safe_to_trust(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("a key set is public: the address must hold no user or password")
+        if parts.scheme == "https" and parts.hostname:
+            return url
+        if parts.scheme == "http" and is_loopback(parts.hostname):
+            return url
+        raise ValueError("must be an https:// address (http:// only on loopback)")
+
+    @model_validator(mode="after")
+    def _has_one_kind_of_key(self) -> Self:
+        given = [name for name in ("jwks_url", "jwks_file", "secret") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"needs exactly one of jwks_url, jwks_file and secret (has {' and '.join(given) or 'none'})"
+            )
+        allowed = self.allowed_algorithms
+        symmetric = [name for name in allowed if name in _HS_KEY_BYTES]
+        if self.secret is None:
+            if symmetric:
+                raise ValueError(f"{symmetric[0]} needs a secret, not a key set of public keys")
+            return self
+        if len(allowed) != 1 or not symmetric:
+            raise ValueError(
+                f"a secret is for exactly one of {', '.join(_HS_KEY_BYTES)}, which algorithms must name"
+            )
+        secret = self.secret.get_secret_value()
+        if len(secret.encode()) < _HS_KEY_BYTES[symmetric[0]]:
+            raise ValueError(f"a secret for {symmetric[0]} has at least {_HS_KEY_BYTES[symmetric[0]]} bytes")
+        if "-----BEGIN" in secret:
+            raise ValueError("secret is a PEM file; give public keys as jwks_file or jwks_url")
+        return self
+
+
+class AnonymousSettings(_Quiet):
+    """What a client without credentials may do."""
+
+    roles: tuple[Text, ...] = ()
+
+
+class TokensSettings(_Quiet):
+    """The `tokens:` section. Whatever no role allows is refused.
+
+    anonymous: null, a client without credentials is refused.
+    query_parameter, subprotocol_prefix: where browsers put a token, which cannot set a header;
+        null: not accepted there. (Addresses end up in the logs of proxies: prefer the subprotocol.)
+    """
+
+    roles: dict[Text, RoleSettings] = Field(default_factory=dict)
+    static: tuple[StaticToken, ...] = ()
+    jwt: JwtSettings | None = None
+    anonymous: AnonymousSettings | None = None
+    query_parameter: Text | None = "access_token"
+    subprotocol_prefix: Text | None = "kiwi-gw.bearer."
+
+    @field_validator("static")
+    @classmethod
+    def _are_distinct(cls, tokens: tuple[StaticToken, ...], info: ValidationInfo) -> tuple[StaticToken, ...]:
+        for name, count in Counter(token.name for token in tokens).items():
+            if count > 1:
+                raise ValueError(f"{count} tokens are called {name!r}")
+        owners: dict[str, str] = {}
+        for token in tokens:
+            owner = owners.setdefault(token.token.get_secret_value(), token.name)
+            if owner != token.name:
+                raise ValueError(f"{owner!r} and {token.name!r} have the same token")
+            _check_roles(f"the token {token.name!r}", token.roles, info)
+        return tokens
+
+    @field_validator("anonymous")
+    @classmethod
+    def _has_known_roles(
+        cls, value: AnonymousSettings | None, info: ValidationInfo
+    ) -> AnonymousSettings | None:
+        if value is not None:
+            _check_roles("anonymous", value.roles, info)
+        return value
+
+    @field_validator("subprotocol_prefix")
+    @classmethod
+    def _is_a_protocol_name(cls, value: str | None) -> str | None:
+        if value is not None and not _PROTOCOL_NAME.fullmatch(value):
+            raise ValueError(
+                "must be the beginning of a subprotocol's name: letters, digits, . _ ~ - and such"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _lets_somebody_in(self) -> Self:
+        if not self.static and self.jwt is None and self.anonymous is None:
+            raise ValueError("nobody could connect: give static tokens, a jwt block or anonymous roles")
+        return self
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether this host name or address can only be this machine."""
+    if host is None:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_roles(owner: str, roles: Iterable[str], info: ValidationInfo) -> None:
+    known = info.data.get("roles")
+    if known is None:  # the roles themselves are wrong, which is reported already
+        return
+    for role in roles:
+        if role not in known:
+            near = difflib.get_close_matches(role, known, 1)
+            hint = f", did you mean {near[0]!r}?" if near else " (a role that grants nothing: `name: {}`)"
+            raise ValueError(f"{owner} has the role {role!r}, which is not in roles{hint}")
+
+
+ASYMMETRIC_ALGORITHMS: tuple[str, ...] = get_args(AsymmetricAlgorithm)

@@ -1,0 +1,92 @@
+"""The health endpoints, through the whole HTTP side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import h11
+import pytest
+import trio
+import trio.testing
+
+from kiwi_gw.edge.head import parse_head
+from kiwi_gw.edge.health import HealthView, SourceHealth, add_health_routes
+from kiwi_gw.edge.http import Ends, HttpLimits, serve_http
+from kiwi_gw.edge.routing import Routes
+
+
+@dataclass
+class View:
+    ready: bool = True
+    draining: bool = False
+    warnings: tuple[str, ...] = ("listening beyond loopback with no authentication",)
+    sources: Iterable[SourceHealth] = (
+        SourceHealth("flights", "kafka", "starting", "no broker answers at 127.0.0.1:9092"),
+        SourceHealth("ticks", "counter", "running", ""),
+    )
+
+
+async def get(view: HealthView, path: str, *, healthcheck: bool = True) -> tuple[int, dict[str, str], bytes]:
+    routes = Routes()
+    add_health_routes(routes, view, healthcheck=healthcheck)
+    near, far = trio.testing.memory_stream_pair()
+    head = parse_head(f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+    await serve_http(far, head, routes, HttpLimits(), trio.Event(), Ends())
+    client = h11.Connection(h11.CLIENT)
+    client.send(h11.Request(method="GET", target="/", headers=[("Host", "h")]))
+    client.send(h11.EndOfMessage())
+    while data := await near.receive_some():
+        client.receive_data(bytes(data))
+    response = client.next_event()
+    assert isinstance(response, h11.Response)
+    body = b""
+    while isinstance(event := client.next_event(), h11.Data):
+        body += event.data
+    return response.status_code, {k.decode(): v.decode() for k, v in response.headers}, body
+
+
+@pytest.mark.parametrize("path", ["/health", "/livez"])
+@pytest.mark.parametrize("view", [View(), View(ready=False), View(draining=True)])
+async def test_a_gateway_that_answers_is_alive(path: str, view: View) -> None:
+    status, headers, body = await get(view, path)
+    assert (status, body) == (200, b"OK\n")
+    assert headers["cache-control"] == "no-store"
+
+
+async def test_health_can_be_switched_off() -> None:
+    assert (await get(View(), "/health", healthcheck=False))[0] == 404
+    assert (await get(View(), "/livez", healthcheck=False))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("ready", "draining", "status"), [(True, False, 200), (False, False, 503), (True, True, 503)]
+)
+async def test_ready_only_when_started_and_not_draining(ready: bool, draining: bool, status: int) -> None:
+    code, headers, body = await get(View(ready, draining), "/readyz")
+    assert code == status
+    assert headers["content-type"] == "application/json"
+    assert json.loads(body) == {
+        "ready": status == 200,
+        "draining": draining,
+        "sources": [{"id": "flights", "state": "starting"}, {"id": "ticks", "state": "running"}],
+    }
+
+
+@pytest.mark.parametrize("query", ["?verbose", "?verbose=1", "?verbose=true"])
+async def test_verbose_says_more(query: str) -> None:
+    _, _, body = await get(View(), f"/readyz{query}")
+    said = json.loads(body)
+    assert said["sources"][0] == {
+        "id": "flights",
+        "type": "kafka",
+        "state": "starting",
+        "message": "no broker answers at 127.0.0.1:9092",
+    }
+    assert said["warnings"] == ["listening beyond loopback with no authentication"]
+
+
+async def test_verbose_can_be_denied() -> None:
+    _, _, body = await get(View(), "/readyz?verbose=0")
+    assert "warnings" not in json.loads(body)

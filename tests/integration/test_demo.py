@@ -1,0 +1,92 @@
+"""`kiwi-gw demo`, as a user runs it: the broker, the flights, the gateway, both ways to subscribe."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from kiwi_gw.demo.loopback import HOST, answers
+
+pytestmark = pytest.mark.integration
+
+COMMAND = [sys.executable, "-m", "kiwi_gw", "demo", "--port", "0", "--kafka-port", "0", "--speed", "3600"]
+
+
+@asynccontextmanager
+async def demo(*options: str) -> AsyncIterator[trio.Process]:
+    """The demo's process with its output as a stream; it has ended by the end of the block."""
+    run = partial(trio.run_process, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(run, [*COMMAND, *options])
+
+
+async def test_it_ends_by_itself_with_a_summary() -> None:
+    async with demo("--seconds", "3") as process:
+        said = "".join([chunk.decode() async for chunk in process.stdout])
+    assert process.returncode == 0, said
+    assert re.search(r"^  push  \w\w \d+ +\w{3} to \w{3}, due 2013-01-01T1\d:\d\d:00Z", said, re.MULTILINE), (
+        said
+    )
+    assert re.search(r"^  pull  \w\w \d+ +\w{3} to \w{3}, due 2013-01-01T1\d:\d\d:00Z", said, re.MULTILINE), (
+        said
+    )
+    summary = re.search(
+        r"^\d+\.\d s after the first event:\n  produced +(\d+) flights\n"
+        r"  push received (\d+), with 0 LAG notices\n  pull received (\d+) .*, with 0 LAG notices\n\Z",
+        said,
+        re.MULTILINE,
+    )
+    assert summary, said
+    produced, pushed, pulled = map(int, summary.groups())
+    assert produced == pushed
+    assert produced >= 50, "an hour of flights a second"
+    assert 2 <= pulled <= 12, "two a second"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_all_of_it_in_order(number: signal.Signals) -> None:
+    said = ""
+    async with demo() as process:
+        async for chunk in process.stdout:
+            said += chunk.decode()
+            if "and so on" in said and process.returncode is None:
+                process.send_signal(number)
+                break
+        async for chunk in process.stdout:
+            said += chunk.decode()
+    assert process.returncode == 0, said
+    assert "s after the first event:" in said
+    ports = [int(port) for port in re.findall(rf"{re.escape(HOST)}:(\d+)", said)]
+    assert len(set(ports)) == 2
+    for port in set(ports):
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await trio.open_tcp_stream(HOST, port)
+        assert not await answers(HOST, port)
+
+
+async def test_a_gateway_that_cannot_start_is_shown_with_its_log(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yml"
+    broken.write_text("sources: 3\n")
+    script = f"""
+import trio
+from pathlib import Path
+from kiwi_gw.demo import gateway
+gateway.demo_config = lambda: Path({str(broken)!r})
+async def main():
+    async with gateway.running_gateway("127.0.0.1:1", 1, Path({str(tmp_path / "log")!r})):
+        pass
+trio.run(main)
+"""
+    ended = await trio.run_process([sys.executable, "-c", script], capture_stderr=True, check=False)
+    assert ended.returncode == 1
+    assert b"the gateway ended with code 78" in ended.stderr
+    assert b"broken.yml:1: sources: must be a list" in ended.stderr

@@ -1,0 +1,98 @@
+"""A third-party plugin, found by its entry point and used through nothing but the contract."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from kiwi_gw.api import Identity, Shape, SourceInfo
+from kiwi_gw.errors import PluginError
+from kiwi_gw.plugin_manager import PluginManager, available
+from kiwi_gw.testing import MemoryOut, check_source
+
+PROJECT = Path(__file__).parent / "example_plugin"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example, as an installer leaves it (PyPA, recording installed projects), but without one."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    info = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines.append(f"[{group}]")
+        lines.extend(f"{name} = {value}" for name, value in points.items())
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(PROJECT))
+    yield
+    sys.modules.pop("kiwi_example", None)
+
+
+def test_it_is_unknown_until_it_is_installed() -> None:
+    with pytest.raises(PluginError, match="no plugin is called 'example'"):
+        PluginManager().load("example")
+
+
+@pytest.mark.usefixtures("installed")
+def test_it_is_found_by_its_entry_point_and_imported_only_when_it_is_named() -> None:
+    assert available()["example"].value == "kiwi_example"
+    assert "kiwi_example" not in sys.modules
+    manager = PluginManager()
+    manager.load("example")
+    assert set(manager.source_types()) == {"lines"}
+
+
+@pytest.fixture
+def manager(installed: None) -> PluginManager:
+    manager = PluginManager()
+    manager.load("example")
+    return manager
+
+
+async def test_its_source_keeps_the_contract(manager: PluginManager, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_bytes(b"".join(b"line %d\r\n" % number for number in range(40)))
+    settings = {"type": "lines", "id": "notes", "path": notes}
+    report = await check_source(manager.source_types()["lines"], settings, events=100, repeatable=True)
+    assert report.finite
+    assert (report.events, report.first, report.positions) == (40, {0: 0}, {0: 40})
+
+
+async def test_its_hook_hides_comments_from_everybody_but_the_staff(
+    manager: PluginManager, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("one\n# hidden\ntwo")
+    lines = manager.source_types()["lines"]
+    source = lines.build(lines.settings.model_validate({"type": "lines", "id": "n", "path": notes}), None)  # type: ignore[arg-type]
+    out = MemoryOut(
+        lines.shape_of(lines.settings.model_validate({"type": "lines", "id": "n", "path": notes}))
+    )
+    with trio.fail_after(5):
+        await source.run(out, None)
+
+    def seen_by(identity: Identity, info: SourceInfo) -> list[object]:
+        interceptors = manager.hook.intercept(identity=identity, source=info)
+        records = [dict(record) for record in out.records]
+        for interceptor in interceptors:
+            records = [kept for record in records if (kept := interceptor.apply(record)) is not None]
+        return [record["value"] for record in records]
+
+    info = SourceInfo("n", "lines", Shape(()))
+    assert seen_by(Identity("anyone"), info) == [b"one", b"two"]
+    assert seen_by(Identity("boss", frozenset({"staff"})), info) == [b"one", b"# hidden", b"two"]
+    assert seen_by(Identity("anyone"), SourceInfo("c", "counter", Shape(()))) == [b"one", b"# hidden", b"two"]
+    first, second = (
+        manager.hook.intercept(identity=Identity(name), source=info)[0].key for name in ("first", "second")
+    )
+    assert first == second  # so they share the encoded bytes

@@ -1,0 +1,212 @@
+"""Plays a recorded exchange against a Kiwi session, comparing the exact text of every frame.
+
+A transcript is made of lines:
+
+    # a remark
+    @ nested                        the envelope (flat if not said); first
+    @ limits {"subscriptions": 2}   what differs from the default `SessionLimits`; first
+    @ now 2.5                       the time of the frames that follow, in seconds
+    > {"type": ...}                 a text frame of the client
+    >> 00ff                         a binary frame of the client, in hex
+    ! opened flights {...}          what happens in the core; see `_NOTICES`
+    < {"type": ...}                 a text frame of the gateway
+    < close 1008 the reason         it closes the connection
+    = open flights push             a command to the core: `open`, `grant`, `cancel`
+
+What is expected follows the line that causes it, in order and complete. A transcript goes on after a
+close, as if on a connection with the same past, so that many bad frames fit in one file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from wsproto import ConnectionType
+from wsproto.connection import Connection
+from wsproto.events import TextMessage
+
+from kiwi_counter.counter import SHAPE as COUNTER_SHAPE
+from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply, Session
+from kiwi_gw.core.notices import (
+    Cancelled,
+    Draining,
+    Ended,
+    Granted,
+    Lagged,
+    Notice,
+    Opened,
+    OpenFailed,
+    SourceAppeared,
+)
+from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
+from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, OverflowPolicy, SourceInfo, WireFormat
+from kiwi_kafka.shape import event_shape
+
+SOURCES = {
+    "flights": SourceInfo("flights", "kafka", event_shape()),
+    "brief": SourceInfo("brief", "kafka", event_shape(["key", "value"])),
+    "ticks": SourceInfo("ticks", "counter", COUNTER_SHAPE),
+}
+
+
+def source(source_id: str) -> SourceInfo:
+    return SOURCES.get(source_id) or SourceInfo(source_id, "counter", COUNTER_SHAPE)
+
+
+def _opened(source_id: str, positions: dict[str, int], overflow: str, capacity: int) -> Notice:
+    return Opened(source_id, source(source_id), positions, OverflowPolicy(overflow), capacity)
+
+
+def _lagged(source_id: str, **numbers: Any) -> Notice:
+    ranges = {int(partition): tuple(ends) for partition, ends in numbers.pop("ranges").items()}
+    return Lagged(source_id, source(source_id), ranges=ranges, **numbers)
+
+
+def _ended(
+    source_id: str, reason: str, message: str, positions: dict[str, int], dropped: int | None
+) -> Notice:
+    return Ended(source_id, source(source_id), CloseReason(reason), message, positions, dropped)
+
+
+_NOTICES: dict[str, Callable[..., Notice]] = {
+    "opened": _opened,
+    "failed": OpenFailed,
+    "granted": Granted,
+    "cancelled": Cancelled,
+    "lagged": _lagged,
+    "ended": _ended,
+    "draining": Draining,
+    "appeared": lambda source_id: SourceAppeared(source(source_id)),
+}
+"""`! name handle {arguments by name}`; the handle is missing where the notice has none."""
+
+
+@dataclass
+class Player:
+    """One session and the wire formats that it has asked for."""
+
+    envelope: Envelope = "flat"
+    limits: dict[str, Any] = field(default_factory=dict)
+    now: float = 0.0
+    wires: dict[str, WireFormat] = field(default_factory=dict)
+    _session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            limits = SessionLimits(**self.limits)
+            self._session = KiwiDialect(self.envelope).session("", ANONYMOUS, limits)
+        return self._session
+
+    def play(self, line: str) -> list[str]:
+        """What a `@`, `>`, `>>` or `!` line brings about, as lines."""
+        mark, _, rest = line.partition(" ")
+        match mark:
+            case "@":
+                self._set(rest)
+                return []
+            case ">":
+                return self._said(self.session.receive(rest, self.now))
+            case ">>":
+                return self._said(self.session.receive(bytes.fromhex(rest), self.now))
+            case "!":
+                return self._happened(rest)
+            case _:
+                raise ValueError(f"not a line of a transcript: {line!r}")
+
+    def _set(self, words: str) -> None:
+        name, _, value = words.partition(" ")
+        if name in get_args(Envelope):
+            self.envelope = "nested" if name == "nested" else "flat"
+        elif name == "limits":
+            self.limits = json.loads(value)
+        elif name == "now":
+            self.now = float(value)
+        else:
+            raise ValueError(f"no setting is called {name!r}")
+
+    def _happened(self, words: str) -> list[str]:
+        name, _, rest = words.partition(" ")
+        handle, _, arguments = rest.partition(" ") if not rest.startswith("{") else ("", "", rest)
+        named = json.loads(arguments or "{}")
+        if name == "events":
+            return [f"< {text}" for text in texts(self.wires[handle].encode(batch(**named)).buffer)]
+        return self._said(self.session.notice(_NOTICES[name](*([handle] if handle else []), **named)))
+
+    def _said(self, commands: Iterable[Command]) -> list[str]:
+        lines: list[str] = []
+        for command in commands:
+            match command:
+                case Reply(frame):
+                    lines += [f"< {text}" for text in texts(frame)]
+                case Hangup(code, reason):
+                    lines.append(f"< close {code} {reason}")
+                case Open():
+                    self.wires[str(command.handle)] = command.wire(source(command.source_id))
+                    lines.append(_open_line(command))
+                case Grant(handle, n):
+                    lines.append(f"= grant {handle} {n}")
+                case Cancel(handle):
+                    lines.append(f"= cancel {handle}")
+                case _:
+                    raise AssertionError(command)
+        return lines
+
+
+def _open_line(command: Open) -> str:
+    assert command.handle == command.source_id
+    assert (command.credits, command.limits, command.start, command.until) == (0, {}, None, None)
+    words = ["= open", command.source_id, command.mode.value]
+    if command.overflow is not None:
+        words.append(command.overflow.value)
+    if command.buffer_capacity is not None:
+        words.append(str(command.buffer_capacity))
+    return " ".join(words)
+
+
+def batch(partitions: list[int], offsets: list[int], **columns: list[Any]) -> Batch:
+    """Columns in JSON: texts stand for their bytes, except in `{"base64": ".."}`."""
+    return Batch(
+        {0: 0},
+        partitions,
+        offsets,
+        {name: [_value(value) for value in values] for name, values in columns.items()},
+        cost=1,
+    )
+
+
+def _value(value: object) -> object:
+    if isinstance(value, dict):
+        return base64.b64decode(value["base64"])
+    return value.encode() if isinstance(value, str) else value
+
+
+def texts(data: bytes) -> list[str]:
+    """The text frames in some bytes, as an independent client reads them."""
+    client = Connection(ConnectionType.CLIENT)
+    client.receive_data(data)
+    found: list[str] = []
+    for event in client.events():
+        assert isinstance(event, TextMessage)
+        assert event.message_finished
+        found.append(event.data)
+    return found
+
+
+def exchanges(path: Path) -> list[tuple[int, str, list[str]]]:
+    """The lines that cause something, with their numbers, and what is expected of each."""
+    found: list[tuple[int, str, list[str]]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if line.startswith(("< ", "= ")):
+            found[-1][2].append(line)
+        else:
+            found.append((number, line, []))
+    return found

@@ -1,0 +1,190 @@
+"""`validate`, `check`, `config` and `plugins`, with a plugin that was installed by entry point."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from kiwi_gw.cli import main
+
+pytestmark = pytest.mark.usefixtures("example_plugin")
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def make(text: str) -> str:
+        path = tmp_path / "kiwi.yml"
+        path.write_text(text)
+        return str(path)
+
+    return make
+
+
+GOOD = "sources:\n  - {type: example, id: a}\n  - {type: example, id: b}\n"
+BAD = "sources:\n  - type: example\n    id: a\n    hwo: well\nserver:\n  adress: x\n"
+
+
+def test_a_valid_file(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(GOOD)
+    assert main(["validate", path]) == 0
+    assert capsys.readouterr().out == f"{path}: valid (2 sources; plugins: example)\n"
+    assert main(["validate", "--json", "--config", path]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "valid": True,
+        "problems": [],
+        "sources": ["a", "b"],
+        "plugins": ["example"],
+    }
+
+
+def test_every_problem_on_its_own_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(BAD)
+    assert main(["validate", path]) == 78
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(f"{path}:4: sources[0].hwo: ")
+    assert lines[1].startswith(f"{path}:6: server.adress: ")
+    assert main(["validate", path, "--json"]) == 78
+    answer = json.loads(capsys.readouterr().out)
+    assert [(p["line"], p["path"]) for p in answer["problems"]] == [
+        (4, "sources[0].hwo"),
+        (6, "server.adress"),
+    ]
+    assert answer["valid"] is False
+
+
+@pytest.mark.parametrize("verb", [["run"], ["check"], ["config", "show"], []])
+def test_other_verbs_tell_them_on_standard_error(
+    verb: list[str], write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(BAD)
+    assert main([*verb, "--config", path]) == 78
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count(f"{path}:") == 2
+
+
+def test_the_environment_names_the_file(
+    write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(GOOD)
+    monkeypatch.setenv("CONFIG", "elsewhere.yml")
+    monkeypatch.setenv("KIWI_GW_CONFIG", path)
+    assert main(["validate"]) == 0
+    assert path in capsys.readouterr().out
+    assert main(["validate", "nowhere.yml"]) == 78
+    assert "nowhere.yml: cannot be read" in capsys.readouterr().out
+    assert main(["validate", "a.yml", "--config", "b.yml"]) == 2
+
+
+def test_check_connects(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(GOOD)
+    assert main(["check", path]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        "LEVEL  WHAT       HOW IT IS",
+        "ok     example a  well",
+        "ok     example b  well",
+    ]
+    assert captured.err == f"{path}: this would work\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "subject", "message"),
+    [
+        ("badly", "example a", "badly"),
+        ("raises", "example", "RuntimeError: no such host"),
+        ("slow", "example", "no answer in 0.01 s"),
+    ],
+)
+def test_check_finds_what_would_not_work(
+    how: str, subject: str, message: str, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(f"sources:\n  - {{type: example, id: a, how: {how}}}\n")
+    assert main(["check", path, "--json", "--timeout", "0.01"]) == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "ok": False,
+        "findings": [{"level": "error", "subject": subject, "message": message}],
+    }
+
+
+def test_check_looks_at_the_certificate_and_the_address(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = trustme.CA()
+    good, other = authority.issue_cert("localhost"), authority.issue_cert("localhost")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    good.cert_chain_pems[0].write_to_path(cert)
+
+    def findings(code: int) -> list[tuple[str, str]]:
+        path = write(f"server:\n  address: 0.0.0.0:1\n  tls: {{cert: {cert}, key: {key}}}\n")
+        assert main(["check", path, "--json"]) == code
+        found = json.loads(capsys.readouterr().out)["findings"]
+        return [(item["level"], item["subject"]) for item in found]
+
+    assert findings(1) == [("warning", "server.address"), ("error", "server.tls")]
+    other.private_key_pem.write_to_path(key)
+    assert findings(1) == [("warning", "server.address"), ("error", "server.tls")]
+    good.private_key_pem.write_to_path(key)
+    assert findings(0) == [("warning", "server.address"), ("ok", "server.tls")]
+
+
+def test_the_schema_knows_the_plugins(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "schema"]) == 0
+    captured = capsys.readouterr()
+    schema = json.loads(captured.out)
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+    assert "how" in captured.out
+    assert "left out: plugin 'broken' cannot be imported" in captured.err
+
+
+def test_what_is_in_force(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(GOOD)
+    assert main(["config", "show", path, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["sources"][1] == {"type": "example", "id": "b", "how": "well"}
+    assert main(["config", "show", path]) == 0
+    assert "address:\n  - 127.0.0.1:8000" in capsys.readouterr().out
+
+
+def test_a_file_to_start_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new.yml"
+    assert main(["config", "init", str(path)]) == 0
+    text = path.read_text()
+    assert "sources:" in text
+    assert main(["config", "init", str(path)]) == 1
+    assert "--force" in capsys.readouterr().err
+    path.write_text("")
+    assert main(["config", "init", str(path), "--force"]) == 0
+    assert path.read_text() == text
+    assert main(["config", "init"]) == 0
+    assert capsys.readouterr().out == text
+    assert main(["config", "init", str(tmp_path / "no" / "such")]) == 1
+
+
+def test_the_plugins_and_what_they_provide(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "example", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "name": "example",
+            "package": "example-plugin 1.2.3",
+            "object": "example_plugin_of_a_test",
+            "error": None,
+            "source_types": ["example"],
+            "services": [],
+            "config_sections": [],
+            "hooks": ["check", "source_types"],
+        }
+    ]
+    assert main(["plugins"]) == 1  # one of them is broken
+    out = capsys.readouterr().out
+    assert "example-plugin 1.2.3  source type example; hook check" in out
+    assert "cannot be loaded: plugin 'broken' cannot be imported" in out
+    assert main(["plugins", "example_plugin_of_a_test:check"]) == 0
+    assert main(["plugins", "nosuch"]) == 1

@@ -1,0 +1,245 @@
+"""What no transcript shows: any input at all, and one answer to every frame."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply, Session
+from kiwi_gw.core.notices import Cancelled, Ended, Granted, Notice, Opened, OpenFailed
+from kiwi_gw.dialects.base import Dialect, SessionLimits
+from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
+from kiwi_gw.model import ANONYMOUS, CloseReason, Mode, OverflowPolicy, Shape, SourceInfo
+from tests.transcripts.player import texts
+
+UNLIMITED = SessionLimits(
+    subscriptions=3, commands_per_second=1e9, commands_burst=10**9, requests_burst=10**9
+)
+
+
+def session(envelope: Envelope = "flat", limits: SessionLimits = UNLIMITED) -> Session:
+    dialect: Dialect = KiwiDialect(envelope)
+    return dialect.session("", ANONYMOUS, limits)
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["SUBSCRIBE", "UNSUBSCRIBE", "REQUEST", "push", "pull", "flights", "close"]),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
+    max_leaves=10,
+)
+names = st.sampled_from(["type", "sourceId", "mode", "n", "bufferCapacity", "overflow"])
+shaped = st.dictionaries(names | st.text(max_size=3), anything, max_size=8).map(json.dumps)
+frames = (
+    st.text()
+    | st.text(st.characters(), max_size=20)  # with lone surrogates
+    | st.binary()
+    | anything.map(json.dumps)
+    | shaped
+    | shaped.flatmap(lambda text: st.integers(0, len(text)).map(lambda cut: text[:cut]))
+)
+
+
+@given(st.lists(frames, max_size=12), st.sampled_from(["flat", "nested"]))
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_client_sends_is_answered(messages: list[str | bytes], envelope: Envelope) -> None:
+    client = session(envelope)
+    for message in messages:
+        commands = list(client.receive(message, now=1.0))
+        assert commands
+        for command in commands:
+            assert isinstance(command, (Reply, Open, Grant, Cancel, Hangup))
+            if isinstance(command, Hangup):
+                assert command.code in (1003, 1008)
+                assert command.reason.isascii()
+                assert command.reason.isprintable()
+                assert 0 < len(command.reason) <= 123
+                assert len(commands) == 1
+            if isinstance(command, Reply):
+                (text,) = texts(command.frame)
+                assert list(json.loads(text)) == ["type", "data"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[" * 65_536,
+        '{"a":' * 13_000,
+        '{"a":' + "[" * 30_000 + "]" * 30_000 + "}",
+        '{"type":' + "{" * 60_000,
+        '{"type":"REQUEST","sourceId":"a","n":' + "9" * 65_000 + "}",
+        '{"type":"SUBSCRIBE","sourceId":"a","x":' + "9" * 65_000 + "}",
+        '{"type":"SUBSCRIBE","sourceId":"a","bufferCapacity":1' + "0" * 65_000 + "}",
+        '{"type":"SUBSCRIBE","sourceId":"' + "x" * 65_000 + '"}',
+        '{"type":"' + "\\u0000" * 10_000 + '","sourceId":"a"}',
+        '{"type":"SUBSCRIBE",' + '"sourceId":"a",' * 4_000 + '"mode":"pull"}',
+        "\ufeff" + '{"type":"SUBSCRIBE","sourceId":"a"}',
+        '{"type":"SUBSCRIBE","sourceId":"\ud800"}',
+        "\x00" * 65_536,
+        " " * 65_536,
+    ],
+    ids=range(14),
+)
+def test_a_bomb_is_answered_within_ten_milliseconds(message: str) -> None:
+    client = session()
+    began = time.process_time()
+    commands = list(client.receive(message, now=1.0))
+    assert time.process_time() - began < 0.010
+    assert len(commands) == 1
+
+
+def test_what_a_bomb_is_answered() -> None:
+    client = session()
+    (nested,) = client.receive('{"a":' + "[" * 30_000 + "]" * 30_000 + "}", now=1.0)
+    assert nested == Hangup(1008, "bad_request: the message is nested too deeply")
+    (opened,) = client.receive(
+        '{"type":"SUBSCRIBE","sourceId":"a","mode":"pull","x":' + "9" * 60_000 + "}", 1.0
+    )
+    assert isinstance(opened, Open)
+    (refused,) = client.receive('{"type":"REQUEST","sourceId":"a","n":' + "9" * 60_000 + "}", now=1.0)
+    assert isinstance(refused, Reply)
+    assert json.loads(texts(refused.frame)[0])["type"] == "REQUEST_ERROR"
+
+
+@pytest.mark.parametrize(("length", "legal"), [(255, True), (256, False)])
+def test_the_length_of_a_source_id_is_in_bytes(length: int, *, legal: bool) -> None:
+    source_id = "é" * (length // 2) + "x" * (length % 2)
+    (command,) = session().receive(json.dumps({"type": "SUBSCRIBE", "sourceId": source_id}), now=1.0)
+    assert isinstance(command, Open) is legal
+    assert isinstance(command, Hangup) is not legal
+
+
+def test_the_129th_subscription_is_refused() -> None:
+    client = session(limits=SessionLimits())
+    answers = [
+        next(iter(client.receive(json.dumps({"type": "SUBSCRIBE", "sourceId": f"s{n}"}), now=1.0)))
+        for n in range(129)
+    ]
+    assert all(isinstance(answer, Open) for answer in answers[:128])
+    assert isinstance(answers[128], Reply)
+
+
+@pytest.mark.parametrize(("kind", "burst", "rate"), [("UNSUBSCRIBE", 200, 100), ("REQUEST", 2_000, 2_000)])
+def test_the_default_rates(kind: str, burst: int, rate: int) -> None:
+    client = session(limits=SessionLimits())
+    message = json.dumps({"type": kind, "sourceId": "a", "n": 1})
+
+    def refused(count: int, now: float) -> int:
+        answers = [command for _ in range(count) for command in client.receive(message, now)]
+        assert len(answers) == count
+        return sum(isinstance(answer, Reply) and b"Too many" in answer.frame for answer in answers)
+
+    assert refused(burst, 10.0) == 0
+    assert refused(1, 10.0) == 1
+    assert refused(rate, 11.0) == 0
+
+
+# --- one answer to every frame, whatever the core does meanwhile ------------------------------------
+
+
+class Core:
+    """The least that a connection does: carries commands out, and says so when it is told to."""
+
+    def __init__(self, client: Session) -> None:
+        self._client = client
+        self._opening: dict[str, tuple[Open, list[int]]] = {}
+        self._open: dict[str, Open] = {}
+        self.replies: list[tuple[str, str]] = []
+        self.hangups = 0
+
+    def do(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            match command:
+                case Reply(frame):
+                    message = json.loads(texts(frame)[0])
+                    self.replies.append((message["type"], message["data"]["sourceId"]))
+                case Hangup():
+                    self.hangups += 1
+                case Open(handle=str(handle)):
+                    assert handle not in self._opening
+                    assert handle not in self._open
+                    self._opening[handle] = (command, [])
+                case Grant(handle=str(handle), n=n) if handle in self._opening:
+                    assert self._opening[handle][0].mode is Mode.PULL
+                    self._opening[handle][1].append(n)
+                case Grant(handle=str(handle), n=n):
+                    assert self._open[handle].mode is Mode.PULL
+                    self._say(Granted(handle, n, n))
+                case Cancel(handle=str(handle)):
+                    del (self._opening if handle in self._opening else self._open)[handle]
+                    self._say(Cancelled(handle))
+                case _:
+                    raise AssertionError(command)
+
+    def opens(self, handle: str, *, fails: bool) -> None:
+        if handle in self._opening:
+            command, grants = self._opening.pop(handle)
+            if fails:
+                self._say(OpenFailed(handle, "timeout", "too late"))
+                return
+            self._open[handle] = command
+            self._say(Opened(handle, info(handle), {}, OverflowPolicy.DROP_OLDEST, 10))
+            for n in grants:
+                self._say(Granted(handle, n, n))
+
+    def ends(self, handle: str) -> None:
+        if self._open.pop(handle, None) is not None:
+            self._say(Ended(handle, info(handle), CloseReason.ENDED, "over", {}, 0))
+
+    def settle(self) -> None:
+        for handle in list(self._opening):
+            self.opens(handle, fails=False)
+
+    def _say(self, notice: Notice) -> None:
+        self.do(self._client.notice(notice))
+
+
+def info(source_id: str) -> SourceInfo:
+    return SourceInfo(source_id, "test", Shape(()))
+
+
+ids = st.sampled_from("abcd")
+steps = st.one_of(
+    st.tuples(st.just("say"), st.sampled_from(["SUBSCRIBE", "UNSUBSCRIBE", "REQUEST"]), ids),
+    st.tuples(st.sampled_from(["opens", "fails", "ends"]), st.just(""), ids),
+)
+
+
+@given(st.lists(steps, max_size=60), st.lists(st.sampled_from(["push", "pull", "pull", "poll"]), min_size=1))
+@settings(max_examples=300, deadline=None)
+def test_every_frame_gets_exactly_one_answer(script: list[tuple[str, str, str]], modes: list[str]) -> None:
+    client = session()
+    core = Core(client)
+    asked: Counter[tuple[str, str]] = Counter()
+    mode = cycle(modes)
+    for step, kind, source_id in script:
+        match step:
+            case "say":
+                asked[kind, source_id] += 1
+                message = {"type": kind, "sourceId": source_id, "n": 1, "mode": next(mode)}
+                core.do(client.receive(json.dumps(message), now=1.0))
+            case "opens" | "fails":
+                core.opens(source_id, fails=step == "fails")
+            case _:
+                core.ends(source_id)
+    core.settle()
+    answers = Counter(
+        (kind.rpartition("_")[0], source_id) for kind, source_id in core.replies if kind != "NOTICE"
+    )
+    assert answers == asked
+    assert core.hangups == 0
+
+
+def cycle(items: list[str]) -> Iterator[str]:
+    while True:
+        yield from items
