@@ -27,10 +27,10 @@ help: ## this list
 
 setup: $(VENV)/.installed broker ## everything that the other targets need; does nothing the second time
 
-check: setup lint types layers ## the fast part of the tests (under a minute)
+check: lint types layers ## the fast part of the tests (under a minute)
 	$(BIN)/python -m pytest -m "not integration" $(ARGS)
 
-test: setup lint types layers ## every check and every test, against the real broker
+test: lint types layers ## every check and every test, against the real broker
 	$(BIN)/python -m pytest $(ARGS)
 
 pytest: setup ## pytest alone: make pytest ARGS="-k window"
@@ -42,14 +42,14 @@ demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it,
 bench: setup ## the benchmarks, one JSON line each
 	$(BIN)/python -m benchmarks $(ARGS)
 
-lint:
+lint: setup
 	$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
 	$(BIN)/ruff check --quiet .
 
-types:
+types: setup
 	$(BIN)/mypy
 
-layers:
+layers: setup
 	$(BIN)/lint-imports
 
 format: setup ## formats the code and mends what ruff can mend

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,30 +99,35 @@ async def run(
     for warning in exposure_warnings(loaded):
         log.warning(warning)
     code = 0
-    async with trio.open_nursery() as nursery:
-        await nursery.start(gateway.run)
-        await nursery.start(listener.run)
-        nursery.start_soon(reloader.watch)
-        log.info("gateway listens", addresses=listener.addresses, version=__version__)
-        task_status.started(Running(gateway, listener, reloader))
-        async for number in signals:
-            if number != signal.SIGHUP:
-                break
-            reloader.reload()
-
-        async def leave_at_once() -> None:
-            nonlocal code
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(gateway.run)
+            await nursery.start(listener.run)
+            nursery.start_soon(reloader.watch)
+            gc.freeze()  # what was made for the start stays: no collection need look at it again
+            log.info("gateway listens", addresses=listener.addresses, version=__version__)
+            task_status.started(Running(gateway, listener, reloader))
             async for number in signals:
                 if number != signal.SIGHUP:
-                    code = 128 + number
-                    nursery.cancel_scope.cancel()
+                    break
+                reloader.reload()
 
-        nursery.start_soon(leave_at_once)
-        log.info("gateway stops", connections=len(gateway.connections))
-        gateway.draining = True
+            async def leave_at_once() -> None:
+                nonlocal code
+                async for number in signals:
+                    if number != signal.SIGHUP:
+                        code = 128 + number
+                        nursery.cancel_scope.cancel()
+
+            nursery.start_soon(leave_at_once)
+            log.info("gateway stops", connections=len(gateway.connections))
+            gc.freeze()  # what lives now dies with the process: collecting it would cost a third of the stop
+            gateway.draining = True
+            listener.stop_accepting()
+            await gateway.drain("draining", gateway.loaded.settings.server.drain_ms / 1000)
+            nursery.cancel_scope.cancel()
+    finally:
         listener.stop_accepting()
-        await gateway.drain("draining", loaded.settings.server.drain_ms / 1000)
-        nursery.cancel_scope.cancel()
     log.info("gateway stopped")
     return code
 
@@ -137,8 +144,14 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = ()) -> Listene
     for dialect in dialects:
         routes.add_websocket(dialect)
     add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck)
-    sockets = [listen(address) for address in settings.server.addresses]
-    return Listener(gateway, routes, sockets, _certificates(gateway.loaded))
+    sockets: list[socket.socket] = []
+    try:
+        sockets.extend(listen(address) for address in settings.server.addresses)
+        return Listener(gateway, routes, sockets, _certificates(gateway.loaded))
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
 
 
 def _certificates(loaded: Loaded) -> Certificates | None:

@@ -184,8 +184,8 @@ class Encoded:
     bad: int = 0
 
     def tally_of(self, label: Hashable) -> Sequence[int] | None:
-        """The prefix counts of a label; of all events for None. None: all of them count."""
-        return self.tally if label is None else self.tallies.get(label)
+        """The prefix counts of a label, `tally` for one that has none of its own. None: all count."""
+        return self.tallies.get(label, self.tally)
 
 
 Joiner = Callable[[bytes], bytes]

@@ -50,7 +50,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             click.echo(escape(str(problem)), err=True)
         return EXIT_CONFIG
     except KiwiError as error:
-        click.echo(f"kiwi-gw: {escape(str(error))}", err=True)
+        _complain(error)
         return EXIT_FAILED
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
@@ -61,9 +61,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         if expected is None or rest is not None:
             raise
         for leaf in _leaves(expected):
-            click.echo(f"kiwi-gw: {escape(str(leaf))}", err=True)
+            _complain(leaf)
         return EXIT_FAILED
     return result if isinstance(result, int) else 0
+
+
+def _complain(error: BaseException) -> None:
+    # Line by line: a message may end with the last lines of a log.
+    text = "\n".join(escape(line) for line in str(error).split("\n"))
+    click.echo(f"kiwi-gw: {text}", err=True)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -88,6 +88,9 @@ class Limits(Section):
     """An idle connection that stays silent for this long is aborted."""
     stall_timeout_ms: Milliseconds = 0
     """A connection that takes no byte for this long is closed; 0: never."""
+    vanished_after_ms: Milliseconds = 30_000
+    """A TCP connection whose machine has answered nothing for this long, though it was sent something, is
+    aborted (one that only does not read still answers); 0: when the system gives up. Linux only."""
     max_subscriptions: Positive = 128
     """Subscriptions of one connection."""
     commands_per_second: Positive = 100

@@ -15,6 +15,9 @@ from kiwi_gw.core.window import Budget, Entry
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Encoded, Interceptor, Record, WireFormat
 
+_NUMBER = 40
+"""Bytes of an integer in a list; an array has its own size."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wire:
@@ -71,7 +74,7 @@ class EncodingMemo:
         entry.encodings.clear()
 
     def _put(self, entry: Entry, key: Hashable, made: Encoded) -> None:
-        size = len(made.buffer) + 8 * len(made.ends)
+        size = weight(made)
         entry.encodings[key] = made
         self._order[entry, key] = size
         self.bytes += size
@@ -84,6 +87,12 @@ class EncodingMemo:
     def _drop(self, size: int) -> None:
         self.bytes -= size
         self._budget.used -= size
+
+
+def weight(made: Encoded) -> int:
+    """Bytes that an encoding holds: its buffer, and its numbers (in a list: a reference and an object)."""
+    numbers = [made.ends, *((made.tally,) if made.tally is not None else ()), *made.tallies.values()]
+    return len(made.buffer) + sum(getattr(item, "itemsize", _NUMBER) * len(item) for item in numbers)
 
 
 def _encode(batch: Batch, item: Wire) -> Encoded:

@@ -374,8 +374,6 @@ class Subscription:
         )
         if self.state is State.LIVE:
             self._since_caught_up = 0
-        elif self.state is State.BEHIND and self.caught_up:
-            self.apply(Input.JOINED)
         return notice
 
     def sweep(self, now: float, interval: float) -> None:

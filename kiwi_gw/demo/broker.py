@@ -262,8 +262,13 @@ class Broker:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id in Kafka's notation: 16 bytes, URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """A random cluster id in Kafka's notation: 16 bytes, URL-safe base64 without padding.
+
+    As Kafka's own, none begins with a dash, which its tools would take for an option.
+    """
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
 
 
 async def run_broker(port: int = 9092, data_dir: Path | None = None, auto_create: bool = False) -> None:

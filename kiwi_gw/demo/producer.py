@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaProducer
 from kiwi_gw.demo.flights import Flight
 
 _MOST_AT_ONCE = 1000
+_FLUSH_SECONDS = 3.0
 
 
 async def replay(
@@ -29,7 +30,8 @@ async def replay(
     The first is due at once, the others after it as they were scheduled, divided by `speed`; infinite:
     no waiting. Late ones are caught up with. A flight without a schedule goes with the one before it.
     The key is the carrier, the timestamp the time of production. `on_produced` is told how many more
-    were acknowledged. Raises aiokafka's errors if the broker stays away.
+    were handed to the client; those are sent even if this is cancelled. Raises aiokafka's errors if the
+    broker stays away.
     """
     if not speed > 0:
         raise ValueError(f"speed is a factor above 0, not {speed}")
@@ -40,15 +42,19 @@ async def replay(
             send = trio_asyncio.aio_as_trio(_send)
             async with aclosing(due_runs(flights, speed)) as runs:
                 async for run in runs:
-                    await send(producer, topic, run)
-                    on_produced(len(run))
+                    await send(producer, topic, run, on_produced)
         finally:
-            with trio.CancelScope(shield=True):
+            with trio.move_on_after(_FLUSH_SECONDS, shield=True):  # what was handed over is still sent
                 await trio_asyncio.aio_as_trio(producer.stop)()
 
 
-async def _send(producer: AIOKafkaProducer, topic: str, flights: list[Flight]) -> None:
-    sent = [await producer.send(topic, key=one.carrier.encode(), value=one.value) for one in flights]
+async def _send(
+    producer: AIOKafkaProducer, topic: str, flights: list[Flight], on_produced: Callable[[int], None]
+) -> None:
+    sent = []
+    for flight in flights:
+        sent.append(await producer.send(topic, key=flight.carrier.encode(), value=flight.value))
+        on_produced(1)
     await asyncio.gather(*sent)
 
 

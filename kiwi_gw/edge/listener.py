@@ -38,6 +38,9 @@ _BACKLOG = 4096
 _ACCEPT_AT_ONCE = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
+_HTTP_RESERVE = 64  # connections beyond `max_connections` that plain HTTP may use
+
+_CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 
 _STATUS = {
     "forbidden": 403,
@@ -119,14 +122,17 @@ class Listener:
         return [_name(sock.getsockname()) for sock in self._sockets if sock.fileno() >= 0]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        async with trio.open_nursery() as connections:
-            with self._accepting:
-                async with trio.open_nursery() as accepting:
-                    for sock in self._sockets:
-                        accepting.start_soon(self._accept, sock, connections)
-                    if self._tls is not None:
-                        accepting.start_soon(self._tls.watch)
-                    task_status.started()
+        try:
+            async with trio.open_nursery() as connections:
+                with self._accepting:
+                    async with trio.open_nursery() as accepting:
+                        for sock in self._sockets:
+                            accepting.start_soon(self._accept, sock, connections)
+                        if self._tls is not None:
+                            accepting.start_soon(self._tls.watch)
+                        task_status.started()
+        finally:
+            self.stop_accepting()
 
     def use_certificates(self, certificates: Certificates | None) -> None:
         """Other files from now on. Switching TLS on or off needs a restart."""
@@ -149,6 +155,7 @@ class Listener:
 
     async def _accept(self, sock: socket.socket, connections: trio.Nursery) -> None:
         while True:
+            await trio.lowlevel.checkpoint_if_cancelled()  # the socket may be closed
             await trio.lowlevel.wait_readable(sock)
             for _ in range(_ACCEPT_AT_ONCE):
                 try:
@@ -185,7 +192,7 @@ class Listener:
         remote = _name(address) or "unix"
         settings = self._gateway.loaded.settings.server
         transport: SocketTransport | TlsTransport = plain
-        if self._tls is not None:
+        if self._tls is not None and plain.socket.family != socket.AF_UNIX:
             transport = TlsTransport(plain, self._tls.context)
             with trio.move_on_after(settings.limits.tls_handshake_timeout_ms / 1000) as scope:
                 await transport.do_handshake()
@@ -199,37 +206,38 @@ class Listener:
             head = await read_head(transport, head_limits)
             if head is None:
                 return
-            if self._open > settings.limits.max_connections:
-                raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
             route = self._routes.resolve(head)
+            # A gateway that is full must still tell its orchestrator that it lives.
+            reserve = 0 if isinstance(route, WebSocketRoute) else _HTTP_RESERVE
+            if self._open > settings.limits.max_connections + reserve:
+                raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
             if isinstance(route, WebSocketRoute):
                 await self._serve_websocket(transport, head, route, remote)
                 return
         except HttpError as error:
-            self.rejected[_REASONS.get(error.status, "bad_request")] += 1
+            self.rejected[_reason(error)] += 1
             await refuse(transport, error)
             return
         http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
-        ends = Ends(_end(address), _end(plain.socket.getsockname()), self._tls is not None)
+        ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
         await serve_http(transport, head, self._routes, http_limits, self._closing, ends)
 
     async def _serve_websocket(
         self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
     ) -> None:
         settings = self._gateway.loaded.settings.server
-        secure = self._tls is not None
-        if self._gateway.draining:
-            raise HttpError(503, "the gateway is about to stop; try again later")
+        secure = isinstance(transport, TlsTransport)
         if not origin_allowed(head, settings.allowed_origins, secure):
             raise HttpError(403, "this Origin is not allowed here (server.allowed_origins)")
         identity = await self._gateway.authenticate(head.credential(remote, secure=secure))
+        if self._gateway.draining:
+            raise _RejectedError("draining", 503, "the gateway is about to stop; try again later")
         if isinstance(identity, Refusal):
-            self.rejected["auth"] += 1
             status = _STATUS.get(identity.code, 401)
-            headers = (("WWW-Authenticate", "Bearer"),) if status == 401 else ()
-            raise HttpError(status, f"{identity.code}: {identity.message}", headers)
+            headers = _CHALLENGE if status == 401 else ()
+            raise _RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
         if identity.expires_at is not None and identity.expires_at <= time.time():
-            raise HttpError(401, "token_expired: the credentials have expired")
+            raise _RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
         await serve_websocket(
             self._gateway,
             transport,
@@ -242,7 +250,21 @@ class Listener:
         )
 
 
-_REASONS = {401: "auth", 403: "origin", 408: "timeout", 503: "limit_total"}
+class _RejectedError(HttpError):
+    """An answer whose status does not say why it is given."""
+
+    def __init__(
+        self, reason: str, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        self.reason = reason
+        super().__init__(status, message, headers)
+
+
+_REASONS = {403: "origin", 408: "timeout", 503: "limit_total"}
+
+
+def _reason(error: HttpError) -> str:
+    return error.reason if isinstance(error, _RejectedError) else _REASONS.get(error.status, "bad_request")
 
 
 def _name(address: object) -> str:

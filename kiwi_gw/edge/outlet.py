@@ -163,6 +163,15 @@ class Outlet:
         return not (self._tail or self._lane or self._pong is not None or self._transport.pending)
 
     @property
+    def full(self) -> bool:
+        """Something waits until the socket takes more: bytes, or events that are still in the window."""
+        return self._draining or not self.idle
+
+    def unanswered(self) -> float | None:
+        """See `Transport.unanswered`."""
+        return self._transport.unanswered()
+
+    @property
     def waiting_bytes(self) -> int:
         """What this connection owns that its client has not taken."""
         return len(self._tail) + self._lane_bytes + len(self._pong or b"")

@@ -16,6 +16,8 @@ from typing import Protocol
 
 import trio
 
+from kiwi_gw.edge import tcp_info
+
 Bytes = bytes | bytearray | memoryview
 
 _RECEIVE_BYTES = 16 * 1024
@@ -42,6 +44,10 @@ class Transport(Protocol):
 
     def flush(self) -> bool:
         """Whether nothing is pending any more."""
+
+    def unanswered(self) -> float | None:
+        """Seconds since the other machine last answered, if it was sent something that it has not answered
+        yet; None if it was not, or where nobody knows (see `tcp_info`)."""
 
     async def wait_writable(self) -> None: ...
 
@@ -91,6 +97,9 @@ class SocketTransport(trio.abc.HalfCloseableStream):
 
     def flush(self) -> bool:
         return True
+
+    def unanswered(self) -> float | None:
+        return tcp_info.ask(self.socket)
 
     async def wait_writable(self) -> None:
         if self.socket.fileno() < 0:
@@ -214,6 +223,9 @@ class TlsTransport(trio.abc.HalfCloseableStream):
             self._unsent = memoryview(self._out.read())
         self._unsent = self._unsent[self._inner.try_send(self._unsent) :]
         return not self.pending
+
+    def unanswered(self) -> float | None:
+        return self._inner.unanswered()
 
     async def wait_writable(self) -> None:
         await self._inner.wait_writable()

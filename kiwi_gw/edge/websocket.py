@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 import time
-from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -168,7 +167,7 @@ async def _converse(
     try:
         # The library's reader has ended when this is left: two tasks cannot wait for one socket.
         async with trio.open_nursery() as reading:
-            with suppress(ConnectionClosed):  # by the client, or by us: the outlet knows the close code
+            try:
                 request = await wrap_server_stream(
                     reading,
                     stream,
@@ -187,12 +186,14 @@ async def _converse(
                 # Our close frame is on its way: read on until the client's own, so that it is not reset.
                 while True:
                     await websocket.get_message()
+            except ConnectionClosed as closed:
+                # The library has answered a client's close frame. What it cannot parse (1002, 1007) it
+                # only tells us.
+                if closed.reason is not None and closed.reason.code in (1002, 1007):
+                    connection.hang_up(int(closed.reason.code), closed.reason.reason or "")
             reading.cancel_scope.cancel()
     except Exception as error:  # noqa: BLE001  one of the two places that catch everything
-        number = f"{connection.number:x}-{time.time_ns() & 0xFFFFFF:06x}"
-        gateway_log = log.bind(conn_id=connection.number, err_id=number)
-        gateway_log.error("connection failed", exc_info=error)
-        connection.hang_up(1011, f"internal error {number}")
+        connection.fail(error)
 
 
 def session_limits(gateway: Gateway) -> SessionLimits:

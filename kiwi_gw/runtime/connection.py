@@ -6,7 +6,9 @@ sending half). All of it is synchronous; nothing here waits for the client.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
@@ -56,12 +58,19 @@ class Outlet(Protocol):
     """The sending half, as a connection sees it. It also serves subscriptions (`core.subscription`)."""
 
     clear: bool
-    sent_bytes: int
     taken_at: float
     close_code: int | None
 
     @property
-    def idle(self) -> bool: ...
+    def sent_bytes(self) -> int: ...
+
+    @property
+    def full(self) -> bool:
+        """Something waits until the client takes more."""
+
+    def unanswered(self) -> float | None:
+        """Seconds since the client's machine last answered, if it was sent something that it has not
+        answered yet; None if it was not, or where nobody knows."""
 
     def send(self, data: memoryview | bytes) -> int: ...
 
@@ -96,11 +105,26 @@ class World(Protocol):
     ) -> None: ...
 
 
+@dataclass(slots=True)
+class Signs:
+    """What `keepalive` remembers of a client. Times in monotonic seconds.
+
+    taken_at: when it last took something else than a ping. pinged_at: when the first ping was sent since it
+    last gave a sign of life, and pinged_bytes: what had been sent by then. unanswered_at: since when its
+    machine answers nothing, None if it answers, and answered_bytes: what had been sent when it last had.
+    """
+
+    taken_at: float
+    pinged_at: float = 0.0
+    pinged_bytes: int = 0
+    unanswered_at: float | None = None
+    answered_bytes: int = 0
+
+
 class Connection:
     """See the top of this file. Implements `core.subscription.Owner`.
 
     heard_at: when the client last sent a byte (monotonic seconds); kept by whoever reads the socket.
-    pinged_at: when the first ping was sent that is not answered yet.
     cut_off: ends the socket after a moment, whatever the client does.
     """
 
@@ -122,7 +146,7 @@ class Connection:
         self.remote = remote
         self.outlet = outlet
         self.opened_at = self.heard_at = now
-        self.pinged_at = 0.0
+        self.signs = Signs(now)
         self.subscriptions: dict[Hashable, Subscription] = {}
         self.delivered = 0
         self._cut_off = cut_off
@@ -138,7 +162,9 @@ class Connection:
             self._tell(SourceAppeared(source))
 
     def receive(self, message: str | bytes, now: float) -> None:
-        """One message of the client."""
+        """One message of the client. One that comes after the close frame is not looked at."""
+        if self.outlet.close_code is not None:
+            return
         self._carry_out(self._session.receive(message, now))
 
     def source_appeared(self, source: SourceInfo) -> None:
@@ -170,10 +196,21 @@ class Connection:
         self.hang_up(code, reason)
         self._cut_off()
 
+    def fail(self, error: BaseException) -> None:
+        """Something of ours broke while it served this client: end it, and nobody else, with 1011 and an id
+        that is in the log."""
+        number = f"{self.number:x}-{time.time_ns() & 0xFFFFFF:06x}"
+        log.error("connection failed", conn_id=self.number, err_id=number, exc_info=error)
+        self.hang_up(1011, f"internal error {number}")
+
     def drain(self, reason: str, retry_after_ms: int) -> None:
         """The gateway goes: say when to come back, where the protocol can, then close."""
-        commands = list(self._session.notice(Draining(retry_after_ms)))
-        self._carry_out(commands)
+        try:
+            commands = list(self._session.notice(Draining(retry_after_ms)))
+            self._carry_out(commands)
+        except Exception as error:  # noqa: BLE001  see `_tell`
+            self.fail(error)
+            return
         # 1012: service restart; only with the hint does it say more than 1001, going away.
         self.hang_up(1012 if commands else 1001, reason)
 
@@ -194,7 +231,10 @@ class Connection:
 
     def _tell(self, notice: Notice) -> None:
         if self.outlet.close_code is None:
-            self._carry_out(self._session.notice(notice))
+            try:
+                self._carry_out(self._session.notice(notice))
+            except Exception as error:  # noqa: BLE001  called by fan-out, sweeps and reloads: not their fault
+                self.fail(error)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
         # Replies are collected, so that they go out together and before the events that they set free.
@@ -202,6 +242,8 @@ class Connection:
         self.outlet.cork()
         try:
             for command in commands:
+                if self.outlet.close_code is not None:
+                    break  # nothing is begun for a client that is on its way out
                 self._one(command)
         finally:
             self._depth -= 1
@@ -283,10 +325,9 @@ class Connection:
         if subscription is not None:
             try:
                 item = self._wire(subscription.feed.info, command.wire)
+                subscription.recast(item, command.limits)
             except SubscribeRefused as refused:
                 subscription.feed.withdraw(subscription, str(refused))
-                return
-            subscription.recast(item, command.limits)
 
     def _cancel(self, handle: Hashable) -> None:
         subscription = self.subscriptions.get(handle)

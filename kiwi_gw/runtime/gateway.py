@@ -11,15 +11,17 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import structlog
 import trio
 
-from kiwi_gw.api import Source, SourceContext
+from kiwi_gw.api import Source, SourceContext, SourceType
 from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
 from kiwi_gw.core.window import Budget
+from kiwi_gw.errors import PluginError
 from kiwi_gw.model import (
     Action,
     CloseReason,
@@ -40,12 +42,18 @@ log = structlog.get_logger(__name__)
 PULSE_SECONDS = 0.1
 """How often lags, deadlines and silent clients are looked for."""
 
+_OVER = (FeedState.ENDED, FeedState.FAILED)
+
 
 class Gateway:
-    """All sources and connections of one process. `run` is its life; the rest is for the edge."""
+    """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
-    def __init__(self, loaded: Loaded) -> None:
+    clock: monotonic seconds.
+    """
+
+    def __init__(self, loaded: Loaded, clock: Callable[[], float] = time.monotonic) -> None:
         self.loaded = loaded
+        self._clock = clock
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
         self.draining = False
@@ -58,7 +66,7 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._services: Services | None = None
+        self._services = Services()
         self.keepalive = Keepalive(loaded.settings.server.limits)
 
     # --- life ------------------------------------------------------------------------------
@@ -66,13 +74,19 @@ class Gateway:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. `started` means that every source has its feed, not that it works."""
         self.hooks_configure(self.loaded)
-        async with trio.open_nursery() as services, trio.open_nursery() as nursery:
-            self._services = Services(services)
-            self._nursery = nursery
-            for entry in self.loaded.settings.sources.values():
-                self._start(entry)
-            nursery.start_soon(self._pulse)
-            task_status.started()
+        plans = [_plan(entry, self.loaded) for entry in self.loaded.settings.sources.values()]
+        async with trio.open_nursery() as outer:
+            outer.start_soon(self._services.run)
+            try:
+                await self._services.started.wait()
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    for plan in plans:
+                        self._start(plan)
+                    nursery.start_soon(self._pulse)
+                    task_status.started()
+            finally:
+                self._services.stop()
 
     async def drain(self, reason: str, within: float) -> None:
         """Say goodbye to every client and wait for those that answer, for `within` seconds at most.
@@ -105,13 +119,23 @@ class Gateway:
     # --- configuration ---------------------------------------------------------------------
 
     def hooks_configure(self, loaded: Loaded) -> None:
-        """Tell the plugins. Raises what they raise: the configuration is then not to be used."""
-        loaded.plugins.hook.configure(context=loaded.context())
+        """Tell the plugins. Raises PluginError if one refuses: the configuration is then not to be used."""
+        try:
+            loaded.plugins.hook.configure(context=loaded.context())
+        except Exception as error:
+            words = str(error) or type(error).__name__
+            raise PluginError(f"a plugin refuses the configuration: {words}") from error
 
     def apply(self, loaded: Loaded) -> Difference:
         """Change over to a valid configuration, by difference. Nothing is changed if a plugin refuses it."""
-        self.hooks_configure(loaded)
-        difference = diff(self.loaded.settings, loaded.settings, loaded.plugins.source_types())
+        try:
+            self.hooks_configure(loaded)
+            difference = diff(self.loaded.settings, loaded.settings, loaded.plugins.source_types())
+            starting = (*difference.altered, *difference.added)
+            plans = {key: _plan(loaded.settings.sources[key], loaded) for key in starting}
+        except BaseException:
+            self.hooks_configure(self.loaded)  # those that had agreed must go back
+            raise
         self.loaded = loaded
         self.hooks.replace(loaded.plugins)
         self.keepalive.limits = loaded.settings.server.limits
@@ -120,9 +144,9 @@ class Gateway:
             self._remove(source_id, CloseReason.REMOVED, "the source was removed", drain)
         for source_id in difference.altered:
             self._remove(source_id, CloseReason.ALTERED, "the source was altered", drain)
-            self._start(loaded.settings.sources[source_id])
+            self._start(plans[source_id])
         for source_id in difference.added:
-            self._start(loaded.settings.sources[source_id])
+            self._start(plans[source_id])
         for connection in list(self.connections):
             connection.withdraw_forbidden()
             for source_id in difference.added:
@@ -170,27 +194,27 @@ class Gateway:
         return self._runners.values()
 
     @property
+    def encodings(self) -> EncodingMemo:
+        """What was encoded, and what of it is kept."""
+        return self._memo
+
+    @property
     def started(self) -> bool:
         """Whether every source has worked at least once, or never will."""
         return all(runner.feed.state is not FeedState.STARTING for runner in self._runners.values())
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _start(self, entry: SourceSettings) -> None:
+    def _start(self, plan: _Plan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
-        loaded = self.loaded
-        kind = loaded.plugins.source_types()[entry.type]
+        entry, kind, loaded = plan.entry, plan.kind, self.loaded
         context = loaded.context()
-        shape = kind.shape_of(entry.settings)
-        info = SourceInfo(entry.id, entry.type, shape, kind.codec, kind.replayable)
-        feed = Feed(info, _limits(entry, loaded), self._memo, self._budget, time.monotonic)
+        feed = Feed(plan.info, _limits(entry, loaded), self._memo, self._budget, self._clock)
 
         @asynccontextmanager
         async def build() -> AsyncIterator[Source]:
-            services = self._services
-            assert services is not None  # noqa: S101
             kinds = loaded.plugins.service_types()
-            async with services.use(kinds, kind.services, context) as values:
+            async with self._services.use(kinds, kind.services, context) as values:
                 yield kind.build(entry.settings, SourceContext(entry.id, context, values))
 
         def changed(message: str) -> None:
@@ -199,7 +223,7 @@ class Gateway:
             # The old feed drains; a new one takes its place and its id.
             drain = self.loaded.settings.server.drain_ms / 1000
             self._remove(entry.id, CloseReason.CHANGED, message, drain)
-            self._start(entry)
+            self._start(plan)
 
         runner = SourceRunner(feed, build, changed)
         self._runners[entry.id] = runner
@@ -216,12 +240,29 @@ class Gateway:
             await trio.sleep(PULSE_SECONDS)
             for runner in list(self._runners.values()):
                 runner.feed.sweep()
+                if runner.feed.state in _OVER and not runner.feed.subscribers:
+                    runner.feed.close()  # nobody can come any more
             for feed in list(self._leaving):
                 feed.sweep()
                 if not feed.subscribers:
                     feed.close()
                     self._leaving.remove(feed)
-            self.keepalive.look(self.connections, time.monotonic(), time.time())
+            self.keepalive.look(self.connections, self._clock(), time.time())
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A source that can be started: everything that a plugin says of it has been asked."""
+
+    entry: SourceSettings
+    kind: SourceType
+    info: SourceInfo
+
+
+def _plan(entry: SourceSettings, loaded: Loaded) -> _Plan:
+    kind = loaded.plugins.source_types()[entry.type]
+    shape = kind.shape_of(entry.settings)
+    return _Plan(entry, kind, SourceInfo(entry.id, entry.type, shape, kind.codec, kind.replayable))
 
 
 def _limits(entry: SourceSettings, loaded: Loaded) -> FeedLimits:

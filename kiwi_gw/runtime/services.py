@@ -1,4 +1,4 @@
-"""What sources share: opened when first needed, closed after the last source that uses it."""
+"""What sources share: opened when first needed, closed a moment after the last source that uses it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import structlog
 import trio
 
 from kiwi_gw.api import PluginContext, ServiceType
+from kiwi_gw.runtime.faults import fault
 
 log = structlog.get_logger(__name__)
 
+LINGER_SECONDS = 1.0
+"""A source that is altered or restarted lets go and comes back: its service is not closed in between."""
+
 
 class _Running:
-    """One open service. `users` counts the sources that hold it."""
+    """One open service. `users` counts the sources that hold it. unused: it closes, or has failed."""
 
     def __init__(self, kind: ServiceType, context: PluginContext) -> None:
         self.kind = kind
@@ -23,23 +27,69 @@ class _Running:
         self.users = 0
         self.value: object = None
         self.ready = trio.Event()
-        self.unused = trio.Event()
+        self.unused = False
+        self._turn = trio.Event()
+        self.scope = trio.CancelScope()
         self.scopes: set[trio.CancelScope] = set()
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     def check(self) -> None:
         """Raises what the service failed with."""
         if self.failure is not None:
             raise self.failure
 
+    def join(self) -> None:
+        """One user more."""
+        self.users += 1
+        self._turn.set()
+
+    def let_go(self) -> None:
+        """One user less. If it was the last, and the service is still opening, that is given up."""
+        self.users -= 1
+        self._turn.set()
+        if not self.users and not self.ready.is_set():
+            self.unused = True
+            self.scope.cancel()
+
+    async def wait_unused(self) -> None:
+        """Until nobody has used it for a moment; nobody can join it from then on."""
+        while not self.unused:
+            while self.users:
+                await self._wait_turn()
+            with trio.move_on_after(LINGER_SECONDS):
+                while not self.users:
+                    await self._wait_turn()
+            self.unused = not self.users
+
+    async def _wait_turn(self) -> None:
+        self._turn = trio.Event()
+        await self._turn.wait()
+
 
 class Services:
     """The open services, each in a task of its own, because a context manager that opens nurseries must
-    be entered and left in one task."""
+    be entered and left in one task.
 
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
+    `run` shields them, so that the cancellation that ends a gateway reaches its sources first.
+    """
+
+    def __init__(self) -> None:
+        self._nursery: trio.Nursery | None = None
         self._running: list[_Running] = []
+        self._over = trio.Event()
+        self.started = trio.Event()
+
+    async def run(self) -> None:
+        """Until `stop`: that cancels what is still open. Cancellation does not."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self.started.set()
+                await self._over.wait()
+                nursery.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        self._over.set()
 
     @asynccontextmanager
     async def use(
@@ -52,46 +102,53 @@ class Services:
         held: list[_Running] = []
         scope = trio.CancelScope()
         try:
-            held.extend(self._running_one(kinds[name], context) for name in names)
-            for item in held:
-                await item.ready.wait()
-                item.check()
-                item.scopes.add(scope)
+            for name in names:
+                held.append(self._running_one(kinds[name], context))
+                held[-1].scopes.add(scope)
             # A scope and not a nursery: what the block raises must come out as it is.
             with scope:
+                for item in held:
+                    await item.ready.wait()
+                    item.check()
                 yield {item.kind.name: item.value for item in held}
             for item in held:
                 item.check()
         finally:
             for item in held:
                 item.scopes.discard(scope)
-                item.users -= 1
-                if item.users == 0:
-                    item.unused.set()
+                item.let_go()
 
     def _running_one(self, kind: ServiceType, context: PluginContext) -> _Running:
         sections = tuple(context.section(name) for name in kind.sections)
         for item in self._running:
-            if item.kind.name == kind.name and item.sections == sections and not item.unused.is_set():
-                item.users += 1
+            if item.kind.name == kind.name and item.sections == sections and not item.unused:
+                item.join()
                 return item
+        assert self._nursery is not None  # noqa: S101  sources run after `started`
         item = _Running(kind, context)
-        item.users = 1
+        item.join()
         self._running.append(item)
         self._nursery.start_soon(self._serve, item)
         return item
 
     async def _serve(self, item: _Running) -> None:
+        name = item.kind.name
         try:
-            async with item.kind.open(item.context) as value:
-                item.value = value
-                item.ready.set()
-                await item.unused.wait()
-        except Exception as error:
-            item.failure = error
-            log.error("a service failed", service=item.kind.name, exc_info=error)
+            with item.scope:
+                async with item.kind.open(item.context) as value:
+                    item.value = value
+                    item.ready.set()
+                    await item.wait_unused()
+            if not item.unused:  # or its users would take their cancellation for their own end
+                item.failure = RuntimeError(f"the service {name!r} has ended by itself")
+                log.error("a service failed", service=name, error=str(item.failure))
+        except BaseException as error:
+            item.failure = fault(error)
+            if item.failure is None:
+                raise
+            log.error("a service failed", service=name, exc_info=item.failure)
         finally:
-            item.unused.set()
+            item.unused = True
             item.ready.set()
             for scope in item.scopes:
                 scope.cancel()

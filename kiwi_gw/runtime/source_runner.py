@@ -6,6 +6,7 @@ touches no connection.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
@@ -15,7 +16,8 @@ import trio
 
 from kiwi_gw.api import Source, SourceChanged, SourceFailed
 from kiwi_gw.core.feed import Feed, FeedState
-from kiwi_gw.model import Batch, Positions
+from kiwi_gw.model import Batch, Kind, Positions, Shape
+from kiwi_gw.runtime.faults import fault, words
 
 log = structlog.get_logger(__name__)
 
@@ -31,16 +33,23 @@ class FeedOut:
     def __init__(self, feed: Feed, subscribed: Callable[[], trio.Event]) -> None:
         self._feed = feed
         self._subscribed = subscribed
+        self._columns = _columns(feed.info.shape)
 
     async def ready(self, positions: Positions) -> None:
         self._feed.started(positions)
         await trio.lowlevel.checkpoint()
 
     async def publish(self, batch: Batch) -> None:
-        # If this is cancelled half-way, whoever was not served yet reads on from the window.
-        with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
-            for _ in steps:
-                await trio.lowlevel.checkpoint()
+        state = self._feed.state
+        if state is FeedState.STARTING:
+            raise RuntimeError("publish was called before ready")
+        if state is FeedState.RUNNING:
+            self._check(batch)
+            # If this is cancelled half-way, whoever was not served yet reads on from the window.
+            with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
+                for _ in steps:
+                    await trio.lowlevel.checkpoint()
+        # else it was stopped and is on its way out: nobody is to get any more of it.
         await trio.lowlevel.checkpoint()
 
     async def wait_subscribed(self) -> None:
@@ -48,12 +57,24 @@ class FeedOut:
             await self._subscribed().wait()
         await trio.lowlevel.checkpoint()
 
+    def _check(self, batch: Batch) -> None:
+        # Here it is the source's fault; in the window it would end every subscription that comes to it.
+        columns = batch.columns
+        if missing := self._columns.difference(columns):
+            raise ValueError(f"a batch lacks the columns {', '.join(sorted(missing))}")
+        size = len(batch.offsets)
+        if len(batch.partitions) != size or any(len(column) != size for column in columns.values()):
+            raise ValueError(f"a batch of {size} events has columns of other lengths")
+
 
 class SourceRunner:
     """Runs one source until it ends, fails for good, changes, or is stopped.
 
     build: makes the source with its services, anew for every run. changed: told when the source said
     that it became another one; it is not run again by this runner.
+
+    restarts: how often it failed and was run again. last_error: why, the last time. done: set when the
+    source is over and has cleaned up.
     """
 
     def __init__(
@@ -89,34 +110,57 @@ class SourceRunner:
             self.done.set()
 
     async def _keep_running(self) -> None:
+        source_id = self.feed.info.id
         pause = FIRST_PAUSE
         while True:
             began = trio.current_time()
-            out = FeedOut(self.feed, lambda: self._subscribed)
-            start = self.feed.positions if self.feed.state is not FeedState.STARTING else None
-            try:
-                async with self._build() as source:
-                    await source.run(out, start)
-            except SourceFailed as error:
-                self.last_error = str(error)
-                log.error("source failed", source=self.feed.info.id, error=str(error))
-                self.feed.failed(str(error))
+            error = await self._run_once()
+            if trio.current_effective_deadline() == -math.inf:
+                # It was stopped, and its feed is another's business now, whatever it says at its end.
+                if error is not None:
+                    log.error("source raised while it was stopped", source=source_id, exc_info=error)
                 return
-            except SourceChanged as error:
-                log.warning("source changed", source=self.feed.info.id, change=str(error))
-                self._changed(str(error))
-                return
-            except Exception as error:
-                self.last_error = f"{type(error).__name__}: {error}"
-                log.error(
-                    "source raised; it is restarted", source=self.feed.info.id, pause=pause, exc_info=error
-                )
-            else:
-                log.info("source ended", source=self.feed.info.id)
+            if error is None:
+                log.info("source ended", source=source_id)
                 self.feed.ended()
                 return
+            message = words(error)
+            if isinstance(error, SourceFailed):
+                self.last_error = str(error)
+                log.error("source failed", source=source_id, error=str(error))
+                self.feed.failed(str(error))
+                return
+            if isinstance(error, SourceChanged):
+                log.warning("source changed", source=source_id, change=str(error))
+                if trio.current_time() - began < FIRST_PAUSE:
+                    await trio.sleep(FIRST_PAUSE)  # or one that always says so would keep us busy
+                self._changed(str(error))
+                return
+            self.last_error = message
             self.restarts += 1
+            log.error("source raised; it is restarted", source=source_id, pause=pause, exc_info=error)
             if trio.current_time() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
             await trio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311  jitter, not a secret
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _run_once(self) -> BaseException | None:
+        """Build the source and run it. What it raised; None if it ended."""
+        out = FeedOut(self.feed, lambda: self._subscribed)
+        start = self.feed.positions if self.feed.state is not FeedState.STARTING else None
+        try:
+            async with self._build() as source:
+                await source.run(out, start)
+        except BaseException as raised:
+            error = fault(raised)
+            if error is None:
+                raise
+            return error
+        return None
+
+
+def _columns(shape: Shape) -> frozenset[str]:
+    """The columns that every batch must have."""
+    fields = [field for fields in (shape.fields, *shape.variants.values()) for field in fields]
+    named = {field.source_column for field in fields if field.kind not in (Kind.SOURCE_ID, Kind.SOURCE_TYPE)}
+    return frozenset(named - {"partition", "offset"})

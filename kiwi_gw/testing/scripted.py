@@ -51,6 +51,7 @@ class _Step:
 
     act: Batch | Exception | None
     done: trio.Event = field(default_factory=trio.Event)
+    refused: Exception | None = None
 
 
 class Script:
@@ -62,6 +63,8 @@ class Script:
     def __init__(self) -> None:
         self.runs = 0
         self.positions: dict[int, int] = {0: 0}
+        self._taken: Positions = {0: 0}
+        self._unsure: Batch | None = None
         self._may_start = trio.Event()
         self._may_start.set()
         self._send, self._receive = trio.open_memory_channel[_Step](math.inf)
@@ -81,7 +84,8 @@ class Script:
         keys: Sequence[bytes | None] | None = None,
         gap: Gap | None = None,
     ) -> Batch:
-        """Publish one batch with the next offsets of a partition. Returns when the gateway has taken it.
+        """Publish one batch with the next offsets of a partition. Returns when the gateway has taken it;
+        raises what the gateway raised if it did not.
 
         keys: as many as values; without them the keys are null. gap: what the source lost before the
         batch; its ranges must begin at the next offsets, which move behind them.
@@ -99,7 +103,9 @@ class Script:
             gap=gap,
         )
         self.positions[partition] = first + len(column)
-        await self._do(batch)
+        step = await self._do(batch)
+        if step.refused is not None:
+            raise step.refused
         return batch
 
     async def end(self) -> None:
@@ -114,22 +120,43 @@ class Script:
         """`Source.run`."""
         self.runs += 1
         await self._may_start.wait()
-        await out.ready(self.positions if start is None else start)
+        begin = self._taken if start is None else start
+        await out.ready(begin)
+        if self._unsure is not None and not _has_taken(begin, self._unsure):
+            await self._hand_over(out, self._unsure)
         while True:
             step = await self._receive.receive()
             try:
                 if step.act is None:
                     return
                 if isinstance(step.act, Exception):
-                    raise step.act
-                await out.publish(step.act)
+                    raise step.act  # noqa: TRY301
+                await self._hand_over(out, step.act)
+            except Exception as error:
+                step.refused = error
+                raise
             finally:
                 step.done.set()
 
-    async def _do(self, act: Batch | Exception | None) -> None:
+    async def _hand_over(self, out: Out, batch: Batch) -> None:
+        self._unsure = batch  # if this is cancelled, only the next run is told whether it was taken
+        try:
+            await out.publish(batch)
+        except Exception:
+            self._unsure = None
+            raise
+        self._unsure = None
+        self._taken = batch.positions_at(len(batch))
+
+    async def _do(self, act: Batch | Exception | None) -> _Step:
         step = _Step(act)
         await self._send.send(step)
         await step.done.wait()
+        return step
+
+
+def _has_taken(positions: Positions, batch: Batch) -> bool:
+    return all(positions.get(p, 0) >= offset for p, offset in batch.positions_at(len(batch)).items())
 
 
 class ScriptedSources:

@@ -10,10 +10,13 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from kiwi_kafka.settings import TLS_PROTOCOLS, KafkaSettings, SecuritySettings
+
+_CLOSE_S = 0.5
 
 
 def tls_context(security: SecuritySettings) -> ssl.SSLContext | None:
@@ -51,10 +54,68 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
     """A client that never creates a topic by asking for it, and never asks for all topics.
 
     aiokafka's metadata requests allow the broker to create what is missing, so that a consumer creates
-    the topic it waits for, and a deleted topic anew. It has no option for that: hence the one method.
+    the topic it waits for, and a deleted topic anew. It has no option for that: hence `_metadata_update`.
+    Its `bootstrap` does not say why it failed, and leaves a connection open when it is cancelled.
     """
 
-    _updated = 0.0
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._updated = 0.0
+        self._is_closed = False
+        self._connection = {
+            name: options[name]
+            for name in (
+                "client_id",
+                "request_timeout_ms",
+                "ssl_context",
+                "security_protocol",
+                "sasl_mechanism",
+                "sasl_plain_username",
+                "sasl_plain_password",
+            )
+        }
+
+    async def bootstrap(self) -> None:
+        """Learn the brokers from the first bootstrap server that answers. KafkaConnectionError: none did,
+        and why."""
+        problems = []
+        for host, port, _ in self.hosts:
+            try:
+                answer = await self._ask_one(host, port)
+            except (KafkaError, OSError) as error:
+                problems.append(f"{host}:{port}: {error or type(error).__name__}")
+            else:
+                self.cluster.update_metadata(answer)
+                self._sync_task = asyncio.create_task(self._md_synchronizer())
+                return
+        raise KafkaConnectionError("; ".join(problems))
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await super().close()
+
+    async def ready(self, node_id: Any, **group: Any) -> bool:
+        """aiokafka's client would connect again after it was closed, for a request that was under way."""
+        if self._is_closed:
+            return False
+        connected: bool = await super().ready(node_id, **group)
+        return connected and await self._still_open()
+
+    async def _still_open(self) -> bool:
+        if self._is_closed:
+            await super().close()  # that connection, too
+        return not self._is_closed
+
+    async def _ask_one(self, host: str, port: int) -> Any:
+        connection = AIOKafkaConnection(host, port, **self._connection)
+        try:
+            await connection.connect()
+            return await connection.send(MetadataRequest([], False))
+        finally:
+            closed = connection.close()
+            if connection._protocol is not None:  # it was connected, whatever happened then
+                # Its end is only waited for so that the event loop is not closed before it.
+                await asyncio.wait([closed], timeout=_CLOSE_S)
 
     async def _metadata_update(self, cluster_metadata: Any, topics: Any) -> bool:
         # While a partition has no leader aiokafka asks again without a pause.
@@ -100,6 +161,14 @@ class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
         )
         self._client = LookingClient(**options)
         self._usual = (client.fetch_max_wait_ms, client.fetch_min_bytes)
+
+    async def stop(self) -> None:
+        try:
+            await super().stop()
+        except asyncio.CancelledError:
+            # aiokafka cancels its fetches and then waits for them: one that was pausing after an error
+            # raises that cancellation out of here, and the connections stay open.
+            await self._client.close()
 
     def gather(self, wait_ms: int) -> None:
         """Let brokers hold the coming fetches for `wait_ms`, so that one brings the records of many; 0:

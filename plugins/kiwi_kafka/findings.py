@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import cast
 
-import trio_asyncio
+import trio
 
 from kiwi_gw.api import Finding, PluginContext, Section
 from kiwi_kafka.noise import quiet_client
 from kiwi_kafka.seam import Missing, Place, Scout, TopicView, Transport, UnreachableError
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
-from kiwi_kafka.transport import AioTransport
+from kiwi_kafka.transport import AioTransport, client_loop
+
+_TRIES = 5
+_PAUSE_S = 0.4
 
 
 def kafka_check(
@@ -35,8 +38,7 @@ async def check_kafka(settings: KafkaSettings, topics: Collection[str]) -> list[
     findings: list[Finding] = []
     reached: KafkaSettings | None = None
     with quiet_client():
-        async with trio_asyncio.open_loop() as loop:
-            loop.set_exception_handler(lambda _loop, _context: None)  # what fails is found out below
+        async with client_loop(_ignore) as loop:
             for server in settings.servers:
                 alone = settings.model_copy(update={"bootstrap_servers": server})
                 finding = await _check_server(AioTransport(loop, alone), server)
@@ -46,6 +48,10 @@ async def check_kafka(settings: KafkaSettings, topics: Collection[str]) -> list[
             if reached is not None:
                 findings += await check_topics(AioTransport(loop, reached), topics)
     return findings
+
+
+def _ignore(message: str, error: BaseException | None) -> None:
+    """What fails in the client's own tasks is found out by asking."""
 
 
 async def _check_server(transport: Transport, server: str) -> Finding:
@@ -79,8 +85,11 @@ async def _check_topic(scout: Scout, view: TopicView | Missing) -> Finding:
         return Finding("warning", subject, "does not exist (or may not be seen); it will be waited for")
     if view.readable is False:
         return Finding("error", subject, "this client has no right to read it")
-    ends = await scout.ends([view], stable=True)
-    silent = [str(partition) for partition in view.leaders if Place(view.name, partition) not in ends.known]
-    if silent:
-        return Finding("error", subject, f"no leader answers for partition {', '.join(silent)}")
-    return Finding("ok", subject, f"can be read; partitions: {len(view.leaders)}")
+    silent: list[str] = []
+    for _ in range(_TRIES):
+        ends = await scout.ends([view], stable=True)
+        silent = [str(p) for p in view.leaders if Place(view.name, p) not in ends.known]
+        if not silent:
+            return Finding("ok", subject, f"can be read; partitions: {len(view.leaders)}")
+        await trio.sleep(_PAUSE_S)  # a leader that is just taking over, or a topic that is just made
+    return Finding("error", subject, f"no leader answers for partition {', '.join(silent)}")

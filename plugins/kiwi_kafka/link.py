@@ -48,7 +48,7 @@ class Link:
     @property
     def up(self) -> bool:
         """Whether the cluster answered the last probe."""
-        return self._scout is not None
+        return self._away_since is None and self._scout is not None
 
     def suspect(self) -> None:
         """Something failed that should not: probe at once."""
@@ -57,6 +57,8 @@ class Link:
     async def scout(self) -> Scout:
         """The scout, as soon as the cluster answers."""
         while self._scout is None:
+            if self._open.is_set():
+                self._open = trio.Event()
             await self._open.wait()
         return self._scout
 
@@ -86,11 +88,12 @@ class Link:
                         pauses.reset()
                         await self._wait()
                 finally:
+                    self._scout = None
                     await scout.close()
             except UnreachableError as error:
                 # Records that arrived meanwhile prove the cluster alive; only this connection was bad,
                 # or this process too busy to look.
-                if self._scout is None or self._probe.received() == received:
+                if self._probe.received() == received:
                     self._is_away(error)
                 await trio.sleep(pauses.next())
 
@@ -112,7 +115,4 @@ class Link:
         if self._away_since is None:
             self._away_since = trio.current_time()
             log.warning("kafka broker away", servers=self._servers, error=str(error))
-        if self._scout is not None:
-            self._scout = None
-            self._open = trio.Event()
             self._probe.away()

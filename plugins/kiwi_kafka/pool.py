@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, cast
+from typing import cast
 
 import structlog
 import trio
-import trio_asyncio
 
 from kiwi_gw.api import PluginContext, PluginError, SourceChanged
 from kiwi_kafka.client import tls_context
@@ -19,7 +18,7 @@ from kiwi_kafka.pause import Pauses
 from kiwi_kafka.reader import Reader
 from kiwi_kafka.seam import Consumer, Missing, Place, Scout, TopicView, Transport, UnreachableError
 from kiwi_kafka.settings import KafkaSettings
-from kiwi_kafka.transport import AioTransport
+from kiwi_kafka.transport import AioTransport, client_loop
 from kiwi_kafka.watch import Watch
 
 log = structlog.get_logger("kiwi_kafka")
@@ -248,8 +247,7 @@ async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
     except OSError as error:
         raise PluginError(f"kafka.security: {error}") from error
     with quiet_client():
-        async with trio_asyncio.open_loop() as loop, trio.open_nursery() as nursery:
-            loop.set_exception_handler(_tell)
+        async with client_loop(_tell) as loop, trio.open_nursery() as nursery:
             kafka = Kafka(settings, AioTransport(loop, settings), nursery)
             kafka.start()
             try:
@@ -258,7 +256,6 @@ async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
                 nursery.cancel_scope.cancel()
 
 
-def _tell(_loop: object, context: Mapping[str, Any]) -> None:
-    # By default trio-asyncio ends the whole loop, for every source, when a task of the client fails that
-    # nobody waits for. The watch finds a consumer that no longer works.
-    log.warning("kafka client", problem=context.get("message"), exc_info=context.get("exception"))
+def _tell(message: str, error: BaseException | None) -> None:
+    # The watch finds a consumer that no longer works.
+    log.warning("kafka client", problem=message, exc_info=error)

@@ -23,8 +23,6 @@ SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 class SecuritySettings(Section):
     """How to speak to the brokers, and as whom. Files are PEM."""
 
-    model_config = ConfigDict(hide_input_in_errors=True)
-
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """As the brokers' listener has it."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
@@ -98,6 +96,8 @@ class ClientSettings(Section):
 
 class KafkaSettings(Section):
     """One Kafka cluster."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # a message never quotes a password
 
     bootstrap_servers: str | list[str]
     """Brokers to begin with, `host:port`: a list, or one text with commas."""

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 import aiokafka.errors as kafka_errors
 import trio
+import trio_asyncio
 from aiokafka import TopicPartition
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
@@ -37,12 +48,34 @@ T = TypeVar("T")
 _EARLIEST, _LATEST = -2, -1
 _READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
 _CLOSE_S = 2.0
+_LINGER_S = 0.05
+_LOST = (kafka_errors.KafkaError, OSError, asyncio.CancelledError)
+"""What the client raises when it cannot go on. It lets out the cancellation of a task of its own, too:
+Trio's is another exception."""
 
 
 class Loop(Protocol):
     """What is used of trio-asyncio's event loop."""
 
     async def run_aio_coroutine(self, coro: Coroutine[Any, Any, T]) -> T: ...
+
+
+@asynccontextmanager
+async def client_loop(tell: Callable[[str, BaseException | None], None]) -> AsyncIterator[Loop]:
+    """An asyncio loop for aiokafka, in this Trio thread. `tell`: of failures that nobody waits for."""
+
+    def handle(_: object, context: Mapping[str, Any]) -> None:
+        # trio-asyncio's own handler raises it, which would end the loop for everybody in it.
+        tell(str(context.get("message")), context.get("exception"))
+
+    async with trio_asyncio.open_loop() as loop:
+        loop.set_exception_handler(handle)
+        try:
+            yield loop
+        finally:
+            # Connections whose TLS handshake failed are closed some steps later, and by nobody else.
+            with trio.CancelScope(shield=True):
+                await trio.sleep(_LINGER_S)
 
 
 class AioTransport:
@@ -61,7 +94,8 @@ class AioTransport:
             await client.bootstrap()
             return client
 
-        client = await self._open(opened, within / 1000)
+        # Every server that is tried has `within` for connecting and again for its answer.
+        client = await self._open(opened, 2 * within / 1000 * len(self._settings.servers))
         return AioScout(self._loop, client, within / 1000)
 
     async def consumer(self) -> Consumer:
@@ -78,14 +112,14 @@ class AioTransport:
         return AioConsumer(self._loop, await self._open(opened, 2 * self._settings.probe_timeout_ms / 1000))
 
     async def _open(self, opened: Callable[[], Coroutine[Any, Any, T]], within: float) -> T:
-        asked = ", ".join(self._settings.servers)
         try:
             with trio.fail_after(within):
                 return await self._loop.run_aio_coroutine(opened())
         except trio.TooSlowError:
+            asked = ", ".join(self._settings.servers)
             raise UnreachableError(f"no answer from {asked} within {within:g} s") from None
-        except (kafka_errors.KafkaError, OSError) as error:
-            raise UnreachableError(f"{asked}: {error}") from error
+        except _LOST as error:
+            raise UnreachableError(str(error) or type(error).__name__) from error
 
 
 class AioScout:
@@ -117,7 +151,7 @@ class AioScout:
                 return await self._loop.run_aio_coroutine(asked)
         except trio.TooSlowError:
             raise UnreachableError(f"no broker answered within {2 * self._within:g} s") from None
-        except (kafka_errors.KafkaError, OSError) as error:
+        except _LOST as error:
             raise UnreachableError(str(error) or type(error).__name__) from error
 
     # What follows runs in asyncio.
@@ -210,7 +244,7 @@ class AioConsumer:
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return await self._loop.run_aio_coroutine(work)
-        except (kafka_errors.KafkaError, OSError) as error:
+        except _LOST as error:
             raise UnreachableError(str(error) or type(error).__name__) from error
 
     async def read(
@@ -226,7 +260,7 @@ class AioConsumer:
             raise DeniedError(str(error.args[0])) from error
         except kafka_errors.CorruptRecordException as error:
             raise UndecodableError(str(error)) from error
-        except (kafka_errors.KafkaError, OSError) as error:
+        except _LOST as error:
             raise UnreachableError(str(error) or type(error).__name__) from error
         except Exception as error:
             # A decompressor's own exception, or what a nonsensical record made the decoder do.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -71,7 +72,7 @@ class Watch:
 
     def _due(self) -> list[Lease]:
         count = len(self._turns)
-        every_interval = round(count * self._share) if self._discovers else 0
+        every_interval = math.ceil(count * self._share) if self._discovers else 0
         count = max(_TOPICS, every_interval)
         due = [self._turns[i] for i in range(min(count, len(self._turns)))]
         self._turns.rotate(-len(due))

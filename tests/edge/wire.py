@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import ssl
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -109,13 +110,15 @@ class FrameReader:
 class Client:
     """One connection. It answers pings unless `quiet`, and the close frame that it gets."""
 
-    stream: trio.abc.HalfCloseableStream
+    stream: trio.abc.Stream
     quiet: bool = False
+    read_bytes: int = 64 * 1024
     answers_close: bool = True
     pings: int = 0
     pongs: list[bytes] = field(default_factory=list)
     _reader: FrameReader = field(default_factory=FrameReader)
     _frames: list[Frame] = field(default_factory=list)
+    _sending: trio.Lock = field(default_factory=trio.Lock)
 
     async def handshake(self, path: str = "/", headers: Sequence[tuple[str, str]] = ()) -> None:
         status, answer, rest = await self.request(upgrade(path, headers))
@@ -138,14 +141,15 @@ class Client:
 
     async def send(self, data: bytes) -> None:
         """Write bytes: `frame(...)`, `command(...)` or anything else."""
-        await self.stream.send_all(data)
+        async with self._sending:
+            await self.stream.send_all(data)
 
     async def frame(self) -> Frame:
         """The next frame that is no ping, pong or close. Raises Over at the end of the connection."""
         while True:
             while not self._frames:
                 try:
-                    data = await self.stream.receive_some(64 * 1024)
+                    data = await self.stream.receive_some(self.read_bytes)
                 except trio.BrokenResourceError:
                     data = b""
                 if not data:
@@ -218,11 +222,44 @@ def upgrade(path: str = "/", headers: Sequence[tuple[str, str]] = ()) -> bytes:
 
 @asynccontextmanager
 async def connect(
-    gateway: GatewayUnderTest, path: str = "/", headers: Sequence[tuple[str, str]] = ()
+    gateway: GatewayUnderTest,
+    path: str = "/",
+    headers: Sequence[tuple[str, str]] = (),
+    *,
+    receive_buffer: int | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Client]:
-    """A connected client; its socket is closed at the end, without a goodbye."""
-    stream = await gateway.connect()
-    async with stream:
-        client = Client(stream)
+    """A connected client; its socket is closed at the end, without a goodbye.
+
+    receive_buffer: what its kernel holds for it, so that not reading shows soon. tls: for gateway.test.
+    """
+    sock = await _socket(gateway.address, receive_buffer)
+    with sock:
+        stream = trio.SocketStream(sock)
+        if tls is not None:
+            secure = trio.SSLStream(stream, tls, server_hostname="gateway.test")
+            await secure.do_handshake()
+            client = Client(secure)
+        else:
+            client = Client(stream)
         await client.handshake(path, headers)
         yield client
+
+
+async def _socket(address: str, receive_buffer: int | None) -> trio.socket.SocketType:
+    if address.startswith("unix:"):
+        family = trio.socket.AF_UNIX
+        target: str | tuple[str, int] = address.removeprefix("unix:")
+    else:
+        host, _, port = address.rpartition(":")
+        family = trio.socket.AF_INET6 if host.startswith("[") else trio.socket.AF_INET
+        target = (host.strip("[]"), int(port))
+    sock = trio.socket.socket(family)
+    if receive_buffer is not None:
+        sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
+    try:
+        await sock.connect(target)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

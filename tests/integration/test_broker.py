@@ -103,7 +103,14 @@ async def test_settings_it_does_not_like_are_shown_with_its_log(tmp_path: Path) 
 async def test_three_nodes_make_a_cluster(tmp_path: Path) -> None:
     nodes, cluster_id = free_nodes(3), new_cluster_id()
     brokers = [
-        Broker(tmp_path / str(node.id), node_id=node.id, cluster=nodes, cluster_id=cluster_id, heap="256m")
+        Broker(
+            tmp_path / str(node.id),
+            node_id=node.id,
+            cluster=nodes,
+            cluster_id=cluster_id,
+            heap="256m",
+            java_options=("-XX:TieredStopAtLevel=1",),
+        )
         for node in nodes
     ]
     try:

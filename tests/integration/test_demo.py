@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from kiwi_gw.demo.broker import Broker
+from kiwi_gw.demo.flights import Flight
 from kiwi_gw.demo.loopback import HOST, answers
+from kiwi_gw.demo.producer import replay
+from kiwi_gw.demo.topics import Topics
 
 pytestmark = pytest.mark.integration
 
@@ -71,6 +77,27 @@ async def test_a_signal_ends_all_of_it_in_order(number: signal.Signals) -> None:
         with pytest.raises(OSError, match="all attempts to connect"):
             await trio.open_tcp_stream(HOST, port)
         assert not await answers(HOST, port)
+
+
+async def test_what_was_counted_was_sent_also_when_the_replay_is_cut_off(
+    topics: Topics, broker: Broker, new_topic: Callable[[], str]
+) -> None:
+    name = await topics.create(new_topic(), partitions=4)
+    flights = (Flight("UA", 60.0 * number, {"flight": number}) for number in itertools.count())
+    counted = 0
+
+    with trio.CancelScope() as scope:
+
+        def count(more: int) -> None:
+            nonlocal counted
+            counted += more
+            if counted == 2500:
+                scope.cancel()
+
+        await replay(broker.bootstrap, name, flights, speed=math.inf, on_produced=count)
+    assert scope.cancelled_caught
+    assert counted >= 2500
+    assert sum((await topics.end_offsets(name)).values()) == counted
 
 
 async def test_a_gateway_that_cannot_start_is_shown_with_its_log(tmp_path: Path) -> None:

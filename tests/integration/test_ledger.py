@@ -20,7 +20,7 @@ def test_all_in_order_is_faultless() -> None:
 
 
 def test_a_gap_that_was_announced_in_time_is_faultless() -> None:
-    history = [Run(0, 0, 4), Run(1, 0, 3), TOLD, Run(0, 8, 9)]
+    history: list[Item] = [Run(0, 0, 4), Run(1, 0, 3), TOLD, Run(0, 8, 9)]
     assert judge(history, PRODUCED) == Verdict()
     assert announced(history) == {0: Offsets([(5, 7)])}
     assert received(history) == {0: Offsets([(0, 4), (8, 9)]), 1: Offsets([(0, 3)])}

@@ -94,3 +94,16 @@ async def test_away_when_it_begins(own_broker: Broker, new_topic: NewTopic) -> N
             await topics.fill(name, 100, 2)
             with trio.fail_after(5):
                 await source.out.wait_for(100)
+
+
+async def test_the_service_ends_at_once_though_the_broker_is_frozen(
+    own_broker: Broker, new_topic: NewTopic
+) -> None:
+    name = await Topics(own_broker.bootstrap).create(new_topic(), 4)
+    for seconds in (0.0, 2.5, 4.0):  # unnoticed, being noticed, while it is tried again
+        async with kafka_on(own_broker.bootstrap) as kafka, running(kafka, name):
+            own_broker.freeze()
+            await trio.sleep(seconds)
+            began = trio.current_time()
+        assert trio.current_time() - began < 1
+        own_broker.thaw()

@@ -87,19 +87,17 @@ async def test_only_committed_records(broker: Broker, topics: Topics, new_topic:
     async with kafka_on(broker.bootstrap) as kafka, trio.open_nursery() as nursery:
         start_source(nursery, kafka, name, out, {0: 0})
         produce = partial(topics.produce, name)
-        await produce([Record(b"1"), Record(b"2")], transactional_id=f"{name}-a")
+        placed = await produce([Record(b"1"), Record(b"2")], transactional_id=f"{name}-a")
         await produce([Record(b"never")] * 5, transactional_id=f"{name}-b", abort=True)
-        await produce([Record(b"3")], transactional_id=f"{name}-c")
-        await produce([Record(b"4")])
+        placed += await produce([Record(b"3")], transactional_id=f"{name}-c")
+        placed += await produce([Record(b"4")])
         with trio.fail_after(20):
             await out.wait_events(4)
         nursery.cancel_scope.cancel()
-    assert [(record["offset"], record["value"]) for record in out.records] == [
-        (0, b"1"),
-        (1, b"2"),
-        (9, b"3"),  # a marker, five aborted records and their marker lie between
-        (11, b"4"),
-    ]
+    # Five aborted records and the markers, which come at a moment of the broker's choice, have offsets too.
+    assert [(record["partition"], record["offset"]) for record in out.records] == placed
+    assert [record["value"] for record in out.records] == [b"1", b"2", b"3", b"4"]
+    assert placed[-1][1] >= 9
 
 
 async def test_a_restart_goes_on_behind_what_was_taken(

@@ -7,13 +7,13 @@ of JSON here; a connection that carries the commands out is `Desk`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate, count
 
-from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Limit, Open, Recast, Reply, Session
-from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.feed import Feed, FeedLimits, Request
+from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Limit, Open, Recast, Reply
+from kiwi_gw.core.encoding import wire
+from kiwi_gw.core.feed import FeedLimits, Request
 from kiwi_gw.core.notices import (
     Cancelled,
     Ended,
@@ -26,123 +26,9 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import Budget
-from kiwi_gw.model import (
-    Batch,
-    CloseReason,
-    Encoded,
-    Joiner,
-    Mode,
-    OverflowPolicy,
-    Shape,
-    SourceInfo,
-    WireFormat,
-)
-from tests.unit.core.fakes import Clock, FakeOutlet, Mailbox
-
-Json = dict[str, object]
-
-
-def line(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
-
-
-class Gateway:
-    """A few sources, and what tells sessions of new ones."""
-
-    def __init__(self, *names: str, limits: FeedLimits | None = None) -> None:
-        self.clock = Clock()
-        self.budget = Budget(1 << 30)
-        self.memo = EncodingMemo(1 << 30, self.budget)
-        self.limits = limits or FeedLimits()
-        self.feeds: dict[str, Feed] = {}
-        self.desks: list[Desk] = []
-        for name in names:
-            self.add(name)
-
-    def add(self, name: str) -> Feed:
-        info = SourceInfo(name, "fake", Shape(()))
-        feed = self.feeds[name] = Feed(info, self.limits, self.memo, self.budget, self.clock)
-        feed.started({0: 0})
-        for desk in self.desks:
-            desk.carry_out(desk.session.notice(SourceAppeared(info)))
-        return feed
-
-    def publish(self, name: str, *values: object) -> None:
-        feed = self.feeds[name]
-        first = feed.positions[0]
-        offsets = range(first, first + len(values))
-        for _ in feed.publish(Batch({0: first}, [0] * len(values), offsets, {"value": values}, 0)):
-            pass
-
-
-class Desk:
-    """A connection: carries out what its session wants."""
-
-    def __init__(self, gateway: Gateway, session: Session) -> None:
-        self.gateway = gateway
-        self.session = session
-        self.outlet = FakeOutlet()
-        self.open: dict[Hashable, Subscription] = {}
-        self.hung_up: Hangup | None = None
-        self._read = 0
-        gateway.desks.append(self)
-        for feed in gateway.feeds.values():
-            self.carry_out(session.notice(SourceAppeared(feed.info)))
-
-    def say(self, **message: object) -> None:
-        self.carry_out(self.session.receive(json.dumps(message), self.gateway.clock()))
-
-    def hear(self) -> list[Json]:
-        """The messages since the last call."""
-        data = bytes(self.outlet.wire[self._read :])
-        self._read += len(data)
-        return [json.loads(text) for text in data.splitlines()]
-
-    def notify(self, subscription: Subscription, notice: Notice) -> None:
-        if isinstance(notice, Opened):
-            self.open[notice.handle] = subscription
-        elif isinstance(notice, Ended | OpenFailed):
-            self.open.pop(notice.handle, None)
-        self.carry_out(self.session.notice(notice))
-
-    def carry_out(self, commands: Iterable[Command]) -> None:
-        for command in commands:
-            match command:
-                case Reply(frame):
-                    self.outlet.control(frame)
-                case Open():
-                    self._open(command)
-                case Grant(handle, n):
-                    self.carry_out(self.session.notice(Granted(handle, n, self.open[handle].grant(n))))
-                case Recast(handle, make, limits):
-                    subscription = self.open[handle]
-                    subscription.recast(wire(make(subscription.feed.info), None), limits)
-                case Cancel(handle):
-                    self.open.pop(handle).cancel()
-                    self.carry_out(self.session.notice(Cancelled(handle)))
-                case Hangup():
-                    self.hung_up = command
-
-    def _open(self, command: Open) -> None:
-        feed = self.gateway.feeds.get(command.source_id)
-        refused = "No source exists with the specified ID" if feed is None else None
-        if command.start is not None:
-            refused = "there is no replay yet"
-        if feed is None or refused is not None:
-            self.carry_out(self.session.notice(OpenFailed(command.handle, "refused", str(refused))))
-            return
-        # "end": where the source's next event will be at this moment.
-        until = feed.positions if command.until == "end" else feed.info.codec.load(command.until or {})
-        request = Request(
-            command.handle,
-            wire(command.wire(feed.info), None),
-            command.mode,
-            command.credits,
-            command.limits,
-            until=until if command.until is not None else None,
-        )
-        feed.subscribe(request, self.outlet, self)
+from kiwi_gw.model import Batch, CloseReason, Encoded, Joiner, Mode, OverflowPolicy, SourceInfo, WireFormat
+from tests.unit.core.desk import Desk, Gateway, line
+from tests.unit.core.fakes import Mailbox
 
 
 def each(key: Hashable, write: Callable[[object, int], bytes], join: Joiner | None = None) -> WireFormat:
@@ -280,7 +166,9 @@ class Zetta:
         """What a topic matches has other readers now."""
         for source in [s for s in self.sources if fnmatchcase(s, topic.partition("?")[0])]:
             matching = {n: t for n, t in self.topics.items() if fnmatchcase(source, t[0].partition("?")[0])}
-            limits = {n: limit for n, (_, limit) in matching.items() if limit is not None}
+            limits: dict[Hashable, Limit] = {
+                n: limit for n, (_, limit) in matching.items() if limit is not None
+            }
             readers = tuple((n, int(t.partition("?")[2] or -1)) for n, (t, _) in matching.items())
             if source in self.subscribed and readers:
                 yield Recast(source, self.form(readers), limits)
@@ -517,7 +405,7 @@ class LensesSql:
     def receive(self, message: str | bytes, now: float) -> Iterator[Command]:
         words = json.loads(message)["sql"].split()  # SELECT * FROM t [WHERE v > n] [LIMIT n]
         least = int(words[7]) if "WHERE" in words else -1
-        limits = {None: Limit(int(words[-1]))} if "LIMIT" in words else {}
+        limits: dict[Hashable, Limit] = {None: Limit(int(words[-1]))} if "LIMIT" in words else {}
 
         def form(info: SourceInfo) -> WireFormat:
             def write(value: object, offset: int) -> bytes:

@@ -357,6 +357,19 @@ def test_removed_while_fan_out_is_on_its_way_nobody_misses_the_batch() -> None:
         assert [end.dropped for end in client.ends] == [0]
 
 
+def test_withdrawn_while_fan_out_is_on_its_way_is_exact() -> None:
+    world = World(FeedLimits(slice_seconds=0))
+    clients = [Client() for _ in range(20)]
+    subscriptions = [world.subscribe(client) for client in clients]
+    steps = world.feed.publish(world.batch([0, 0]))
+    next(steps)
+    world.feed.withdraw(subscriptions[-1], "no")
+    for _ in steps:
+        pass
+    (end,) = clients[-1].ends
+    assert (end.dropped, end.positions, clients[-1].places) == (2, {"0": 0}, [])
+
+
 def test_failed_while_fan_out_is_on_its_way_is_exact_for_those_not_served() -> None:
     world = World(FeedLimits(slice_seconds=0))
     clients = [Client() for _ in range(40)]

@@ -1,8 +1,8 @@
 """Everything that a subscription promises, against a list of what was produced.
 
-A machine produces batches (with gaps, empty, too large to send, let go half-way), and clients subscribe, grant,
-recast, read at random and leave. At the end each client's wire is read from its first byte: whole frames only,
-every event in its place or announced as lost before the next one, exactly.
+A machine produces batches (with gaps, empty, too large to send, let go half-way), and clients subscribe,
+grant, recast, read at random and leave. At the end each client's wire is read from its first byte: whole
+frames only, every event in its place or announced as lost before the next one, exactly.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kiwi_gw.core.encoding import Wire, weight, wire
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.notices import Ended, Lagged, Notice, Opened
 from kiwi_gw.core.states import State
@@ -246,7 +247,7 @@ class Machine(RuleBasedStateMachine):
         window=st.integers(4, 30),
         entries=st.integers(2, 20),
         memory=st.sampled_from([ENDLESS, 6_000]),
-        memo=st.sampled_from([ENDLESS, 150]),
+        memo=st.sampled_from([ENDLESS, 600]),
         holes=st.integers(0, 3).map(lambda n: n == 0),
         wishes=st.lists(WISHES, min_size=2, max_size=5),
     )
@@ -385,9 +386,9 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         for reader in self.readers:
-            if reader.subscription is not None and reader.subscription.state is State.LIVE:
-                if not reader.subscription.lag_due:
-                    reader.since, reader.unknown = 0, False
+            subscription = reader.subscription
+            if subscription is not None and subscription.state is State.LIVE and not subscription.lag_due:
+                reader.since, reader.unknown = 0, False
 
     @invariant()
     def memory_adds_up(self) -> None:
@@ -395,7 +396,7 @@ class Machine(RuleBasedStateMachine):
             return
         feed, memo = self.world.feed, self.world.memo
         held = feed.window._entries[feed.window._first :]
-        kept = sum(len(e.buffer) + 8 * len(e.ends) for entry in held for e in entry.encodings.values())
+        kept = sum(weight(made) for entry in held for made in entry.encodings.values())
         assert memo.bytes == kept
         assert len(memo._order) == sum(len(entry.encodings) for entry in held)
         assert self.world.budget.used == feed.window.bytes + memo.bytes
@@ -464,9 +465,7 @@ class Machine(RuleBasedStateMachine):
         assert self.world.feed.wire_keys == self.world.feed.subscribers == self.world.feed.behind == 0
 
 
-def _wire(form: Form):  # type: ignore[no-untyped-def]
-    from kiwi_gw.core.encoding import wire
-
+def _wire(form: Form) -> Wire:
     return wire(form.format, None)
 
 
@@ -474,7 +473,7 @@ def test_every_client_gets_or_is_told_of_everything() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=120,
+            max_examples=70,
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -1,0 +1,36 @@
+"""A worker's side of its conversation with whoever started it: JSON lines on stdin and stdout.
+
+A worker ends when its stdin does, so none outlives the benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+
+def settings() -> dict[str, Any]:
+    """What the worker is to do: the JSON object that is its only argument."""
+    found: dict[str, Any] = json.loads(sys.argv[1])
+    return found
+
+
+def say(**said: object) -> None:
+    """Tell one line; never waits for an answer."""
+    os.write(1, (json.dumps(said) + "\n").encode())
+
+
+def now() -> float:
+    """Seconds of a clock that all processes of this machine share (CLOCK_MONOTONIC)."""
+    return time.monotonic()
+
+
+def wait_word() -> str:
+    """The next word that we are told. Ends the process where nobody is left to tell it."""
+    line = sys.stdin.readline()
+    if not line:
+        raise SystemExit(0)
+    return line.strip()

@@ -1,0 +1,10 @@
+"""What can go wrong with a benchmark."""
+
+from __future__ import annotations
+
+from kiwi_gw.errors import KiwiError
+
+
+class RunFailed(KiwiError):  # noqa: N818  (it says what happened)
+    """A run that did not come to its end; the message has the end of a log. A run that came to its end
+    with wrong results is no RunFailed: it has `faults`."""

@@ -1,0 +1,24 @@
+"""What the tests of a running gateway share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+
+@pytest.fixture
+def log_lines() -> Iterator[list[EventDict]]:
+    """What is logged while the test runs."""
+    with capture_logs() as lines:
+        yield lines
+
+
+@pytest.fixture
+def no_tracebacks(log_lines: list[EventDict]) -> Iterator[None]:
+    """The test fails if a traceback, an error or a warning was logged."""
+    yield
+    assert [line for line in log_lines if line.get("exc_info")] == []
+    assert [line for line in log_lines if line["log_level"] not in ("debug", "info")] == []

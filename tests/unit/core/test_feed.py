@@ -1,0 +1,560 @@
+"""Fan-out, lag, limits and ends, one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_gw.core.commands import Limit
+from kiwi_gw.core.encoding import wire
+from kiwi_gw.core.feed import FeedLimits, lost
+from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened
+from kiwi_gw.core.states import State
+from kiwi_gw.core.subscription import MAX_CREDIT, Subscription
+from kiwi_gw.core.window import ENTRY_OVERHEAD
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import CloseReason, Gap, OverflowPolicy
+from tests.unit.core.fakes import Client, Event, Mailbox, World, joined, names, parse
+
+
+def no(size: int) -> int:
+    return 0
+
+
+def everything(size: int) -> int:
+    return size
+
+
+def read_on(client: Client) -> None:
+    client.outlet.take = everything
+    client.outlet.writable()
+
+
+class Reader:
+    """Reads by `take`, and writes down what it was told in between."""
+
+    def __init__(self, world: World, **options: object) -> None:
+        self.log: list[object] = []
+        self.client = Client()
+        self.client.outlet = Mailbox()  # type: ignore[assignment]
+        self.client.notify = lambda subscription, notice: self.log.append(type(notice))  # type: ignore[method-assign]
+        self.subscription = world.subscribe(self.client, **options)  # type: ignore[arg-type]
+
+    def take(self, max_events: int = 100, max_bytes: int = 10_000) -> None:
+        data = self.subscription.take(max_events, max_bytes)
+        self.log += [item.place[1] for item in parse(data) if isinstance(item, Event)] or [None]
+
+
+# --- subscribing ----------------------------------------------------------------------------------------
+
+
+def test_a_wish_is_clamped_to_what_the_source_allows() -> None:
+    world = World(FeedLimits(window_events=1000, buffer_capacity=100))
+    assert world.subscribe(Client()).capacity == 100
+    assert world.subscribe(Client(), capacity=10).capacity == 10
+    assert world.subscribe(Client(), capacity=5000).capacity == 100
+    assert [world.subscribe(Client(), capacity=n).threshold for n in (1, 10, 11)] == [1, 5, 5]
+    wide = World(FeedLimits(window_events=50, buffer_capacity=100, lag_threshold=70))
+    assert (wide.subscribe(Client()).capacity, wide.subscribe(Client()).threshold) == (50, 50)
+
+
+@pytest.mark.parametrize("policy", [OverflowPolicy.REPLAY, OverflowPolicy.LATEST, OverflowPolicy.BLOCK])
+def test_a_policy_that_is_not_there_is_refused_in_words(policy: OverflowPolicy) -> None:
+    world = World()
+    with pytest.raises(SubscribeRefused, match=f"{policy.value} is not available here; there is drop_oldest"):
+        world.subscribe(Client(), overflow=policy)
+    assert (world.feed.subscribers, world.feed.wire_keys) == (0, 0)
+
+
+def test_wire_keys_are_bounded_and_freed() -> None:
+    world = World(FeedLimits(max_wire_keys=2))
+    first = world.subscribe(Client(), names("a"))
+    world.subscribe(Client(), names("b"))
+    world.subscribe(Client(), names("a")).cancel()
+    with pytest.raises(SubscribeRefused, match="already has 2 different forms"):
+        world.subscribe(Client(), names("c"))
+    first.recast(wire(names("c"), None), {})  # the last of its key may change it
+    shared = world.subscribe(Client(), names("b"))
+    with pytest.raises(SubscribeRefused):
+        shared.recast(wire(names("d"), None), {})
+    assert shared.group.wire.key == names("b").key
+    first.cancel()
+    world.subscribe(Client(), names("d"))
+    assert world.feed.wire_keys == 2
+
+
+def test_recast_after_the_end_changes_nothing() -> None:
+    world = World()
+    subscription = world.subscribe(Client())
+    subscription.cancel()
+    subscription.recast(wire(names("other"), None), {})
+    assert (world.feed.wire_keys, world.feed.subscribers) == (0, 0)
+
+
+# --- fan-out --------------------------------------------------------------------------------------------
+
+
+def test_a_pull_client_gets_what_its_credit_allows_and_credit_adds_up() -> None:
+    world, client = World(), Client()
+    subscription = world.subscribe(client, credit=2)
+    world.produce(5)
+    assert (len(client.places), subscription.credits) == (2, 0)
+    assert subscription.grant(1) == 1
+    assert subscription.grant(1) == 1
+    assert client.places == world.made[:4]
+    assert subscription.grant(MAX_CREDIT) == MAX_CREDIT
+    assert subscription.credits == MAX_CREDIT - 1
+    assert subscription.grant(5) == MAX_CREDIT
+    assert world.subscribe(Client(), credit=2**60).credits == MAX_CREDIT
+
+
+def test_the_rest_of_a_cut_frame_comes_before_anything_else() -> None:
+    world, client = World(), Client()
+    world.subscribe(client)
+    client.outlet.take = lambda size: min(size, 3)
+    world.produce(3)
+    client.outlet.take = no
+    client.outlet.control(b"{0}")
+    read_on(client)
+    items = client.read()
+    assert [isinstance(item, Event) for item in items] == [False, True, False, True, True]
+    assert client.places == world.made
+
+
+def test_a_batch_is_yielded_in_slices() -> None:
+    world = World(FeedLimits(slice_seconds=0))
+    clients = [Client() for _ in range(50)]
+    for client in clients:
+        world.subscribe(client)
+    served = [sum(bool(c.places) for c in clients) for _ in world.feed.publish(world.batch([0]))]
+    assert served == [16, 32, 48, 50]
+    quick = World(FeedLimits(slice_seconds=10))
+    for _ in range(50):
+        quick.subscribe(Client())
+    assert list(quick.feed.publish(quick.batch([0]))) == []
+
+
+def test_who_comes_during_fan_out_begins_behind_it() -> None:
+    world, late = World(FeedLimits(slice_seconds=0)), Client()
+    for _ in range(40):
+        world.subscribe(Client())
+    steps = world.feed.publish(world.batch([0, 0]))
+    next(steps)
+    world.subscribe(late)
+    world.subscribe(late, names("new"))
+    assert list(steps)
+    world.produce(1)
+    assert late.places == [(0, 2), (0, 2)]
+
+
+@pytest.mark.parametrize("close", [True, False])
+@pytest.mark.parametrize("target", ["served", "new", "later"])
+def test_recast_during_fan_out_loses_and_doubles_nothing(target: str, *, close: bool) -> None:
+    world = World(FeedLimits(slice_seconds=0))
+    first, moving, last = Client(), [Client() for _ in range(40)], Client()
+    world.subscribe(first, names("served"))
+    subscriptions = [world.subscribe(client, names("a")) for client in moving]
+    world.subscribe(last, names("later"))
+    steps = world.feed.publish(world.batch([0, 0, 0]))
+    next(steps)
+    next(steps)  # the first group, and sixteen of the second
+    for subscription in subscriptions:
+        subscription.recast(wire(names(target), None), {})
+    if close:
+        steps.close()  # type: ignore[attr-defined]
+    else:
+        assert len(list(steps)) >= 1
+    world.produce(2)
+    for client in [first, last, *moving]:
+        assert client.places == world.made
+    # From the next event on: those not served yet read the batch in the new form.
+    assert {item.name for item in moving[0].read()[1:4] if isinstance(item, Event)} == {"a"}
+    assert {item.name for item in moving[-1].read()[1:] if isinstance(item, Event)} == {target}
+
+
+def test_recast_during_fan_out_of_a_loss_announces_it() -> None:
+    world = World(FeedLimits(slice_seconds=0))
+    clients = [Client() for _ in range(3)]
+    subscriptions = [
+        world.subscribe(client, names(name)) for client, name in zip(clients, "abc", strict=True)
+    ]
+    steps = world.feed.publish(world.batch([], gap=Gap({0: (0, 4)}, 5)))
+    next(steps)
+    for subscription in subscriptions:
+        subscription.recast(wire(names("a"), None), {})
+    for _ in steps:
+        pass
+    world.produce(1)
+    for client in clients:
+        _, lag, event = client.read()
+        assert isinstance(lag, Lagged)
+        assert lag.dropped == 5
+        assert isinstance(event, Event)
+
+
+def test_a_fan_out_let_go_half_way_leaves_nobody_behind() -> None:
+    world = World(FeedLimits(slice_seconds=0))
+    clients = [Client() for _ in range(60)]
+    for number, client in enumerate(clients):
+        world.subscribe(client, names("abc"[number // 20]))
+    steps = world.feed.publish(world.batch([0, 0]))
+    next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    assert all(client.places == world.made for client in clients)
+    world.produce(1)
+    assert all(client.places == world.made for client in clients)
+    assert world.feed.behind == 0
+
+
+def test_an_error_of_a_format_reaches_the_caller_and_the_others_are_served() -> None:
+    world, good = World(), Client()
+
+    def broken(place: tuple[int, int]) -> bool:
+        raise RuntimeError("a bug")
+
+    world.subscribe(good, names("good"))
+    world.subscribe(Client(lambda size: 0), names("bad", fails=broken)).cancel()
+    bad = world.subscribe(Client(), names("bad", fails=broken), credit=0)
+    last = Client()
+    world.subscribe(last, names("last"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        world.produce(2)
+    assert good.places == last.places == world.made
+    assert bad.state is State.BEHIND
+
+
+# --- lag ------------------------------------------------------------------------------------------------
+
+
+def test_drop_oldest_keeps_the_newest_and_says_exactly_what_went() -> None:
+    world, client = World(start={0: 0, 1: 0, 2: 0}), Client()
+    world.subscribe(client, capacity=4)
+    client.outlet.take = no
+    world.produce([0, 1, 0])
+    world.produce([1, 1, 0, 0])
+    world.produce([2])
+    world.produce([0])
+    read_on(client)
+    opened, lag, *events = client.read()
+    assert isinstance(opened, Opened)
+    assert isinstance(lag, Lagged)
+    assert (lag.dropped, lag.behind, lag.count) == (5, 4, 9)
+    assert lag.ranges == {0: (0, 1), 1: (0, 2)}
+    assert lag.positions == {"0": 2, "1": 3, "2": 0}
+    assert [e.place for e in events if isinstance(e, Event)] == world.made[5:]
+
+
+def test_count_goes_on_until_it_is_caught_up() -> None:
+    world, client = World(start={0: 0}), Client()
+    subscription = world.subscribe(client, capacity=2, credit=0)
+    world.produce(5)
+    subscription.grant(1)
+    world.produce(3)
+    subscription.grant(100)
+    world.produce(4)
+    first, second = client.lags
+    assert (first.dropped, first.behind, first.count) == (3, 2, 5)
+    assert (second.dropped, second.behind, second.count) == (2, 2, 7)
+    subscription.grant(MAX_CREDIT)
+    assert subscription.state is State.LIVE
+    client.outlet.take = no
+    world.produce(9)
+    read_on(client)
+    assert (client.lags[2].dropped, client.lags[2].count) == (7, 9)
+
+
+def test_over_the_threshold_there_is_a_notice_at_most_once_per_interval() -> None:
+    world, client = World(FeedLimits(window_events=100, lag_threshold=3, lag_interval=1)), Client()
+    subscription = world.subscribe(client, credit=0)
+    world.produce(3)
+    world.pass_time(0.1)
+    assert client.lags == []
+    world.produce(1)
+    world.pass_time(0.1)
+    assert [(lag.behind, lag.dropped, lag.count, lag.ranges) for lag in client.lags] == [(4, 0, 4, {})]
+    world.produce(1)
+    world.pass_time(0.9)
+    assert len(client.lags) == 1
+    world.pass_time(0.1)
+    assert [lag.behind for lag in client.lags] == [4, 5]
+    world.pass_time(10)
+    assert len(client.lags) == 2, "nothing new happened"
+    assert subscription.state is State.BEHIND
+    assert world.feed.lag_notices == 2
+
+
+def test_at_most_one_notice_is_pending_and_its_numbers_are_those_of_its_writing() -> None:
+    world, client = World(FeedLimits(window_events=10, lag_threshold=2)), Client()
+    world.subscribe(client)
+    client.outlet.take = no
+    for _ in range(6):
+        world.produce(3)
+        world.pass_time(2)
+    assert client.notices[1:] == []
+    read_on(client)
+    (lag,) = client.lags
+    assert (lag.dropped, lag.behind, lag.count, lag.ranges) == (9, 9, 18, {0: (0, 8)})
+
+
+def test_a_loss_of_the_source_precedes_the_next_event() -> None:
+    world, client = World(start={0: 0, 1: 0}), Client()
+    subscription = world.subscribe(client)
+    world.produce([0, 1])
+    for _ in world.feed.publish(lost({0: (1, 9)}, {0: 10, 1: 1}, 4)):
+        pass
+    world.next[0] = 10
+    assert client.lags[0].dropped == 4
+    assert subscription.state is State.LIVE
+    world.produce([0], gap=Gap({0: (10, 19), 1: (1, 3)}, None))
+    _, _, _, first, second, event = client.read()
+    assert isinstance(first, Lagged)
+    assert (first.behind, first.count, first.ranges) == (0, 4, {0: (1, 9)})
+    assert isinstance(second, Lagged)
+    assert (second.behind, second.dropped, second.ranges) == (1, None, {0: (10, 19), 1: (1, 3)})
+    assert event == Event("e", (0, 20))
+
+
+def test_a_loss_of_the_source_that_was_evicted_unread_is_in_the_ranges() -> None:
+    world, client = World(FeedLimits(window_events=2)), Client()
+    world.subscribe(client)
+    client.outlet.take = no
+    world.produce(1)
+    world.produce(1, gap=Gap({0: (1, 5)}, 5))
+    world.produce(2)
+    world.produce(2)
+    read_on(client)
+    (lag,) = client.lags
+    assert (lag.dropped, lag.ranges, lag.positions) == (9, {0: (0, 8)}, {"0": 9})
+    assert client.places == world.made[-2:]
+
+
+def test_a_window_of_nothing_but_a_loss() -> None:
+    world, client = World(FeedLimits(window_bytes=1)), Client()
+    subscription = world.subscribe(client)
+    client.outlet.take = no
+    world.produce(3)
+    world.produce([], gap=Gap({0: (3, 5)}, 3))
+    read_on(client)
+    (lag,) = client.lags
+    assert (lag.dropped, lag.ranges, lag.behind) == (6, {0: (0, 5)}, 0)
+    assert subscription.state is State.LIVE
+    world.produce(1)
+    assert client.places == [(0, 6)]
+
+
+@pytest.mark.parametrize("policy", [OverflowPolicy.DROP_OLDEST, OverflowPolicy.CLOSE])
+def test_an_evicted_batch_without_events_is_no_loss(policy: OverflowPolicy) -> None:
+    world, client = World(FeedLimits(window_bytes=2 * ENTRY_OVERHEAD)), Client()
+    subscription = world.subscribe(client, overflow=policy)
+    client.outlet.take = no
+    world.produce(1)
+    read_on(client)
+    client.outlet.take = no
+    client.outlet.control(b"{0}")  # full: the notice has to wait
+    world.produce([], gap=Gap({0: (1, 2)}, 2))
+    world.produce([])
+    world.produce([])
+    world.feed.sweep()
+    assert not subscription.closed
+    read_on(client)
+    assert [(lag.dropped, lag.ranges) for lag in client.lags] == [(2, {0: (1, 2)})]
+    world.produce(1)
+    assert client.places == world.made
+
+
+def test_a_loss_that_was_found_and_not_yet_told_survives_what_comes_next() -> None:
+    world = World(FeedLimits(window_bytes=1))
+    reader = Reader(world)
+    world.produce(3)
+    world.produce([], gap=Gap({0: (3, 5)}, 3))
+    assert reader.subscription.offer(100) is None
+    assert reader.subscription.lag_due
+    world.feed.window.max_bytes = 1 << 30
+    world.produce(1)
+    reader.take()
+    assert reader.log == [Opened, Lagged, 6]
+
+
+def test_nothing_is_sent_directly_past_a_notice_that_is_due() -> None:
+    world = World()
+    reader = Reader(world, form=names(big=lambda place: place[1] == 0))
+    world.produce(1)
+    assert reader.subscription.offer(100) is None
+    assert (reader.subscription.state, reader.subscription.lag_due) == (State.LIVE, True)
+    reader.client.outlet.clear = True
+    world.produce(1)
+    reader.take()
+    assert reader.log == [Opened, Lagged, 1]
+
+
+def test_events_too_large_to_be_sent_are_announced_one_by_one_and_at_the_end_of_the_window_too() -> None:
+    world, client = World(), Client()
+    subscription = world.subscribe(client, names(big=lambda place: place[1] in (1, 2, 4)))
+    world.produce(5)
+    assert [lag.ranges for lag in client.lags] == [{0: (1, 1)}, {0: (2, 2)}, {0: (4, 4)}]
+    assert subscription.state is State.LIVE
+    world.produce(1)
+    assert client.places == [(0, 0), (0, 3), (0, 5)]
+
+
+def test_an_event_too_large_at_the_end_then_more_before_the_notice_can_be_written() -> None:
+    world, client = World(), Client()
+    subscription = world.subscribe(client, names(big=lambda place: place[1] == 1))
+    client.outlet.take = lambda size: 0
+    world.produce(2)
+    client.outlet.take = lambda size: min(size, 5)
+    client.outlet.writable()
+    client.outlet.take = no
+    world.produce(1)
+    read_on(client)
+    assert client.places == [(0, 0), (0, 2)]
+    assert len(client.lags) == 1
+    assert subscription.state is State.LIVE
+
+
+def test_a_batch_too_large_for_a_direct_send_and_a_single_event_larger_than_an_offer() -> None:
+    world, client = World(FeedLimits(direct_bytes=10)), Client()
+    client.outlet.max_bytes = 5
+    world.subscribe(client)
+    world.produce(4)
+    assert client.outlet.sends == 0
+    assert client.places == world.made
+
+
+# --- limits and ends ------------------------------------------------------------------------------------
+
+
+def test_a_limit_is_exact_also_where_an_offer_joins_many_batches() -> None:
+    world, client = World(), Client()
+    subscription = world.subscribe(client, limits={None: Limit(7)})
+    client.outlet.take = no
+    for _ in range(5):
+        world.produce(2)
+    read_on(client)
+    assert client.places == world.made[:7]
+    assert [end.reason for end in client.ends] == [CloseReason.LIMIT]
+    assert subscription.closed
+
+
+def test_a_limit_that_is_used_up_from_the_start_ends_at_once() -> None:
+    world, client = World(), Client()
+    assert world.subscribe(client, limits={None: Limit(0)}).closed
+    assert [type(n).__name__ for n in client.notices] == ["Opened", "Ended"]
+
+
+def test_two_labels_used_up_by_one_event() -> None:
+    world, client = World(), Client()
+    reached: list[object] = []
+
+    def heard(subscription: Subscription, notice: Notice) -> None:
+        if isinstance(notice, LimitReached):
+            reached.append(notice.label)
+            subscription.recast(wire(names("on"), None), {})
+
+    client.heard = heard
+    subscription = world.subscribe(client, limits={1: Limit(2), 2: Limit(2)})
+    world.produce(4)
+    assert reached == [1]  # recast without the second, it is of no interest
+    assert client.places == world.made
+    assert subscription.state is State.LIVE
+    assert [i.name for i in client.read() if isinstance(i, Event)] == ["e", "e", "on", "on"]
+
+
+def test_it_stands_still_at_a_limit_until_it_is_recast() -> None:
+    world, client = World(), Client()
+    subscription = world.subscribe(client, limits={"label": Limit(2)})
+    world.produce(3)
+    world.produce(2)
+    assert client.places == world.made[:2]
+    assert not subscription.readable
+    subscription.recast(wire(names("on"), None), {})
+    assert client.places == world.made
+    assert isinstance(client.read()[3], LimitReached)
+
+
+def test_an_end_in_positions_leaves_out_what_lies_beyond_it() -> None:
+    world, client = World(start={0: 0, 1: 0}), Client()
+    world.subscribe(client, until={0: 2, 1: 3})
+    world.produce([0, 1, 0, 0, 1])
+    world.produce([0, 0, 1, 1, 0])
+    assert client.places == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
+    (end,) = client.ends
+    assert (end.reason, end.dropped) == (CloseReason.UNTIL, 0)
+
+
+def test_an_end_is_reached_over_a_hole_and_a_loss_beyond_skipped_events_is_announced() -> None:
+    world, client = World(start={0: 0, 1: 0}), Client()
+    world.subscribe(client, until={0: 2, 1: 9})
+    world.produce([0, 0, 0])  # the third is not asked for
+    world.produce([1], gap=Gap({1: (0, 4)}, 5))
+    world.produce([0, 1], hole=4)
+    lag = client.lags[0]
+    assert (lag.dropped, lag.ranges) == (5, {1: (0, 4)})
+    assert client.places == [(0, 0), (0, 1), (1, 5)]
+    assert [end.reason for end in client.ends] == [CloseReason.UNTIL]
+
+
+def test_a_joiner_is_its_own_and_the_fragments_are_shared() -> None:
+    world, one, two = World(), Client(), Client()
+    world.subscribe(one, names(join=joined))
+    world.subscribe(two, names())
+    world.produce(3)
+    assert world.memo.events_encoded == 3
+    assert one.outlet.wire.count(b"[") == 1
+    assert two.outlet.wire.count(b"[") == 0
+    assert one.places == two.places == world.made
+
+
+def test_a_recast_may_bring_another_joiner() -> None:
+    world, client = World(), Client()
+    subscription = world.subscribe(client)
+    world.produce(2)
+    subscription.recast(wire(names("j", join=joined), None), {})
+    world.produce(2)
+    assert client.outlet.wire.count(b"[") == 1
+    subscription.recast(wire(names("k"), None), {})
+    world.produce(2)
+    assert client.outlet.wire.count(b"[") == 1
+    assert [item.name for item in client.read() if isinstance(item, Event)] == list("eejjkk")
+    assert client.places == world.made
+
+
+def test_a_shared_limit_is_one_limit_and_each_is_told() -> None:
+    one, two = World(), World()
+    first, second = Client(), Client()
+    limit = Limit(3)
+    one.subscribe(first, limits={"label": limit})
+    two.subscribe(second, limits={"label": limit})
+    one.produce(2)
+    two.produce(2)
+    one.produce(2)
+    assert (first.places, second.places) == ([(0, 0), (0, 1)], [(0, 0)])
+    assert [isinstance(c.notices[-1], LimitReached) for c in (first, second)] == [True, True]
+
+
+def test_take_passes_over_what_yields_nothing() -> None:
+    world = World()
+    reader = Reader(world, form=names(keep=lambda place: place[1] >= 598), limits={"of no event": Limit(2)})
+    for _ in range(200):
+        world.produce(3)
+    reader.take()
+    assert reader.log == [Opened, LimitReached, 598, 599]  # the limit comes after the bytes
+
+
+def test_take_tells_of_a_loss_first_and_of_the_end_last() -> None:
+    world = World(FeedLimits(window_events=3))
+    reader = Reader(world, credit=4)
+    world.produce(2)
+    reader.take(max_events=1)
+    for _ in range(4):
+        world.produce(1)
+    world.feed.ended()
+    reader.take()
+    reader.take()
+    assert reader.log == [Opened, 0, Lagged, Ended, 3, 4, 5, None]
+
+
+def test_take_while_it_waits_for_its_source_gives_nothing() -> None:
+    world = World(begin=False)
+    reader = Reader(world)
+    reader.take()
+    assert reader.log == [None]

@@ -1,0 +1,142 @@
+"""The window against a plain list of batches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kiwi_gw.core.offers import count, cut, reach
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
+from kiwi_gw.model import Batch, Encoded, Gap, Positions
+
+
+def batch(first: int, size: int, cost: int = 0, gap: Gap | None = None) -> Batch:
+    return Batch({0: first}, [0] * size, range(first, first + size), {}, cost, gap)
+
+
+def forget(entry: Entry) -> None:
+    """Nobody is interested in what is evicted."""
+
+
+class Reader:
+    def __init__(self, cursor: int) -> None:
+        self.cursor = cursor
+        self.at: Positions | None = None
+
+    def evicted(self, positions: Positions) -> None:
+        self.at = positions
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 500)), max_size=200),
+    max_events=st.integers(1, 20),
+    max_bytes=st.integers(1, 8 * ENTRY_OVERHEAD),
+    memory=st.integers(1, 12 * ENTRY_OVERHEAD),
+)
+def test_window_holds_the_newest_batches_within_its_bounds(
+    sizes: list[tuple[int, int]], max_events: int, max_bytes: int, memory: int
+) -> None:
+    budget = Budget(memory)
+    window = Window(max_events, max_bytes, budget, {0: 0})
+    gone: list[Entry] = []
+    model: list[tuple[int, int, int]] = []  # base, end, cost
+    head = 0
+    for size, cost in sizes:
+        entry = window.append(batch(head, size, cost), gone.append)
+        model.append((head, head + size, cost + ENTRY_OVERHEAD))
+        head += size
+        while len(model) > 1 and (
+            head - model[0][0] > max_events or sum(cost for _, _, cost in model) > min(max_bytes, memory)
+        ):
+            base, end, _ = model.pop(0)
+            assert (gone[0].base, gone[0].end) == (base, end)
+            assert gone.pop(0).after is None
+        assert not gone
+        assert window.newest is entry
+        assert (window.base, window.head, len(window)) == (model[0][0], head, head - model[0][0])
+        assert window.bytes == budget.used == sum(cost for _, _, cost in model)
+        assert window.positions == {0: head}
+        for number in range(window.base, head):
+            found = window.find(number)
+            assert found is not None
+            assert found.base <= number < found.end
+        assert window.find(head) is None
+        chain, at = [], window._entries[window._first]
+        while at is not None:
+            chain.append((at.base, at.end))
+            at = at.after  # type: ignore[assignment]
+        assert chain == [(base, end) for base, end, _ in model]
+        assert len(window._entries) <= 2 * len(model) + 130
+    window.clear(gone.append)
+    assert (window.bytes, budget.used, len(window), window.head) == (0, 0, 0, head)
+    assert window.positions == {0: head}
+    assert window.newest is None
+
+
+def test_a_repetition_is_refused_and_changes_nothing() -> None:
+    budget = Budget(1 << 30)
+    window = Window(100, 1 << 30, budget, {0: 10, 1: 5})
+    window.append(Batch({0: 10, 1: 5}, [0, 1], [10, 5], {}, 7), forget)
+    before = (window.head, window.bytes, budget.used, dict(window.positions), window.lost)
+    with pytest.raises(ValueError, match="begins at offset 10 of partition 0, but everything before 11"):
+        window.append(Batch({0: 10, 1: 6}, [0], [10], {}, 7, Gap({0: (10, 10)}, 1)), forget)
+    assert (window.head, window.bytes, budget.used, dict(window.positions), window.lost) == before
+    window.append(Batch({0: 14, 1: 6}, [0], [14], {}, 7), forget)  # a hole is legal
+    assert window.positions == {0: 15, 1: 6}
+
+
+def test_eviction_tells_whoever_is_parked() -> None:
+    window = Window(2, 1 << 30, Budget(1 << 30), {0: 0})
+    entry = window.append(batch(0, 2), forget)
+    inside, outside = Reader(1), Reader(1)
+    entry.parked[inside] = None
+
+    def evicted(gone: Entry) -> None:
+        for reader in gone.parked:
+            reader.evicted(gone.batch.positions_at(reader.cursor - gone.base))
+
+    window.append(batch(2, 1), evicted)
+    assert inside.at == {0: 1}
+    assert outside.at is None
+
+
+def test_find_steps_over_entries_without_events() -> None:
+    window = Window(100, 1 << 30, Budget(1 << 30), {0: 0})
+    window.append(batch(0, 2), forget)
+    window.append(batch(2, 0, gap=Gap({}, 3)), forget)
+    window.append(batch(2, 0, gap=Gap({}, None)), forget)
+    last = window.append(batch(2, 2), forget)
+    assert window.find(2) is last
+    assert (last.lost, last.unknown) == (window.lost, window.unknown) == (3, 1)
+
+
+fragments = st.lists(st.binary(max_size=6), min_size=1, max_size=12)
+
+
+@settings(deadline=None)
+@given(parts=fragments, data=st.data())
+def test_cut_finds_the_frame_that_was_cut(parts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(parts)
+    ends = [len(b"".join(parts[: i + 1])) for i in range(len(parts))]
+    position = data.draw(st.integers(0, len(whole)))
+    index, tail = cut(Encoded(whole, ends), position)
+    assert whole[:position] + tail == b"".join(parts[:index])
+    assert all(not part for part in parts[index - 1 : index] if not tail and not position)
+    # Whatever follows begins a new frame, and an event none of whose bytes was taken is not counted.
+    begun = [i for i, end in enumerate(ends) if parts[i] and end - len(parts[i]) < position]
+    assert not any(parts[i] for i in range(index) if i not in begun)
+
+
+@settings(deadline=None)
+@given(flags=st.lists(st.booleans(), max_size=20), data=st.data())
+def test_reach_and_count_of_a_tally(flags: list[bool], data: st.DataObject) -> None:
+    tally = [sum(flags[:i]) for i in range(len(flags) + 1)]
+    first = data.draw(st.integers(0, len(flags)))
+    allowance = data.draw(st.integers(0, 8))
+    furthest = max(i for i in range(first, len(flags) + 1) if sum(flags[first:i]) <= allowance)
+    assert reach(tally, first, allowance) == furthest
+    assert count(tally, first, furthest) == sum(flags[first:furthest]) <= allowance
+    assert reach(None, first, allowance) == first + allowance
+    assert count(None, first, furthest) == furthest - first

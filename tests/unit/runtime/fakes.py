@@ -1,0 +1,293 @@
+"""What surrounds the runtime: sessions, sockets and sources that do what a test says.
+
+The configuration is real: text in a file, read by `kiwi_gw.config.load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import trio
+
+from kiwi_gw.api import (
+    ANONYMOUS,
+    Batch,
+    ConfigSection,
+    Field,
+    Identity,
+    Kind,
+    Out,
+    PluginContext,
+    Positions,
+    Section,
+    ServiceType,
+    Shape,
+    Source,
+    SourceContext,
+    SourceType,
+    hookimpl,
+)
+from kiwi_gw.config import Loaded, load
+from kiwi_gw.core.commands import Command, Open
+from kiwi_gw.core.notices import Ended, Notice, Opened, OpenFailed
+from kiwi_gw.model import Mode, SourceInfo, WireFormat
+from kiwi_gw.plugin_manager import PluginManager
+from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.gateway import Gateway
+from tests.unit.core.fakes import FakeOutlet, names, parse
+
+SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("value", Kind.INT)))
+
+
+def batch(first: int, size: int = 1, **columns: Sequence[object]) -> Batch:
+    """The next `size` events of partition 0, whose value is their offset."""
+    offsets = range(first, first + size)
+    return Batch({0: first}, [0] * size, offsets, columns or {"value": list(offsets)}, cost=size)
+
+
+class Socket(FakeOutlet):
+    """Implements `runtime.connection.Outlet`. silence: what `unanswered` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.close_code: int | None = None
+        self.close_reason = ""
+        self.taken_at = 0.0
+        self.stuck = False
+        self.silence: float | None = None
+        self.asked = 0
+        self.corked = False
+
+    @property
+    def sent_bytes(self) -> int:
+        return len(self.wire)
+
+    @property
+    def full(self) -> bool:
+        return self.stuck
+
+    def unanswered(self) -> float | None:
+        self.asked += 1
+        return self.silence
+
+    def hang_up(self, code: int, reason: str) -> None:
+        if self.close_code is None:
+            self.close_code, self.close_reason, self.clear = code, reason, False
+
+    def cork(self) -> None:
+        self.corked = True
+
+    def uncork(self) -> None:
+        self.corked = False
+
+
+class FakeSession:
+    """commands: what the next message means. answer: what a notice does. notices: those that came."""
+
+    def __init__(self) -> None:
+        self.commands: Iterable[Command] = ()
+        self.answer: Callable[[Notice], Iterable[Command]] = lambda notice: ()
+        self.notices: list[Notice] = []
+        self._came = trio.lowlevel.ParkingLot()
+
+    def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
+        commands, self.commands = self.commands, ()
+        return commands
+
+    def notice(self, notice: Notice) -> Iterable[Command]:
+        self.notices.append(notice)
+        self._came.unpark_all()
+        return self.answer(notice)
+
+    async def wait_told(self, kind: type[Notice]) -> None:
+        """Until a notice of this kind has come."""
+        with trio.fail_after(5):
+            while not any(isinstance(notice, kind) for notice in self.notices):
+                await self._came.park()
+
+
+def open_it(
+    source_id: str, wire: Callable[[SourceInfo], WireFormat] | None = None, *, credit: int | None = None
+) -> Open:
+    """Subscribe, by push, or by pull with some credit; the handle is the source's id."""
+    mode = Mode.PUSH if credit is None else Mode.PULL
+    return Open(source_id, source_id, wire or (lambda info: names()), mode, credit or 0)
+
+
+class Client:
+    """One connection with its fakes. cut: whether it was cut off."""
+
+    def __init__(self, gateway: Gateway, identity: Identity) -> None:
+        self.session, self.socket = FakeSession(), Socket()
+        self.cut = False
+        self._gateway = gateway
+        self.connection = Connection(
+            gateway.next_number(),
+            gateway,
+            self.session,
+            self.socket,
+            identity,
+            "fake",
+            "here",
+            trio.current_time(),
+            self._cut,
+        )
+
+    def does(self, *commands: Command) -> None:
+        """It sends a message that means this."""
+        self.session.commands = commands
+        self.connection.receive("...", trio.current_time())
+
+    def leave(self) -> None:
+        self.connection.end()
+        self._gateway.left(self.connection)
+
+    def told(self, kind: type[Notice]) -> list[Notice]:
+        return [notice for notice in self.session.notices if isinstance(notice, kind)]
+
+    @property
+    def ends(self) -> list[str]:
+        """Why its subscriptions ended."""
+        return [notice.reason.value for notice in self.session.notices if isinstance(notice, Ended)]
+
+    @property
+    def refusals(self) -> list[str]:
+        return [notice.code for notice in self.session.notices if isinstance(notice, OpenFailed)]
+
+    @property
+    def opened(self) -> int:
+        return len(self.told(Opened))
+
+    @property
+    def offsets(self) -> list[int]:
+        """The events that it was sent."""
+        return [event.place[1] for event in parse(bytes(self.socket.wire)) if hasattr(event, "place")]
+
+    def _cut(self) -> None:
+        self.cut = True
+
+
+class FakeSettings(Section):
+    type: Literal["fake"]
+    id: str
+    note: str = ""
+
+
+class DialSettings(Section):
+    number: int = 1
+
+
+Run = Callable[[Out, Positions | None, SourceContext], Awaitable[None]]
+OpenService = Callable[[PluginContext], AbstractAsyncContextManager[object]]
+
+
+class _Source:
+    def __init__(self, run: Run, context: SourceContext) -> None:
+        self._run, self._context = run, context
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        await self._run(out, start, self._context)
+
+
+async def live(out: Out, start: Positions | None, context: SourceContext) -> None:
+    """What a source does if a test says nothing: it works and has no events."""
+    await out.ready({0: 0} if start is None else start)
+    await trio.sleep_forever()
+
+
+@dataclass
+class Sources:
+    """A plugin with the source type `fake` and the section `dial`. run: what its sources do, by id."""
+
+    run: dict[str, Run] = field(default_factory=dict)
+    services_of_sources: tuple[str, ...] = ()
+    open: dict[str, OpenService] = field(default_factory=dict)
+    shape: Callable[[Section], Shape] = lambda settings: SHAPE
+    built: list[str] = field(default_factory=list)
+
+    @hookimpl
+    def source_types(self) -> Sequence[SourceType]:
+        return (
+            SourceType(
+                "fake",
+                FakeSettings,
+                self._build,
+                self.shape,
+                services=self.services_of_sources,
+                sections=("dial",),
+            ),
+        )
+
+    @hookimpl
+    def services(self) -> Sequence[ServiceType]:
+        return [ServiceType(name, opened, ("dial",)) for name, opened in self.open.items()]
+
+    @hookimpl
+    def config_sections(self) -> Sequence[ConfigSection]:
+        return (ConfigSection("dial", DialSettings),)
+
+    def _build(self, settings: Section, context: SourceContext) -> Source:
+        self.built.append(context.source_id)
+        return _Source(self.run.get(context.source_id, live), context)
+
+
+def config(*ids: str, plugins: Iterable[str] = ("fake",), more: str = "") -> str:
+    """The text of a configuration with these sources: `a`, or `a note` with another note."""
+    parts = [(name, note) for name, _, note in (item.partition(" ") for item in ids)]
+    sources = "".join(f"  - {{type: fake, id: {name}, note: '{note}'}}\n" for name, note in parts)
+    return f"plugins: [{', '.join(plugins)}]\nsources:\n{sources or '  []'}\n{more}\n"
+
+
+class Bench:
+    """A gateway that runs, on a configuration in a file."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.file = gateway.loaded.path
+
+    def connect(self, identity: Identity = ANONYMOUS) -> Client:
+        client = Client(self.gateway, identity)
+        self.gateway.came(client.connection)
+        client.connection.start()
+        return client
+
+    def subscribe(self, *source_ids: str) -> Client:
+        """A new client that has subscribed to these sources."""
+        client = self.connect()
+        client.does(*map(open_it, source_ids))
+        return client
+
+    def write(self, text: str) -> None:
+        """The configuration file, written anew as a whole."""
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.file)
+
+
+def load_text(folder: Path, text: str, plugins: Mapping[str, object]) -> Loaded:
+    known = PluginManager()
+    for name, plugin in plugins.items():
+        known.register(plugin, name)
+    file = folder / "kiwi.yml"
+    file.write_text(text)
+    return load(file, {}, known)
+
+
+@asynccontextmanager
+async def running(folder: Path, text: str, **plugins: object) -> AsyncIterator[Bench]:
+    """A gateway with these plugins, on Trio's clock, all of whose tasks have come to rest."""
+    gateway = Gateway(load_text(folder, text, plugins), trio.current_time)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(gateway.run)
+        await trio.testing.wait_all_tasks_blocked()
+        yield Bench(gateway)
+        nursery.cancel_scope.cancel()
+
+
+async def settled() -> None:
+    """Until every task waits for something."""
+    await trio.testing.wait_all_tasks_blocked()

@@ -1,0 +1,427 @@
+"""One client: commands are carried out in order, faults end it alone, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.typing import EventDict
+from trio.testing import MockClock
+
+from kiwi_gw.api import (
+    Action,
+    Credential,
+    Identity,
+    Interceptor,
+    Out,
+    Positions,
+    Refusal,
+    SourceContext,
+    SourceInfo,
+    Token,
+    hookimpl,
+)
+from kiwi_gw.core.commands import Authenticate, Cancel, Command, Grant, Hangup, Recast, Reply
+from kiwi_gw.core.notices import (
+    Authenticated,
+    AuthenticationFailed,
+    Cancelled,
+    Draining,
+    Ended,
+    Granted,
+    Lagged,
+    Notice,
+    Opened,
+    OpenFailed,
+    SourceAppeared,
+)
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import WireFormat
+from kiwi_gw.runtime.connection import describe
+from tests.unit.core.fakes import names
+from tests.unit.runtime.fakes import Bench, Client, Sources, batch, config, open_it, running, settled
+
+Logged = Callable[[str], list[EventDict]]
+
+
+class Rules:
+    """A plugin. forbidden: ids of sources. interceptor: for everyone. who: what `authenticate` says."""
+
+    def __init__(self) -> None:
+        self.forbidden: set[str] = set()
+        self.interceptor: Interceptor | None = None
+        self.who: Identity | Refusal | None = None
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity | Refusal | None:
+        return self.who
+
+    @hookimpl
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+        return Refusal("forbidden", "not for you") if source.id in self.forbidden else None
+
+    @hookimpl
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
+        return self.interceptor
+
+
+class Fixture:
+    """A gateway with the sources `a`, `b` and one that is `late`, each under the test's control."""
+
+    def __init__(self, bench: Bench, outs: dict[str, Out], rules: Rules, release: trio.Event) -> None:
+        self.gateway, self.connect, self.subscribe = bench.gateway, bench.connect, bench.subscribe
+        self.outs, self.rules, self.release = outs, rules, release
+
+    async def publish(self, source_id: str, first: int, size: int = 1) -> None:
+        await self.outs[source_id].publish(batch(first, size))
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[Fixture]:
+    outs: dict[str, Out] = {}
+    release = trio.Event()
+
+    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
+        if context.source_id == "late":
+            await release.wait()
+        await out.ready({0: 0})
+        outs[context.source_id] = out
+        await trio.sleep_forever()
+
+    rules = Rules()
+    sources = Sources(dict.fromkeys(("a", "b", "late"), run))
+    text = config("a", "b", "late", plugins=("fake", "rules"))
+    async with running(tmp_path, text, fake=sources, rules=rules) as bench:
+        yield Fixture(bench, outs, rules, release)
+
+
+def kinds(client: Client) -> list[str]:
+    return [
+        type(notice).__name__ for notice in client.session.notices if not isinstance(notice, SourceAppeared)
+    ]
+
+
+# --- subscribing -------------------------------------------------------------------------------
+
+
+async def test_it_is_told_of_every_source_first(world: Fixture) -> None:
+    client = world.connect()
+    assert [n.source.id for n in client.session.notices if isinstance(n, SourceAppeared)] == [
+        "a",
+        "b",
+        "late",
+    ]
+
+
+async def test_events_follow_opened_and_nothing_follows_cancelled(world: Fixture) -> None:
+    client = world.subscribe("a")
+    assert kinds(client) == ["Opened"]
+    await world.publish("a", 0, 3)
+    client.does(Cancel("a"))
+    await world.publish("a", 3, 3)
+    assert kinds(client) == ["Opened", "Cancelled"]
+    assert client.offsets == [0, 1, 2]
+    assert client.connection.subscriptions == {}
+    assert client.connection.delivered == 3
+
+
+@pytest.mark.parametrize("source_id", ["nowhere", "b"])
+async def test_unknown_and_forbidden_get_the_same_answer(world: Fixture, source_id: str) -> None:
+    world.rules.forbidden = {"b"}
+    client = world.subscribe(source_id)
+    (failed,) = client.told(OpenFailed)
+    assert isinstance(failed, OpenFailed)
+    assert (failed.code, failed.message) == ("unknown_source", "no source has this id")
+
+
+async def test_what_cannot_be_is_refused_in_words(world: Fixture) -> None:
+    def refuse(info: SourceInfo) -> WireFormat:
+        raise SubscribeRefused("fields", "no such field")
+
+    client = world.connect()
+    client.does(open_it("a", refuse))
+    client.does(replace(open_it("a"), start={"0": 0}))
+    client.does(replace(open_it("b"), until="tomorrow"))
+    assert client.refusals == ["fields", "start", "positions"]
+    assert client.connection.subscriptions == {}
+    assert world.gateway.feed("a").subscribers == world.gateway.feed("b").subscribers == 0  # type: ignore[union-attr]
+
+
+async def test_credit_for_a_source_that_starts_is_answered_after_opened(world: Fixture) -> None:
+    client = world.connect()
+    client.does(open_it("late", credit=0), Grant("late", 2), Grant("late", 3))
+    assert kinds(client) == []
+    world.release.set()
+    await settled()
+    assert kinds(client) == ["Opened", "Granted", "Granted"]
+    assert [n.credits for n in client.session.notices if isinstance(n, Granted)] == [2, 5]
+
+
+async def test_a_source_that_does_not_start_in_time(autojump_clock: MockClock, world: Fixture) -> None:
+    client = world.connect()
+    client.does(open_it("late", credit=0), Grant("late", 2))
+    await trio.sleep(5.2)
+    assert kinds(client) == ["OpenFailed"]
+    world.release.set()
+    await settled()
+    client.does(open_it("late", credit=0))
+    assert kinds(client) == ["OpenFailed", "Opened"]  # and not the credit that was given before
+
+
+async def test_one_that_is_cancelled_while_it_opens_never_opens(world: Fixture) -> None:
+    client = world.connect()
+    client.does(open_it("late"), Cancel("late"))
+    world.release.set()
+    await settled()
+    assert kinds(client) == ["Cancelled"]
+
+
+async def test_commands_for_what_is_not_there_are_ignored(world: Fixture) -> None:
+    client = world.connect()
+    client.does(Cancel("a"), Grant("a", 1), Recast("a", lambda info: names()))
+    assert kinds(client) == []
+
+
+async def test_one_that_is_cancelled_by_the_answer_to_its_opening(world: Fixture) -> None:
+    client = world.connect()
+    client.session.answer = lambda notice: (Cancel("a"),) if isinstance(notice, Opened) else ()
+    client.does(open_it("a"))
+    assert kinds(client) == ["Opened", "Cancelled"]
+    assert client.connection.subscriptions == {}
+    assert world.gateway.feed("a").subscribers == 0  # type: ignore[union-attr]
+
+
+async def test_one_that_subscribes_again_as_soon_as_it_has_ended(world: Fixture) -> None:
+    client = world.subscribe("a")
+    client.session.answer = lambda notice: (open_it("a"),) if isinstance(notice, Cancelled) else ()
+    client.does(Cancel("a"))
+    await world.publish("a", 0)
+    assert kinds(client) == ["Opened", "Cancelled", "Opened"]
+    assert client.offsets == [0]
+
+
+async def test_recast_goes_on_with_another_format(world: Fixture) -> None:
+    client = world.subscribe("a")
+    await world.publish("a", 0)
+    client.does(Recast("a", lambda info: names("other")))
+    await world.publish("a", 1)
+    assert b"<e:0:0:" in client.socket.wire
+    assert b"<other:0:1:" in client.socket.wire
+
+
+async def test_a_recast_that_is_not_allowed_any_more_ends_it(world: Fixture) -> None:
+    client = world.subscribe("a")
+    world.rules.forbidden = {"a"}
+    client.does(Recast("a", lambda info: names("other")))
+    assert client.ends == ["unauthorized"]
+
+
+# --- closing -----------------------------------------------------------------------------------
+
+
+async def test_nothing_is_begun_behind_a_hangup(world: Fixture) -> None:
+    client = world.connect()
+    client.does(Hangup(1008, "enough"), open_it("a"), Reply(b"{9}"))
+    client.does(open_it("b"))
+    assert client.socket.close_code == 1008
+    assert client.connection.subscriptions == {}
+    assert world.gateway.feed("a").subscribers == 0  # type: ignore[union-attr]
+    assert bytes(client.socket.wire) == b""
+
+
+async def test_hanging_up_and_leaving_let_go_of_everything(world: Fixture) -> None:
+    feed = world.gateway.feed("a")
+    assert feed is not None
+    for leaves in (True, False):
+        client = world.subscribe("a", "late")
+        await world.publish("a", feed.window.head, 2)
+        assert feed.subscribers == 1
+        if leaves:
+            client.leave()
+        else:
+            client.connection.hang_up(1001, "bye")
+        assert feed.subscribers == 0
+        assert client.connection.delivered == 2
+        assert kinds(client) == ["Opened"]
+    assert world.gateway.feed("late").subscribers == 0  # type: ignore[union-attr]
+
+
+async def test_whoever_has_left_is_told_nothing(world: Fixture) -> None:
+    client = world.subscribe("a")
+    (subscription,) = client.connection.subscriptions.values()
+    client.leave()
+    client.connection.notify(subscription, Cancelled("a"))
+    assert kinds(client) == ["Opened"]
+
+
+async def test_drain_says_when_to_come_back_where_the_protocol_can(world: Fixture) -> None:
+    silent, speaking = world.connect(), world.connect()
+    speaking.session.answer = lambda notice: (Reply(b"{7}"),) if isinstance(notice, Draining) else ()
+    for client in (silent, speaking):
+        client.connection.drain("draining", 250)
+    assert (silent.socket.close_code, speaking.socket.close_code) == (1001, 1012)
+    assert bytes(speaking.socket.wire) == b"{7}"
+    assert [n.retry_after_ms for n in speaking.session.notices if isinstance(n, Draining)] == [250]
+
+
+async def test_what_the_log_says_of_it(world: Fixture) -> None:
+    client = world.subscribe("a")
+    await world.publish("a", 0, 4)
+    client.leave()
+    line = describe(client.connection, client.connection.opened_at + 1.5)
+    assert line == {
+        "conn_id": 1,
+        "dialect": "fake",
+        "remote": "here",
+        "identity": "anonymous",
+        "duration": 1.5,
+        "code": None,
+        "bytes": len(client.socket.wire),
+        "delivered": 4,
+    }
+
+
+# --- faults of ours ----------------------------------------------------------------------------
+
+
+def breaks(kind: type[Notice]) -> Callable[[Notice], Iterable[Command]]:
+    def answer(notice: Notice) -> Iterable[Command]:
+        if isinstance(notice, kind):
+            raise ZeroDivisionError("a bug in a dialect")
+        return ()
+
+    return answer
+
+
+async def test_a_session_that_fails_in_a_fan_out_ends_its_connection_alone(
+    world: Fixture, logged: Logged
+) -> None:
+    broken, healthy = world.connect(), world.connect()
+    broken.session.answer = breaks(Lagged)
+    for client in (broken, healthy):
+        client.does(open_it("a"))
+    (subscription,) = broken.connection.subscriptions.values()
+    subscription.lag_due = True
+    subscription.outlet.wake(subscription)
+    await world.publish("a", 0, 3)
+    await world.publish("a", 3, 3)
+    assert healthy.offsets == [0, 1, 2, 3, 4, 5]
+    assert broken.socket.close_code == 1011
+    (line,) = logged("connection failed")
+    assert line["err_id"] in broken.socket.close_reason
+    assert logged("source raised; it is restarted") == []
+
+
+@pytest.mark.parametrize("kind", [Ended, Draining, SourceAppeared])
+async def test_a_session_that_fails_while_others_are_told(
+    world: Fixture, kind: type[Notice], logged: Logged
+) -> None:
+    broken, healthy = world.subscribe("a"), world.subscribe("a")
+    broken.session.answer = breaks(kind)
+    feed = world.gateway.feed("a")
+    assert feed is not None
+    if kind is Ended:
+        feed.failed("over")
+        assert healthy.ends == ["failed"]
+    elif kind is Draining:
+        await world.gateway.drain("draining", 0)
+        assert healthy.socket.close_code == 1001
+    else:
+        for client in (broken, healthy):
+            client.connection.source_appeared(feed.info)
+        assert healthy.socket.close_code is None
+    assert broken.socket.close_code == 1011
+    assert len(logged("connection failed")) == 1
+
+
+async def test_replies_are_corked_only_while_commands_are_carried_out(world: Fixture) -> None:
+    client = world.connect()
+    corked: list[bool] = []
+
+    def answer(notice: Notice) -> Iterable[Command]:
+        corked.append(client.socket.corked)
+        return (Reply(b"{1}"),)
+
+    client.session.answer = answer
+    client.does(open_it("a", credit=0), Grant("a", 1))
+    assert corked == [True, True]
+    assert not client.socket.corked
+
+    def fails(notice: Notice) -> Iterable[Command]:
+        raise ZeroDivisionError
+
+    client.session.answer = fails
+    client.does(Cancel("a"))
+    assert not client.socket.corked
+
+
+# --- identities --------------------------------------------------------------------------------
+
+
+async def test_an_identity_may_change_and_takes_its_rights_along(world: Fixture) -> None:
+    client = world.subscribe("a", "b")
+    world.rules.who = Identity("ann")
+    world.rules.forbidden = {"b"}
+    client.does(Authenticate(Token("secret")))
+    await client.session.wait_told(Authenticated)
+    assert client.connection.identity.name == "ann"
+    assert client.ends == ["unauthorized"]
+    assert list(client.connection.subscriptions) == ["a"]
+
+
+async def test_a_refusal_leaves_the_identity_as_it_is(world: Fixture) -> None:
+    client = world.subscribe("a")
+    world.rules.who = Refusal("invalid_token", "no")
+    client.does(Authenticate(Token("secret")))
+    await client.session.wait_told(AuthenticationFailed)
+    assert client.connection.identity.name == "anonymous"
+    assert client.ends == []
+
+
+async def test_an_answer_that_comes_when_the_client_has_left(world: Fixture) -> None:
+    client = world.subscribe("a")
+    world.rules.who = Identity("ann")
+    client.does(Authenticate(Token("secret")))
+    client.leave()
+    stays = world.connect()
+    stays.does(Authenticate(Token("secret")))
+    await stays.session.wait_told(Authenticated)
+    assert client.told(Authenticated) == []
+    assert client.connection.identity.name == "anonymous"
+
+
+async def test_rights_that_are_withdrawn(world: Fixture) -> None:
+    client = world.subscribe("a", "b")
+    world.rules.forbidden = {"a"}
+    client.connection.withdraw_forbidden()
+    assert client.ends == ["unauthorized"]
+    assert list(client.connection.subscriptions) == ["b"]
+
+
+# --- interceptors ------------------------------------------------------------------------------
+
+
+async def test_an_interceptor_that_fails_closes_the_subscriptions_it_has_and_no_others(
+    world: Fixture, logged: Logged
+) -> None:
+    before = world.subscribe("a")
+    world.rules.interceptor = Interceptor(lambda record: 1 / 0, "k")  # type: ignore[arg-type, return-value]
+    after = world.subscribe("a", "b")
+    await world.publish("a", 0)
+    assert before.offsets == [0]
+    assert after.ends == ["failed"]
+    assert list(after.connection.subscriptions) == ["b"]
+    assert world.gateway.hooks.failures == {"interceptor": 1}
+    assert len(logged("a plugin failed")) == 1
+    assert world.gateway.feed("a").subscribers == 1  # type: ignore[union-attr]
+
+
+async def test_a_hook_that_fails_is_an_error_for_the_client_and_counted(world: Fixture) -> None:
+    world.rules.interceptor = Interceptor(lambda record: record, ["not hashable"])  # type: ignore[arg-type]
+    client = world.subscribe("a")
+    assert client.refusals == ["internal_error"]
+    assert world.gateway.hooks.failures == {"intercept": 1}
+    assert world.gateway.feed("a").subscribers == 0  # type: ignore[union-attr]

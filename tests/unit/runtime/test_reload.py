@@ -1,0 +1,313 @@
+"""The file as people and tools really change it: renamed, linked, cut and written, gone and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.typing import EventDict
+from trio.testing import MockClock
+
+from kiwi_gw.api import PluginContext, hookimpl
+from kiwi_gw.config import Loaded
+from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.reload import LOOK_SECONDS, Reloader
+from tests.unit.runtime.fakes import Bench, Sources, config, load_text
+
+Logged = Callable[[str], list[EventDict]]
+
+
+class Watched(Bench):
+    """A gateway whose file is watched, and what it was told of."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(gateway)
+        self.applied: list[Loaded] = []
+        self.reloader = Reloader(gateway, self.applied.append)
+
+    @property
+    def sources(self) -> list[str]:
+        return [source.id for source in self.gateway.sources()]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.reloader.applied, self.reloader.refused
+
+    async def looks(self, number: int = 3) -> None:
+        await trio.sleep(number * LOOK_SECONDS + LOOK_SECONDS / 2)
+
+
+@asynccontextmanager
+async def watching(folder: Path, text: str, **plugins: object) -> AsyncIterator[Watched]:
+    gateway = Gateway(load_text(folder, text, {"fake": Sources(), **plugins}), trio.current_time)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(gateway.run)
+        watched = Watched(gateway)
+        nursery.start_soon(watched.reloader.watch)
+        await watched.looks()
+        assert watched.counts == (0, 0)
+        yield watched
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def watched(autojump_clock: MockClock, tmp_path: Path) -> AsyncIterator[Watched]:
+    async with watching(tmp_path, config("a")) as found:
+        yield found
+
+
+async def test_a_file_that_is_replaced(autojump_clock: MockClock, watched: Watched, logged: Logged) -> None:
+    before = watched.reloader.applied_at
+    watched.write(config("a", "b"))
+    await watched.looks()
+    assert watched.sources == ["a", "b"]
+    assert watched.counts == (1, 0)
+    assert watched.reloader.applied_at >= before
+    assert watched.applied == [watched.gateway.loaded]
+    (line,) = logged("configuration applied")
+    assert line["added"] == ("b",)
+
+
+async def test_a_file_that_is_written_in_place(autojump_clock: MockClock, watched: Watched) -> None:
+    watched.file.write_text(config("a", "b"))
+    await watched.looks()
+    assert watched.sources == ["a", "b"]
+    assert watched.counts == (1, 0)
+
+
+async def test_a_link_that_is_swapped(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """As Kubernetes does it: the file is a link into a folder that is a link."""
+    for name, text in (("one", config("a")), ("two", config("a", "b"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kiwi.yml").write_text(text)
+    (tmp_path / "data").symlink_to("one")
+    (tmp_path / "kiwi.yml").symlink_to("data/kiwi.yml")
+    async with watching(tmp_path, config("a")) as watched:  # writes into `one`
+        (tmp_path / "fresh").symlink_to("two")
+        (tmp_path / "fresh").rename(tmp_path / "data")
+        await watched.looks()
+        assert watched.sources == ["a", "b"]
+        assert watched.counts == (1, 0)
+
+
+async def test_a_file_that_is_touched_changes_nothing(autojump_clock: MockClock, watched: Watched) -> None:
+    client = watched.subscribe("a")
+    watched.file.touch()
+    await watched.looks()
+    assert watched.counts == (1, 0)
+    assert client.ends == []
+
+
+async def test_a_file_that_is_cut_and_written_a_while_later(
+    autojump_clock: MockClock, watched: Watched, logged: Logged
+) -> None:
+    client = watched.subscribe("a")
+    watched.file.write_text("")
+    await watched.looks(10)
+    assert watched.counts == (0, 1)
+    assert watched.sources == ["a"]
+    assert "is empty" in logged("configuration refused; the old one stays")[0]["problem"]
+    watched.file.write_text(config("a", "b"))
+    await watched.looks()
+    assert watched.counts == (1, 1)
+    assert watched.sources == ["a", "b"]
+    assert client.ends == []
+
+
+async def test_a_file_that_is_still_being_written_is_not_read(
+    autojump_clock: MockClock, watched: Watched
+) -> None:
+    text = config("a", "b", "c", "d")
+    for end in range(1, len(text), 10):
+        watched.file.write_text(text[:end])
+        await trio.sleep(LOOK_SECONDS)
+        assert watched.counts == (0, 0)
+    watched.file.write_text(text)
+    await watched.looks()
+    assert watched.counts == (1, 0)
+    assert watched.sources == ["a", "b", "c", "d"]
+
+
+async def test_a_file_that_is_broken_changes_nothing_and_is_told_of_once(
+    autojump_clock: MockClock, watched: Watched, logged: Logged
+) -> None:
+    client = watched.subscribe("a")
+    watched.write(config("a", "b") + "sorces: []\n")
+    await watched.looks(20)
+    assert watched.counts == (0, 1)
+    assert watched.sources == ["a"]
+    assert client.ends == []
+    (line,) = logged("configuration refused; the old one stays")
+    line_number = watched.file.read_text().splitlines().index("sorces: []") + 1
+    assert line["problem"].startswith(f"{watched.file}:{line_number}: sorces: ")
+    assert watched.applied == []
+    watched.write(config("a"))
+    await watched.looks()
+    assert watched.counts == (1, 1)
+
+
+async def test_a_file_that_vanishes_and_returns(autojump_clock: MockClock, watched: Watched) -> None:
+    client = watched.subscribe("a")
+    text = watched.file.read_text()
+    watched.file.unlink()
+    await watched.looks(20)
+    assert watched.counts == (0, 1)
+    assert client.ends == []
+    watched.file.write_text(text)
+    await watched.looks()
+    assert watched.counts == (1, 1)
+    assert client.ends == []
+
+
+async def test_a_file_that_vanishes_for_a_moment(autojump_clock: MockClock, watched: Watched) -> None:
+    aside = watched.file.with_suffix(".aside")
+    watched.file.rename(aside)
+    await trio.sleep(LOOK_SECONDS)
+    aside.rename(watched.file)
+    await watched.looks()
+    assert watched.counts == (0, 0)
+
+
+async def test_two_reloads_in_one_tick(autojump_clock: MockClock, watched: Watched) -> None:
+    client = watched.subscribe("a")
+    watched.write(config("a", "b"))
+    assert watched.reloader.reload()
+    watched.write(config("a", "c"))
+    assert watched.reloader.reload()
+    assert watched.sources == ["a", "c"]
+    await watched.looks(10)
+    assert watched.counts == (2, 0)  # the watch has nothing left to find
+    assert client.ends == []
+
+
+async def test_a_change_while_the_file_is_read_is_found(autojump_clock: MockClock, tmp_path: Path) -> None:
+    class Slow:
+        """Writes the file again while its last change is being applied."""
+
+        texts = [config("a", "b", "c", plugins=("fake", "slow"))]  # noqa: RUF012
+        started = False
+
+        @hookimpl
+        def configure(self, context: PluginContext) -> None:
+            if self.started and self.texts:
+                file.write_text(self.texts.pop())
+
+    slow, file = Slow(), tmp_path / "kiwi.yml"
+    async with watching(tmp_path, config("a", plugins=("fake", "slow")), slow=slow) as watched:
+        slow.started = True
+        watched.write(config("a", "b", plugins=("fake", "slow")))
+        await watched.looks()
+        assert watched.sources in (["a", "b"], ["a", "b", "c"])
+        await watched.looks()
+        assert watched.sources == ["a", "b", "c"]
+        assert watched.counts == (2, 0)
+
+
+async def test_a_change_before_the_watch_begins_is_found(autojump_clock: MockClock, tmp_path: Path) -> None:
+    gateway = Gateway(load_text(tmp_path, config("a"), {"fake": Sources()}), trio.current_time)
+    watched = Watched(gateway)
+    watched.write(config("a", "b"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(gateway.run)
+        nursery.start_soon(watched.reloader.watch)
+        await watched.looks()
+        assert watched.sources == ["a", "b"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_many_changes_a_minute(autojump_clock: MockClock, watched: Watched) -> None:
+    client = watched.subscribe("a")
+    before = trio.lowlevel.current_statistics().tasks_living
+    for number in range(30):
+        watched.write(config("a", f"b{number}", f"c {number}"))
+        await trio.sleep(0.6)
+    assert watched.counts == (30, 0)
+    assert client.ends == []
+    assert trio.lowlevel.current_statistics().tasks_living == before + 2
+
+
+class Refuses:
+    error: BaseException | None = None
+
+    @hookimpl
+    def configure(self, context: PluginContext) -> None:
+        if self.error is not None and context.section("dial").number == 2:  # type: ignore[attr-defined]
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(1)], ids=repr)
+async def test_a_plugin_that_refuses(
+    autojump_clock: MockClock, tmp_path: Path, error: BaseException, logged: Logged
+) -> None:
+    plugin = Refuses()
+    plugins = ("fake", "refuses")
+    async with watching(tmp_path, config("a", plugins=plugins), refuses=plugin) as watched:
+        plugin.error = error
+        watched.write(config("b", plugins=plugins, more="dial: {number: 2}"))
+        await watched.looks(10)
+        assert watched.counts == (0, 1)
+        assert watched.sources == ["a"]
+        assert len(logged("configuration refused by a plugin; the old one stays")) == 1
+
+
+async def test_what_cannot_be_put_to_use_afterwards_is_logged_and_the_watch_goes_on(
+    autojump_clock: MockClock, tmp_path: Path, logged: Logged
+) -> None:
+    gateway = Gateway(load_text(tmp_path, config("a"), {"fake": Sources()}), trio.current_time)
+
+    def fails(loaded: Loaded) -> None:
+        raise OSError("no such certificate")
+
+    watched = Watched(gateway)
+    watched.reloader = Reloader(gateway, fails)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(gateway.run)
+        nursery.start_soon(watched.reloader.watch)
+        for text in (config("a", "b"), config("c")):
+            watched.write(text)
+            await watched.looks()
+        assert watched.sources == ["c"]
+        assert len(logged("not all of the new configuration is in use")) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_applied_while_the_gateway_stops(
+    autojump_clock: MockClock, watched: Watched
+) -> None:
+    await watched.gateway.drain("draining", 0)
+    watched.write(config("a", "b"))
+    await watched.looks()
+    assert not watched.reloader.reload()
+    assert watched.sources == ["a"]
+    assert watched.counts == (0, 0)
+
+
+async def test_settings_that_need_a_restart_are_named(
+    autojump_clock: MockClock, watched: Watched, logged: Logged
+) -> None:
+    watched.write(config("a", more="name: other\nserver: {drain_ms: 1s, limits: {max_message_bytes: 1KiB}}"))
+    await watched.looks()
+    later = [line["key"] for line in logged("this change needs a restart to take effect")]
+    assert later == ["name", "server.limits.max_message_bytes"]
+    assert logged("settings changed")[0]["keys"] == ("server.drain_ms",)
+
+
+async def test_secret_files_are_watched_too(autojump_clock: MockClock, tmp_path: Path) -> None:
+    secret = tmp_path / "note"
+    secret.write_text("one")
+    text = config("a").replace("note: ''", f"note: '${{file:{secret}}}'")
+    async with watching(tmp_path, text) as watched:
+        client = watched.subscribe("a")
+        secret.write_text("another")
+        await watched.looks()
+        assert watched.counts == (1, 0)
+        assert client.ends == ["altered"]
+        secret.unlink()
+        await watched.looks(10)
+        assert watched.counts == (1, 1)
+        secret.write_text("a third one")
+        await watched.looks()
+        assert watched.counts == (2, 1)

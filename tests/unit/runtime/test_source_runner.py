@@ -1,0 +1,392 @@
+"""One source: its batches, its restarts, its ends, and what it does when it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+import trio
+from structlog.typing import EventDict
+from trio.testing import MockClock
+
+from kiwi_gw.api import (
+    Batch,
+    Field,
+    Kind,
+    Out,
+    Positions,
+    Shape,
+    Source,
+    SourceChanged,
+    SourceFailed,
+    SourceInfo,
+)
+from kiwi_gw.core.encoding import EncodingMemo
+from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
+from kiwi_gw.core.window import Budget
+from kiwi_gw.model import CloseReason
+from kiwi_gw.runtime.source_runner import FIRST_PAUSE, LONGEST_PAUSE, SourceRunner
+from tests.unit.core.fakes import Client, World
+from tests.unit.runtime.fakes import SHAPE, batch, settled
+
+Logged = Callable[[str], list[EventDict]]
+Act = Callable[[Out, Positions | None], object]
+
+
+class Acts:
+    """A source each of whose runs does the next thing. starts: what each was given, and when."""
+
+    def __init__(self, *acts: object) -> None:
+        self._acts = list(acts)
+        self.starts: list[tuple[float, Positions | None]] = []
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        self.starts.append((trio.current_time(), start))
+        act = self._acts.pop(0) if len(self._acts) > 1 else self._acts[0]
+        if isinstance(act, BaseException):
+            raise act
+        await act(out, start)  # type: ignore[operator]
+
+
+class Bench:
+    def __init__(self, source: Source, shape: Shape = SHAPE) -> None:
+        budget = Budget(1 << 40)
+        info = SourceInfo("news", "fake", shape)
+        self.feed = Feed(info, FeedLimits(), EncodingMemo(1 << 30, budget), budget, trio.current_time)
+        self.changes: list[str] = []
+        self.entered = self.left = 0
+        self.source = source
+        self.runner = SourceRunner(self.feed, self._build, self.changes.append)
+
+    @asynccontextmanager
+    async def _build(self) -> AsyncIterator[Source]:
+        self.entered += 1
+        try:
+            yield self.source
+        finally:
+            self.left += 1
+
+
+async def two_events(out: Out, start: Positions | None) -> None:
+    first = start[0] if start else 0
+    if start is None:
+        await out.ready({0: 0})
+    await out.publish(batch(first, 2))
+
+
+async def forever(out: Out, start: Positions | None) -> None:
+    await out.ready({0: 0} if start is None else start)
+    await trio.sleep_forever()
+
+
+async def test_a_finite_source_ends_its_feed(autojump_clock: MockClock) -> None:
+    bench = Bench(Acts(two_events))
+    await bench.runner.run()
+    assert bench.feed.state is FeedState.ENDED
+    assert bench.feed.window.head == 2
+    assert bench.runner.restarts == 0
+    assert bench.runner.done.is_set()
+    assert bench.entered == bench.left == 1
+
+
+async def test_a_source_that_raises_goes_on_behind_what_was_taken(
+    autojump_clock: MockClock, logged: Logged
+) -> None:
+    async def two_and_fail(out: Out, start: Positions | None) -> None:
+        await two_events(out, start)
+        raise OSError("gone")
+
+    bench = Bench(Acts(two_and_fail, two_and_fail, two_events))
+    await bench.runner.run()
+    assert [start for _, start in bench.source.starts] == [None, {0: 2}, {0: 4}]  # type: ignore[attr-defined]
+    assert bench.feed.window.head == 6
+    assert bench.runner.restarts == 2
+    assert bench.runner.last_error == "OSError: gone"
+    assert len(logged("source raised; it is restarted")) == 2
+    assert bench.entered == bench.left == 3
+
+
+async def test_one_that_was_never_ready_begins_anew(autojump_clock: MockClock) -> None:
+    bench = Bench(Acts(OSError("no route"), two_events))
+    await bench.runner.run()
+    assert [start for _, start in bench.source.starts] == [None, None]  # type: ignore[attr-defined]
+
+
+async def test_pauses_grow_to_half_a_minute_and_begin_anew_after_a_long_run(
+    autojump_clock: MockClock,
+) -> None:
+    async def long(out: Out, start: Positions | None) -> None:
+        await trio.sleep(LONGEST_PAUSE + 1)
+        raise OSError("after a while")
+
+    bench = Bench(Acts(*[OSError("no")] * 9, long, OSError("no"), two_events))
+    await bench.runner.run()
+    times = [when for when, _ in bench.source.starts]  # type: ignore[attr-defined]
+    pauses = [after - before for before, after in pairwise(times)]
+    pauses[9] -= LONGEST_PAUSE + 1
+    wanted = [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 0.5, 1]
+    assert all(most / 2 <= pause <= most for pause, most in zip(pauses, wanted, strict=True)), pauses
+
+
+FAULTS = [
+    ValueError("boom"),
+    SystemExit(1),
+    asyncio.CancelledError(),
+    ExceptionGroup("", [ValueError("boom")]),
+    BaseExceptionGroup("", [SystemExit(1), ValueError("boom")]),
+]
+
+
+@pytest.mark.parametrize("error", FAULTS, ids=repr)
+async def test_whatever_it_raises_it_is_restarted(autojump_clock: MockClock, error: BaseException) -> None:
+    bench = Bench(Acts(error, two_events))
+    await bench.runner.run()
+    assert bench.runner.restarts == 1
+    assert bench.runner.last_error
+    assert bench.feed.state is FeedState.ENDED
+
+
+async def test_an_error_that_cannot_be_printed_is_an_error(autojump_clock: MockClock) -> None:
+    class Unprintable(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise RuntimeError("not even that")
+
+    bench = Bench(Acts(Unprintable(), two_events))
+    await bench.runner.run()
+    assert "Unprintable" in bench.runner.last_error
+
+
+@pytest.mark.parametrize("wrap", [lambda e: e, lambda e: ExceptionGroup("", [e])], ids=["bare", "nursery"])
+async def test_one_that_can_never_work_is_not_restarted(
+    autojump_clock: MockClock, wrap: Callable[[Exception], Exception]
+) -> None:
+    bench = Bench(Acts(wrap(SourceFailed("no such table"))))
+    await bench.runner.run()
+    assert (bench.feed.state, bench.feed.end_message) == (FeedState.FAILED, "no such table")
+    assert (bench.runner.restarts, bench.runner.last_error) == (0, "no such table")
+
+
+@pytest.mark.parametrize("wrap", [lambda e: e, lambda e: ExceptionGroup("", [e])], ids=["bare", "nursery"])
+async def test_one_that_has_changed_is_told_of_at_once(
+    autojump_clock: MockClock, wrap: Callable[[Exception], Exception]
+) -> None:
+    async def change(out: Out, start: Positions | None) -> None:
+        await trio.sleep(10)
+        raise wrap(SourceChanged("more partitions"))
+
+    bench = Bench(Acts(change))
+    await bench.runner.run()
+    assert bench.changes == ["more partitions"]
+    assert trio.current_time() == 10
+    assert bench.feed.state is FeedState.STARTING  # its feed is the gateway's business
+
+
+async def test_one_that_always_says_that_it_has_changed_does_not_keep_us_busy(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench(Acts(SourceChanged("again")))
+    await bench.runner.run()
+    assert bench.changes == ["again"]
+    assert trio.current_time() == FIRST_PAUSE
+
+
+# --- being stopped -----------------------------------------------------------------------------
+
+
+async def stopped(bench: Bench) -> None:
+    """Run it, remove its feed as the gateway does, and wait for its end."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.runner.run)
+        await settled()
+        bench.runner.stop()
+        bench.feed.removed(CloseReason.ALTERED, "altered", 5)
+        await bench.runner.done.wait()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("cannot close"),
+        SourceFailed("cannot close"),
+        SourceChanged("something"),
+        SystemExit(1),
+        BaseExceptionGroup("", [SystemExit(1)]),
+    ],
+    ids=repr,
+)
+async def test_what_it_raises_while_it_is_stopped_is_logged_and_no_more(
+    autojump_clock: MockClock, error: BaseException, logged: Logged
+) -> None:
+    async def clean_up(out: Out, start: Positions | None) -> None:
+        try:
+            await forever(out, start)
+        finally:
+            raise error
+
+    bench = Bench(Acts(clean_up))
+    await stopped(bench)
+    assert bench.feed.state is FeedState.REMOVED
+    assert bench.feed.end_reason is CloseReason.ALTERED
+    assert (bench.runner.restarts, bench.changes) == (0, [])
+    assert len(bench.source.starts) == 1  # type: ignore[attr-defined]
+    assert len(logged("source raised while it was stopped")) == 1
+
+
+async def test_a_nursery_that_is_stopped_while_one_of_its_tasks_fails(
+    autojump_clock: MockClock, logged: Logged
+) -> None:
+    """Cancellation and the fault come out as one group, which must not end the gateway."""
+
+    async def fail_late() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("cannot close")
+
+    async def run(out: Out, start: Positions | None) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_late)
+            await forever(out, start)
+
+    bench = Bench(Acts(run))
+    await stopped(bench)
+    assert len(logged("source raised while it was stopped")) == 1
+
+
+async def test_one_that_takes_cancellation_for_its_end_does_not_end_its_feed(
+    autojump_clock: MockClock,
+) -> None:
+    async def swallow(out: Out, start: Positions | None) -> None:
+        try:
+            await forever(out, start)
+        except BaseException:  # noqa: BLE001  as a careless plugin does
+            return
+
+    bench = Bench(Acts(swallow))
+    await stopped(bench)
+    assert bench.feed.end_reason is CloseReason.ALTERED
+
+
+async def test_what_it_publishes_after_its_removal_reaches_nobody(autojump_clock: MockClock) -> None:
+    async def late(out: Out, start: Positions | None) -> None:
+        try:
+            await forever(out, start)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+                await out.publish(batch(0, 5))
+
+    bench = Bench(Acts(late))
+    await stopped(bench)
+    assert bench.feed.window.head == bench.feed.events_in == 0
+
+
+async def test_it_is_stopped_in_its_pause(autojump_clock: MockClock) -> None:
+    bench = Bench(Acts(OSError("no")))
+    await stopped(bench)
+    assert len(bench.source.starts) == 1  # type: ignore[attr-defined]
+    assert trio.current_time() == 0
+
+
+async def test_it_is_stopped_before_it_runs(autojump_clock: MockClock) -> None:
+    bench = Bench(Acts(forever))
+    bench.runner.stop()
+    await bench.runner.run()
+    assert bench.runner.done.is_set()
+
+
+async def test_the_end_of_everything_is_not_a_failure(
+    autojump_clock: MockClock, log_lines: list[EventDict]
+) -> None:
+    bench = Bench(Acts(forever))
+    with trio.move_on_after(1):
+        await bench.runner.run()
+    assert bench.runner.done.is_set()
+    assert log_lines == []
+
+
+# --- Out ---------------------------------------------------------------------------------------
+
+
+async def test_publishing_before_ready_is_an_error(autojump_clock: MockClock) -> None:
+    async def eager(out: Out, start: Positions | None) -> None:
+        await out.publish(batch(0))
+
+    bench = Bench(Acts(eager, two_events))
+    await bench.runner.run()
+    assert "publish was called before ready" in bench.runner.last_error
+    assert bench.feed.window.head == 2
+
+
+async def test_a_repetition_is_an_error_and_reaches_nobody(autojump_clock: MockClock) -> None:
+    async def stutter(out: Out, start: Positions | None) -> None:
+        await two_events(out, start)
+        await out.publish(batch(1))
+
+    bench = Bench(Acts(stutter, two_events))
+    await bench.runner.run()
+    assert bench.runner.restarts == 1
+    assert bench.feed.window.head == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [({"other": [1, 2]}, "lacks the columns value"), ({"value": [1]}, "columns of other lengths")],
+)
+async def test_a_batch_without_its_columns_is_the_sources_fault(
+    autojump_clock: MockClock, columns: dict[str, list[int]], words: str
+) -> None:
+    async def broken(out: Out, start: Positions | None) -> None:
+        await out.ready({0: 0})
+        await out.publish(batch(0, 2, **columns))
+
+    bench = Bench(Acts(broken, two_events))
+    await bench.runner.run()
+    assert words in bench.runner.last_error
+    assert bench.feed.window.head == 2
+
+
+async def test_columns_of_variants_must_be_there_and_partitions_need_not(autojump_clock: MockClock) -> None:
+    fields = (Field("sourceType", Kind.SOURCE_TYPE), Field("offset", Kind.INT), Field("partition", Kind.INT))
+    shape = Shape(fields, {"nested": (Field("payload", Kind.BASE64, "raw"),)})
+
+    async def run(out: Out, start: Positions | None) -> None:
+        await out.ready({0: 0})
+        await out.publish(Batch({0: 0}, [0], [0], {"raw": [b"x"]}, cost=1))
+        await out.publish(batch(1))
+
+    bench = Bench(Acts(run, SourceFailed("enough")), shape)
+    await bench.runner.run()
+    assert bench.feed.window.head == 1
+    assert bench.runner.restarts == 1
+
+
+async def test_a_lazy_source_starts_with_its_first_subscription(autojump_clock: MockClock) -> None:
+    began: list[float] = []
+
+    async def lazy(out: Out, start: Positions | None) -> None:
+        await out.ready({0: 0})
+        await out.wait_subscribed()
+        began.append(trio.current_time())
+        await out.wait_subscribed()
+        began.append(trio.current_time())
+
+    bench = Bench(Acts(lazy))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.runner.run)
+        await trio.sleep(3)
+        bench.runner.subscriber_came()  # one that was gone before the source woke up
+        await trio.sleep(3)
+        assert began == []
+        _subscribe(bench.feed)
+        bench.runner.subscriber_came()
+    assert began == [6, 6]
+
+
+def _subscribe(feed: Feed) -> None:
+    world = World(begin=False)
+    world.feed = feed
+    world.subscribe(Client())
