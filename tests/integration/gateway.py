@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -161,6 +161,3 @@ def kafka_config(bootstrap: str, topic: str, **sections: object) -> dict[str, ob
         "sources": [{"type": "kafka", "topic": topic}],
         **sections,
     }
-
-
-NewTopic = Callable[[], str]

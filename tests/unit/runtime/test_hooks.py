@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 import trio
@@ -109,7 +110,12 @@ def test_what_is_not_the_plugins_comes_out() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [True, "ann", {"name": "ann"}, Identity("ann", expires_at=datetime(2030, 1, 1, tzinfo=UTC))],
+    [
+        True,
+        "ann",
+        {"name": "ann"},
+        Identity("ann", expires_at=cast("float", datetime(2030, 1, 1, tzinfo=UTC))),
+    ],
     ids=lambda answer: type(answer).__name__,
 )
 async def test_what_is_no_identity_is_a_fault(answer: object) -> None:
@@ -127,7 +133,7 @@ def test_what_is_no_refusal_or_interceptor_is_a_fault_and_lets_nobody_in() -> No
 
 @pytest.mark.parametrize("key", [["a"], {"a"}, (1, ["a"])])
 def test_an_interceptor_whose_key_cannot_be_a_key_is_a_fault(key: object) -> None:
-    asked = hooks(lambda: Interceptor(lambda record: record, key))  # type: ignore[arg-type]
+    asked = hooks(lambda: Interceptor(lambda record: record, key))
     assert isinstance(asked.intercept(ANN, SOURCE), Refusal)
     assert asked.failures["intercept"] == 1
 
@@ -228,9 +234,9 @@ def test_one_without_a_key_shares_with_nobody() -> None:
 
 def test_what_one_withholds_the_next_is_not_asked_about() -> None:
     asked: list[Record] = []
-    chain = hooks(
-        lambda: Interceptor(lambda record: None, 1), lambda: Interceptor(asked.append, 2)
-    ).intercept(ANN, SOURCE)
+    withholds = Interceptor(lambda record: None, 1)
+    listens = Interceptor(asked.append, 2)  # type: ignore[arg-type]
+    chain = hooks(lambda: withholds, lambda: listens).intercept(ANN, SOURCE)
     assert isinstance(chain, Interceptor)
     assert chain.apply({}) is None
     assert asked == []
