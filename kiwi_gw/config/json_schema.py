@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from kiwi_gw.config.schema import Core, Subscriber, Window
+from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, Core, Subscriber, Window
 from kiwi_gw.config.secret_files import SUFFIX
 from kiwi_gw.plugin_manager import PluginManager
 
@@ -41,7 +41,8 @@ def json_schema(plugins: PluginManager) -> Schema:
         return reference.removeprefix(_DEFINITIONS)
 
     own_window = copy.deepcopy(definitions[definition(Window)])
-    del own_window["properties"]["memory_bytes"]
+    for key in SHARED_BY_ALL_SOURCES:
+        del own_window["properties"][key]
     own_window["description"] = "The recent events of this source that are kept in memory."
     definitions["SourceWindow"] = own_window
     names: dict[str, str] = {}

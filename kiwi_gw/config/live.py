@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from kiwi_gw.api import SourceType
-from kiwi_gw.config.schema import Settings, SourceSettings
+from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, Settings, SourceSettings
 
 NEEDS_RESTART = (
     "name",
@@ -76,7 +76,7 @@ def _altered(
     if old.type != new.type or old.settings != new.settings or old.subscriber != new.subscriber:
         return True
     # What all sources share is no setting of this one.
-    shared = {"memory_bytes": 0}
+    shared = dict.fromkeys(SHARED_BY_ALL_SOURCES, 0)
     if old.window.model_copy(update=shared) != new.window.model_copy(update=shared):
         return True
     kind = types.get(new.type)

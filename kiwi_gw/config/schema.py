@@ -88,7 +88,7 @@ class Limits(Section):
     """An idle connection that stays silent for this long is aborted."""
     stall_timeout_ms: Milliseconds = 0
     """A connection that takes no byte for this long is closed; 0: never."""
-    vanished_after_ms: Milliseconds = 30_000
+    vanished_after_ms: Milliseconds = 28_000
     """A TCP connection whose machine has answered nothing for this long, though it was sent something, is
     aborted (one that only does not read still answers); 0: when the system gives up. Linux only."""
     max_subscriptions: Positive = 128
@@ -165,7 +165,8 @@ class Subscriber(Section):
 
 
 class Window(Section):
-    """The recent events of every source that are kept. All but memory_bytes may be set per source."""
+    """The recent events of every source that are kept. `events`, `bytes` and `max_wire_keys` may be set per
+    source, too."""
 
     events: Positive = 65_536
     """Most events in a window."""
@@ -174,7 +175,7 @@ class Window(Section):
     memory_bytes: Size = 512 * MIB
     """Most memory for all windows and encodings together."""
     encodings_bytes: Size = 64 * MIB
-    """Most memory for the encoded events of one source."""
+    """Most memory for the encoded events of all sources that a reader may still need."""
     event_bytes: Size = 8 * MIB
     """Largest encoded event; a larger one is given up and announced."""
     max_wire_keys: Positive = 1_000
@@ -185,6 +186,10 @@ class Window(Section):
         if self.bytes > self.memory_bytes:
             raise ValueError(f"bytes ({self.bytes}) must not be more than memory_bytes ({self.memory_bytes})")
         return self
+
+
+SHARED_BY_ALL_SOURCES = ("memory_bytes", "encodings_bytes", "event_bytes")
+"""Keys of `window` that no single source can have for itself."""
 
 
 class Logging(Section):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kiwi_gw.api import Section, SourceType
 from kiwi_gw.config.check import check
 from kiwi_gw.config.document import Document, Path
-from kiwi_gw.config.schema import SourceSettings, Subscriber, Window
+from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, SourceSettings, Subscriber, Window
 from kiwi_gw.config.secret_files import read_secret_files
 from kiwi_gw.config.substitution import Substitution
 from kiwi_gw.config.words import describe
@@ -91,10 +91,11 @@ class SourceReader:
         place = (*where, "window")
         given = item.get("window")
         if isinstance(given, dict):
-            if "memory_bytes" in given:
-                message = "is for all sources together; it belongs in the top-level 'window'"
-                self._document.spoil((*place, "memory_bytes"), message)
-            given = {**given, "memory_bytes": self._window.memory_bytes}
+            for key in SHARED_BY_ALL_SOURCES:
+                if key in given:
+                    message = "is for all sources together; it belongs in the top-level 'window'"
+                    self._document.spoil((*place, key), message)
+            given = given | {key: getattr(self._window, key) for key in SHARED_BY_ALL_SOURCES}
         own = check(Window, given, place, self._document)
         if own is None:
             return self._window

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -57,7 +56,6 @@ class Gateway:
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
         self.draining = False
-        self.counters: Counter[str] = Counter()
         window = loaded.settings.window
         self._budget = Budget(window.memory_bytes)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget)

@@ -235,7 +235,7 @@ def test_one_without_a_key_shares_with_nobody() -> None:
 def test_what_one_withholds_the_next_is_not_asked_about() -> None:
     asked: list[Record] = []
     withholds = Interceptor(lambda record: None, 1)
-    listens = Interceptor(asked.append, 2)  # type: ignore[arg-type]
+    listens = Interceptor(asked.append, 2)
     chain = hooks(lambda: withholds, lambda: listens).intercept(ANN, SOURCE)
     assert isinstance(chain, Interceptor)
     assert chain.apply({}) is None
