@@ -206,13 +206,11 @@ class Connection:
     def drain(self, reason: str, retry_after_ms: int) -> None:
         """The gateway goes: say when to come back, where the protocol can, then close."""
         try:
-            commands = list(self._session.notice(Draining(retry_after_ms)))
-            self._carry_out(commands)
+            hint = list(self._session.notice(Draining(retry_after_ms)))
+            # 1012: service restart; only with the hint does it say more than 1001, going away.
+            self._carry_out([*hint, Hangup(1012 if hint else 1001, reason)])
         except Exception as error:  # noqa: BLE001  see `_tell`
             self.fail(error)
-            return
-        # 1012: service restart; only with the hint does it say more than 1001, going away.
-        self.hang_up(1012 if commands else 1001, reason)
 
     def withdraw_forbidden(self) -> None:
         """After the rules have changed: end the subscriptions that are no longer allowed."""

@@ -38,7 +38,7 @@ from kiwi_gw.runtime.source_runner import SourceRunner
 
 log = structlog.get_logger(__name__)
 
-PULSE_SECONDS = 0.1
+PULSE_SECONDS = 0.25
 """How often lags, deadlines and silent clients are looked for."""
 
 _OVER = (FeedState.ENDED, FeedState.FAILED)
