@@ -80,7 +80,7 @@ async def _measure(scenario: Scenario, runs: int, folder: Path) -> bool:
     for line in report.table(scenario, rounds):
         _say(line)
     with contextlib.suppress(ValueError):
-        _say(f"  the load client could take {report.headroom(rounds):.1f} times the gateway's best rate")
+        _say(f"  the load client could have read at least {report.headroom(rounds):.1f} times as much")
     return void
 
 

@@ -23,12 +23,12 @@ def line(scenario: Scenario, system: System, number: int, run: Run, slice_bytes:
         "scenario": scenario.name,
         "system": system,
         "round": number,
-        "subscribers": scenario.subscribers,
+        "subscribers": scenario.of(system).subscribers,
         "size": scenario.size,
         "partitions": scenario.partitions,
         "mode": scenario.of(system).mode,
         "deliveries_per_s": round(run.rate),
-        "records_per_s": round(run.records / run.seconds),
+        "records_per_s": round(run.records_rate),
         "deliveries_per_server_cpu_s": round(run.per_cpu),
         **asdict(run),
         "seconds": round(run.seconds, 4),
@@ -56,10 +56,12 @@ def ratio(
 
 
 def headroom(rounds: Rounds) -> float:
-    """How many times the gateway's best rate the load client could take, by its own processor time."""
+    """How many times as much the load client could have read in the gateway's runs: how seldom it was busy.
+
+    The least of all runs. Below 2, what was measured may be the client.
+    """
     ours = [one[system] for one in rounds for system in OURS if system in one]
-    able = [run.deliveries / max(run.cpu["client"], 0.01) for one in rounds for run in one.values()]
-    return max(able) / max(run.rate for run in ours)
+    return min(run.seconds / max(run.cpu["client"], 0.01) for run in ours)
 
 
 def table(scenario: Scenario, rounds: Rounds) -> list[str]:
@@ -85,7 +87,7 @@ def _row(system: System, rounds: Rounds) -> tuple[str, ...]:
     return (
         system,
         f"{statistics.median(run.rate for run in runs):,.0f}",
-        f"{statistics.median(run.records / run.seconds for run in runs):,.0f}",
+        f"{statistics.median(run.records_rate for run in runs):,.0f}",
         *(shown(ratio(rounds, system, other, per)) for other, per, shown in _RATIOS.values()),
         f"{statistics.median(run.receive for run in runs):,.0f}",
         ", ".join(f"{name} {used:.2f}" for name, used in cpu.items()),
@@ -105,7 +107,7 @@ _RATIOS: dict[str, tuple[System, str, Callable[[tuple[float, float, float] | Non
     "by its cpu": ("ceiling", "per_cpu", _percent),
     "x peer": ("peer", "rate", _times),
     "x by cpu": ("peer", "per_cpu", _times),
-    "of getmany": ("getmany", "rate", _percent),
+    "of getmany": ("getmany", "records_rate", _percent),
 }
 """The columns of ratios: to which system, by which figure of a `Run`. The two by cpu compare what one second
 of the server's processor time gives, the others what one second of the clock does."""

@@ -56,6 +56,11 @@ class Run:
         return self.deliveries / self.seconds
 
     @property
+    def records_rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+    @property
     def per_cpu(self) -> float:
         """Deliveries per second of the server's processor time: what is left when others are busy, too."""
         return self.deliveries / max(self.cpu["server"], 0.01)

@@ -19,9 +19,10 @@ FROM_KAFKA: tuple[System, ...] = ("gateway", "push", "peer", "getmany")
 class Scenario:
     """One scenario with its sizes.
 
-    records: how many are measured, after `warm` others. peer_part: the peer gets records / peer_part, so
-    that its run does not last forever (a rate is a rate). size: bytes of a record's value. credits: what a
-    pull subscriber's balance is renewed to when half of it is used. batch_bytes: of a Kafka batch.
+    records: how many are measured, after `warm` others. peer_part: the peer gets one peer_part-th of
+    both, so that its run does not last forever (a rate is a rate). size: bytes of a record's value.
+    credits: what a pull subscriber's balance is renewed to when half of it is used. batch_bytes: of a
+    Kafka batch.
     """
 
     name: str
@@ -40,7 +41,12 @@ class Scenario:
     def of(self, system: System) -> Scenario:
         """What one system gets of it."""
         if system == "peer":
-            return replace(self, records=max(1, self.records // self.peer_part), mode="push")
+            part = self.peer_part
+            return replace(
+                self, warm=max(1, self.warm // part), records=max(1, self.records // part), mode="push"
+            )
+        if system == "getmany":
+            return replace(self, subscribers=1, mode="push")
         return self if system == "gateway" else replace(self, mode="push")
 
     @property
@@ -51,7 +57,7 @@ class Scenario:
 SCENARIOS = (
     Scenario(
         name="fanout",
-        says="every record to 100 push subscribers, none lost",
+        says="every record to push subscribers, none lost",
         systems=("gateway", "ceiling", "best ceiling", "peer"),
         subscribers=100,
         records=100_000,
@@ -59,7 +65,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="fanout-1000",
-        says="every record to 1,000 push subscribers, none lost",
+        says="every record to push subscribers, none lost",
         systems=("gateway", "ceiling", "best ceiling", "peer"),
         subscribers=1_000,
         records=10_000,
@@ -68,7 +74,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="pull",
-        says="every record to 100 pull subscribers, whose credits are renewed at half",
+        says="every record to pull subscribers, whose credits are renewed at half",
         systems=("gateway", "push", "ceiling"),
         subscribers=100,
         records=100_000,

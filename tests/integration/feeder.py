@@ -60,7 +60,8 @@ async def feeder(bootstrap: str, topic: str, size: int = 128) -> AsyncIterator[F
     quiet = logging.getLogger("aiokafka")
     level = quiet.level
     quiet.setLevel(logging.CRITICAL)  # while a broker is away it writes sixty lines a second
-    loop = await trio.to_thread.run_sync(asyncio.new_event_loop)  # in Trio's own thread it may be refused
+    # Named, because trio-asyncio, once imported, answers `new_event_loop` with a loop of its own kind.
+    loop = asyncio.SelectorEventLoop()
     thread = threading.Thread(target=loop.run_forever, name="feeder")
     thread.start()
 
