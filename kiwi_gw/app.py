@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,13 @@ from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import Reloader
 
 log = structlog.get_logger(__name__)
+
+
+_CLEAN_UP_SECONDS = 2.0
+"""How long sources and services may take to stop once every client is gone."""
+
+_AT_ONCE_SECONDS = 0.2
+"""The same after a second signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +78,27 @@ def serve(config: Path, environ: Mapping[str, str]) -> int:
     """
     loaded = load(config, environ)
     logs.configure(loaded.settings.logging.level, loaded.settings.logging.format, sys.stderr)
+    # Reference counting frees nearly everything; looking for cycles as often as by default costs a tenth.
+    gc.set_threshold(50_000, 20, 100)
     return trio.run(_main, loaded, strict_exception_groups=True)
 
 
 async def _main(loaded: Loaded) -> int:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        return await run(loaded, signals)
+        return await run(loaded, signals, leave=_leave)
+
+
+def _leave(seconds: float, code: int) -> None:
+    """End the process with this code in so many seconds, whatever a plugin's clean-up still waits for."""
+
+    def now() -> None:
+        log.error("a clean-up did not end in time; leaving without it", code=code)
+        sys.stderr.flush()
+        os._exit(code)
+
+    timer = threading.Timer(seconds, now)
+    timer.daemon = True
+    timer.start()
 
 
 async def run(
@@ -82,11 +106,13 @@ async def run(
     signals: AsyncIterator[int],
     dialects: Sequence[Dialect] = (),
     *,
+    leave: Callable[[float, int], None] | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> int:
     """The whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
 
-    dialects: served beside the gateway's own, on paths of their own.
+    dialects: served beside the gateway's own, on paths of their own. leave: ends the process after so
+    many seconds with that exit code, for sources that do not let themselves be stopped.
     """
     gateway = Gateway(loaded)
     listener = open_listener(gateway, dialects)
@@ -117,6 +143,8 @@ async def run(
                 async for number in signals:
                     if number != signal.SIGHUP:
                         code = 128 + number
+                        if leave is not None:
+                            leave(_AT_ONCE_SECONDS, code)
                         nursery.cancel_scope.cancel()
 
             nursery.start_soon(leave_at_once)
@@ -125,6 +153,8 @@ async def run(
             gateway.draining = True
             listener.stop_accepting()
             await gateway.drain("draining", gateway.loaded.settings.server.drain_ms / 1000)
+            if leave is not None:
+                leave(_CLEAN_UP_SECONDS, 1)
             nursery.cancel_scope.cancel()
     finally:
         listener.stop_accepting()

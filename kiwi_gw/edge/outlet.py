@@ -42,6 +42,7 @@ class Outlet:
         "_cut",
         "_done",
         "_draining",
+        "_gathered",
         "_lane",
         "_lane_bytes",
         "_lane_limit",
@@ -78,6 +79,7 @@ class Outlet:
         self._cut = False  # a frame was cut, and its rest is not here yet
         self._lane: list[bytes] = []
         self._lane_bytes = 0
+        self._gathered = 0  # bytes of the tail that came from the lane
         self._pong: bytes | None = None
         self._ring: dict[Subscription, None] = {}
         self._room: trio.Event | None = None
@@ -155,7 +157,7 @@ class Outlet:
 
     @property
     def lane_full(self) -> bool:
-        return self._lane_bytes >= self._lane_limit
+        return self._lane_bytes + self._gathered >= self._lane_limit
 
     @property
     def idle(self) -> bool:
@@ -192,7 +194,7 @@ class Outlet:
         """The connection is over: nothing more is written."""
         self._ring.clear()
         self._lane.clear()
-        self._lane_bytes = 0
+        self._lane_bytes = self._gathered = 0
         self._tail = memoryview(b"")
         self._pong = None
         self.close_code = self.close_code or 1006
@@ -254,6 +256,7 @@ class Outlet:
                 self._tail = self._tail[taken:]
                 if self._tail:
                     return False
+                self._gathered = 0
                 continue
             if not self._ring:
                 return not transport.broken
@@ -288,7 +291,7 @@ class Outlet:
         self._pong = None
         self._lane.clear()
         self._tail = memoryview(b"".join(frames))
-        self._lane_bytes = 0
+        self._gathered, self._lane_bytes = len(self._tail), 0
 
     def _count(self, taken: int) -> None:
         if taken:

@@ -17,6 +17,7 @@ import trio
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from kiwi_gw.dialects.base import Dialect, SessionLimits
+from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.edge.answers import linger
 from kiwi_gw.edge.frames_in import FrameScanner
 from kiwi_gw.edge.head import RequestHead
@@ -32,6 +33,7 @@ from kiwi_gw.runtime.gateway import Gateway
 log = structlog.get_logger(__name__)
 
 _CLOSE_BYTE, _PONG_BYTE = 0x88, 0x8A
+_PINGS_PER_SECOND, _PINGS_BURST, _PING_FLOOD_SECONDS = 50, 100, 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
 
@@ -78,15 +80,27 @@ class _Inbound:
         self.scanner = scanner
         self._outlet = outlet
         self.connection: Connection | None = None
+        self._pings = 0
+        self._throttle: Throttle | None = None  # made for clients that ping at all
 
     def __call__(self, data: bytes | bytearray) -> None:
         if self.connection is not None:
             self.connection.heard_at = time.monotonic()
         try:
             self.scanner.feed(data)
+            self._count_pings()
         except ConnectionEnd as end:
             self._outlet.hang_up(end.code, end.reason)
             raise trio.ClosedResourceError from None
+
+    def _count_pings(self) -> None:
+        if self.scanner.pings == self._pings:
+            return
+        new, self._pings = self.scanner.pings - self._pings, self.scanner.pings
+        self._throttle = self._throttle or Throttle(_PINGS_PER_SECOND, _PINGS_BURST, _PING_FLOOD_SECONDS)
+        now = time.monotonic()
+        if any(self._throttle.admit(now) is Verdict.FLOOD for _ in range(new)):
+            raise ConnectionEnd(1008, "rate_limited: too many pings")
 
 
 async def serve_websocket(

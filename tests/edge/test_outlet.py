@@ -295,13 +295,13 @@ async def test_whoever_makes_replies_waits_while_the_lane_is_full() -> None:
         stalled = passed
         assert b.outlet.lane_full
         # What was gathered to be written, and the lane behind it: each at most the lane's limit.
-        assert b.outlet.waiting_bytes <= 2 * 1000 + 100
+        assert b.outlet.waiting_bytes <= 1000 + 100
         b.transport.takes.extend([0] * 5)
         b.transport.drain()
         with trio.fail_after(5):
             while passed < stalled + 100:
                 await trio.lowlevel.checkpoint()
-                assert b.outlet.waiting_bytes <= 2 * 1000 + 100
+                assert b.outlet.waiting_bytes <= 1000 + 100
 
 
 async def test_pongs_that_wait_become_one() -> None:

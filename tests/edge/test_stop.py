@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -217,16 +218,19 @@ async def test_a_client_that_said_goodbye_first_hears_no_other() -> None:
 
 
 @asynccontextmanager
-async def process(folder: Path) -> AsyncIterator[tuple[trio.Process, int]]:
+async def process(
+    folder: Path, more: str = "", environ: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[trio.Process, int]]:
     """A gateway in a process of its own, and its port."""
     file = folder / "kiwi.yml"
     file.write_text(
         "server: {address: '127.0.0.1:0', drain_ms: 60000}\n"
         "logging: {format: json}\n"
+        f"{more}"
         "sources: [{type: counter, id: a, min: 0, interval_ms: 10}]\n"
     )
     run = [sys.executable, "-m", "kiwi_gw", "run", "--config", str(file)]
-    server = await trio.lowlevel.open_process(run, stderr=-1)
+    server = await trio.lowlevel.open_process(run, stderr=-1, env={**os.environ, **(environ or {})})
     try:
         port = 0
         log = b""
@@ -276,3 +280,60 @@ async def test_the_process_exits_at_once_with_a_second_signal(tmp_path: Path) ->
                 assert (await last_words(client))[1].code == 1012
                 server.send_signal(signal.SIGINT)
                 assert await server.wait() == 128 + signal.SIGINT
+
+
+STUBBORN = """
+from contextlib import asynccontextmanager
+import sys, trio
+from kiwi_gw.api import Batch, Field, Kind, Section, Shape, SourceType, hookimpl
+from typing import Literal
+
+class Settings(Section):
+    type: Literal["stubborn"]
+
+class Stubborn:
+    async def run(self, out, start):
+        await out.ready({0: 0})
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep_forever()
+
+@hookimpl
+def source_types():
+    shape = Shape((Field("sourceId", Kind.SOURCE_ID),))
+    return [SourceType("stubborn", Settings, lambda settings, context: Stubborn(), shape)]
+
+plugin = sys.modules[__name__]
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]])
+async def test_a_source_that_does_not_let_itself_be_stopped(signals: list[int], tmp_path: Path) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    more = "plugins: ['stubborn:plugin']\nx-more: &more {type: stubborn, id: s}\n"
+    environ = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    async with process(tmp_path, more, environ) as (server, port):
+        file = tmp_path / "kiwi.yml"
+        file.write_text(file.read_text().replace("sources: [", "sources: [*more, "))
+        assert server.stderr is not None
+        log = b""
+        with trio.fail_after(20):
+            while b'"configuration applied"' not in log:
+                log += await server.stderr.receive_some()
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            client = Client(stream)
+            await client.handshake()
+            await client.subscribe("s")
+            for number in signals:
+                server.send_signal(number)
+                if number == signals[0]:
+                    with trio.fail_after(20):
+                        assert (await last_words(client))[1].code == 1012
+            with trio.fail_after(20):
+                code = await server.wait()
+        # With one signal the clean-up gets its time; with a second it gets none.
+        assert code in ((1,) if len(signals) == 1 else (1, 128 + signal.SIGINT))

@@ -42,6 +42,10 @@ _MODES = {mode.value: mode for mode in Mode}
 _POLICIES = {policy.value: policy for policy in OverflowPolicy}
 
 
+MAX_UNANSWERED = 64
+"""REQUESTs that may wait for a source that is starting: their replies come all at once."""
+
+
 @dataclass(slots=True)
 class _Subscription:
     """`requests`: those that are not answered yet."""
@@ -155,6 +159,8 @@ class KiwiSession:
         n = requests.integer(command.n)
         if n is None:
             return self._error("REQUEST", source_id, f"n must be an integer from 1 to {requests.MAX_INTEGER}")
+        if subscription.requests >= MAX_UNANSWERED:
+            return self._error("REQUEST", source_id, "Too many REQUESTs wait for the source to start")
         subscription.requests += 1
         return Grant(source_id, n)
 

@@ -243,3 +243,19 @@ def test_every_frame_gets_exactly_one_answer(script: list[tuple[str, str, str]],
 def cycle(items: list[str]) -> Iterator[str]:
     while True:
         yield from items
+
+
+def test_requests_that_wait_for_a_source_are_bounded() -> None:
+    client = session()
+    client.receive('{"type":"SUBSCRIBE","sourceId":"a","mode":"pull"}', now=1.0)
+    request = '{"type":"REQUEST","sourceId":"a","n":1}'
+    answers = [list(client.receive(request, now=1.0)) for _ in range(100)]
+    assert [type(command) for (command,) in answers] == [Grant] * 64 + [Reply] * 36
+    failed = list(client.notice(OpenFailed("a", "failed", "it did not start")))
+    kinds = [
+        json.loads(text)["type"]
+        for reply in failed
+        if isinstance(reply, Reply)
+        for text in texts(reply.frame)
+    ]
+    assert kinds == ["SUBSCRIBE_ERROR"] + ["REQUEST_ERROR"] * 64
