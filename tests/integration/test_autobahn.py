@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 CASES = [f"{group}.*" for group in (1, 2, 3, 4, 5, 6, 7, 10)]
 COUNT = 247
 DRIVER = """
-import asyncio, json, sys
+import asyncio, json, os, sys
 import kosoku
 try:
     results = asyncio.run(kosoku.run_fuzzingclient(sys.argv[1], sys.argv[2:], concurrency=4))
@@ -38,7 +38,8 @@ except kosoku.FailureError as failure:
 print(json.dumps([
     [item.case_id, item.behavior.value, item.behavior_close.value, str(item.result), str(item.result_close)]
     for item in results
-]))
+]), flush=True)
+os._exit(0)  # its threads now and then abort the interpreter on its way out
 """
 CONFIG = json.dumps(
     {
