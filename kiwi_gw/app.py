@@ -19,8 +19,13 @@ from kiwi_gw import __version__, logs
 from kiwi_gw.config import Address, Loaded, UnixAddress, load
 from kiwi_gw.dialects.base import Dialect
 from kiwi_gw.dialects.kiwi import KiwiDialect
+from kiwi_gw.edge.admin.access import Access
+from kiwi_gw.edge.admin.app import add_admin_routes
+from kiwi_gw.edge.admin.fleet import Alone
+from kiwi_gw.edge.asgi import Scope
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
-from kiwi_gw.edge.listener import Listener, listen
+from kiwi_gw.edge.listener import Listener, ListenError, listen
+from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tls import Certificates
 from kiwi_gw.runtime.gateway import Gateway
@@ -38,11 +43,13 @@ _AT_ONCE_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The parts of a gateway that runs, for tests and for whoever embeds it."""
+    """The parts of a gateway that runs, for tests and for whoever embeds it. admin: None without that
+    address."""
 
     gateway: Gateway
     listener: Listener
     reloader: Reloader
+    admin: Listener | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,11 @@ async def run(
         listener.use_certificates(_certificates(loaded))
 
     reloader = Reloader(gateway, applied)
+    try:
+        admin = open_admin(gateway, listener, reloader, dialects)
+    except BaseException:
+        listener.stop_accepting()
+        raise
     for warning in exposure_warnings(loaded):
         log.warning(warning)
     code = 0
@@ -129,10 +141,13 @@ async def run(
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
             await nursery.start(listener.run)
+            if admin is not None:
+                await nursery.start(admin.run)
             nursery.start_soon(reloader.watch)
             gc.freeze()  # what was made for the start stays: no collection need look at it again
-            log.info("gateway listens", addresses=listener.addresses, version=__version__)
-            task_status.started(Running(gateway, listener, reloader))
+            operators = admin.addresses[0] if admin is not None else None
+            log.info("gateway listens", addresses=listener.addresses, admin=operators, version=__version__)
+            task_status.started(Running(gateway, listener, reloader, admin))
             async for number in signals:
                 if number != signal.SIGHUP:
                     break
@@ -158,6 +173,8 @@ async def run(
             nursery.cancel_scope.cancel()
     finally:
         listener.stop_accepting()
+        if admin is not None:
+            admin.stop_accepting()
     log.info("gateway stopped")
     return code
 
@@ -166,14 +183,14 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = ()) -> Listene
     """Open the ports of a gateway's configuration, with everything that is served on them."""
     settings = gateway.loaded.settings
     routes = Routes()
-    routes.add_websocket(
-        KiwiDialect(
-            settings.kiwi.envelope, settings.window.event_bytes, settings.server.limits.max_message_bytes
-        )
-    )
-    for dialect in dialects:
+    for dialect in _served(gateway, dialects):
         routes.add_websocket(dialect)
-    add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck)
+    access = Access(gateway)
+
+    async def lists(scope: Scope) -> bool:
+        return access.open  # where clients must say who they are, names of sources are not for everybody
+
+    add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
     sockets: list[socket.socket] = []
     try:
         sockets.extend(listen(address) for address in settings.server.addresses)
@@ -182,6 +199,36 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = ()) -> Listene
         for sock in sockets:
             sock.close()
         raise
+
+
+def open_admin(
+    gateway: Gateway, listener: Listener, reloader: Reloader, dialects: Sequence[Dialect] = ()
+) -> Listener | None:
+    """Open the admin address, if there is one. Raises ListenError where one was asked for and is taken."""
+    settings = gateway.loaded.settings
+    address = settings.server.admin
+    if address is None:
+        return None
+    try:
+        sock = listen(address)
+    except ListenError as error:
+        if settings.server.admin_wanted:
+            raise ListenError(f"{error} (server.admin_address; null: without it)") from error
+        # Nobody asked for it, and a gateway that worked yesterday must not fail for want of it.
+        log.warning("no metrics and no admin address; set server.admin_address", problem=str(error))
+        return None
+    names = [dialect.name for dialect in _served(gateway, dialects)]
+    collector = Collector(gateway, listener, reloader, names) if gateway.measured else None
+    fleet = Alone(gateway, collector)
+    routes = Routes()
+    add_admin_routes(routes, fleet, Access(gateway), _Health(gateway), measured=fleet.measured)
+    return Listener(gateway, routes, [sock], None)
+
+
+def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
+    settings = gateway.loaded.settings
+    limits = settings.server.limits
+    return (KiwiDialect(settings.kiwi.envelope, settings.window.event_bytes, limits.max_message_bytes), *more)
 
 
 def _certificates(loaded: Loaded) -> Certificates | None:
@@ -195,12 +242,16 @@ def exposure_warnings(loaded: Loaded) -> tuple[str, ...]:
     """What an operator should know about who can reach this gateway."""
     if loaded.plugins.hook.authenticate.get_hookimpls():
         return ()
-    return tuple(
-        f"anyone who reaches {address} can read every source: no plugin authenticates clients "
-        "(add a `tokens:` section, or listen on loopback)"
-        for address in loaded.settings.server.addresses
+    cure = "no plugin authenticates clients (add a `tokens:` section, or listen on loopback)"
+    server = loaded.settings.server
+    public = tuple(
+        f"anyone who reaches {address} can read every source: {cure}"
+        for address in server.addresses
         if not _loopback(address)
     )
+    if server.admin is None or _loopback(server.admin):
+        return public
+    return (*public, f"anyone who reaches {server.admin} can see and cut every connection: {cure}")
 
 
 def _loopback(address: Address) -> bool:

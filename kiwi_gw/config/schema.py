@@ -232,6 +232,8 @@ class Metrics(Section):
     """Whether anything is measured; without it `/metrics` is not there."""
     max_sources: Annotated[int, Field(ge=1, le=10_000)] = 200
     """Sources that have series of their own; those that come later share the label `other`."""
+    per_partition: bool = False
+    """Whether the lag of a source is shown by partition, too (at most 256 of them)."""
 
 
 class Kiwi(Section):

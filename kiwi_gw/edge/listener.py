@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 import trio
 
-from kiwi_gw.config import Address, UnixAddress
+from kiwi_gw.config import Address, TcpAddress, UnixAddress
 from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
@@ -56,21 +56,32 @@ class ListenError(KiwiError):
     """An address that cannot be listened on, in words."""
 
 
-def listen(address: Address) -> socket.socket:
-    """A listening socket. Raises ListenError."""
+def listen(address: Address, *, shared: bool = False) -> socket.socket:
+    """A listening socket. shared: on a TCP port that other processes of ours have, too. Raises ListenError."""
     if isinstance(address, UnixAddress):
         return _listen_unix(Path(address.path))
+    return _listening(bind(address, shared=shared))
+
+
+def bind(address: TcpAddress, *, shared: bool) -> socket.socket:
+    """A socket that has the address and does not listen. Raises ListenError."""
     try:
         found = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, _, _, _, where = found[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(where)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind(where)
+        except BaseException:
+            sock.close()
+            raise
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {error}") from error
-    return _listening(sock)
+    return sock
 
 
 def _listen_unix(path: Path) -> socket.socket:
@@ -190,6 +201,7 @@ class Listener:
 
     async def _serve_transport(self, plain: SocketTransport, address: object) -> None:
         remote = _name(address) or "unix"
+        began = time.monotonic()
         settings = self._gateway.loaded.settings.server
         transport: SocketTransport | TlsTransport = plain
         if self._tls is not None and plain.socket.family != socket.AF_UNIX:
@@ -212,7 +224,7 @@ class Listener:
             if self._open > settings.limits.max_connections + reserve:
                 raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
             if isinstance(route, WebSocketRoute):
-                await self._serve_websocket(transport, head, route, remote)
+                await self._serve_websocket(transport, head, route, remote, began)
                 return
         except HttpError as error:
             self.rejected[_reason(error)] += 1
@@ -223,7 +235,12 @@ class Listener:
         await serve_http(transport, head, self._routes, http_limits, self._closing, ends)
 
     async def _serve_websocket(
-        self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
+        self,
+        transport: SocketTransport | TlsTransport,
+        head: RequestHead,
+        route: WebSocketRoute,
+        remote: str,
+        began: float,
     ) -> None:
         settings = self._gateway.loaded.settings.server
         secure = isinstance(transport, TlsTransport)
@@ -238,6 +255,7 @@ class Listener:
             raise _RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
         if identity.expires_at is not None and identity.expires_at <= time.time():
             raise _RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
+        self._gateway.meters.handshake_over("ws", time.monotonic() - began)
         await serve_websocket(
             self._gateway,
             transport,

@@ -217,6 +217,11 @@ class Gateway:
         return self._memo
 
     @property
+    def memory(self) -> Budget:
+        """What all windows and encodings hold, and may hold."""
+        return self._budget
+
+    @property
     def started(self) -> bool:
         """Whether every source has worked at least once, or never will."""
         return all(runner.feed.state is not FeedState.STARTING for runner in self._runners.values())
