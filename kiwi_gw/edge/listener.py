@@ -57,7 +57,7 @@ class ListenError(KiwiError):
 
 
 def listen(address: Address, *, shared: bool = False) -> socket.socket:
-    """A listening socket. shared: on a TCP port that other processes of ours have, too. Raises ListenError."""
+    """A listening socket. shared: on a TCP port that other processes of ours have. Raises ListenError."""
     if isinstance(address, UnixAddress):
         return _listen_unix(Path(address.path))
     return _listening(bind(address, shared=shared))
