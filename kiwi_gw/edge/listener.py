@@ -12,7 +12,8 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -178,7 +179,9 @@ class Listener:
             plain = SocketTransport(client)
             try:
                 plain.set_options(limits.unsent_bytes)
-                await self._serve_transport(plain, address)
+                serve = await self._admit(plain, address)
+                if serve is not None:
+                    await serve()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self.rejected["left"] += 1  # before it asked for anything
             except Exception as error:
@@ -188,7 +191,9 @@ class Listener:
         finally:
             self._open -= 1
 
-    async def _serve_transport(self, plain: SocketTransport, address: object) -> None:
+    async def _admit(self, plain: SocketTransport, address: object) -> Callable[[], Awaitable[None]] | None:
+        """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
+        and should not hold on to its request for as long."""
         remote = _name(address) or "unix"
         settings = self._gateway.loaded.settings.server
         transport: SocketTransport | TlsTransport = plain
@@ -198,33 +203,33 @@ class Listener:
                 await transport.do_handshake()
             if scope.cancelled_caught:
                 self.rejected["timeout"] += 1
-                return
+                return None
         head_limits = HeadLimits(
             total_bytes=settings.limits.head_bytes, seconds=settings.limits.head_timeout_ms / 1000
         )
         try:
             head = await read_head(transport, head_limits)
             if head is None:
-                return
+                return None
             route = self._routes.resolve(head)
             # A gateway that is full must still tell its orchestrator that it lives.
             reserve = 0 if isinstance(route, WebSocketRoute) else _HTTP_RESERVE
             if self._open > settings.limits.max_connections + reserve:
                 raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
             if isinstance(route, WebSocketRoute):
-                await self._serve_websocket(transport, head, route, remote)
-                return
+                return await self._websocket(transport, head, route, remote)
         except HttpError as error:
             self.rejected[_reason(error)] += 1
             await refuse(transport, error)
-            return
+            return None
         http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
         ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
-        await serve_http(transport, head, self._routes, http_limits, self._closing, ends)
+        return partial(serve_http, transport, head, self._routes, http_limits, self._closing, ends)
 
-    async def _serve_websocket(
+    async def _websocket(
         self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
-    ) -> None:
+    ) -> Callable[[], Awaitable[None]]:
+        """Whether this client may come in: its origin and who it is. Raises HttpError."""
         settings = self._gateway.loaded.settings.server
         secure = isinstance(transport, TlsTransport)
         if not origin_allowed(head, settings.allowed_origins, secure):
@@ -238,15 +243,16 @@ class Listener:
             raise _RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
         if identity.expires_at is not None and identity.expires_at <= time.time():
             raise _RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
-        await serve_websocket(
+        return partial(
+            serve_websocket,
             self._gateway,
             transport,
-            head,
-            route.upgrade,
             route.dialect,
             identity,
             remote,
-            _subprotocol(route),
+            head.query,
+            route.upgrade.response(_subprotocol(route)),
+            head.surplus,
         )
 
 

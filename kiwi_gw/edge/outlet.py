@@ -133,11 +133,11 @@ class Outlet:
             self._go()
 
     def hang_up(self, code: int, reason: str) -> None:
-        """Write a close frame; nothing follows it. A code of the library's own frame can be 1005."""
+        """Write a close frame; nothing follows it."""
         self.end_with(close_frame(code, reason), code)
 
     def end_with(self, frame: bytes, code: int) -> None:
-        """Write this close frame as the last thing of the connection."""
+        """Write this close frame as the last thing of the connection. code: 1005 for one without a code."""
         if self.close_code is None:
             self._pong = None
             self._lane.append(frame)

@@ -81,6 +81,22 @@ def error(reply: dict[str, Any], kind: str) -> str:
     return words
 
 
+# --- before the handshake is answered --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("surplus", [0, 7, 10_000])
+async def test_commands_sent_before_our_101_are_carried_out(surplus: int) -> None:
+    """A client may send frames as early as it likes. surplus: how many bytes of them come with the head."""
+    early = command("SUBSCRIBE", "a") + frame(PING, b"early") + command("SUBSCRIBE", "b")
+    async with running() as bench, connect(bench.gateway, early=early[:surplus]) as client:
+        await client.send(early[surplus:])
+        replies = [await client.message() for _ in range(2)]
+        assert [reply["data"]["sourceId"] for reply in replies] == ["a", "b"]
+        await client.send(frame(TEXT, b"nonsense"))
+        assert (await client.over()).code == 1008
+        assert client.pongs == [b"early"]
+
+
 # --- frames that end the connection ---------------------------------------------------------------
 
 
