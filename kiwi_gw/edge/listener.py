@@ -12,8 +12,7 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 import structlog
@@ -179,9 +178,9 @@ class Listener:
             plain = SocketTransport(client)
             try:
                 plain.set_options(limits.unsent_bytes)
-                serve = await self._admit(plain, address)
-                if serve is not None:
-                    await serve()
+                rest = await self._admit(plain, address)
+                if rest is not None:
+                    await rest
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self.rejected["left"] += 1  # before it asked for anything
             except Exception as error:
@@ -191,7 +190,7 @@ class Listener:
         finally:
             self._open -= 1
 
-    async def _admit(self, plain: SocketTransport, address: object) -> Callable[[], Awaitable[None]] | None:
+    async def _admit(self, plain: SocketTransport, address: object) -> Coroutine[object, object, None] | None:
         """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
         and should not hold on to its request for as long."""
         remote = _name(address) or "unix"
@@ -224,11 +223,11 @@ class Listener:
             return None
         http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
         ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
-        return partial(serve_http, transport, head, self._routes, http_limits, self._closing, ends)
+        return serve_http(transport, head, self._routes, http_limits, self._closing, ends)
 
     async def _websocket(
         self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
-    ) -> Callable[[], Awaitable[None]]:
+    ) -> Coroutine[object, object, None]:
         """Whether this client may come in: its origin and who it is. Raises HttpError."""
         settings = self._gateway.loaded.settings.server
         secure = isinstance(transport, TlsTransport)
@@ -243,8 +242,7 @@ class Listener:
             raise _RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
         if identity.expires_at is not None and identity.expires_at <= time.time():
             raise _RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
-        return partial(
-            serve_websocket,
+        return serve_websocket(
             self._gateway,
             transport,
             route.dialect,

@@ -13,7 +13,7 @@ closed with unread bytes resets the connection and may destroy what we said last
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -65,8 +65,8 @@ async def serve_websocket(
         def end_within(seconds: float) -> None:
             nursery.cancel_scope.deadline = min(nursery.cancel_scope.deadline, trio.current_time() + seconds)
 
-        def spawn(task: Callable[[], Awaitable[Any]]) -> None:
-            nursery.start_soon(_guarded, task, connection, name=task)
+        def spawn(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            nursery.start_soon(_guarded, task(), connection, name=task)
 
         outlet = Outlet(
             transport,
@@ -91,7 +91,9 @@ async def serve_websocket(
         try:
             outlet.control(response)
             gateway.came(connection)
-            await _guarded(partial(_converse, transport, connection, outlet, reading, surplus), connection)
+            talk = _converse(transport, connection, outlet, reading, surplus)
+            del response, surplus  # a connection may last for days
+            await _guarded(talk, connection)
             end_within(close_seconds)  # also where the client left without a close frame
             await outlet.wait_idle()
             if not reading.frames.goodbye:
@@ -109,10 +111,10 @@ async def serve_websocket(
             nursery.cancel_scope.cancel()
 
 
-async def _guarded(task: Callable[[], Awaitable[Any]], connection: Connection) -> None:
-    """Run a task of a connection. What it raises is that connection's matter, and nobody else's."""
+async def _guarded(part: Coroutine[Any, Any, None], connection: Connection) -> None:
+    """Run a part of a connection. What it raises is that connection's matter, and nobody else's."""
     try:
-        await task()
+        await part
     except Exception as error:  # noqa: BLE001  one of the two places that catch everything
         connection.fail(error)
 
