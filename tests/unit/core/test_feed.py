@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.feed import FeedLimits, lost
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened
+from kiwi_gw.core.offers import pieces
 from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import MAX_CREDIT, Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, Gap, OverflowPolicy
+from kiwi_gw.model import CloseReason, Encoded, Gap, OverflowPolicy
 from tests.unit.core.fakes import Client, Event, Mailbox, World, joined, names, parse
 
 
@@ -411,13 +416,52 @@ def test_an_event_too_large_at_the_end_then_more_before_the_notice_can_be_writte
     assert subscription.state is State.LIVE
 
 
-def test_a_batch_too_large_for_a_direct_send_and_a_single_event_larger_than_an_offer() -> None:
+def test_a_large_batch_is_sent_in_pieces_and_a_single_event_may_be_larger_than_one() -> None:
     world, client = World(FeedLimits(direct_bytes=10)), Client()
     client.outlet.max_bytes = 5
-    world.subscribe(client)
+    subscription = world.subscribe(client)
     world.produce(4)
-    assert client.outlet.sends == 0
+    assert client.outlet.sends == 4
     assert client.places == world.made
+    assert subscription.state is State.LIVE
+
+
+@given(direct=st.integers(1, 200), room=st.integers(0, 600), full_at=st.integers(1, 5))
+def test_wherever_a_large_batch_is_cut_the_rest_comes_once_and_whole(
+    direct: int, room: int, full_at: int
+) -> None:
+    """room: what the socket takes in all. full_at: the send behind which something waits (TLS)."""
+    world, client = World(FeedLimits(direct_bytes=direct)), Client()
+    subscription = world.subscribe(client)
+    left, sends = room, 0
+
+    def take(size: int) -> int:
+        nonlocal left, sends
+        taken = min(size, left)
+        left -= taken
+        sends += 1
+        if sends == full_at:
+            client.outlet.clear = False
+        return taken
+
+    client.outlet.take = take
+    world.produce(8)
+    client.outlet.take = lambda size: size
+    read_on(client)
+    world.produce(2)
+    read_on(client)
+    assert client.places == world.made
+    assert subscription.state is State.LIVE
+
+
+@given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=20).filter(any), most=st.integers(1, 60))
+def test_pieces_are_whole_events_and_make_up_the_buffer(sizes: list[int], most: int) -> None:
+    ends = list(accumulate(sizes))
+    encoded = Encoded(bytes(ends[-1]), ends)
+    parts = pieces(encoded, most)
+    assert list(accumulate(map(len, parts)))[-1] == ends[-1]
+    assert set(accumulate(map(len, parts))) <= set(ends)
+    assert all(0 < len(part) <= max(most, *sizes) for part in parts)
 
 
 # --- limits and ends ------------------------------------------------------------------------------------
