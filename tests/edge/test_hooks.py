@@ -208,7 +208,7 @@ async def test_a_service_is_opened_once_shared_and_closed_after_the_last_source(
         assert sorted(store.events[1:]) == ["x runs", "y runs"]
         del store.events[:]
         gateway.file.write_text(configuration(["scripted", "p0"], sources=STORED[1:]))
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert store.events == ["x stops"]
         # Another section: the source restarts, with another service; the old one is closed behind it.
@@ -216,7 +216,7 @@ async def test_a_service_is_opened_once_shared_and_closed_after_the_last_source(
         gateway.file.write_text(
             configuration(["scripted", "p0"], {"store": {"place": "disk"}}, sources=STORED[1:])
         )
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         while len(store.events) < 4:
             await trio.lowlevel.checkpoint()
         assert sorted(store.events) == ["close", "open disk", "y runs", "y stops"]
@@ -304,11 +304,11 @@ async def test_configure_sees_every_configuration_and_may_refuse_a_reload(
     async with running(choosy, extra={"name": "first"}) as (gateway, scripted), connect(gateway) as client:
         await client.subscribe("a")
         gateway.file.write_text(configuration(["scripted", "p0"], {"name": "wrong"}, sources=[]))
-        assert not gateway.reloader.reload()
+        assert not await gateway.reloader.reload()
         await scripted["a"].publish([b"still here"])
         assert (await client.message())["data"]["value"] == "still here"
         gateway.file.write_text(configuration(["scripted", "p0"], {"name": "third"}))
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         # Whoever had agreed to what another plugin then refused is told the old one again.
         assert choosy.seen == ["first", "first", "third"]
     (refused,) = tracebacks(log_lines)
@@ -466,7 +466,7 @@ async def test_rules_that_change_end_what_they_forbid_with_the_next_reload() -> 
         await client.subscribe("a")
         await client.subscribe("b")
         rules.forbidden = {"b"}
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         closed = (await client.message())["data"]
         assert (closed["sourceId"], closed["reason"]) == ("b", CloseReason.UNAUTHORIZED.value)
         await scripted["b"].publish([b"secret"])
