@@ -3,9 +3,9 @@
 Theory of operation. `publish` is the hot path and wakes no task. It appends the batch and then, group by
 group (a group has one wire key), asks the memo for the fragments once and gives every subscription that
 is at the head, has credit and has a clear outlet the whole buffer, in one send where it is not too large.
-Whoever cannot take all of it is demoted to BEHIND and read at its own pace. It is a generator: it yields when it has used up its
-slice of time, so that the caller can let others run; in between, subscriptions may come and go (they are
-recognised by their cursor).
+Whoever cannot take all of it is demoted to BEHIND and read at its own pace. It is a generator: it yields
+when it has used up its slice of time, so that the caller can let others run; in between, subscriptions may
+come and go (they are recognised by their cursor).
 """
 
 from __future__ import annotations

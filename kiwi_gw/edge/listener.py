@@ -23,6 +23,7 @@ from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.last_resort import LastResort
 from kiwi_gw.edge.origin import origin_allowed
 from kiwi_gw.edge.routing import Routes, WebSocketRoute
 from kiwi_gw.edge.tls import Certificates, TlsFiles
@@ -36,7 +37,8 @@ log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
 _ACCEPT_AT_ONCE = 64
-_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
 _HTTP_RESERVE = 64  # connections beyond `max_connections` that plain HTTP may use
 
@@ -114,6 +116,7 @@ class Listener:
         self._closing = trio.Event()
         self._open = 0
         self._accepting = trio.CancelScope()
+        self._last_resort = LastResort()
         self.rejected: Counter[str] = Counter()
 
     @property
@@ -133,6 +136,7 @@ class Listener:
                         task_status.started()
         finally:
             self.stop_accepting()
+            self._last_resort.close()
 
     def use_certificates(self, certificates: Certificates | None) -> None:
         """Other files from now on. Switching TLS on or off needs a restart."""
@@ -163,11 +167,21 @@ class Listener:
                 except BlockingIOError:
                     break
                 except OSError as error:
-                    if error.errno in _OUT_OF_DESCRIPTORS:
-                        log.error("cannot accept connections", problem=os.strerror(error.errno))
+                    if error.errno in _OUT_OF_DESCRIPTORS and await self._turn_away(sock, error):
+                        continue
+                    if error.errno in _OUT_OF_MEMORY:
+                        log.error("cannot accept connections", problem=error.strerror)
                         await trio.sleep(_PAUSE_SECONDS)
                     break  # anything else is one client that left before it was accepted
                 connections.start_soon(self._serve, client, address)
+
+    async def _turn_away(self, sock: socket.socket, error: OSError) -> bool:
+        # Under TLS an answer would take a handshake, and a second descriptor's worth of patience.
+        plain = self._tls is None or sock.family == socket.AF_UNIX
+        turned_away = await self._last_resort.turn_away(sock, error.strerror or str(error), answer=plain)
+        if turned_away:
+            self.rejected["limit_descriptors"] += 1
+        return turned_away
 
     async def _serve(self, client: socket.socket, address: object) -> None:
         """One connection from its first byte. Closes it, whatever happens."""

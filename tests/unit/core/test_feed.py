@@ -17,7 +17,7 @@ from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import MAX_CREDIT, Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, Encoded, Gap, OverflowPolicy
+from kiwi_gw.model import CloseReason, Encoded, Gap, Interceptor, OverflowPolicy
 from tests.unit.core.fakes import Client, Event, Mailbox, World, joined, names, parse
 
 
@@ -546,6 +546,44 @@ def test_a_joiner_is_its_own_and_the_fragments_are_shared() -> None:
     assert one.outlet.wire.count(b"[") == 1
     assert two.outlet.wire.count(b"[") == 0
     assert one.places == two.places == world.made
+
+
+def test_another_interceptor_leaves_format_joiner_limits_and_credit() -> None:
+    world, plain, client = World(), Client(), Client()
+    world.subscribe(plain)  # of the same group, with another joiner
+    limits = {"l": Limit(3)}
+    subscription = world.subscribe(client, names(join=joined), credit=10, limits=limits)
+    world.produce(2)
+    subscription.intercept(Interceptor(lambda record: record if record["offset"] != 3 else None, "k"))
+    assert world.feed.wire_keys == 2
+    world.produce(4)
+    assert [place for _, place in client.places] == [0, 1, 2]
+    assert (subscription.credits, world.feed.wire_keys) == (7, 2)
+    subscription.recast(wire(names(join=joined), subscription.group.wire.interceptor), {})
+    assert [place for _, place in client.places] == [0, 1, 2, 4, 5]
+    assert bytes(client.outlet.wire).count(b"[") == 3
+    assert plain.places == world.made
+    subscription.intercept(None)
+    assert world.feed.wire_keys == 1
+    world.produce(1)
+    assert client.places[-1] == world.made[-1]
+    subscription.cancel()
+    subscription.intercept(Interceptor(lambda record: record, "other"))
+    assert world.feed.wire_keys == 1
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_another_interceptor_during_fan_out_loses_and_doubles_nothing(key: str | None) -> None:
+    world = World(FeedLimits(slice_seconds=0))
+    clients = [Client() for _ in range(40)]
+    subscriptions = [world.subscribe(client) for client in clients]
+    for _ in world.feed.publish(world.batch([0] * 3)):
+        for subscription in subscriptions:
+            if subscription.group.wire.interceptor is None:
+                subscription.intercept(Interceptor(lambda record: record, key))
+    assert all(client.places == world.made for client in clients)
+    world.produce(2)
+    assert all(client.places == world.made for client in clients)
 
 
 def test_a_recast_may_bring_another_joiner() -> None:
