@@ -151,7 +151,7 @@ async def run(
             async for number in signals:
                 if number != signal.SIGHUP:
                     break
-                reloader.reload()
+                reloader.ask()
 
             async def leave_at_once() -> None:
                 nonlocal code

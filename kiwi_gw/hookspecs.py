@@ -3,6 +3,10 @@
 Hooks are synchronous and are called at start, on reload, once per connection or once per subscription;
 never per event. What a hook raises is logged once with its traceback and counted; the client gets an
 error, the gateway lives on.
+
+A reload reads the file in a worker thread while the gateway runs. So `source_types`, `services` and
+`config_sections`, and the validators of a section, may be called from two threads at once: they only say
+what there is, and change nothing.
 """
 
 from __future__ import annotations

@@ -197,9 +197,11 @@ class Window(Section):
     bytes: Size = 64 * MIB
     """Most memory for the events of a window."""
     memory_bytes: Size = 512 * MIB
-    """Most memory for all windows and encodings together."""
+    """Most memory for all windows and encodings together. When it is used up, the sources that hold most
+    give up their oldest events first."""
     encodings_bytes: Size = 64 * MIB
-    """Most memory for the encoded events of all sources that a reader may still need."""
+    """Most memory for the encoded events of all sources that a reader may still need; set aside from
+    `memory_bytes`, and at most a quarter of it."""
     event_bytes: Size = 8 * MIB
     """Largest encoded event; a larger one is given up and announced."""
     max_wire_keys: Positive = 1_000

@@ -37,10 +37,11 @@ def wire(format: WireFormat, interceptor: Interceptor | None) -> Wire:  # noqa: 
 
 
 class EncodingMemo:
-    """Makes fragments, and keeps those that may be needed again, at most `max_bytes` of them."""
+    """Makes fragments, and keeps those that may be needed again, at most `max_bytes` of them or what the
+    budget has for them."""
 
     def __init__(self, max_bytes: int, budget: Budget) -> None:
-        self._max_bytes = max_bytes
+        self._max_bytes = budget.reserve(max_bytes)
         self._budget = budget
         self._order: OrderedDict[tuple[Entry, Hashable], int] = OrderedDict()
         self.bytes = 0
@@ -79,7 +80,7 @@ class EncodingMemo:
         self._order[entry, key] = size
         self.bytes += size
         self._budget.used += size
-        while (self.bytes > self._max_bytes or self._budget.exceeded) and len(self._order) > 1:
+        while self.bytes > self._max_bytes and len(self._order) > 1:
             (oldest, old_key), old_size = self._order.popitem(last=False)
             del oldest.encodings[old_key]
             self._drop(old_size)

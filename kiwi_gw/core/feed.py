@@ -2,10 +2,10 @@
 
 Theory of operation. `publish` is the hot path and wakes no task. It appends the batch and then, group by
 group (a group has one wire key), asks the memo for the fragments once and gives every subscription that
-is at the head, has credit and has a clear outlet the whole buffer in one send. Whoever cannot take all
-of it is demoted to BEHIND and read at its own pace. It is a generator: it yields when it has used up its
-slice of time, so that the caller can let others run; in between, subscriptions may come and go (they are
-recognised by their cursor).
+is at the head, has credit and has a clear outlet the whole buffer, in one send where it is not too large.
+Whoever cannot take all of it is demoted to BEHIND and read at its own pace. It is a generator: it yields
+when it has used up its slice of time, so that the caller can let others run; in between, subscriptions may
+come and go (they are recognised by their cursor).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
-from kiwi_gw.core.offers import whole
+from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.states import Input, State
 from kiwi_gw.core.subscription import Subscription
@@ -253,10 +253,10 @@ class Feed:
     def _fan_out(
         self, entry: Entry, group: Group, encoded: Encoded, waiting: list[Subscription]
     ) -> Iterator[None]:
-        buffer = memoryview(encoded.buffer)
-        size = len(buffer)
+        size = len(encoded.buffer)
+        first, *others = pieces(encoded, self.limits.direct_bytes)
         events = len(entry.batch) if encoded.tally is None else encoded.tally[-1]
-        direct = 0 < size <= self.limits.direct_bytes and entry.batch.gap is None and not encoded.unsendable
+        direct = size > 0 and entry.batch.gap is None and not encoded.unsendable
         base, push = entry.base, Mode.PUSH
         served = 0
         while waiting:
@@ -272,7 +272,9 @@ class Feed:
                 and not subscription.lag_due
                 and (subscription.mode is push or subscription.credits >= events)
             ):
-                taken = outlet.send(buffer)
+                taken = outlet.send(first)
+                if others and taken == len(first):
+                    taken += _send_all(outlet, others)
                 if taken == size:
                     subscription.sent(encoded, events, entry)
                 else:
@@ -287,7 +289,7 @@ class Feed:
                 self._memo.keep(entry, group.wire, encoded)
                 subscription.fall_behind(entry)
                 outlet.wake(subscription)
-            if not served & 15:
+            if others or not served & 15:
                 yield
         yield
 
@@ -397,3 +399,16 @@ class Feed:
 def lost(ranges: Mapping[int, tuple[int, int]], positions: Positions, count: int | None) -> Batch:
     """A batch without events that announces what the source itself lost before `positions`."""
     return Batch(positions, (), (), {}, 0, Gap(ranges, count))
+
+
+def _send_all(outlet: Outlet, parts: list[memoryview]) -> int:
+    """Send one after the other until something has to wait. How many bytes were taken."""
+    total = 0
+    for part in parts:
+        if not outlet.clear:
+            break
+        taken = outlet.send(part)
+        total += taken
+        if taken < len(part):
+            break
+    return total

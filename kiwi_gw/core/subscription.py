@@ -20,7 +20,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from kiwi_gw.core.commands import Limit
-from kiwi_gw.core.encoding import Wire
+from kiwi_gw.core.encoding import Wire, wire
 from kiwi_gw.core.loss import Loss
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
 from kiwi_gw.core.offers import Offer, Segment, count, cut, reach
@@ -28,7 +28,7 @@ from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.states import Input, State, after
 from kiwi_gw.core.window import Entry
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import CloseReason, Encoded, Joiner, Mode, OverflowPolicy, Positions, Ranges
+from kiwi_gw.model import CloseReason, Encoded, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
     from kiwi_gw.core.feed import Feed, Group
@@ -203,6 +203,15 @@ class Subscription:
         self._waiting_limit = False
         if self.readable:
             self.outlet.wake(self)
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """Go on behind another interceptor (None: behind none), otherwise as before, from the next event
+        on. Raises SubscribeRefused."""
+        if not self.closed:
+            # The format may be another member's of the group, but only `join` could differ, and it stays.
+            self.feed.regroup(self, wire(self.group.wire.format, interceptor))
+            if self.readable:
+                self.outlet.wake(self)
 
     def cancel(self, item: Input = Input.UNSUBSCRIBE) -> None:
         """End it by the client's wish or with its connection; no notice."""

@@ -48,17 +48,49 @@ class Entry:
 
 
 class Budget:
-    """Bytes that all windows and encodings of a gateway may hold together."""
+    """Bytes that all windows and encodings of a gateway may hold together.
 
-    __slots__ = ("limit", "used")
+    What encodings may take is set aside; the windows share the rest. When that is used up, the window that
+    has most to give up gives up its oldest entries, whichever one needs the room: sources that are idle and
+    hold much do not squeeze a busy one. Windows are kept by the power of two of what they can give up, so
+    that one is found at once that has at least half as much to give as any other.
+
+    used: by windows and encodings.
+    """
+
+    __slots__ = ("_givers", "_reserved", "_windows", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self._windows = 0
+        self._reserved = 0
+        self._givers: dict[int, dict[Window, None]] = {}
 
-    @property
-    def exceeded(self) -> bool:
-        return self.used > self.limit
+    def reserve(self, wish: int) -> int:
+        """Set bytes aside for encodings: those that are wished for, or a quarter of all. Returns how many."""
+        share = min(wish, self.limit // 4)
+        self._reserved += share
+        return share
+
+    def changed(self, window: Window, size: int, old_rank: int, rank: int) -> None:
+        """A window holds so many bytes more (or less). rank: the power of two of what it can give up."""
+        self.used += size
+        self._windows += size
+        if rank == old_rank:
+            return
+        if old_rank:
+            givers = self._givers[old_rank]
+            del givers[window]
+            if not givers:
+                del self._givers[old_rank]
+        if rank:
+            self._givers.setdefault(rank, {})[window] = None
+
+    def make_room(self) -> None:
+        """Have entries evicted until the windows hold no more than their share, or none can give any."""
+        while self._windows > self.limit - self._reserved and self._givers:
+            next(iter(self._givers[max(self._givers)])).give_up()
 
 
 class Window:
@@ -78,6 +110,8 @@ class Window:
         self.lost = 0
         self.unknown = 0
         self._positions: Positions = dict(positions)
+        self._rank = 0
+        self._evicted: Callable[[Entry], None] = _nobody
 
     @property
     def base(self) -> int:
@@ -97,8 +131,12 @@ class Window:
         return self.head - self.base
 
     def append(self, batch: Batch, evicted: Callable[[Entry], None]) -> Entry:
-        """Take a batch, tell `evicted` of every entry that has to go for it. ValueError: a repetition."""
+        """Take a batch, tell `evicted` of every entry that has to go for it. ValueError: a repetition.
+
+        It is told of entries, too, that have to go later because another window needs the room.
+        """
         self._check(batch)
+        self._evicted = evicted
         if batch.gap is not None:
             if batch.gap.count is None:
                 self.unknown += 1
@@ -109,8 +147,7 @@ class Window:
             self._entries[-1].after = entry
         self._entries.append(entry)
         self.head = entry.end
-        self.bytes += entry.cost
-        self._budget.used += entry.cost
+        self._grown(entry.cost)
         self._positions = batch.positions_at(len(batch))
         self.trim(evicted)
         return entry
@@ -118,11 +155,14 @@ class Window:
     def trim(self, evicted: Callable[[Entry], None]) -> None:
         """Evict from the old end until the bounds hold."""
         while self._first < len(self._entries) - 1 and (
-            self.head - self._entries[self._first].base > self.max_events
-            or self.bytes > self.max_bytes
-            or self._budget.exceeded
+            self.head - self._entries[self._first].base > self.max_events or self.bytes > self.max_bytes
         ):
             self._evict(evicted)
+        self._budget.make_room()
+
+    def give_up(self) -> None:
+        """Evict the oldest entry, for the budget's sake."""
+        self._evict(self._evicted)
 
     def reset(self, positions: Positions) -> None:
         """Say where the source begins. Only before the first batch."""
@@ -145,13 +185,20 @@ class Window:
         entry = self._entries[self._first]
         self._entries[self._first] = _GONE
         self._first += 1
-        self.bytes -= entry.cost
-        self._budget.used -= entry.cost
+        self._grown(-entry.cost)
         evicted(entry)
         entry.after = None
         if self._first > 64 and self._first * 2 > len(self._entries):
             del self._entries[: self._first]
             self._first = 0
+
+    def _grown(self, size: int) -> None:
+        self.bytes += size
+        # The newest entry is not for giving up.
+        spare = self.bytes - self._entries[-1].cost if self._first < len(self._entries) else 0
+        rank = spare.bit_length()
+        self._budget.changed(self, size, self._rank, rank)
+        self._rank = rank
 
     def _check(self, batch: Batch) -> None:
         for partition, start in batch.starts.items():
@@ -161,6 +208,10 @@ class Window:
                     f"the batch begins at offset {start} of partition {partition}, "
                     f"but everything before {taken} has been taken"
                 )
+
+
+def _nobody(entry: Entry) -> None:
+    """Who is told of what is evicted before there was anything."""
 
 
 _GONE = Entry(Batch({}, (), (), {}, 0), -1)

@@ -93,7 +93,7 @@ class HeadCollector:
         return not self._buffer
 
     def feed(self, data: bytes | bytearray) -> RequestHead | None:
-        """The head as soon as it is complete, else None. Raises HttpError 400, 414, 417, 431, 501, 505.
+        """The head as soon as it is complete, else None. Raises HttpError 400, 417, 431, 501, 505.
 
         Give it nothing more after it has returned a head or raised.
         """
@@ -131,9 +131,8 @@ class HeadCollector:
 
     def _check_size(self, end: int) -> None:
         if end - self._line > self._limits.line_bytes:
-            if self._lines:
-                raise HttpError(431, f"a header is longer than {self._limits.line_bytes} bytes")
-            raise HttpError(414, f"the request line is longer than {self._limits.line_bytes} bytes")
+            what = "a header" if self._lines else "the request line"
+            raise HttpError(431, f"{what} is longer than {self._limits.line_bytes} bytes")
         if end > self._limits.total_bytes:
             raise HttpError(431, f"the request head is longer than {self._limits.total_bytes} bytes")
 

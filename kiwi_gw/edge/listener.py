@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 import structlog
@@ -23,6 +23,7 @@ from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.last_resort import LastResort
 from kiwi_gw.edge.origin import origin_allowed
 from kiwi_gw.edge.routing import Routes, WebSocketRoute
 from kiwi_gw.edge.tls import Certificates, TlsFiles
@@ -36,7 +37,8 @@ log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
 _ACCEPT_AT_ONCE = 64
-_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
 _HTTP_RESERVE = 64  # connections beyond `max_connections` that plain HTTP may use
 
@@ -125,6 +127,7 @@ class Listener:
         self._closing = trio.Event()
         self._open = 0
         self._accepting = trio.CancelScope()
+        self._last_resort = LastResort()
         self.rejected: Counter[str] = Counter()
 
     @property
@@ -144,6 +147,7 @@ class Listener:
                         task_status.started()
         finally:
             self.stop_accepting()
+            self._last_resort.close()
 
     def use_certificates(self, certificates: Certificates | None) -> None:
         """Other files from now on. Switching TLS on or off needs a restart."""
@@ -174,11 +178,21 @@ class Listener:
                 except BlockingIOError:
                     break
                 except OSError as error:
-                    if error.errno in _OUT_OF_DESCRIPTORS:
-                        log.error("cannot accept connections", problem=os.strerror(error.errno))
+                    if error.errno in _OUT_OF_DESCRIPTORS and await self._turn_away(sock, error):
+                        continue
+                    if error.errno in _OUT_OF_MEMORY:
+                        log.error("cannot accept connections", problem=error.strerror)
                         await trio.sleep(_PAUSE_SECONDS)
                     break  # anything else is one client that left before it was accepted
                 connections.start_soon(self._serve, client, address)
+
+    async def _turn_away(self, sock: socket.socket, error: OSError) -> bool:
+        # Under TLS an answer would take a handshake, and a second descriptor's worth of patience.
+        plain = self._tls is None or sock.family == socket.AF_UNIX
+        turned_away = await self._last_resort.turn_away(sock, error.strerror or str(error), answer=plain)
+        if turned_away:
+            self.rejected["limit_descriptors"] += 1
+        return turned_away
 
     async def _serve(self, client: socket.socket, address: object) -> None:
         """One connection from its first byte. Closes it, whatever happens."""
@@ -189,7 +203,9 @@ class Listener:
             plain = SocketTransport(client)
             try:
                 plain.set_options(limits.unsent_bytes)
-                await self._serve_transport(plain, address)
+                rest = await self._admit(plain, address)
+                if rest is not None:
+                    await rest
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self.rejected["left"] += 1  # before it asked for anything
             except Exception as error:
@@ -199,7 +215,9 @@ class Listener:
         finally:
             self._open -= 1
 
-    async def _serve_transport(self, plain: SocketTransport, address: object) -> None:
+    async def _admit(self, plain: SocketTransport, address: object) -> Coroutine[object, object, None] | None:
+        """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
+        and should not hold on to its request for as long."""
         remote = _name(address) or "unix"
         began = time.monotonic()
         settings = self._gateway.loaded.settings.server
@@ -210,38 +228,35 @@ class Listener:
                 await transport.do_handshake()
             if scope.cancelled_caught:
                 self.rejected["timeout"] += 1
-                return
+                return None
         head_limits = HeadLimits(
             total_bytes=settings.limits.head_bytes, seconds=settings.limits.head_timeout_ms / 1000
         )
         try:
             head = await read_head(transport, head_limits)
             if head is None:
-                return
+                return None
             route = self._routes.resolve(head)
             # A gateway that is full must still tell its orchestrator that it lives.
             reserve = 0 if isinstance(route, WebSocketRoute) else _HTTP_RESERVE
             if self._open > settings.limits.max_connections + reserve:
                 raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
             if isinstance(route, WebSocketRoute):
-                await self._serve_websocket(transport, head, route, remote, began)
-                return
+                admitted = await self._websocket(transport, head, route, remote)
+                self._gateway.meters.handshake_over("ws", time.monotonic() - began)
+                return admitted
         except HttpError as error:
             self.rejected[_reason(error)] += 1
             await refuse(transport, error)
-            return
+            return None
         http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
         ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
-        await serve_http(transport, head, self._routes, http_limits, self._closing, ends)
+        return serve_http(transport, head, self._routes, http_limits, self._closing, ends)
 
-    async def _serve_websocket(
-        self,
-        transport: SocketTransport | TlsTransport,
-        head: RequestHead,
-        route: WebSocketRoute,
-        remote: str,
-        began: float,
-    ) -> None:
+    async def _websocket(
+        self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
+    ) -> Coroutine[object, object, None]:
+        """Whether this client may come in: its origin and who it is. Raises HttpError."""
         settings = self._gateway.loaded.settings.server
         secure = isinstance(transport, TlsTransport)
         if not origin_allowed(head, settings.allowed_origins, secure):
@@ -255,16 +270,15 @@ class Listener:
             raise _RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
         if identity.expires_at is not None and identity.expires_at <= time.time():
             raise _RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
-        self._gateway.meters.handshake_over("ws", time.monotonic() - began)
-        await serve_websocket(
+        return serve_websocket(
             self._gateway,
             transport,
-            head,
-            route.upgrade,
             route.dialect,
             identity,
             remote,
-            _subprotocol(route),
+            head.query,
+            route.upgrade.response(_subprotocol(route)),
+            head.surplus,
         )
 
 

@@ -12,7 +12,7 @@ A close frame is the last thing that is ever written.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import trio
@@ -21,8 +21,9 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.dialects.frames import close_frame
 from kiwi_gw.edge.transports import Transport
 
-Spawn = Callable[[Callable[[], Awaitable[Any]]], None]
+Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
+_NOTHING = memoryview(b"")
 _TURN_BYTES = 4 * 1024 * 1024
 """How much one pump may send before it lets others run."""
 
@@ -75,7 +76,7 @@ class Outlet:
         self._closing = closing
         self._lane_limit = lane_bytes
         self._send_bytes = send_bytes
-        self._tail: memoryview = memoryview(b"")
+        self._tail = _NOTHING
         self._cut = False  # a frame was cut, and its rest is not here yet
         self._lane: list[bytes] = []
         self._lane_bytes = 0
@@ -133,11 +134,11 @@ class Outlet:
             self._go()
 
     def hang_up(self, code: int, reason: str) -> None:
-        """Write a close frame; nothing follows it. A code of the library's own frame can be 1005."""
+        """Write a close frame; nothing follows it."""
         self.end_with(close_frame(code, reason), code)
 
     def end_with(self, frame: bytes, code: int) -> None:
-        """Write this close frame as the last thing of the connection."""
+        """Write this close frame as the last thing of the connection. code: 1005 for one without a code."""
         if self.close_code is None:
             self._pong = None
             self._lane.append(frame)
@@ -195,7 +196,7 @@ class Outlet:
         self._ring.clear()
         self._lane.clear()
         self._lane_bytes = self._gathered = 0
-        self._tail = memoryview(b"")
+        self._tail = _NOTHING
         self._pong = None
         self.close_code = self.close_code or 1006
         self.clear = False
@@ -256,7 +257,7 @@ class Outlet:
                 self._tail = self._tail[taken:]
                 if self._tail:
                     return False
-                self._gathered = 0
+                self._tail, self._gathered = _NOTHING, 0  # an empty slice would hold on to it all
                 continue
             if not self._ring:
                 return not transport.broken

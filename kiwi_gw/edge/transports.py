@@ -8,6 +8,7 @@ there is no lock.
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from collections.abc import Sequence
@@ -23,12 +24,15 @@ Bytes = bytes | bytearray | memoryview
 _RECEIVE_BYTES = 16 * 1024
 _TLS_CHUNK = 64 * 1024
 _MAX_BUFFERS = 512
+_NO_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
+_NO_MEMORY_SECONDS = 0.05
+"""After how long to try again where the machine had no memory for what was sent."""
 
 
 class Transport(Protocol):
     """What an outlet needs of a socket.
 
-    broken: a send has failed; the reader will find out and end the connection.
+    broken: a send has failed for good; the reader has been woken, finds the end and ends the connection.
     pending: bytes that were taken but not given to the kernel yet (TLS only); `flush` tries again.
     """
 
@@ -60,6 +64,7 @@ class SocketTransport(trio.abc.HalfCloseableStream):
         self.socket = sock
         self.broken = False
         self.pending = False
+        self._no_memory = False
 
     def set_options(self, unsent_bytes: int) -> None:
         """TCP only: send at once, and let the kernel hold at most about `unsent_bytes` of unsent bytes
@@ -76,11 +81,8 @@ class SocketTransport(trio.abc.HalfCloseableStream):
             return 0
         try:
             return self.socket.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError:  # the peer is gone; its reader sees the same and ends the connection
-            self.broken = True
-            return 0
+        except OSError as error:
+            return self._not_taken(error)
 
     def try_send_many(self, buffers: Sequence[Bytes]) -> int:
         if len(buffers) == 1:
@@ -89,11 +91,22 @@ class SocketTransport(trio.abc.HalfCloseableStream):
             return 0
         try:
             return self.socket.sendmsg(buffers[:_MAX_BUFFERS])
-        except BlockingIOError:
-            return 0
-        except OSError:
-            self.broken = True
-            return 0
+        except OSError as error:
+            return self._not_taken(error)
+
+    def _not_taken(self, error: OSError) -> int:
+        if error.errno in _NO_MEMORY:
+            self._no_memory = True
+        elif not isinstance(error, BlockingIOError):
+            self.give_up()
+        return 0
+
+    def give_up(self) -> None:
+        """Nothing can be sent any more. Its reader may wait for a peer that says nothing: it gets what has
+        arrived, and then the end."""
+        self.broken = True
+        with suppress(OSError):  # the peer was quicker: then the reader knows
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def flush(self) -> bool:
         return True
@@ -102,6 +115,10 @@ class SocketTransport(trio.abc.HalfCloseableStream):
         return tcp_info.ask(self.socket)
 
     async def wait_writable(self) -> None:
+        if self._no_memory:
+            # The kernel calls such a socket writable: it is the machine that cannot, and nobody says when.
+            self._no_memory = False
+            await trio.sleep(_NO_MEMORY_SECONDS)
         if self.socket.fileno() < 0:
             raise trio.ClosedResourceError
         await trio.lowlevel.wait_writable(self.socket)
@@ -200,7 +217,7 @@ class TlsTransport(trio.abc.HalfCloseableStream):
             try:
                 taken += self._tls.write(view[taken : taken + _TLS_CHUNK])
             except (ssl.SSLError, ValueError):
-                self._inner.broken = True
+                self._inner.give_up()
                 break
         self.flush()
         return taken

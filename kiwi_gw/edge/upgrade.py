@@ -1,17 +1,17 @@
-"""Whether a request may become a WebSocket connection (RFC 6455, 4.2.1). All of it is judged here, before
-the WebSocket library sees a byte, because that library does not check the key and does not return from
-a handshake that it refuses."""
+"""Whether a request may become a WebSocket connection, and what is answered then (RFC 6455, 4.2)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from dataclasses import dataclass, field
 
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.head import RequestHead
 
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of the protocol itself (1.3)
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -22,21 +22,15 @@ class Upgrade:
     key: str = field(repr=False)
     subprotocols: tuple[str, ...] = field(repr=False, default=())
 
-    def handshake(self, head: RequestHead) -> bytes:
-        """The request in the plainest form, for the WebSocket library to read in place of the original.
-
-        The original may be legal and still trip it: several Connection lines, `Upgrade: websocket, x`,
-        a Host or an extension offer that it cannot decode. Extensions are left out: none is spoken.
-        """
-        subprotocols = ", ".join(self.subprotocols)
+    def response(self, subprotocol: str | None) -> bytes:
+        """The head that makes it one (4.2.2). Extensions are never accepted: none is spoken."""
+        digest = hashlib.sha1(self.key.encode() + _GUID, usedforsecurity=False).digest()
         return (
-            f"GET {head.target} HTTP/1.1\r\n"
-            "Host: gateway\r\n"
+            "HTTP/1.1 101 Switching Protocols\r\n"
             "Upgrade: websocket\r\n"
             "Connection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {self.key}\r\n"
-            "Sec-WebSocket-Version: 13\r\n"
-            + (f"Sec-WebSocket-Protocol: {subprotocols}\r\n" if subprotocols else "")
+            f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n"
+            + (f"Sec-WebSocket-Protocol: {subprotocol}\r\n" if subprotocol else "")
             + "\r\n"
         ).encode()
 

@@ -1,30 +1,32 @@
 """One WebSocket connection, from a checked handshake to its end.
 
-trio-websocket does the handshake and the reading; all writing goes through the outlet. The stream that
-the library is given only appends to the outlet's control lane, so its pongs and its close frame can
-neither wait for a full socket nor come between the halves of an event's frame. Reading stops while the
-lane is full, which is how a client that sends commands and reads no replies is slowed down.
+Theory of operation. One task reads: bytes into frames, messages into the connection, which carries out what
+they ask. It never waits for its own writing, except by not reading while the outlet's control lane is full;
+that is how a client that sends commands and reads no replies is slowed down. All writing goes through the
+outlet, whose drain task is the only other task of a connection, and only there while the socket is full.
+
+Either side may say goodbye. If the client does, its close frame is answered and the socket is closed. If we
+do, we read on until the client's own close frame comes, for `close_timeout_ms` at most: a socket that is
+closed with unread bytes resets the connection and may destroy what we said last.
 """
 
 from __future__ import annotations
 
-import struct
 import time
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from typing import Any
 
 import structlog
 import trio
-from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from kiwi_gw.dialects.base import Dialect, SessionLimits
+from kiwi_gw.dialects.frames import CLOSE, PONG, close_frame, header
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.edge.answers import linger
-from kiwi_gw.edge.frames_in import FrameScanner
-from kiwi_gw.edge.head import RequestHead
+from kiwi_gw.edge.frames_in import FrameReader, Goodbye, Ping
 from kiwi_gw.edge.outlet import Outlet
-from kiwi_gw.edge.replay import ReplayStream
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
-from kiwi_gw.edge.upgrade import Upgrade
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import Identity
 from kiwi_gw.runtime.connection import Connection, describe
@@ -32,88 +34,26 @@ from kiwi_gw.runtime.gateway import Gateway
 
 log = structlog.get_logger(__name__)
 
-_CLOSE_BYTE, _PONG_BYTE = 0x88, 0x8A
 _PINGS_PER_SECOND, _PINGS_BURST, _PING_FLOOD_SECONDS = 50, 100, 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
-
-
-class _LibraryStream(trio.abc.Stream):
-    """What the WebSocket library sees of the connection: it reads the socket and writes to the lane."""
-
-    def __init__(self, transport: SocketTransport | TlsTransport, outlet: Outlet) -> None:
-        self._transport = transport
-        self._outlet = outlet
-        self._closed = False
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        await self._outlet.wait_room()
-        if self._closed:
-            raise trio.ClosedResourceError
-        return await self._transport.receive_some(max_bytes)
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        frame = bytes(data)
-        if frame and frame[0] == _PONG_BYTE:
-            self._outlet.pong(frame)
-        elif frame and frame[0] == _CLOSE_BYTE:
-            # 1005: a close frame without a code (RFC 6455, 7.4.1).
-            code = struct.unpack("!H", frame[2:4])[0] if len(frame) >= 4 else 1005
-            self._outlet.end_with(frame, code)
-        elif frame:
-            self._outlet.control(frame)
-        await trio.lowlevel.checkpoint()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        # The library has read its last; what is still to be written is the outlet's matter.
-        self._closed = True
-        await trio.lowlevel.checkpoint()
-
-
-class _Inbound:
-    """Looks at every byte that comes in: keeps the time of the last one, and the frame limits."""
-
-    def __init__(self, scanner: FrameScanner, outlet: Outlet) -> None:
-        self.scanner = scanner
-        self._outlet = outlet
-        self.connection: Connection | None = None
-        self._pings = 0
-        self._throttle: Throttle | None = None  # made for clients that ping at all
-
-    def __call__(self, data: bytes | bytearray) -> None:
-        if self.connection is not None:
-            self.connection.heard_at = time.monotonic()
-        try:
-            self.scanner.feed(data)
-            self._count_pings()
-        except ConnectionEnd as end:
-            self._outlet.hang_up(end.code, end.reason)
-            raise trio.ClosedResourceError from None
-
-    def _count_pings(self) -> None:
-        if self.scanner.pings == self._pings:
-            return
-        new, self._pings = self.scanner.pings - self._pings, self.scanner.pings
-        self._throttle = self._throttle or Throttle(_PINGS_PER_SECOND, _PINGS_BURST, _PING_FLOOD_SECONDS)
-        now = time.monotonic()
-        if any(self._throttle.admit(now) is Verdict.FLOOD for _ in range(new)):
-            raise ConnectionEnd(1008, "rate_limited: too many pings")
+_NO_CODE, _EMPTY_CLOSE = 1005, header(0, CLOSE)
 
 
 async def serve_websocket(
     gateway: Gateway,
     transport: SocketTransport | TlsTransport,
-    head: RequestHead,
-    upgrade: Upgrade,
     dialect: Dialect,
     identity: Identity,
     remote: str,
-    subprotocol: str | None,
+    query: str,
+    response: bytes,
+    surplus: bytes,
 ) -> None:
     """Serve one client until either side ends it. Closes the transport. Raises nothing but cancellation.
+
+    query: of the request's target. response: the head that answers the handshake. surplus: what the client
+    sent behind its handshake, and was read with it.
 
     The other of the two places that catch everything: an error in here ends this connection with 1011
     and an id that is in the log.
@@ -125,20 +65,21 @@ async def serve_websocket(
         def end_within(seconds: float) -> None:
             nursery.cancel_scope.deadline = min(nursery.cancel_scope.deadline, trio.current_time() + seconds)
 
+        def spawn(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            nursery.start_soon(_guarded, task(), connection, name=task)
+
         outlet = Outlet(
             transport,
-            nursery.start_soon,
+            spawn,
             time.monotonic,
             limits.control_bytes,
             limits.send_bytes,
             partial(end_within, close_seconds),
         )
-
-        session = dialect.session(head.query, identity, session_limits(gateway))
         connection = Connection(
             gateway.next_number(),
             gateway,
-            session,
+            dialect.session(query, identity, session_limits(gateway)),
             outlet,
             identity,
             dialect.name,
@@ -146,16 +87,16 @@ async def serve_websocket(
             time.monotonic(),
             partial(end_within, _ABORT_SECONDS),
         )
-        inbound = _Inbound(FrameScanner(dialect.max_message_bytes, limits.max_fragments), outlet)
-        stream = ReplayStream(
-            _LibraryStream(transport, outlet), upgrade.handshake(head), head.surplus, inbound
-        )
-        inbound.connection = connection
+        reading = Reading(connection, outlet, FrameReader(dialect.max_message_bytes, limits.max_fragments))
         try:
-            await _converse(gateway, stream, dialect, connection, subprotocol)
+            outlet.control(response)
+            gateway.came(connection)
+            talk = _converse(transport, connection, outlet, reading, surplus)
+            del response, surplus  # a connection may last for days
+            await _guarded(talk, connection)
             end_within(close_seconds)  # also where the client left without a close frame
             await outlet.wait_idle()
-            if not inbound.scanner.goodbye:
+            if not reading.frames.goodbye:
                 await linger(transport)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # it left while we said goodbye
@@ -170,46 +111,77 @@ async def serve_websocket(
             nursery.cancel_scope.cancel()
 
 
-async def _converse(
-    gateway: Gateway,
-    stream: ReplayStream,
-    dialect: Dialect,
-    connection: Connection,
-    subprotocol: str | None,
-) -> None:
-    """Handshake, then message after message, until the connection is closed."""
-    outlet = connection.outlet
-    assert isinstance(outlet, Outlet)  # noqa: S101  narrows the protocol for the type checker
+async def _guarded(part: Coroutine[Any, Any, None], connection: Connection) -> None:
+    """Run a part of a connection. What it raises is that connection's matter, and nobody else's."""
     try:
-        # The library's reader has ended when this is left: two tasks cannot wait for one socket.
-        async with trio.open_nursery() as reading:
-            try:
-                request = await wrap_server_stream(
-                    reading,
-                    stream,
-                    message_queue_size=1,
-                    max_message_size=dialect.max_message_bytes,
-                    receive_buffer_size=_READ_BYTES,
-                )
-                websocket = await request.accept(subprotocol=subprotocol)
-                # Only now: whatever is written before the handshake is answered would be taken for it.
-                gateway.came(connection)
-                connection.start()
-                while outlet.close_code is None:
-                    message = await websocket.get_message()
-                    connection.receive(message, time.monotonic())
-                    await outlet.wait_room()
-                # Our close frame is on its way: read on until the client's own, so that it is not reset.
-                while True:
-                    await websocket.get_message()
-            except ConnectionClosed as closed:
-                # The library has answered a client's close frame. What it cannot parse (1002, 1007) it
-                # only tells us.
-                if closed.reason is not None and closed.reason.code in (1002, 1007):
-                    connection.hang_up(int(closed.reason.code), closed.reason.reason or "")
-            reading.cancel_scope.cancel()
+        await part
     except Exception as error:  # noqa: BLE001  one of the two places that catch everything
         connection.fail(error)
+
+
+async def _converse(
+    transport: SocketTransport | TlsTransport,
+    connection: Connection,
+    outlet: Outlet,
+    reading: Reading,
+    data: bytes,
+) -> None:
+    """Message after message, until the client has said goodbye, broken the protocol, or left."""
+    connection.start()
+    while True:
+        for _ in reading.take(data):
+            await outlet.wait_room()
+        if reading.frames.over:
+            return
+        await outlet.wait_room()
+        try:
+            data = await transport.receive_some(_READ_BYTES)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return  # it left without a word
+        if not data:
+            return
+
+
+class Reading:
+    """What is done with the bytes of one client."""
+
+    __slots__ = ("_connection", "_outlet", "_throttle", "frames")
+
+    def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader) -> None:
+        self.frames = frames
+        self._connection = connection
+        self._outlet = outlet
+        self._throttle: Throttle | None = None  # made for clients that ping at all
+
+    def take(self, data: bytes) -> Iterator[None]:
+        """Carry out what the bytes ask for. Yields behind every message: its replies may want room."""
+        connection = self._connection
+        if data:
+            connection.heard_at = time.monotonic()
+        try:
+            for item in self.frames.feed(data):
+                if isinstance(item, str | bytes):
+                    connection.receive(item, time.monotonic())
+                    yield
+                elif isinstance(item, Ping):
+                    self._count_ping()
+                    self._outlet.pong(header(len(item.payload), PONG) + item.payload)
+                else:
+                    self._answer(item)
+        except ConnectionEnd as end:
+            connection.hang_up(end.code, end.reason)
+
+    def _answer(self, goodbye: Goodbye) -> None:
+        """The same code back (RFC 6455, 5.5.1); no code where the client gave none."""
+        if goodbye.code == _NO_CODE:
+            self._outlet.end_with(_EMPTY_CLOSE, _NO_CODE)
+        else:
+            self._outlet.end_with(close_frame(goodbye.code, ""), goodbye.code)
+
+    def _count_ping(self) -> None:
+        self._throttle = self._throttle or Throttle(_PINGS_PER_SECOND, _PINGS_BURST, _PING_FLOOD_SECONDS)
+        if self._throttle.admit(time.monotonic()) is Verdict.FLOOD:
+            raise ConnectionEnd(1008, "rate_limited: too many pings")
 
 
 def session_limits(gateway: Gateway) -> SessionLimits:

@@ -222,13 +222,20 @@ class Connection:
         except Exception as error:  # noqa: BLE001  see `_tell`
             self.fail(error)
 
-    def withdraw_forbidden(self) -> None:
-        """After the rules have changed: end the subscriptions that are no longer allowed."""
+    def apply_rules(self) -> None:
+        """After the rules or the identity have changed: end the subscriptions that are no longer allowed;
+        the others go on behind the interceptor that is theirs now, from their next event on."""
         for subscription in list(self.subscriptions.values()):
             feed = subscription.feed
-            refusal = self._world.authorize(self.identity, Action.SUBSCRIBE, feed.info)
-            if refusal is not None:
-                feed.withdraw(subscription, refusal.message)
+            answer = self._world.authorize(self.identity, Action.SUBSCRIBE, feed.info)
+            found = answer or self._world.intercept(self.identity, feed.info)
+            if isinstance(found, Refusal):
+                feed.withdraw(subscription, found.message)
+                continue
+            try:
+                subscription.intercept(found)
+            except SubscribeRefused as refused:  # never on under the old rule
+                feed.withdraw(subscription, str(refused))
 
     def end(self) -> None:
         """The client is gone: let go of everything it had."""
@@ -358,7 +365,7 @@ class Connection:
         else:
             self.identity = answer
             self._tell(Authenticated(answer))
-            self.withdraw_forbidden()
+            self.apply_rules()
 
     def _count(self, command: str, result: str) -> None:
         self._world.meters.commands[self.dialect, command, result] += 1

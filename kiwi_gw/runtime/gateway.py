@@ -158,7 +158,7 @@ class Gateway:
         for source_id in difference.added:
             self._start(plans[source_id])
         for connection in list(self.connections):
-            connection.withdraw_forbidden()
+            connection.apply_rules()
             for source_id in difference.added:
                 connection.source_appeared(self._runners[source_id].feed.info)
         return difference

@@ -5,6 +5,10 @@ a symlink that is swapped, and a file that is cut and written again alike, on ev
 one `stat` per file. A change is taken up when it has stood still for one look, so a file that is half
 written is not read. One that is empty is never taken up: whoever cut it is about to write it, and would not
 want every source to be removed before.
+
+Reading and checking thousands of sources takes seconds, so that is done in a worker thread. It touches
+nothing of the running gateway: it has a plugin manager of its own, and of the plugins it calls only the
+hooks that declare something. What differs is then applied in one go, between two events.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
@@ -30,6 +34,12 @@ LOOK_SECONDS = 0.2
 _NOTHING = hashlib.sha256().hexdigest()
 
 _Stamps = dict[Path, tuple[int, int, int] | None]
+_Load = Callable[[], Loaded]
+
+
+async def in_a_thread(load: _Load) -> Loaded:
+    """Run it where it does not hold up anybody. Cancelled, it is left to itself."""
+    return await trio.to_thread.run_sync(load, abandon_on_cancel=True)
 
 
 class Reloader:
@@ -37,41 +47,62 @@ class Reloader:
 
     The function that it is given is told of every configuration that was applied. Make it at once after the
     configuration was loaded: changes of the files are noticed from then on.
+
+    run: how the file is read and checked.
     """
 
-    def __init__(self, gateway: Gateway, applied: Callable[[Loaded], None]) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        applied: Callable[[Loaded], None],
+        run: Callable[[_Load], Awaitable[Loaded]] = in_a_thread,
+    ) -> None:
         self._gateway = gateway
         self._applied = applied
+        self._run = run
+        self._one_at_a_time = trio.Lock()
+        self._asked = trio.Event()
         self.applied = 0
         self.refused = 0
         self.applied_at = time.time()
         self._seen = self._stamps()  # of the files as they were read last
 
     async def watch(self) -> None:
-        """Look at the files for ever."""
+        """Look at the files for ever, and read them whenever that is asked for."""
         pending = self._stamps()
         while True:
-            await trio.sleep(LOOK_SECONDS)
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._asked.wait()
             now = self._stamps()
-            if now != self._seen and now == pending:
-                self.reload()
+            if self._asked.is_set() or (now != self._seen and now == pending):
+                self._asked = trio.Event()  # whoever asks from now on may mean a newer file
+                await self.reload()
             pending = now
 
-    def reload(self) -> bool:
-        """Read the file again and change over; False, with the reasons in the log, if it cannot be used."""
-        before = self._stamps()
-        try:
-            return self._reload()
-        finally:
-            # What changes while it is read must be found by the next look, so it counts as of before.
-            self._seen = {path: before.get(path, stamp) for path, stamp in self._stamps().items()}
+    def ask(self) -> None:
+        """Have `watch` read the file again, as it is then; once, however often that is asked for before."""
+        self._asked.set()
 
-    def _reload(self) -> bool:
-        if self._gateway.draining:
-            log.info("configuration not read: the gateway is about to stop")
-            return False
+    async def reload(self) -> bool:
+        """Read the file again and change over; False, with the reasons in the log, if it cannot be used.
+
+        One at a time: what was written last is what is in use in the end.
+        """
+        async with self._one_at_a_time:
+            before = self._stamps()
+            try:
+                return await self._reload()
+            finally:
+                # What changes while it is read must be found by the next look, so it counts as of before.
+                self._seen = {path: before.get(path, stamp) for path, stamp in self._stamps().items()}
+
+    async def _reload(self) -> bool:
+        running = self._gateway.loaded
         try:
-            loaded = _not_empty(load_again(self._gateway.loaded))
+            loaded = await self._run(lambda: _not_empty(load_again(running)))
+            if self._gateway.draining:
+                log.info("configuration not used: the gateway is about to stop")
+                return False
             difference = self._gateway.apply(loaded)
         except ConfigError as error:
             self.refused += 1

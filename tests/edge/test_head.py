@@ -158,9 +158,9 @@ REFUSED = {
     "a header of 9 KiB without end": (431, b"GET / HTTP/1.1\r\nA: " + b"b" * 9216),
     "17 KiB in all": (431, get(*[b"A: " + b"b" * 1000] * 17)),
     "17 KiB without end": (431, get(*[b"A: " + b"b" * 1000] * 17)[:-2]),
-    "a target of 9 KiB": (414, b"GET /" + b"x" * 9216 + b" HTTP/1.1\r\nHost: h\r\n\r\n"),
-    "a target without end": (414, b"GET /" + b"x" * 9216),
-    "a line of 8 KiB and 1": (414, b"GET /" + b"x" * (8193 - 16) + b" HTTP/1.1\r\nHost: h\r\n\r\n"),
+    "a target of 9 KiB": (431, b"GET /" + b"x" * 9216 + b" HTTP/1.1\r\nHost: h\r\n\r\n"),
+    "a target without end": (431, b"GET /" + b"x" * 9216),
+    "a line of 8 KiB and 1": (431, b"GET /" + b"x" * (8193 - 16) + b" HTTP/1.1\r\nHost: h\r\n\r\n"),
 }
 
 

@@ -208,7 +208,7 @@ async def test_a_service_is_opened_once_shared_and_closed_after_the_last_source(
         assert sorted(store.events[1:]) == ["x runs", "y runs"]
         del store.events[:]
         gateway.file.write_text(configuration(["scripted", "p0"], sources=STORED[1:]))
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert store.events == ["x stops"]
         # Another section: the source restarts, with another service; the old one is closed behind it.
@@ -216,7 +216,7 @@ async def test_a_service_is_opened_once_shared_and_closed_after_the_last_source(
         gateway.file.write_text(
             configuration(["scripted", "p0"], {"store": {"place": "disk"}}, sources=STORED[1:])
         )
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         while len(store.events) < 4:
             await trio.lowlevel.checkpoint()
         assert sorted(store.events) == ["close", "open disk", "y runs", "y stops"]
@@ -304,11 +304,11 @@ async def test_configure_sees_every_configuration_and_may_refuse_a_reload(
     async with running(choosy, extra={"name": "first"}) as (gateway, scripted), connect(gateway) as client:
         await client.subscribe("a")
         gateway.file.write_text(configuration(["scripted", "p0"], {"name": "wrong"}, sources=[]))
-        assert not gateway.reloader.reload()
+        assert not await gateway.reloader.reload()
         await scripted["a"].publish([b"still here"])
         assert (await client.message())["data"]["value"] == "still here"
         gateway.file.write_text(configuration(["scripted", "p0"], {"name": "third"}))
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         # Whoever had agreed to what another plugin then refused is told the old one again.
         assert choosy.seen == ["first", "first", "third"]
     (refused,) = tracebacks(log_lines)
@@ -466,7 +466,7 @@ async def test_rules_that_change_end_what_they_forbid_with_the_next_reload() -> 
         await client.subscribe("a")
         await client.subscribe("b")
         rules.forbidden = {"b"}
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         closed = (await client.message())["data"]
         assert (closed["sourceId"], closed["reason"]) == ("b", CloseReason.UNAUTHORIZED.value)
         await scripted["b"].publish([b"secret"])
@@ -572,6 +572,67 @@ async def test_interceptors_run_in_the_order_of_registration() -> None:
         await client.subscribe("a")
         await scripted["a"].publish([b"#x"])
         assert (await client.message())["data"]["value"] == "<#X>"
+
+
+class Changing:
+    """Puts a mark before every value of `a`; None: leaves it alone; "fails": raises."""
+
+    def __init__(self, mark: str | None) -> None:
+        self.mark = mark
+
+    @hookimpl
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
+        mark = self.mark
+        if mark == "fails":
+            raise ZeroDivisionError(mark)
+        if mark is None or source.id != "a":
+            return None
+        return Interceptor(
+            lambda record: {**record, "value": b"%s %s" % (mark.encode(), record["value"])}, mark
+        )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seen"),
+    [("old", "new", "new x"), (None, "new", "new x"), ("old", None, "x"), ("same", "same", "same x")],
+)
+async def test_after_a_reload_a_subscription_goes_on_behind_the_interceptor_of_the_new_rules(
+    before: str | None, after: str | None, seen: str
+) -> None:
+    rules = Changing(before)
+    async with running(rules) as (gateway, scripted), connect(gateway) as push, connect(gateway) as pull:
+        await push.subscribe("a")
+        await push.subscribe("b")
+        await pull.subscribe("a", mode="pull")
+        await pull.ask("REQUEST", "a", n=1)
+        await scripted["a"].publish([b"one", b"x"])
+        first = "one" if before is None else f"{before} one"
+        assert (await push.message())["data"]["value"] == first
+        assert (await pull.message())["data"]["value"] == first
+        await push.message()
+        rules.mark = after
+        assert await gateway.reloader.reload()
+        await scripted["a"].publish([b"x"])
+        await scripted["b"].publish([b"x"])
+        told = [(await push.message())["data"] for _ in range(2)]
+        assert [(item["offset"], item["value"]) for item in told] == [(2, seen), (0, "x")]
+        # What it had been behind with is under the new rules too: it was not sent yet.
+        assert (await pull.ask("REQUEST", "a", n=5))["data"]["credits"] == 5
+        told = [(await pull.message())["data"] for _ in range(2)]
+        assert [(item["offset"], item["value"]) for item in told] == [(1, seen), (2, seen)]
+        assert (await pull.ask("REQUEST", "a", n=1))["data"]["credits"] == 4
+
+
+async def test_a_subscription_whose_interceptor_is_refused_by_the_new_rules_ends() -> None:
+    rules = Changing("old")
+    async with running(rules) as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a")
+        rules.mark = "fails"
+        assert await gateway.reloader.reload()
+        closed = (await client.message())["data"]
+        assert (closed["type"], closed["reason"]) == ("SUBSCRIPTION_CLOSED", CloseReason.UNAUTHORIZED.value)
+        await scripted["a"].publish([b"secret"])
+        assert (await client.ask("UNSUBSCRIBE", "a"))["type"] == "UNSUBSCRIBE_ERROR"
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,22 @@ def error(reply: dict[str, Any], kind: str) -> str:
     return words
 
 
+# --- before the handshake is answered --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("surplus", [0, 7, 10_000])
+async def test_commands_sent_before_our_101_are_carried_out(surplus: int) -> None:
+    """A client may send frames as early as it likes. surplus: how many bytes of them come with the head."""
+    early = command("SUBSCRIBE", "a") + frame(PING, b"early") + command("SUBSCRIBE", "b")
+    async with running() as bench, connect(bench.gateway, early=early[:surplus]) as client:
+        await client.send(early[surplus:])
+        replies = [await client.message() for _ in range(2)]
+        assert [reply["data"]["sourceId"] for reply in replies] == ["a", "b"]
+        await client.send(frame(TEXT, b"nonsense"))
+        assert (await client.over()).code == 1008
+        assert client.pongs == [b"early"]
+
+
 # --- frames that end the connection ---------------------------------------------------------------
 
 
@@ -226,6 +242,17 @@ async def test_a_client_may_talk_before_it_has_read_the_answer_to_its_handshake(
 
 
 # --- SUBSCRIBE ------------------------------------------------------------------------------------
+
+
+async def test_an_id_that_is_too_long_for_any_source_is_an_unknown_one() -> None:
+    async with running() as bench, bench.connect() as client:
+        for length in (256, 60_000):
+            refused = await client.ask("SUBSCRIBE", "x" * length)
+            assert refused == {
+                "type": "SUBSCRIBE_ERROR",
+                "data": {"sourceId": "x" * length, "error": "No source exists with the specified ID"},
+            }
+        await client.subscribe("a")
 
 
 @pytest.mark.parametrize("path", ["/", "/kiwi", "/?token=none"])
@@ -517,6 +544,8 @@ async def test_a_head_that_does_not_come_is_408_and_one_that_is_too_large_431() 
         large = upgrade(headers=[(f"X-{number}", "x" * 100) for number in range(30)])
         assert (await answer(bench, large))[0] == 431
         assert bench.gateway.listener.rejected == {"timeout": 1, "bad_request": 1}
+    async with running() as bench:
+        assert (await answer(bench, upgrade("/" + "x" * 9_000)))[0] == 431
 
 
 @pytest.mark.parametrize(

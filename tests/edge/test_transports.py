@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import random
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 import trustme
 
+from kiwi_gw.edge import listener
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
+from kiwi_gw.testing import ScriptedSources, open_gateway
+from tests.edge.wire import connect
 
 KINDS = ("tcp", "unix")
 MIB = 1024 * 1024
@@ -157,6 +163,148 @@ async def test_it_never_writes_into_a_descriptor_that_is_somebody_elses_by_now()
     assert await second_client.receive_some() == b""
     first_client.socket.close()
     second_client.socket.close()
+
+
+# --- sends that fail, but not for the peer --------------------------------------------------------
+
+
+class Failing(socket.socket):
+    """A socket whose sends fail with these errors, one after the other; then they work."""
+
+    def __init__(self, sock: socket.socket, *errors: int) -> None:
+        super().__init__(fileno=sock.detach())
+        self.errors = list(errors)
+        self.tries = 0
+
+    def _fail(self) -> None:
+        self.tries += 1
+        if self.errors:
+            code = self.errors.pop(0)
+            raise OSError(code, os.strerror(code))
+
+    def send(self, *args: Any) -> int:
+        self._fail()
+        return super().send(*args)
+
+    def sendmsg(self, *args: Any) -> int:
+        self._fail()
+        return super().sendmsg(*args)
+
+
+def failing(kind: str, *errors: int) -> tuple[SocketTransport, Failing, trio.SocketStream]:
+    transport, client = pair(kind)
+    sock = Failing(transport.socket, *errors)
+    return SocketTransport(sock), sock, client
+
+
+@pytest.mark.parametrize("code", [errno.ENOBUFS, errno.ENOMEM])
+async def test_a_machine_without_memory_takes_nothing_now_and_is_asked_again_later(
+    autojump_clock: trio.testing.MockClock, code: int
+) -> None:
+    transport, sock, client = failing("unix", code, code, code)
+    assert transport.try_send(b"x") == 0
+    assert transport.try_send_many([b"x", b"y"]) == 0
+    assert not transport.broken
+    began = trio.current_time()
+    await transport.wait_writable()
+    assert trio.current_time() > began, "the socket is writable all the time"
+    await transport.send_all(b"xyz")
+    assert sock.tries == 4
+    assert await read_exactly(client, 3) == b"xyz"
+    now = trio.current_time()
+    await transport.wait_writable()
+    assert trio.current_time() == now
+    transport.close()
+    client.socket.close()
+
+
+@pytest.mark.parametrize("how", ["try_send", "try_send_many"])
+async def test_an_error_for_good_wakes_the_reader(how: str) -> None:
+    transport, _, client = failing("tcp", errno.EHOSTUNREACH)
+    await client.send_all(b"last words")
+    assert await transport.receive_some(4) == b"last"
+    got = []
+
+    async def read() -> None:
+        while data := await transport.receive_some():
+            got.append(data)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        assert getattr(transport, how)([b"x", b"y"] if how == "try_send_many" else b"x") == 0
+    assert (transport.broken, got) == (True, [b" words"])
+    await transport.wait_writable()  # whoever waits for that must look, too
+    transport.close()
+    client.socket.close()
+
+
+async def test_tls_passes_both_on() -> None:
+    async with tls_ends() as (transport, client):
+        sock = Failing(transport.socket, errno.ENOBUFS)
+        transport._inner.socket = sock
+        assert transport.try_send(b"hello") == 5
+        assert transport.pending
+        await transport.wait_writable()
+        assert transport.flush()
+        assert await read_exactly(client, 5) == b"hello"
+        sock.errors = [errno.EACCES]
+        async with trio.open_nursery() as nursery:
+
+            async def read() -> None:
+                assert await transport.receive_some() == b""
+
+            nursery.start_soon(read)
+            await trio.testing.wait_all_tasks_blocked()
+            transport.try_send(b"x")
+        assert transport.broken
+
+
+@pytest.fixture
+def sockets(monkeypatch: pytest.MonkeyPatch) -> list[Failing]:
+    """The sockets that a gateway accepts from now on."""
+    made: list[Failing] = []
+
+    def transport(sock: socket.socket) -> SocketTransport:
+        made.append(Failing(sock))
+        return SocketTransport(made[-1])
+
+    monkeypatch.setattr(listener, "SocketTransport", transport)
+    return made
+
+
+SCRIPTED = "{plugins: [scripted], sources: [{type: scripted, id: a}]}"
+
+
+async def test_a_client_gets_everything_once_the_machine_has_memory_again(sockets: list[Failing]) -> None:
+    scripted = ScriptedSources()
+    async with open_gateway(SCRIPTED, plugins={"scripted": scripted}) as gateway, connect(gateway) as client:
+        await client.subscribe("a")
+        sockets[0].errors = [errno.ENOBUFS] * 4
+        await scripted["a"].publish([b"1", b"2"])
+        await scripted["a"].publish([b"3"])
+        with trio.fail_after(10):
+            assert [(await client.message())["data"]["value"] for _ in range(3)] == ["1", "2", "3"]
+        assert sockets[0].errors == []
+
+
+async def test_a_client_that_cannot_be_sent_to_is_let_go_of_at_once(sockets: list[Failing]) -> None:
+    scripted = ScriptedSources()
+    async with (
+        open_gateway(SCRIPTED, plugins={"scripted": scripted}) as gateway,
+        connect(gateway) as lost,
+        connect(gateway) as stays,
+    ):
+        for client in (lost, stays):
+            await client.subscribe("a")
+        sockets[0].errors = [errno.EHOSTUNREACH] * 100
+        await scripted["a"].publish([b"1"])
+        assert (await stays.message())["data"]["value"] == "1"
+        await trio.testing.wait_all_tasks_blocked()
+        feed = gateway.gateway.feed("a")
+        assert feed is not None
+        assert (len(gateway.gateway.connections), feed.subscribers) == (1, 1)
+        assert sockets[0].fileno() < 0
 
 
 # --- TLS ------------------------------------------------------------------------------------------

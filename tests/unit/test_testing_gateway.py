@@ -57,7 +57,7 @@ async def test_its_file_can_be_changed() -> None:
     ):
         assert (await subscribe(client, "more"))["type"] == "SUBSCRIBE_ERROR"
         gateway.file.write_text(CONFIG + "  - {type: scripted, id: more}\n")
-        assert gateway.reloader.reload()
+        assert await gateway.reloader.reload()
         assert (await subscribe(client, "more"))["type"] == "SUBSCRIBE_OK"
 
 

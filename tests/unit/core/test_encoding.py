@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kiwi_gw.core.encoding import EncodingMemo, weight, wire
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.states import State
-from kiwi_gw.core.window import Budget, Entry
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
 from kiwi_gw.model import Batch, CloseReason, Encoded, Interceptor, Record, WireFormat
 from tests.unit.core.fakes import Client, Place, World, fragment, names
 
@@ -78,7 +78,7 @@ def entry_of(number: int, size: int) -> Entry:
 @settings(deadline=None, max_examples=100)
 @given(
     bound=st.integers(1, 1500),
-    memory=st.sampled_from([1 << 40, 800]),
+    memory=st.sampled_from([1 << 40, 3200]),
     asks=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 9)), max_size=60),
 )
 def test_the_memo_is_a_bounded_lru(bound: int, memory: int, asks: list[tuple[int, str, int]]) -> None:
@@ -99,7 +99,7 @@ def test_the_memo_is_a_bounded_lru(bound: int, memory: int, asks: list[tuple[int
             size = weight(made)
             if (which, name) in model or action != 1:
                 model[which, name] = model.pop((which, name), size)
-                while len(model) > 1 and sum(model.values()) > min(bound, memory):
+                while len(model) > 1 and sum(model.values()) > min(bound, memory // 4):
                     del model[next(iter(model))]
         assert memo.bytes == budget.used == sum(model.values())
         held = {(n, name) for n, e in enumerate(entries) for name in "abc" if names(name).key in e.encodings}
@@ -108,6 +108,22 @@ def test_the_memo_is_a_bounded_lru(bound: int, memory: int, asks: list[tuple[int
     for entry in entries:
         memo.forget(entry)
     assert memo.bytes == budget.used == 0
+
+
+def test_windows_that_are_full_leave_the_encodings_their_share() -> None:
+    budget = Budget(100 * ENTRY_OVERHEAD)
+    memo = EncodingMemo(10 * ENTRY_OVERHEAD, budget)
+    window = Window(1_000, 1 << 30, budget, {0: 0})
+    for number in range(200):
+        window.append(Batch({0: number}, [0], [number], {}, 0), memo.forget)
+    assert len(window) == 90
+    entry = window.find(window.base)
+    while entry is not None:
+        memo.encoded(entry, wire(names(), None))
+        entry = entry.after
+    assert len(memo._order) == 90
+    assert len(window) == 90
+    assert budget.used <= budget.limit
 
 
 # --- interceptors -------------------------------------------------------------------------------------

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.feed import FeedLimits, lost
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened
+from kiwi_gw.core.offers import pieces
 from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import MAX_CREDIT, Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, Gap, OverflowPolicy
+from kiwi_gw.model import CloseReason, Encoded, Gap, Interceptor, OverflowPolicy
 from tests.unit.core.fakes import Client, Event, Mailbox, World, joined, names, parse
 
 
@@ -411,13 +416,52 @@ def test_an_event_too_large_at_the_end_then_more_before_the_notice_can_be_writte
     assert subscription.state is State.LIVE
 
 
-def test_a_batch_too_large_for_a_direct_send_and_a_single_event_larger_than_an_offer() -> None:
+def test_a_large_batch_is_sent_in_pieces_and_a_single_event_may_be_larger_than_one() -> None:
     world, client = World(FeedLimits(direct_bytes=10)), Client()
     client.outlet.max_bytes = 5
-    world.subscribe(client)
+    subscription = world.subscribe(client)
     world.produce(4)
-    assert client.outlet.sends == 0
+    assert client.outlet.sends == 4
     assert client.places == world.made
+    assert subscription.state is State.LIVE
+
+
+@given(direct=st.integers(1, 200), room=st.integers(0, 600), full_at=st.integers(1, 5))
+def test_wherever_a_large_batch_is_cut_the_rest_comes_once_and_whole(
+    direct: int, room: int, full_at: int
+) -> None:
+    """room: what the socket takes in all. full_at: the send behind which something waits (TLS)."""
+    world, client = World(FeedLimits(direct_bytes=direct)), Client()
+    subscription = world.subscribe(client)
+    left, sends = room, 0
+
+    def take(size: int) -> int:
+        nonlocal left, sends
+        taken = min(size, left)
+        left -= taken
+        sends += 1
+        if sends == full_at:
+            client.outlet.clear = False
+        return taken
+
+    client.outlet.take = take
+    world.produce(8)
+    client.outlet.take = lambda size: size
+    read_on(client)
+    world.produce(2)
+    read_on(client)
+    assert client.places == world.made
+    assert subscription.state is State.LIVE
+
+
+@given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=20).filter(any), most=st.integers(1, 60))
+def test_pieces_are_whole_events_and_make_up_the_buffer(sizes: list[int], most: int) -> None:
+    ends = list(accumulate(sizes))
+    encoded = Encoded(bytes(ends[-1]), ends)
+    parts = pieces(encoded, most)
+    assert list(accumulate(map(len, parts)))[-1] == ends[-1]
+    assert set(accumulate(map(len, parts))) <= set(ends)
+    assert all(0 < len(part) <= max(most, *sizes) for part in parts)
 
 
 # --- limits and ends ------------------------------------------------------------------------------------
@@ -502,6 +546,44 @@ def test_a_joiner_is_its_own_and_the_fragments_are_shared() -> None:
     assert one.outlet.wire.count(b"[") == 1
     assert two.outlet.wire.count(b"[") == 0
     assert one.places == two.places == world.made
+
+
+def test_another_interceptor_leaves_format_joiner_limits_and_credit() -> None:
+    world, plain, client = World(), Client(), Client()
+    world.subscribe(plain)  # of the same group, with another joiner
+    limits = {"l": Limit(3)}
+    subscription = world.subscribe(client, names(join=joined), credit=10, limits=limits)
+    world.produce(2)
+    subscription.intercept(Interceptor(lambda record: record if record["offset"] != 3 else None, "k"))
+    assert world.feed.wire_keys == 2
+    world.produce(4)
+    assert [place for _, place in client.places] == [0, 1, 2]
+    assert (subscription.credits, world.feed.wire_keys) == (7, 2)
+    subscription.recast(wire(names(join=joined), subscription.group.wire.interceptor), {})
+    assert [place for _, place in client.places] == [0, 1, 2, 4, 5]
+    assert bytes(client.outlet.wire).count(b"[") == 3
+    assert plain.places == world.made
+    subscription.intercept(None)
+    assert world.feed.wire_keys == 1
+    world.produce(1)
+    assert client.places[-1] == world.made[-1]
+    subscription.cancel()
+    subscription.intercept(Interceptor(lambda record: record, "other"))
+    assert world.feed.wire_keys == 1
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_another_interceptor_during_fan_out_loses_and_doubles_nothing(key: str | None) -> None:
+    world = World(FeedLimits(slice_seconds=0))
+    clients = [Client() for _ in range(40)]
+    subscriptions = [world.subscribe(client) for client in clients]
+    for _ in world.feed.publish(world.batch([0] * 3)):
+        for subscription in subscriptions:
+            if subscription.group.wire.interceptor is None:
+                subscription.intercept(Interceptor(lambda record: record, key))
+    assert all(client.places == world.made for client in clients)
+    world.produce(2)
+    assert all(client.places == world.made for client in clients)
 
 
 def test_a_recast_may_bring_another_joiner() -> None:

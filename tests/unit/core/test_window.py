@@ -75,6 +75,83 @@ def test_window_holds_the_newest_batches_within_its_bounds(
     assert window.newest is None
 
 
+class Shared:
+    """A window among others, as its own test of who has to give."""
+
+    def __init__(self, others: list[Shared], budget: Budget, max_events: int) -> None:
+        self.window = Window(max_events, 1 << 30, budget, {0: 0})
+        self.others = others
+        self.given = 0
+
+    @property
+    def spare(self) -> int:
+        newest = self.window.newest
+        return self.window.bytes - newest.cost if newest is not None else 0
+
+    def append(self, size: int, cost: int) -> None:
+        self.window.append(batch(self.window.head, size, cost), self.evicted)
+
+    def evicted(self, entry: Entry) -> None:
+        if self.window.head - entry.base > self.window.max_events:
+            return  # for its own bound
+        self.given += 1
+        most = max(other.spare for other in self.others if other is not self)
+        assert 2 * (self.spare + entry.cost) > most, "another one had twice as much to give"
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    memory=st.integers(1, 40 * ENTRY_OVERHEAD),
+    encodings=st.integers(0, 20 * ENTRY_OVERHEAD),
+    bounds=st.lists(st.integers(1, 200), min_size=2, max_size=6),
+    steps=st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 3000), st.integers(0, 20)),
+        max_size=200,
+    ),
+)
+def test_windows_share_a_budget_and_the_one_with_most_gives(
+    memory: int, encodings: int, bounds: list[int], steps: list[tuple[int, int, int, int]]
+) -> None:
+    budget = Budget(memory)
+    share = memory - budget.reserve(encodings)
+    assert share >= memory - encodings
+    assert share >= 0.75 * memory
+    shared: list[Shared] = []
+    shared += [Shared(shared, budget, bound) for bound in bounds]
+    for which, size, cost, action in steps:
+        here = shared[which % len(shared)]
+        if action == 0:
+            here.window.clear(forget)
+        else:
+            here.append(size, cost)
+        held = [item.window.bytes for item in shared]
+        assert budget.used == sum(held)
+        assert budget.used <= share or not any(item.spare for item in shared)
+    for item in shared:
+        item.window.clear(forget)
+    assert budget.used == 0
+    assert not budget._givers
+
+
+def test_a_busy_window_keeps_its_events_while_idle_ones_have_some_to_give() -> None:
+    number, entries = 30, 100
+    budget = Budget(number * entries * ENTRY_OVERHEAD)
+    shared: list[Shared] = []
+    shared += [Shared(shared, budget, 10 * entries) for _ in range(number)]
+    for item in shared:
+        for _ in range(entries):
+            item.append(1, 0)
+    busy = Shared(shared, budget, 20)
+    shared.append(busy)
+    for _ in range(10 * number * entries):
+        busy.append(1, 0)
+    assert busy.given == 0
+    assert len(busy.window) == 20
+    assert sum(item.given for item in shared) == 20, "what it needed and no more"
+    busy.append(1, budget.limit)  # takes what all others have
+    assert [len(item.window) for item in shared] == [1] * (number + 1)
+
+
 def test_a_repetition_is_refused_and_changes_nothing() -> None:
     budget = Budget(1 << 30)
     window = Window(100, 1 << 30, budget, {0: 10, 1: 5})

@@ -393,10 +393,37 @@ async def test_an_answer_that_comes_when_the_client_has_left(world: Fixture) -> 
     assert client.connection.identity.name == "anonymous"
 
 
+async def test_another_identity_reads_on_behind_its_own_interceptor(world: Fixture) -> None:
+    client, other = world.subscribe("a"), world.subscribe("a")
+    await world.publish("a", 0, 2)
+    world.rules.who = Identity("ann")
+    world.rules.interceptor = Interceptor(
+        lambda record: record if record["offset"] != 3 else None, key="not the third"
+    )
+    client.does(Authenticate(Token("secret")))
+    await client.session.wait_told(Authenticated)
+    await world.publish("a", 2, 3)
+    assert client.offsets == [0, 1, 2, 4]
+    assert other.offsets == [0, 1, 2, 3, 4]
+    assert world.gateway.feed("a").wire_keys == 2  # type: ignore[union-attr]
+
+
+async def test_a_subscription_that_waits_for_its_source_opens_behind_the_interceptor_of_the_new_rules(
+    world: Fixture,
+) -> None:
+    client = world.subscribe("late")
+    world.rules.interceptor = Interceptor(lambda record: None, key="nothing")
+    client.connection.apply_rules()
+    world.release.set()
+    await settled()
+    await world.publish("late", 0)
+    assert (client.opened, client.offsets) == (1, [])
+
+
 async def test_rights_that_are_withdrawn(world: Fixture) -> None:
     client = world.subscribe("a", "b")
     world.rules.forbidden = {"a"}
-    client.connection.withdraw_forbidden()
+    client.connection.apply_rules()
     assert client.ends == ["unauthorized"]
     assert list(client.connection.subscriptions) == ["b"]
 

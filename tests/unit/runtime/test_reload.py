@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
-from kiwi_gw.api import PluginContext, hookimpl
+from kiwi_gw.api import ConfigSection, PluginContext, hookimpl
 from kiwi_gw.config import Loaded
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import LOOK_SECONDS, Reloader
@@ -20,13 +21,18 @@ from tests.unit.runtime.fakes import Bench, Sources, config, load_text
 Logged = Callable[[str], list[EventDict]]
 
 
+async def at_once(load: Callable[[], Loaded]) -> Loaded:
+    """A clock that jumps over every wait knows nothing of threads, so most tests here do without."""
+    return load()
+
+
 class Watched(Bench):
     """A gateway whose file is watched, and what it was told of."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
         self.applied: list[Loaded] = []
-        self.reloader = Reloader(gateway, self.applied.append)
+        self.reloader = Reloader(gateway, self.applied.append, at_once)
 
     @property
     def sources(self) -> list[str]:
@@ -174,9 +180,9 @@ async def test_a_file_that_vanishes_for_a_moment(autojump_clock: MockClock, watc
 async def test_two_reloads_in_one_tick(autojump_clock: MockClock, watched: Watched) -> None:
     client = watched.subscribe("a")
     watched.write(config("a", "b"))
-    assert watched.reloader.reload()
+    assert await watched.reloader.reload()
     watched.write(config("a", "c"))
-    assert watched.reloader.reload()
+    assert await watched.reloader.reload()
     assert watched.sources == ["a", "c"]
     await watched.looks(10)
     assert watched.counts == (2, 0)  # the watch has nothing left to find
@@ -204,6 +210,127 @@ async def test_a_change_while_the_file_is_read_is_found(autojump_clock: MockCloc
         await watched.looks()
         assert watched.sources == ["a", "b", "c"]
         assert watched.counts == (2, 0)
+
+
+class Ponders:
+    """Its declarations take as long as a test wants. asked: how often they were asked for."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.free.set()
+        self.begun = trio.Event()
+        self.asked = 0
+        self.token: trio.lowlevel.TrioToken | None = None
+
+    @hookimpl
+    def config_sections(self) -> Sequence[ConfigSection]:
+        if self.token is not None and not self.free.is_set():
+            self.asked += 1
+            self.token.run_sync_soon(self.begun.set)
+            assert self.free.wait(30)
+        return ()
+
+    def hold(self) -> None:
+        self.token, self.begun = trio.lowlevel.current_trio_token(), trio.Event()
+        self.free.clear()
+
+
+PONDERS = ("fake", "ponders")
+
+
+@asynccontextmanager
+async def pondering(folder: Path) -> AsyncIterator[tuple[Watched, Ponders]]:
+    """With the threads and the clock of the real world. At the end the plugin ponders no more."""
+    plugin = Ponders()
+    loaded = load_text(folder, config("a", plugins=PONDERS), {"fake": Sources(), "ponders": plugin})
+    gateway = Gateway(loaded)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(gateway.run)
+        watched = Watched(gateway)
+        watched.reloader = Reloader(gateway, watched.applied.append)
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            yield watched, plugin
+        finally:
+            plugin.free.set()
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_gateway_serves_its_clients_while_a_file_is_read(tmp_path: Path) -> None:
+    async with pondering(tmp_path) as (watched, plugin):
+        client = watched.subscribe("a")
+        plugin.hold()
+        watched.write(config("a", "b", plugins=PONDERS))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watched.reloader.reload)
+            await plugin.begun.wait()
+            # Half-way through the file, and the loop is ours: nothing of the new configuration is in use.
+            assert watched.sources == ["a"]
+            late = watched.subscribe("a")
+            assert (late.opened, client.ends, watched.counts) == (1, [], (0, 0))
+            plugin.free.set()
+        assert watched.sources == ["a", "b"]
+        assert watched.counts == (1, 0)
+        assert client.ends == []
+
+
+async def test_reloads_wait_for_each_other_and_the_newest_file_wins(tmp_path: Path) -> None:
+    async with pondering(tmp_path) as (watched, plugin):
+        plugin.hold()
+        watched.write(config("a", "b", plugins=PONDERS))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watched.reloader.reload)
+            await plugin.begun.wait()
+            watched.write(config("a", "c", plugins=PONDERS))  # the first one has read its file
+            nursery.start_soon(watched.reloader.reload)
+            nursery.start_soon(watched.reloader.reload)
+            await trio.testing.wait_all_tasks_blocked()
+            assert plugin.asked == 1
+            plugin.free.set()
+        assert watched.sources == ["a", "c"]
+        applied = [list(loaded.settings.sources) for loaded in watched.applied]
+        assert applied == [["a", "b"], ["a", "c"], ["a", "c"]]
+
+
+async def test_however_often_it_is_asked_for_meanwhile_the_file_is_read_once_more(tmp_path: Path) -> None:
+    async with pondering(tmp_path) as (watched, plugin), trio.open_nursery() as nursery:
+        nursery.start_soon(watched.reloader.watch)
+        plugin.hold()
+        watched.reloader.ask()
+        await plugin.begun.wait()
+        watched.write(config("a", "c", plugins=PONDERS))
+        for _ in range(100):
+            watched.reloader.ask()
+        plugin.free.set()
+        while watched.counts != (2, 0):
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(0.001)  # until its thread is done
+        assert watched.sources == ["a", "c"]
+        await trio.testing.wait_all_tasks_blocked(LOOK_SECONDS / 4)
+        assert watched.counts == (2, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stop_does_not_wait_for_a_file_that_is_read(tmp_path: Path) -> None:
+    async with pondering(tmp_path) as (watched, plugin), trio.open_nursery() as nursery:
+        plugin.hold()
+        nursery.start_soon(watched.reloader.reload)
+        await plugin.begun.wait()
+        nursery.cancel_scope.cancel()  # and the plugin still ponders when this is left
+    assert watched.counts == (0, 0)
+
+
+async def test_a_file_that_was_read_when_the_stop_began_is_not_used(tmp_path: Path) -> None:
+    async with pondering(tmp_path) as (watched, plugin):
+        plugin.hold()
+        watched.write(config("b", plugins=PONDERS))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watched.reloader.reload)
+            await plugin.begun.wait()
+            await watched.gateway.drain("draining", 0)
+            plugin.free.set()
+        assert watched.sources == ["a"]
+        assert watched.counts == (0, 0)
 
 
 async def test_a_change_before_the_watch_begins_is_found(autojump_clock: MockClock, tmp_path: Path) -> None:
@@ -262,7 +389,7 @@ async def test_what_cannot_be_put_to_use_afterwards_is_logged_and_the_watch_goes
         raise OSError("no such certificate")
 
     watched = Watched(gateway)
-    watched.reloader = Reloader(gateway, fails)
+    watched.reloader = Reloader(gateway, fails, at_once)
     async with trio.open_nursery() as nursery:
         await nursery.start(gateway.run)
         nursery.start_soon(watched.reloader.watch)
@@ -280,7 +407,7 @@ async def test_nothing_is_applied_while_the_gateway_stops(
     await watched.gateway.drain("draining", 0)
     watched.write(config("a", "b"))
     await watched.looks()
-    assert not watched.reloader.reload()
+    assert not await watched.reloader.reload()
     assert watched.sources == ["a"]
     assert watched.counts == (0, 0)
 

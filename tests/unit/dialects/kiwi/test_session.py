@@ -111,12 +111,20 @@ def test_what_a_bomb_is_answered() -> None:
     assert json.loads(texts(refused.frame)[0])["type"] == "REQUEST_ERROR"
 
 
-@pytest.mark.parametrize(("length", "legal"), [(255, True), (256, False)])
-def test_the_length_of_a_source_id_is_in_bytes(length: int, *, legal: bool) -> None:
-    source_id = "é" * (length // 2) + "x" * (length % 2)
-    (command,) = session().receive(json.dumps({"type": "SUBSCRIBE", "sourceId": source_id}), now=1.0)
-    assert isinstance(command, Open) is legal
-    assert isinstance(command, Hangup) is not legal
+def test_an_id_that_no_source_can_have_is_one_that_no_source_has() -> None:
+    client, source_id = session(), "\u00e9" * 200
+    (opened,) = client.receive(json.dumps({"type": "SUBSCRIBE", "sourceId": source_id}), now=1.0)
+    assert isinstance(opened, Open)
+    (refused,) = client.notice(OpenFailed(opened.handle, "unknown_source", "no source has this id"))
+    assert isinstance(refused, Reply)
+    assert json.loads(texts(refused.frame)[0]) == {
+        "type": "SUBSCRIBE_ERROR",
+        "data": {"sourceId": source_id, "error": "No source exists with the specified ID"},
+    }
+    for kind in ("UNSUBSCRIBE", "REQUEST"):
+        (refused,) = client.receive(json.dumps({"type": kind, "sourceId": source_id, "n": 1}), now=1.0)
+        assert isinstance(refused, Reply)
+        assert json.loads(texts(refused.frame)[0])["type"] == f"{kind}_ERROR"
 
 
 def test_the_129th_subscription_is_refused() -> None:
