@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -20,19 +21,27 @@ from kiwi_gw.config import Address, Loaded, UnixAddress, load
 from kiwi_gw.dialects.base import Dialect
 from kiwi_gw.dialects.kiwi import KiwiDialect
 from kiwi_gw.edge.admin.access import Access
+from kiwi_gw.edge.admin.address import admin_socket
 from kiwi_gw.edge.admin.app import add_admin_routes
-from kiwi_gw.edge.admin.fleet import Alone
+from kiwi_gw.edge.admin.book import Book
+from kiwi_gw.edge.admin.fleet import Alone, Fleet
+from kiwi_gw.edge.admin.private import add_private_routes
+from kiwi_gw.edge.admin.team import Team
 from kiwi_gw.edge.asgi import Scope
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
-from kiwi_gw.edge.listener import Listener, ListenError, listen
+from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tls import Certificates
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import Reloader
+from kiwi_gw.workers.post import LISTENING, Post, post_of, socket_of
+from kiwi_gw.workers.supervisor import Supervisor
 
 log = structlog.get_logger(__name__)
 
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _CLEAN_UP_SECONDS = 2.0
 """How long sources and services may take to stop once every client is gone."""
@@ -85,14 +94,52 @@ def serve(config: Path, environ: Mapping[str, str]) -> int:
     """
     loaded = load(config, environ)
     logs.configure(loaded.settings.logging.level, loaded.settings.logging.format, sys.stderr)
+    post = post_of(environ)
+    if post is None and loaded.settings.server.workers > 1:
+        return trio.run(_supervise, loaded, strict_exception_groups=True)
     # Reference counting frees nearly everything; looking for cycles as often as by default costs a tenth.
     gc.set_threshold(50_000, 20, 100)
-    return trio.run(_main, loaded, strict_exception_groups=True)
+    if post is None:
+        return trio.run(_main, loaded, strict_exception_groups=True)
+    structlog.contextvars.bind_contextvars(worker=post.slot)
+    return trio.run(_work, loaded, post, strict_exception_groups=True)
 
 
 async def _main(loaded: Loaded) -> int:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
         return await run(loaded, signals, leave=_leave)
+
+
+async def _supervise(loaded: Loaded) -> int:
+    for warning in exposure_warnings(loaded):
+        log.warning(warning)
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        return await Supervisor(loaded).run(signals)
+
+
+async def _work(loaded: Loaded, post: Post) -> int:
+    """One worker: ends like a gateway, and when the process that started it is gone."""
+    send, received = trio.open_memory_channel[int](8)
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        async with trio.open_nursery() as nursery, send, received:
+
+            async def pass_on() -> None:
+                async for number in signals:
+                    await send.send(number)
+
+            async def outlive_nobody() -> None:
+                async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+                    async for _ in stdin:
+                        pass
+                log.error("the process that started this worker is gone")
+                shutil.rmtree(post.folder, ignore_errors=True)
+                await send.send(signal.SIGTERM)
+
+            nursery.start_soon(pass_on)
+            nursery.start_soon(outlive_nobody)
+            code = await run(loaded, received, leave=_leave, post=post)
+            nursery.cancel_scope.cancel()
+    return code
 
 
 def _leave(seconds: float, code: int) -> None:
@@ -114,15 +161,17 @@ async def run(
     dialects: Sequence[Dialect] = (),
     *,
     leave: Callable[[float, int], None] | None = None,
+    post: Post | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> int:
     """The whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
 
     dialects: served beside the gateway's own, on paths of their own. leave: ends the process after so
-    many seconds with that exit code, for sources that do not let themselves be stopped.
+    many seconds with that exit code, for sources that do not let themselves be stopped. post: if this is one
+    of several workers.
     """
     gateway = Gateway(loaded)
-    listener = open_listener(gateway, dialects)
+    listener = open_listener(gateway, dialects, post)
 
     def applied(loaded: Loaded) -> None:
         logs.set_level(loaded.settings.logging.level)
@@ -130,23 +179,28 @@ async def run(
 
     reloader = Reloader(gateway, applied)
     try:
-        admin = open_admin(gateway, listener, reloader, dialects)
+        names = [dialect.name for dialect in _served(gateway, dialects)]
+        collector = Collector(gateway, listener, reloader, names) if gateway.measured else None
+        alone = Alone(gateway, collector, lone=post is None)
+        admin = open_admin(gateway, alone, post)
+        private = open_private(gateway, alone, post) if post is not None else None
     except BaseException:
         listener.stop_accepting()
         raise
-    for warning in exposure_warnings(loaded):
-        log.warning(warning)
+    own = [item for item in (admin, private) if item is not None]
+    if post is None:  # else the process that started it has said so
+        for warning in exposure_warnings(loaded):
+            log.warning(warning)
     code = 0
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
             await nursery.start(listener.run)
-            if admin is not None:
-                await nursery.start(admin.run)
+            for item in own:
+                await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             gc.freeze()  # what was made for the start stays: no collection need look at it again
-            operators = admin.addresses[0] if admin is not None else None
-            log.info("gateway listens", addresses=listener.addresses, admin=operators, version=__version__)
+            _announce(listener, admin, post)
             task_status.started(Running(gateway, listener, reloader, admin))
             async for number in signals:
                 if number != signal.SIGHUP:
@@ -173,13 +227,22 @@ async def run(
             nursery.cancel_scope.cancel()
     finally:
         listener.stop_accepting()
-        if admin is not None:
-            admin.stop_accepting()
+        for item in own:
+            item.stop_accepting()
     log.info("gateway stopped")
     return code
 
 
-def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = ()) -> Listener:
+def _announce(listener: Listener, admin: Listener | None, post: Post | None) -> None:
+    if post is not None:
+        log.info("worker listens", pid=os.getpid())
+        os.write(sys.stdout.fileno(), LISTENING)
+        return
+    operators = admin.addresses[0] if admin is not None else None
+    log.info("gateway listens", addresses=listener.addresses, admin=operators, version=__version__)
+
+
+def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post | None = None) -> Listener:
     """Open the ports of a gateway's configuration, with everything that is served on them."""
     settings = gateway.loaded.settings
     routes = Routes()
@@ -193,36 +256,39 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = ()) -> Listene
     add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
     sockets: list[socket.socket] = []
     try:
-        sockets.extend(listen(address) for address in settings.server.addresses)
-        return Listener(gateway, routes, sockets, _certificates(gateway.loaded))
+        if post is None:
+            sockets.extend(listen(address) for address in settings.server.addresses)
+        else:
+            sockets.extend(place.open() for place in post.public)
+        return Listener(gateway, routes, sockets, _certificates(gateway.loaded), owns_paths=post is None)
     except BaseException:
         for sock in sockets:
             sock.close()
         raise
 
 
-def open_admin(
-    gateway: Gateway, listener: Listener, reloader: Reloader, dialects: Sequence[Dialect] = ()
-) -> Listener | None:
+def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> Listener | None:
     """Open the admin address, if there is one. Raises ListenError where one was asked for and is taken."""
-    settings = gateway.loaded.settings
-    address = settings.server.admin
-    if address is None:
+    fleet: Fleet = alone
+    if post is not None:
+        folder = Path(post.folder)
+        paths = [Path(socket_of(folder, slot).path) for slot in range(post.workers)]
+        fleet = Team(alone, post.slot, post.restarts, paths, Book(folder, post.workers))
+        sock = post.admin.open() if post.admin is not None else None
+    else:
+        sock = admin_socket(gateway.loaded.settings.server, listen)
+    if sock is None:
         return None
-    try:
-        sock = listen(address)
-    except ListenError as error:
-        if settings.server.admin_wanted:
-            raise ListenError(f"{error} (server.admin_address; null: without it)") from error
-        # Nobody asked for it, and a gateway that worked yesterday must not fail for want of it.
-        log.warning("no metrics and no admin address; set server.admin_address", problem=str(error))
-        return None
-    names = [dialect.name for dialect in _served(gateway, dialects)]
-    collector = Collector(gateway, listener, reloader, names) if gateway.measured else None
-    fleet = Alone(gateway, collector)
     routes = Routes()
-    add_admin_routes(routes, fleet, Access(gateway), _Health(gateway), measured=fleet.measured)
-    return Listener(gateway, routes, [sock], None)
+    add_admin_routes(routes, fleet, Access(gateway), _Health(gateway), measured=gateway.measured)
+    return Listener(gateway, routes, [sock], None, owns_paths=post is None)
+
+
+def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
+    """Open where the other workers may ask this one."""
+    routes = Routes()
+    add_private_routes(routes, alone, post.restarts)
+    return Listener(gateway, routes, [listen(post.own_socket)], None)
 
 
 def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:

@@ -143,7 +143,8 @@ class Server(Section):
     """Where `/metrics`, `/sources`, `/connections` and `/subscriptions` are served, for operators only; null:
     nowhere. Where this default is taken by somebody else, the gateway starts without them and warns."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
-    """Processes that share the addresses; each reads every source and serves its share of the clients."""
+    """Processes that share the addresses. Each reads every source for itself and serves its share of the
+    clients; limits, windows and memory are those of each."""
     healthcheck: bool = True
     """Whether `/health` is served."""
     tls: Tls | None = None

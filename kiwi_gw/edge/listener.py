@@ -110,7 +110,8 @@ def _listening(sock: socket.socket) -> socket.socket:
 class Listener:
     """The open ports of a gateway. `run` serves until cancelled; `stop_accepting` closes the ports.
 
-    rejected: connections that were refused, by reason.
+    owns_paths: whether the files of Unix sockets go with it. rejected: connections that were refused, by
+    reason.
     """
 
     def __init__(
@@ -119,7 +120,10 @@ class Listener:
         routes: Routes,
         sockets: Sequence[socket.socket],
         certificates: Certificates | None,
+        *,
+        owns_paths: bool = True,
     ) -> None:
+        self._owns_paths = owns_paths
         self._gateway = gateway
         self._routes = routes
         self._sockets = list(sockets)
@@ -163,7 +167,7 @@ class Listener:
                 name = sock.getsockname()
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
-                if sock.family == socket.AF_UNIX:
+                if sock.family == socket.AF_UNIX and self._owns_paths:
                     Path(os.fsdecode(name)).unlink(missing_ok=True)
 
     # --- inside ----------------------------------------------------------------------------

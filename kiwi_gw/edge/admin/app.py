@@ -67,7 +67,8 @@ def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
         if not rights.everything:
             items = [item for item in items if rights.see(item[_SOURCE_OF[topic]])]
         following = f"{path}?limit={limit}&after={quote(page.next, safe='')}" if page.next else None
-        await respond_json(send, {topic: items, "next": following})
+        missing = {"silentWorkers": page.silent} if page.silent else {}
+        await respond_json(send, {topic: items, "next": following, **missing})
 
     return app
 

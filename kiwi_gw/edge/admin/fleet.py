@@ -25,8 +25,11 @@ _DISCONNECTED = 4409
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """silent: workers that did not answer, whose items are missing."""
+
     items: list[Item]
     next: str = ""
+    silent: tuple[int, ...] = ()
 
 
 class Fleet(Protocol):
@@ -43,22 +46,20 @@ class Fleet(Protocol):
 
 
 class Alone:
-    """This process. collector: None where metrics are switched off."""
+    """This process. collector: None where metrics are switched off. lone: whether it is the whole gateway."""
 
-    def __init__(self, gateway: Gateway, collector: Collector | None) -> None:
+    def __init__(self, gateway: Gateway, collector: Collector | None, *, lone: bool = True) -> None:
         self._gateway = gateway
         self._collector = collector
-
-    @property
-    def measured(self) -> bool:
-        return self._collector is not None
+        self._lone = lone
 
     async def snapshot(self) -> Snapshot:
         if self._collector is None:
             return Snapshot()
         snapshot = await self._collector.collect()
-        snapshot.put("worker_up", 1, "0")
-        snapshot.put("worker_restarts_total", 0)
+        if self._lone:
+            snapshot.put("worker_up", 1, "0")
+            snapshot.put("worker_restarts_total", 0)
         return snapshot
 
     async def page(self, topic: Topic, after: str, limit: int) -> Page:
