@@ -8,13 +8,18 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import yaml
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.registry import Collector as Registry
+from prometheus_client.utils import floatToGoString
 from trio.testing import MockClock
 
 from kiwi_gw.core.commands import Cancel, Grant
@@ -22,7 +27,7 @@ from kiwi_gw.edge.admin.fleet import Alone
 from kiwi_gw.edge.metrics import reference
 from kiwi_gw.edge.metrics.catalog import CATALOG, Kind
 from kiwi_gw.edge.metrics.collect import Collector
-from kiwi_gw.edge.metrics.expose import expose
+from kiwi_gw.edge.metrics.expose import content_type_for, expose
 from kiwi_gw.edge.metrics.snapshot import Snapshot
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.testing import ScriptedSources, open_gateway
@@ -155,8 +160,7 @@ async def test_ten_thousand_clients_add_no_series(tmp_path: Path, autojump_clock
         snapshot = await look.collect()
         assert snapshot.series == first
         assert snapshot.values["kiwigw_connections_opened_total"]["fake", "ws"] == 10_000
-        body, _ = expose(snapshot, "")
-        assert body.count(b"\n") < first + 2 * len(CATALOG) + 1
+        assert "".join(expose(snapshot, "")).count("\n") < first + 2 * len(CATALOG) + 1
 
 
 async def test_sources_beyond_the_bound_are_other(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -272,6 +276,59 @@ def test_what_the_catalog_does_not_know_is_no_metric(name: str, labels: tuple[st
         Snapshot().put(name, 1, *labels)
 
 
+class _Families(Registry):
+    """A snapshot for the encoders of prometheus-client."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Any]:
+        for name, metric in CATALOG.items():
+            if metric.kind is Kind.HISTOGRAM:
+                family: Any = HistogramMetricFamily(name, metric.meaning, labels=metric.labels)
+                for labels, item in sorted(self._snapshot.histograms.get(name, {}).items()):
+                    bounds = [*map(floatToGoString, item.bounds), "+Inf"]
+                    buckets = list(zip(bounds, accumulate(item.counts), strict=True))
+                    family.add_metric(labels, buckets, item.sum)
+            else:
+                kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+                family = kind(name, metric.meaning, labels=metric.labels)
+                for labels, value in sorted(self._snapshot.values.get(name, {}).items()):
+                    family.add_metric(labels, value)
+            if family.samples:
+                yield family
+
+
+ODD = ['a "source"', "back\\slash", "two\nlines", "com,ma", "{brace}", "größe", "other"]
+
+
+@pytest.mark.parametrize(
+    "accept",
+    ["", "application/openmetrics-text; version=1.0.0", "text/plain; version=1.0.0; escaping=underscores"],
+)
+def test_the_text_is_that_of_the_library_byte_by_byte(accept: str) -> None:
+    snapshot = Snapshot()
+    for number, label in enumerate(ODD):
+        snapshot.put("source_lag_records", 10.0**number, label)
+        snapshot.put("events_delivered_total", 3 * 10**number, label, "kiwi")
+        snapshot.put("source_last_event_timestamp_seconds", 1.7e9 + number / 7, label)
+        snapshot.put_histogram("delivery_delay_seconds", (0.001, 1.0, 10.0), (1, 0, number, 2), 1 / 3, label)
+    snapshot.put_histogram("event_loop_lag_seconds", (0.5,), (0, 0), 0.0)
+    snapshot.put("tasks", float("inf"))
+    encode, content_type = choose_encoder(accept)
+    assert content_type_for(accept) == content_type
+    assert "".join(expose(snapshot, content_type)).encode() == encode(_Families(snapshot))
+
+
+def test_a_long_text_comes_in_pieces() -> None:
+    snapshot = Snapshot()
+    for number in range(5_000):
+        snapshot.put("source_lag_records", number, str(number))
+    pieces = list(expose(snapshot, ""))
+    assert max(piece.count("\n") for piece in pieces) < 1_000
+    assert sum(piece.count("\n") for piece in pieces) == 5_002
+
+
 def test_names_have_their_units() -> None:
     for name, metric in CATALOG.items():
         assert re.fullmatch(r"(kiwigw|process|python)_[a-z_]+", name)
@@ -336,8 +393,8 @@ async def test_alerts_and_dashboard_name_metrics_that_a_live_gateway_has(
         client.leave()
         door = Quiet(Counter({"auth": 1}))
         look = Collector(bench.gateway, door, Quiet(), ["fake"], trio.current_time)
-        body, _ = expose(await Alone(bench.gateway, look).snapshot(), "")
-        there = {name for name, _ in samples(body.decode())}
+        text = "".join(expose(await Alone(bench.gateway, look).snapshot(), ""))
+        there = {name for name, _ in samples(text)}
         assert named <= there, f"missing: {named - there}"
 
 

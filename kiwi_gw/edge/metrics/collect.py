@@ -25,8 +25,8 @@ from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Histogram, SourceMeter
 from kiwi_gw.runtime.source_runner import SourceRunner
 
-_AT_ONCE = 100
-"""Connections that are read before others get their turn."""
+_TURN_SECONDS = 0.001
+"""How long is read before others get their turn."""
 
 _WS = "ws"
 """The transport of every connection that has subscriptions so far."""
@@ -63,9 +63,18 @@ class _Open:
     """What open connections and subscriptions add to what the meters kept of those that are over."""
 
     sent_bytes: int
+    connections: Counter[str] = field(default_factory=Counter)
+    blocked: int = 0
+    waiting_bytes: int = 0
+    subscriptions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lagging: Counter[str] = field(default_factory=Counter)
+    out_of_credit: Counter[str] = field(default_factory=Counter)
+    replaying: Counter[str] = field(default_factory=Counter)
     delivered: Counter[tuple[str, str]] = field(default_factory=Counter)
     delivered_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
     credits_used: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lag_notices: Counter[str] = field(default_factory=Counter)
     slowest: dict[str, _Slowest] = field(default_factory=dict)
 
 
@@ -101,25 +110,30 @@ class Collector:
         feeds = [*(runner.feed for runner in self._gateway.runners()), *self._gateway.leaving]
         over = _Open(self._gateway.meters.sent_bytes)
         for meter in self._gateway.meters.sources():
-            _source_over(snapshot, over, meter)
-        self._counted(snapshot)
-        for index, (connection, subscriptions) in enumerate(connections):
-            if index % _AT_ONCE == _AT_ONCE - 1:
-                await trio.lowlevel.checkpoint()
-            self._connection(snapshot, over, connection)
+            _source_over(over, meter)
+        turn = _Turn()
+        for connection, subscriptions in connections:
+            await turn.over()
+            self._connection(over, connection)
             for subscription in subscriptions:
-                self._subscription(snapshot, over, connection.dialect, subscription)
-        for runner in self._gateway.runners():
+                self._subscription(over, connection.dialect, subscription)
+        for meter in self._gateway.meters.sources():
+            await turn.over()
+            _meter(snapshot, meter)
+        for runner in list(self._gateway.runners()):
+            await turn.over()
             self._source(snapshot, over, runner)
         for feed in feeds:
+            await turn.over()
             self._feed(snapshot, feed)
+        self._counted(snapshot)
         self._gauges(snapshot)
         for standard in self._standard:
             for family in standard.collect():
                 for sample in family.samples:
                     names = CATALOG[sample.name].labels
                     snapshot.put(sample.name, sample.value, *(sample.labels[name] for name in names))
-        _put_counts(snapshot, over)
+        _put_open(snapshot, over)
         return snapshot
 
     # --- inside ----------------------------------------------------------------------------
@@ -151,19 +165,17 @@ class Collector:
         snapshot.put("encodings_total", gateway.encodings.hits, "hit")
         snapshot.put("encodings_total", gateway.encodings.misses, "miss")
 
-    def _connection(self, snapshot: Snapshot, over: _Open, connection: Connection) -> None:
+    def _connection(self, over: _Open, connection: Connection) -> None:
         outlet = connection.outlet
         over.sent_bytes += outlet.sent_bytes
         if connection.closed:
             return  # it ended while we looked
-        snapshot.put("connections", 1, connection.dialect, _WS)
-        snapshot.put("connections_blocked", int(outlet.full), _WS)
+        over.connections[connection.dialect] += 1
+        over.blocked += outlet.full
         if isinstance(outlet, Outlet):
-            snapshot.put("outbound_buffer_bytes", outlet.waiting_bytes, _WS)
+            over.waiting_bytes += outlet.waiting_bytes
 
-    def _subscription(
-        self, snapshot: Snapshot, over: _Open, dialect: str, subscription: Subscription
-    ) -> None:
+    def _subscription(self, over: _Open, dialect: str, subscription: Subscription) -> None:
         label = self._gateway.meters.source(subscription.feed.info.id).label
         over.delivered[label, dialect] += subscription.matched
         over.delivered_bytes[label, dialect] += subscription.bytes
@@ -171,13 +183,13 @@ class Collector:
             over.credits_used[label] += subscription.matched
         if subscription.closed:
             return  # it ended while we looked
-        snapshot.put("subscriptions", 1, label, subscription.mode.value)
+        over.subscriptions[label, subscription.mode.value] += 1
         if subscription.state in _LAGGING:
-            snapshot.put("subscriptions_lagging", 1, label)
+            over.lagging[label] += 1
             if subscription.mode is Mode.PULL and subscription.credits == 0:
-                snapshot.put("subscriptions_out_of_credit", 1, label)
+                over.out_of_credit[label] += 1
             if subscription.state in _REPLAYING:
-                snapshot.put("subscriptions_replaying", 1, label)
+                over.replaying[label] += 1
             slowest = over.slowest.setdefault(label, _Slowest())
             if subscription.behind > slowest.behind:
                 slowest.behind, slowest.subscription = subscription.behind, subscription
@@ -228,24 +240,41 @@ class Collector:
         for dialect in self._dialects:
             snapshot.put("connections", 0, dialect, _WS)
             snapshot.put("connections_opened_total", 0, dialect, _WS)
-        snapshot.put("connections_blocked", 0, _WS)
-        snapshot.put("outbound_buffer_bytes", 0, _WS)
         snapshot.put("encodings_bytes", gateway.encodings.bytes)
         snapshot.put("memory_used_bytes", gateway.memory.used)
         snapshot.put("memory_limit_bytes", gateway.memory.limit)
 
 
-def _source_over(snapshot: Snapshot, over: _Open, meter: SourceMeter) -> None:
+class _Turn:
+    """Lets others run whenever it has been busy for a while."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + _TURN_SECONDS
+
+    async def over(self) -> None:
+        if time.perf_counter() >= self._until:
+            await trio.lowlevel.checkpoint()
+            self._until = time.perf_counter() + _TURN_SECONDS
+
+
+def _source_over(over: _Open, meter: SourceMeter) -> None:
     label = meter.label
     for dialect, count in meter.delivered.items():
         over.delivered[label, dialect] += count
     for dialect, count in meter.delivered_bytes.items():
         over.delivered_bytes[label, dialect] += count
     over.credits_used[label] += meter.credits_used
+    over.lag_notices[label] += meter.lag_notices
+    for policy, count in meter.dropped.items():
+        over.dropped[label, policy] += count
+
+
+def _meter(snapshot: Snapshot, meter: SourceMeter) -> None:
+    """What is over as well as open: it is counted when it happens."""
+    label = meter.label
     snapshot.put("credits_granted_total", meter.credits_granted, label)
     snapshot.put("source_events_total", meter.events, label)
     snapshot.put("source_bytes_total", meter.bytes, label)
-    snapshot.put("lag_notices_total", meter.lag_notices, label)
     if meter.last_event:
         snapshot.put("source_last_event_timestamp_seconds", meter.last_event, label)
     snapshot.put("source_restarts_total", 0, label, "error")
@@ -255,13 +284,27 @@ def _source_over(snapshot: Snapshot, over: _Open, meter: SourceMeter) -> None:
         snapshot.put("subscriptions_started_total", count, label, dialect)
     for reason, count in meter.ended.items():
         snapshot.put("subscriptions_ended_total", count, label, reason)
-    for policy, count in meter.dropped.items():
-        snapshot.put("events_dropped_total", count, label, policy)
     _put(snapshot, "delivery_delay_seconds", meter.delivery_delay, label)
     _put(snapshot, "fanout_duration_seconds", meter.fanout, label)
 
 
-def _put_counts(snapshot: Snapshot, over: _Open) -> None:
+def _put_open(snapshot: Snapshot, over: _Open) -> None:
+    snapshot.put("connections_blocked", over.blocked, _WS)
+    snapshot.put("outbound_buffer_bytes", over.waiting_bytes, _WS)
+    for dialect, count in over.connections.items():
+        snapshot.put("connections", count, dialect, _WS)
+    for row, count in over.subscriptions.items():
+        snapshot.put("subscriptions", count, *row)
+    for name, counts in (
+        ("subscriptions_lagging", over.lagging),
+        ("subscriptions_out_of_credit", over.out_of_credit),
+        ("subscriptions_replaying", over.replaying),
+        ("lag_notices_total", over.lag_notices),
+    ):
+        for label, count in counts.items():
+            snapshot.put(name, count, label)
+    for (label, policy), count in over.dropped.items():
+        snapshot.put("events_dropped_total", count, label, policy)
     snapshot.put("sent_bytes_total", over.sent_bytes, _WS)
     for key, count in over.delivered.items():
         snapshot.put("events_delivered_total", count, *key)
