@@ -129,24 +129,32 @@ class Supervisor:
         pause = FIRST_PAUSE
         while True:
             began = trio.current_time()
-            process = await self._start(slot)
-            await self._listen_to(slot, process)
-            await process.wait()
-            _close_pipes(process)
+            try:
+                code = await self._work(slot)
+            except OSError as error:  # the machine has no process, memory or descriptor left for it
+                log.error("worker cannot be started", worker=slot.number, error=str(error))
+                code = 1
             await trio.lowlevel.checkpoint_if_cancelled()
-            log.error(
-                "worker ended", worker=slot.number, pid=process.pid, code=process.returncode, pause=pause
-            )
             if not slot.listening and not self._all_listening.is_set():
                 # It is not the worker: with this configuration, on this machine, none can start.
-                self._failed = max(process.returncode or 1, 1)
+                self._failed = max(code, 1)
                 self._stop()
                 return
             slot.listening = False
+            if trio.current_time() - began > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            log.error("worker ended", worker=slot.number, code=code, pause=pause)
             await trio.sleep(pause)
-            lasted = trio.current_time() - began > LONGEST_PAUSE
-            pause = FIRST_PAUSE if lasted else min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE)
             slot.restarts += 1
+
+    async def _work(self, slot: _Slot) -> int:
+        """One worker from its start to its end; its exit code, below 0 for a signal."""
+        process = await self._start(slot)
+        await self._listen_to(slot, process)
+        code = await process.wait()
+        _close_pipes(process)
+        return code
 
     async def _start(self, slot: _Slot) -> trio.Process:
         post = Post(

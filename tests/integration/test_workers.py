@@ -165,6 +165,22 @@ async def _pull_one(one: Client) -> None:
         one.gone = True
 
 
+async def test_one_that_cannot_be_replaced_is_tried_again(tmp_path: Path) -> None:
+    async with gateway(
+        tmp_path, config(), expected_errors={"worker ended", "configuration refused; the old one stays"}
+    ) as running:
+        good = running.config.read_text()
+        running.config.write_text(good + "nonsense: 1\n")
+        await running.logged("configuration refused; the old one stays", worker=0)
+        os.kill(pid_of(running, 1), signal.SIGKILL)
+        await running.logged("worker ended", worker=1, code=78)
+        async with client(running.address, "ticks") as one:  # the other one serves
+            await one.subscribe()
+        assert any("nonsense" in line for line in running.other)
+        running.config.write_text(good)
+        await running.logged("worker replaced", worker=1)
+
+
 async def test_a_reload_reaches_all(tmp_path: Path) -> None:
     async with gateway(tmp_path, config()) as running:
         running.signal(signal.SIGHUP)
