@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import trio
@@ -25,11 +24,9 @@ from kiwi_gw.api import (
     Credential,
     Head,
     Identity,
-    Interceptor,
     Out,
     PluginContext,
     Positions,
-    Record,
     Refusal,
     Section,
     ServiceType,
@@ -43,9 +40,11 @@ from kiwi_gw.api import (
 from kiwi_gw.cli.check import check
 from kiwi_gw.errors import ConfigError, PluginError
 from kiwi_gw.model import CloseReason
-from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
+from kiwi_gw.testing import open_gateway
 from kiwi_gw.testing.scripted import SHAPE
-from tests.edge.wire import Client, connect, upgrade
+from tests.edge import test_intercept
+from tests.edge.hooks_bench import configuration, knock, running, tracebacks
+from tests.edge.wire import connect
 
 HOOKS = {
     "source_types": "test_a_source_type_is_built_with_its_settings_sections_and_services",
@@ -54,7 +53,7 @@ HOOKS = {
     "configure": "test_configure_sees_every_configuration_and_may_refuse_a_reload",
     "authenticate": "test_authenticate_says_who_it_is_in_a_thread",
     "authorize": "test_unknown_and_forbidden_are_the_same_to_the_client",
-    "intercept": "test_intercept_changes_and_withholds",
+    "intercept": "test_intercept.test_intercept_changes_and_withholds",
     "check": "test_check_connects_for_the_command_line",
 }
 """Which test shows a hook at work."""
@@ -62,41 +61,8 @@ HOOKS = {
 
 def test_every_hook_has_its_test() -> None:
     assert {name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "kiwi_gw_spec")} == {*HOOKS}
-    assert all(name in globals() for name in HOOKS.values())
-
-
-@asynccontextmanager
-async def running(
-    *plugins: object, extra: Mapping[str, object] | None = None, sources: Sequence[object] | None = None
-) -> AsyncIterator[tuple[GatewayUnderTest, ScriptedSources]]:
-    """A gateway with the scripted sources `a` and `b`, and plugins `p0`, `p1`, ..."""
-    scripted = ScriptedSources()
-    named = {"scripted": scripted, **{f"p{number}": plugin for number, plugin in enumerate(plugins)}}
-    config = configuration(list(named), extra, sources)
-    async with open_gateway(config, plugins=named) as gateway:
-        with trio.fail_after(20):
-            yield gateway, scripted
-
-
-def configuration(
-    plugins: Sequence[str], extra: Mapping[str, object] | None = None, sources: Sequence[object] | None = None
-) -> str:
-    scripted = [{"type": "scripted", "id": "a"}, {"type": "scripted", "id": "b"}]
-    config = {"plugins": plugins, "sources": scripted if sources is None else sources, **(extra or {})}
-    return json.dumps(config)
-
-
-async def knock(
-    gateway: GatewayUnderTest, path: str = "/", *headers: tuple[str, str]
-) -> tuple[int, dict[str, str], bytes]:
-    """The answer to a handshake."""
-    stream = await gateway.connect()
-    async with stream:
-        return await Client(stream).request(upgrade(path, headers))
-
-
-def tracebacks(lines: list[EventDict]) -> list[EventDict]:
-    return [line for line in lines if line.get("exc_info")]
+    here = {**globals(), **{f"test_intercept.{name}": item for name, item in vars(test_intercept).items()}}
+    assert all(name in here for name in HOOKS.values())
 
 
 # --- source_types, config_sections, services ------------------------------------------------------
@@ -483,217 +449,6 @@ async def test_an_authorize_that_raises_refuses_and_is_logged_once(log_lines: li
         assert gateway.gateway.hooks.failures == {"authorize": 3}
         rules.raises = None
         await client.subscribe("a")
-    assert len(tracebacks(log_lines)) == 1
-
-
-# --- intercept ------------------------------------------------------------------------------------
-
-
-class Editor:
-    """Hides values that begin with `#` and shouts the others, for everybody whose name is in `for_whom`."""
-
-    def __init__(self, key: object = "shout") -> None:
-        self.key = key
-        self.calls: Counter[str] = Counter()
-        self.returns: Callable[[Record], Any] = self.shout
-
-    def shout(self, record: Record) -> Record | None:
-        value = record["value"]
-        assert isinstance(value, bytes)
-        if value.startswith(b"#"):
-            return None
-        return {**record, "value": value.upper()}
-
-    def apply(self, record: Record) -> Record | None:
-        self.calls[str(record["offset"])] += 1
-        answer: Record | None = self.returns(record)
-        return answer
-
-    @hookimpl
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
-        if source.id != "a":
-            return None
-        return Interceptor(self.apply, self.key)
-
-
-async def test_intercept_changes_and_withholds() -> None:
-    editor = Editor()
-    async with running(editor) as (gateway, scripted), connect(gateway) as client:
-        await client.subscribe("a")
-        await client.subscribe("b")
-        values = [b"one", b"# hidden", b"two"]
-        await scripted["a"].publish(values)
-        await scripted["b"].publish(values)
-        seen = [(await client.message())["data"] for _ in range(5)]
-        assert [(item["sourceId"], item["offset"], item["value"]) for item in seen] == [
-            ("a", 0, "ONE"),
-            ("a", 2, "TWO"),
-            ("b", 0, "one"),
-            ("b", 1, "# hidden"),
-            ("b", 2, "two"),
-        ]
-
-
-async def test_what_is_withheld_costs_no_credit() -> None:
-    async with running(Editor()) as (gateway, scripted), connect(gateway) as client:
-        await client.subscribe("a", mode="pull")
-        await client.ask("REQUEST", "a", n=2)
-        await scripted["a"].publish([b"#", b"x", b"#", b"#", b"y", b"z"])
-        assert [(await client.message())["data"]["offset"] for _ in range(2)] == [1, 4]
-        assert (await client.ask("REQUEST", "a", n=1))["data"]["credits"] == 1
-        assert (await client.message())["data"]["offset"] == 5
-
-
-@pytest.mark.parametrize(("key", "calls"), [("shared", 1), (None, 4)])
-async def test_equal_keys_share_the_bytes_and_no_key_shares_with_nobody(key: object, calls: int) -> None:
-    editor = Editor(key)
-    async with (
-        running(editor) as (gateway, scripted),
-        connect(gateway) as one,
-        connect(gateway) as two,
-        connect(gateway) as three,
-        connect(gateway) as four,
-    ):
-        clients = [one, two, three, four]
-        for client in clients:
-            await client.subscribe("a")
-        before = gateway.gateway.encodings.misses
-        await scripted["a"].publish([b"x", b"y"])
-        for client in clients:
-            assert [(await client.message())["data"]["value"] for _ in range(2)] == ["X", "Y"]
-        assert editor.calls == {"0": calls, "1": calls}
-        assert gateway.gateway.encodings.misses - before == calls
-
-
-async def test_interceptors_run_in_the_order_of_registration() -> None:
-    first, second = Editor("first"), Editor("second")
-    first.returns = lambda record: {**record, "value": b"<%s>" % bytes(record["value"])}  # type: ignore[call-overload]
-    async with running(first, second) as (gateway, scripted), connect(gateway) as client:
-        await client.subscribe("a")
-        await scripted["a"].publish([b"#x"])
-        assert (await client.message())["data"]["value"] == "<#X>"
-
-
-class Changing:
-    """Puts a mark before every value of `a`; None: leaves it alone; "fails": raises."""
-
-    def __init__(self, mark: str | None) -> None:
-        self.mark = mark
-
-    @hookimpl
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
-        mark = self.mark
-        if mark == "fails":
-            raise ZeroDivisionError(mark)
-        if mark is None or source.id != "a":
-            return None
-        return Interceptor(
-            lambda record: {**record, "value": b"%s %s" % (mark.encode(), record["value"])}, mark
-        )
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "seen"),
-    [("old", "new", "new x"), (None, "new", "new x"), ("old", None, "x"), ("same", "same", "same x")],
-)
-async def test_after_a_reload_a_subscription_goes_on_behind_the_interceptor_of_the_new_rules(
-    before: str | None, after: str | None, seen: str
-) -> None:
-    rules = Changing(before)
-    async with running(rules) as (gateway, scripted), connect(gateway) as push, connect(gateway) as pull:
-        await push.subscribe("a")
-        await push.subscribe("b")
-        await pull.subscribe("a", mode="pull")
-        await pull.ask("REQUEST", "a", n=1)
-        await scripted["a"].publish([b"one", b"x"])
-        first = "one" if before is None else f"{before} one"
-        assert (await push.message())["data"]["value"] == first
-        assert (await pull.message())["data"]["value"] == first
-        await push.message()
-        rules.mark = after
-        assert await gateway.reloader.reload()
-        await scripted["a"].publish([b"x"])
-        await scripted["b"].publish([b"x"])
-        told = [(await push.message())["data"] for _ in range(2)]
-        assert [(item["offset"], item["value"]) for item in told] == [(2, seen), (0, "x")]
-        # What it had been behind with is under the new rules too: it was not sent yet.
-        assert (await pull.ask("REQUEST", "a", n=5))["data"]["credits"] == 5
-        told = [(await pull.message())["data"] for _ in range(2)]
-        assert [(item["offset"], item["value"]) for item in told] == [(1, seen), (2, seen)]
-        assert (await pull.ask("REQUEST", "a", n=1))["data"]["credits"] == 4
-
-
-async def test_a_subscription_whose_interceptor_is_refused_by_the_new_rules_ends() -> None:
-    rules = Changing("old")
-    async with running(rules) as (gateway, scripted), connect(gateway) as client:
-        await client.subscribe("a")
-        rules.mark = "fails"
-        assert await gateway.reloader.reload()
-        closed = (await client.message())["data"]
-        assert (closed["type"], closed["reason"]) == ("SUBSCRIPTION_CLOSED", CloseReason.UNAUTHORIZED.value)
-        await scripted["a"].publish([b"secret"])
-        assert (await client.ask("UNSUBSCRIBE", "a"))["type"] == "UNSUBSCRIBE_ERROR"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        KeyError("missing"),
-        "text",
-        {"partition": 0},
-    ],
-    ids=["raises", "no record", "lacks columns"],
-)
-async def test_an_interceptor_that_fails_closes_its_own_subscriptions_only(
-    answer: object, log_lines: list[EventDict]
-) -> None:
-    editor = Editor()
-
-    def fail(record: Record) -> object:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async with running(editor) as (gateway, scripted), connect(gateway) as one, connect(gateway) as two:
-        for client in (one, two):
-            await client.subscribe("a")
-            await client.subscribe("b")
-        editor.returns = fail
-        await scripted["a"].publish([b"x", b"y"])
-        await scripted["b"].publish([b"z"])
-        for client in (one, two):
-            closed = (await client.message())["data"]
-            assert (closed["type"], closed["sourceId"]) == ("SUBSCRIPTION_CLOSED", "a")
-            assert closed["reason"] == "failed"
-            assert "missing" not in closed["message"]
-            assert (await client.message())["data"]["value"] == "z"
-        assert scripted["a"].runs == 1, "the source knows nothing of it"
-        editor.returns = editor.shout
-        await one.subscribe("a")
-        await scripted["a"].publish([b"again"])
-        assert (await one.message())["data"]["value"] == "AGAIN"
-        if not isinstance(answer, dict):
-            assert gateway.gateway.hooks.failures == {"interceptor": 1}
-    assert len(tracebacks(log_lines)) == (0 if isinstance(answer, dict) else 1)
-
-
-@pytest.mark.parametrize("answer", [RuntimeError("broken"), "text"], ids=["raises", "no interceptor"])
-async def test_an_intercept_that_fails_refuses_the_subscription(
-    answer: object, log_lines: list[EventDict]
-) -> None:
-    class Broken:
-        @hookimpl
-        def intercept(self, identity: Identity, source: SourceInfo) -> object:
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-    async with running(Broken()) as (gateway, _), connect(gateway) as client:
-        for _ in range(2):
-            reply = await client.ask("SUBSCRIBE", "a")
-            assert reply["type"] == "SUBSCRIBE_ERROR"
-            assert "broken" not in reply["data"]["error"]
-        assert gateway.gateway.hooks.failures == {"intercept": 2}
     assert len(tracebacks(log_lines)) == 1
 
 

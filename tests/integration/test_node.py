@@ -175,6 +175,13 @@ async def test_it_comes_back_when_the_gateway_does(tmp_path: Path) -> None:
                 nursery.cancel_scope.cancel()
 
 
+async def test_a_source_that_does_not_exist_is_said_and_tried_again(tmp_path: Path) -> None:
+    async with gateway(tmp_path, counter()) as running, page(running.address, "nothing") as shown:
+        for _ in range(3):
+            assert await shown.line() == "No source exists with the specified ID"
+            assert await shown.line() == DISCONNECTED
+
+
 async def _stay(address: str, *, task_status: trio.TaskStatus[Page]) -> None:
     async with page(address, "ticks") as shown:
         task_status.started(shown)
@@ -187,5 +194,7 @@ def test_the_readme_has_the_page_word_for_word() -> None:
 
 def test_the_page_is_small_and_needs_nothing() -> None:
     text = PAGE.read_text()
-    assert len(text.splitlines()) <= 40
+    script = text.partition("<script>\n")[2].partition("</script>")[0]
+    assert 0 < len(script.splitlines()) <= 20
+    assert max(map(len, text.splitlines())) <= 120
     assert not re.search(r"\bsrc=|\bimport\b|https?:", text)

@@ -34,6 +34,7 @@ WINDOW = {"events": 10_000, "bytes": "8MiB", "encodings_bytes": "8MiB"}
 WINDOW_BYTES = 8 * MIB
 ENCODINGS_BYTES = 8 * MIB
 FETCHED_BYTES = 4 * MIB  # what the Kafka client has read ahead: max_partition_fetch_bytes of 4 partitions
+KERNEL_BYTES = 200 * 1024  # of one client that reads nothing
 CONNECTION_BYTES = 256 * 1024 + 16 * 1024  # one offer that is being sent, and the lane of replies
 MARGIN = 16 * MIB  # what the allocator keeps, and everything else
 
@@ -110,6 +111,7 @@ async def test_they_are_told_exactly_what_they_missed_and_cost_nothing(
     figure("bound of that growth, MiB, without and with the margin", (bound / MIB, (bound + MARGIN) / MIB))
     figure("most unsent bytes that the kernel held for a slow client, KiB", round(kernel / 1024, 1))
     assert peak - before <= bound + MARGIN
+    assert kernel <= KERNEL_BYTES
 
 
 async def _feed(producer: Feeder, many: Crowd, upto: int) -> None:

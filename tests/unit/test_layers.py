@@ -13,9 +13,9 @@ ROOT = Path(kiwi_gw.__file__).parent
 STRANGERS = ("kiwi", "zetta", "lenses", "pulsar", "kafka", "counter", "spark")
 """Protocols and plugins. The core and the runtime work for all of them and must not know one."""
 
-_OURS = re.compile(
-    r"(?i:kiwi[_-]gw)|\bCounter\b|\bcounters\b"
-)  # the package, `collections`, and a plain word
+_OURS = re.compile(r"(?i:kiwi[_-]gw)|\bCounter\b|\bcounters\b")
+"""The package itself, what `collections` has, and a plain word."""
+
 _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(STRANGERS)})", re.IGNORECASE)
 
 
@@ -28,10 +28,8 @@ def names(text: str) -> list[str]:
 def test_it_finds_them_wherever_they_stand() -> None:
     text = "import kiwi_gw.model  # kafka\nif name == 'Zetta': self._pulsar_id = LensesSession(KIWI)\nkafka2"
     assert names(text) == ["kafka", "Zetta", "pulsar", "Lenses", "KIWI", "kafka"]
-    assert (
-        names("from kiwi_gw.core import feed  # pip install kiwi-gw; Kiwi_GW; encounter; Counter(); counters")
-        == []
-    )
+    ours = "from kiwi_gw.core import feed  # pip install kiwi-gw; Kiwi_GW; encounter; Counter(); counters"
+    assert names(ours) == []
 
 
 @pytest.mark.parametrize("layer", ["core", "runtime"])

@@ -1,0 +1,168 @@
+"""Who gets to speak the Kiwi protocol, and who is still there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+import websockets.exceptions
+import websockets.sync.client
+from structlog.typing import EventDict
+
+from tests.edge.bench import Bench, running
+from tests.edge.wire import (
+    CLOSE,
+    Client,
+    frame,
+    upgrade,
+)
+
+pytestmark = pytest.mark.usefixtures("no_tracebacks")
+
+
+# --- before the upgrade ---------------------------------------------------------------------------
+
+
+async def answer(bench: Bench, head: bytes) -> tuple[int, dict[str, str], bytes]:
+    stream = await bench.gateway.connect()
+    async with stream:
+        return await Client(stream).request(head)
+
+
+async def test_a_head_that_does_not_come_is_408_and_one_that_is_too_large_431() -> None:
+    async with running({"head_timeout_ms": 150, "head_bytes": 2048}) as bench:
+        assert (await answer(bench, b"GET / HTTP/1.1\r\nHost: "))[0] == 408
+        large = upgrade(headers=[(f"X-{number}", "x" * 100) for number in range(30)])
+        assert (await answer(bench, large))[0] == 431
+        assert bench.gateway.listener.rejected == {"timeout": 1, "bad_request": 1}
+    async with running() as bench:
+        assert (await answer(bench, upgrade("/" + "x" * 9_000)))[0] == 431
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (upgrade("/nothing"), 404),
+        (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405),
+        (upgrade().replace(b"GET", b"POST", 1), 405),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 426),
+        (upgrade().replace(b"Version: 13", b"Version: 12"), 426),
+        (upgrade().replace(b"Sec-WebSocket-Key: ", b"Sec-WebSocket-Key: x"), 400),
+        (b"\x16\x03\x01\x02\x00", 400),
+    ],
+)
+async def test_what_is_not_served(head: bytes, status: int) -> None:
+    async with running() as bench:
+        assert (await answer(bench, head))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://gateway.test", 101),
+        ("https://gateway.test", 403),
+        ("http://gateway.test:81", 403),
+        ("http://evil.test", 403),
+        ("null", 403),
+        ("https://app.example", 101),
+        ("https://www.app.example", 403),
+    ],
+)
+async def test_pages_of_foreign_origins_are_refused_before_the_upgrade(origin: str, status: int) -> None:
+    async with running(server={"allowed_origins": ["https://app.example"]}) as bench:
+        assert (await answer(bench, upgrade(headers=[("Origin", origin)])))[0] == status
+        if status == 403:
+            assert bench.gateway.listener.rejected == {"origin": 1}
+            assert not bench.gateway.gateway.connections
+
+
+async def test_over_max_connections_is_503_with_retry_after_and_health_still_answers() -> None:
+    async with running({"max_connections": 2}) as bench:
+        async with bench.connect() as first, bench.connect():
+            status, headers, _ = await answer(bench, upgrade())
+            assert status == 503
+            assert int(headers["retry-after"]) > 0
+            assert bench.gateway.listener.rejected["limit_total"] == 1
+            status, _, _ = await answer(bench, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert status == 200, "an orchestrator must not restart a gateway because it is full"
+            await first.subscribe("a")  # who is inside does not notice
+            await first.send(frame(CLOSE, b"\x03\xe8"))
+            assert (await first.over()).code == 1000
+        with trio.fail_after(5):
+            while (await answer(bench, upgrade()))[0] != 101:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("address", "loud"),
+    [("127.0.0.1:0", False), ("0.0.0.0:0", True), ("[::1]:0", False), ("unix", False)],
+)
+async def test_a_loud_warning_where_anyone_can_reach_it(
+    address: str, loud: bool, tmp_path: Path, log_lines: list[EventDict]
+) -> None:
+    if address == "unix":
+        address = f"unix:{tmp_path}/kiwi.sock"
+    async with running(address=address) as bench:
+        warnings = [line["event"] for line in log_lines if line["log_level"] == "warning"]
+        assert len(warnings) == loud
+        assert all("can read every source" in words for words in warnings)
+        if not loud:
+            async with bench.connect() as client:
+                await client.subscribe("a")
+    log_lines[:] = [line for line in log_lines if line["log_level"] != "warning"]  # it was wanted
+
+
+async def test_an_independent_client_understands_it() -> None:
+    """The `websockets` library, in a thread."""
+    async with running() as bench:
+
+        def talk() -> list[str]:
+            with websockets.sync.client.connect(f"ws://{bench.gateway.address}/kiwi") as client:
+                client.send(json.dumps({"type": "SUBSCRIBE", "sourceId": "a", "mode": "pull"}))
+                kinds = [json.loads(client.recv(10))["type"]]
+                client.send(json.dumps({"type": "REQUEST", "sourceId": "a", "n": 2}))
+                kinds += [json.loads(client.recv(10))["type"] for _ in range(3)]
+                client.ping().wait(10)
+                client.send("nonsense")
+                with pytest.raises(websockets.exceptions.ConnectionClosedError, match="1008"):
+                    client.recv(10)
+            return kinds
+
+        await bench.sources["a"].publish([b"before"])
+        async with trio.open_nursery() as nursery:
+
+            async def produce() -> None:
+                while True:
+                    await bench.sources["a"].publish([b"x"])
+                    await trio.sleep(0.01)
+
+            nursery.start_soon(produce)
+            kinds = await trio.to_thread.run_sync(talk)
+            assert kinds == ["SUBSCRIBE_OK", "REQUEST_OK", "RESULT", "RESULT"]
+            nursery.cancel_scope.cancel()
+
+
+# --- the silent -----------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+async def test_a_peer_that_is_gone_is_found_on_an_idle_connection_and_counted() -> None:
+    limits = {"ping_interval_ms": 200, "dead_after_ms": 1000}
+    async with running(limits) as bench, bench.connect() as silent, bench.connect() as alive:
+        silent.quiet = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(alive.frame)  # reads, and answers pings
+            begun = trio.current_time()
+            over = await silent.over()
+            waited = trio.current_time() - begun
+            assert (over.code, over.reason) == (4408, "unresponsive")
+            assert silent.pings >= 1
+            assert 1.0 <= waited < 4.0  # dead_after_ms, and the second in which everybody is looked at
+            assert bench.gateway.gateway.keepalive.unresponsive == 1
+            assert alive.pings >= 1
+            assert len(bench.gateway.gateway.connections) == 1
+            nursery.cancel_scope.cancel()
