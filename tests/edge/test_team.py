@@ -129,6 +129,10 @@ async def test_pages_go_from_worker_to_worker(tmp_path: Path) -> None:
             assert [(item["worker"], item["id"]) for item in items] == [
                 (slot, name) for slot in range(3) for name in ("a", "b")
             ]
+        for after in ("0:x", "2:x", "3:", "x", "-1:"):
+            with pytest.raises(HttpError) as refused:
+                await fleet.page("connections", after, 3)
+            assert refused.value.status == 400
         assert await fleet.disconnect("2-3")
         assert not await fleet.disconnect("1-1")
         closing = [c for c in (await everything(fleet, "connections", 9))[0] if c["closing"]]

@@ -11,6 +11,7 @@ import trio
 
 from kiwi_gw.edge.admin.app import last_part, page_of, respond_json
 from kiwi_gw.edge.admin.fleet import Fleet, Topic
+from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.routing import Routes
 
@@ -51,7 +52,8 @@ class Unanswered(Exception):  # noqa: N818  (it says what happened)
 
 
 async def ask(path: Path, target: str, method: str = "GET", seconds: float = 2.0) -> tuple[bytes, str]:
-    """Body and incarnation of the answer of the worker at `path`. Raises Unanswered."""
+    """Body and incarnation of the answer of the worker at `path`. Raises Unanswered, and HttpError 400 where
+    it was asked for a page that is none."""
     try:
         with trio.fail_after(seconds):
             async with await trio.open_unix_socket(str(path)) as stream:
@@ -76,6 +78,8 @@ async def _exchange(stream: trio.abc.Stream, target: str, method: str) -> tuple[
         if event is h11.NEED_DATA:
             connection.receive_data(bytes(await stream.receive_some(_READ)))
         elif isinstance(event, h11.Response):
+            if event.status_code == 400:
+                raise HttpError(400, "`after` is not a key of this list")
             if event.status_code != 200:
                 raise Unanswered(f"status {event.status_code}")
             found = [value for name, value in event.headers if name == INCARNATION.encode()]
