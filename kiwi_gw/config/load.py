@@ -123,6 +123,7 @@ def _settings(
         subscriber=core.subscriber,
         window=core.window,
         logging=core.logging,
+        metrics=core.metrics,
         kiwi=core.kiwi,
         sources=MappingProxyType(sources),
         sections=MappingProxyType(sections),

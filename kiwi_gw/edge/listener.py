@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 import trio
 
-from kiwi_gw.config import Address, UnixAddress
+from kiwi_gw.config import Address, TcpAddress, UnixAddress
 from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
@@ -58,21 +58,32 @@ class ListenError(KiwiError):
     """An address that cannot be listened on, in words."""
 
 
-def listen(address: Address) -> socket.socket:
-    """A listening socket. Raises ListenError."""
+def listen(address: Address, *, shared: bool = False) -> socket.socket:
+    """A listening socket. shared: on a TCP port that other processes of ours have. Raises ListenError."""
     if isinstance(address, UnixAddress):
         return _listen_unix(Path(address.path))
+    return _listening(bind(address, shared=shared))
+
+
+def bind(address: TcpAddress, *, shared: bool) -> socket.socket:
+    """A socket that has the address and does not listen. Raises ListenError."""
     try:
         found = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, _, _, _, where = found[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(where)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind(where)
+        except BaseException:
+            sock.close()
+            raise
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {error}") from error
-    return _listening(sock)
+    return sock
 
 
 def _listen_unix(path: Path) -> socket.socket:
@@ -99,7 +110,8 @@ def _listening(sock: socket.socket) -> socket.socket:
 class Listener:
     """The open ports of a gateway. `run` serves until cancelled; `stop_accepting` closes the ports.
 
-    rejected: connections that were refused, by reason.
+    owns_paths: whether the files of Unix sockets go with it. rejected: connections that were refused, by
+    reason.
     """
 
     def __init__(
@@ -108,7 +120,10 @@ class Listener:
         routes: Routes,
         sockets: Sequence[socket.socket],
         certificates: Certificates | None,
+        *,
+        owns_paths: bool = True,
     ) -> None:
+        self._owns_paths = owns_paths
         self._gateway = gateway
         self._routes = routes
         self._sockets = list(sockets)
@@ -152,7 +167,7 @@ class Listener:
                 name = sock.getsockname()
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
-                if sock.family == socket.AF_UNIX:
+                if sock.family == socket.AF_UNIX and self._owns_paths:
                     Path(os.fsdecode(name)).unlink(missing_ok=True)
 
     # --- inside ----------------------------------------------------------------------------
@@ -208,6 +223,7 @@ class Listener:
         """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
         and should not hold on to its request for as long."""
         remote = _name(address) or "unix"
+        began = time.monotonic()
         settings = self._gateway.loaded.settings.server
         transport: SocketTransport | TlsTransport = plain
         if self._tls is not None and plain.socket.family != socket.AF_UNIX:
@@ -230,7 +246,9 @@ class Listener:
             if self._open > settings.limits.max_connections + reserve:
                 raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
             if isinstance(route, WebSocketRoute):
-                return await self._websocket(transport, head, route, remote)
+                admitted = await self._websocket(transport, head, route, remote)
+                self._gateway.meters.handshake_over("ws", time.monotonic() - began)
+                return admitted
         except HttpError as error:
             self.rejected[_reason(error)] += 1
             await refuse(transport, error)
