@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class GatewayProcess:
         self.addresses: list[str] = []
         self._more = trio.Event()
         self._ended = False
+        self._starved = 0.0
 
     @property
     def pid(self) -> int:
@@ -76,6 +77,13 @@ class GatewayProcess:
         self.process.terminate()
         with trio.fail_after(_STOPS_WITHIN):
             return await self.process.wait()
+
+    def starved_seconds(self) -> float:
+        """How long its main thread was ready to run and had no processor: what else this machine did. The
+        last answer, once the process has ended."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            self._starved = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+        return self._starved
 
     def memory(self) -> tuple[int, int]:
         """Resident bytes now, and at most so far."""
