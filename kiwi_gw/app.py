@@ -28,6 +28,7 @@ from kiwi_gw.edge.admin.fleet import Alone, Fleet
 from kiwi_gw.edge.admin.private import add_private_routes
 from kiwi_gw.edge.admin.team import Team
 from kiwi_gw.edge.asgi import Scope
+from kiwi_gw.edge.descriptors import raise_limit
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
@@ -97,6 +98,8 @@ def serve(config: Path, environ: Mapping[str, str]) -> int:
     post = post_of(environ)
     if post is None and loaded.settings.server.workers > 1:
         return trio.run(_supervise, loaded, strict_exception_groups=True)
+    if (warning := raise_limit(loaded.settings.server.limits.max_connections)) is not None:
+        log.warning(warning)
     # Reference counting frees nearly everything; looking for cycles as often as by default costs a tenth.
     gc.set_threshold(50_000, 20, 100)
     if post is None:
