@@ -2,19 +2,13 @@
 
 Theory of operation. A subscription that is LIVE has had everything: its cursor is the head and it is in
 its group's `live` set, which fan-out serves directly. As soon as something cannot be sent it is BEHIND:
-it is parked in the window's entry that holds its next event and is read with `offer` and `settle` by
-whoever serves it (an outlet, or `take` for a request). `offer` says what may be sent now; `settle` says
-how many bytes of that were taken: cursor, credits and counters then stand right behind the last event
-whose first byte was taken. Eviction only records the exact positions of the next event; what that means
-is decided by the policy when the subscription is next read.
-
-Losses add up in a `Loss` until the notice about them is written, which always happens before the next
-event: `offer` gives nothing while a notice is due.
+it is parked in the window's entry that holds its next event and is read at its client's pace (see
+`reading`). Eviction only records the exact positions of the next event; what that means is decided by the
+policy when the subscription is next read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
@@ -23,59 +17,30 @@ from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import Wire
 from kiwi_gw.core.loss import Loss
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
-from kiwi_gw.core.offers import Offer, Segment, count, cut, reach
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.reading import MAX_CREDIT, Reading
 from kiwi_gw.core.states import Input, State, after
 from kiwi_gw.core.window import Entry
-from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import CloseReason, Encoded, Joiner, Mode, OverflowPolicy, Positions, Ranges
+from kiwi_gw.model import CloseReason, Joiner, Mode, OverflowPolicy, Positions
 
 if TYPE_CHECKING:
     from kiwi_gw.core.feed import Feed, Group
 
-MAX_CREDIT = 2**53 - 1
-"""Where a balance saturates: the largest integer that JSON clients hold exactly."""
 
-_MAX_SEGMENTS = 64
-"""Entries joined into one offer, at most (the kernel takes 1,024 buffers in a call)."""
-
-
-class Subscription:
+class Subscription(Reading):
     """See the top of this file. Made by `Feed.subscribe`, ended by `Feed` or by `cancel`."""
 
     __slots__ = (
         "_deadline",
-        "_entry",
         "_evicted_at",
         "_lag_at",
         "_lag_head",
-        "_loss",
-        "_lost_mark",
-        "_since_caught_up",
-        "_unknown_mark",
-        "_waiting_limit",
-        "bad",
-        "bytes",
         "capacity",
-        "credits",
-        "cursor",
-        "feed",
-        "group",
         "handle",
-        "join",
-        "lag_due",
-        "limits",
-        "matched",
-        "mode",
         "outlet",
         "owner",
-        "plain",
         "policy",
-        "scanned",
-        "simple",
-        "state",
         "threshold",
-        "until",
     )
 
     def __init__(
@@ -94,40 +59,17 @@ class Subscription:
         until: Positions | None,
         join: Joiner | None,
     ) -> None:
-        self.feed = feed
-        self.group = group
+        super().__init__(feed, group, mode, credits, limits, until, join)
         self.handle = handle
         self.outlet = outlet
         self.owner = owner
-        self.mode = mode
-        self.credits = min(credits, MAX_CREDIT)
         self.policy = policy
         self.capacity = capacity
         self.threshold = threshold
-        self.limits = dict(limits)
-        self.until = until
-        # Its own, not its group's: the fragments are shared, what is put around them need not be.
-        self.join = join
-        # simple: only the balance bounds what is sent. plain: and the fragments are sent as they are.
-        self.simple = not self.limits and until is None
-        self.plain = self.simple and join is None
-        self.state = State.OPENING
-        self.cursor = -1
-        self.lag_due = False
-        self.scanned = 0
-        self.matched = 0
-        self.bad = 0
-        self.bytes = 0
-        self._entry: Entry | None = None
         self._evicted_at: Positions | None = None
-        self._loss: Loss | None = None
-        self._since_caught_up = 0
-        self._lost_mark = 0
-        self._unknown_mark = 0
         self._lag_at = -inf
         self._lag_head = 0
         self._deadline: float | None = None
-        self._waiting_limit = False
 
     # --- what anyone may ask ---------------------------------------------------------------
 
@@ -163,10 +105,6 @@ class Subscription:
     def dropped(self) -> int:
         """Given up and not announced yet, as far as it can be counted."""
         return self._loss.dropped if self._loss is not None else 0
-
-    @property
-    def closed(self) -> bool:
-        return self.state is State.CLOSED
 
     @property
     def readable(self) -> bool:
@@ -255,75 +193,6 @@ class Subscription:
 
     # --- reading ---------------------------------------------------------------------------
 
-    def offer(self, max_bytes: int, max_events: int | None = None) -> Offer | None:
-        """What may be sent now, at most `max_bytes` (or one event): None if nothing may.
-
-        None also while a lag notice is due (`take_lag` first), or if the policy finds a loss.
-        """
-        if self.lag_due or not (self.state is State.BEHIND or self.state is State.ENDING):
-            return None
-        if self._give_up_what_policy_says() or self.closed:
-            return None
-        if self.cursor >= self.feed.window.head:
-            self._at_head()
-            return None
-        if self._waiting_limit:
-            return None
-        try:
-            return self._assemble(max_bytes, max_events)
-        except EncodingFailed as error:
-            self.feed.group_failed(self.group, str(error))
-            return None
-
-    def _assemble(self, max_bytes: int, max_events: int | None) -> Offer | None:
-        allowance = MAX_CREDIT if self.mode is Mode.PUSH else self.credits
-        if max_events is not None:
-            allowance = min(allowance, max_events)
-        join = self.join
-        offer = Offer([], 0, 0, [], join is not None)
-        ending = self.state is State.ENDING
-        while self._entry is not None and (allowance > offer.events or ending) and not self.lag_due:
-            cursor = self.cursor
-            entry = self._entry if not offer.segments else offer.segments[-1].entry
-            segment = self._segment(offer, entry, allowance - offer.events, max_bytes - offer.size)
-            if segment is None and self.cursor == cursor:
-                break  # complete; where the cursor moved, an event was stepped over: look again
-        if not offer.segments or self.lag_due:
-            return None
-        if join is not None and offer.size:
-            frame = join(b"".join(offer.views))
-            offer.views, offer.size = [frame], len(frame)
-        return offer
-
-    def settle(self, offer: Offer, taken: int) -> bytes:
-        """The first `taken` bytes of an offer were taken. Returns the rest of the frame that was cut.
-
-        Its owner may be told of a limit or an end before this returns: that belongs behind the rest.
-        """
-        tail = b""
-        if offer.joined:
-            if taken == 0 and offer.size:
-                return b""
-            tail = b"".join(offer.views)[taken:]
-            self.bytes += offer.size
-            for segment in offer.segments:
-                self._consume(segment, segment.last)
-        else:
-            for segment in offer.segments:
-                size = segment.end - segment.start
-                if taken >= size:
-                    self.bytes += size
-                    self._consume(segment, segment.last)
-                    taken -= size
-                    continue
-                index, tail = cut(segment.encoded, segment.start + taken)
-                if index > segment.first:
-                    self.bytes += segment.encoded.ends[index - 1] - segment.start
-                    self._consume(segment, index)
-                break
-        self._arrived()
-        return tail
-
     def take(self, max_events: int, max_bytes: int) -> bytes:
         """Read as a request does: the bytes of what may be read now, b"" if nothing may.
 
@@ -341,16 +210,6 @@ class Subscription:
                     return data
             elif not self.lag_due:
                 return b""
-
-    def sent(self, encoded: Encoded, events: int, entry: Entry) -> None:
-        """Fan-out sent all of an entry directly."""
-        self.cursor = entry.end
-        self.scanned += len(entry.batch)
-        self.matched += events
-        self.bad += encoded.bad
-        self.bytes += len(encoded.buffer)
-        if self.mode is Mode.PULL:
-            self.credits -= events
 
     # --- lag -------------------------------------------------------------------------------
 
@@ -422,85 +281,6 @@ class Subscription:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _segment(self, offer: Offer, entry: Entry, allowance: int, room: int) -> Segment | None:
-        """Add the next run of events to an offer; None if the offer is complete."""
-        if offer.segments:
-            previous = offer.segments[-1]
-            if previous.last < len(previous.entry.batch) or len(offer.segments) >= _MAX_SEGMENTS:
-                return None
-            following = entry.after
-            if following is None or self._source_lost(following):
-                return None
-            entry, first = following, 0
-        else:
-            first = self.cursor - entry.base
-            while first >= len(entry.batch):  # an entry without events
-                self._park_after(entry)
-                if self.lag_due or self._entry is None:
-                    return None
-                entry, first = self._entry, 0
-        encoded = self.feed.encoded(self.group, entry)
-        first_unsendable = bisect_left(encoded.unsendable, first)
-        stop = len(entry.batch)
-        if first_unsendable < len(encoded.unsendable):
-            stop = encoded.unsendable[first_unsendable]
-            if stop == first:
-                if not offer.segments:
-                    self._give_up_unsendable(entry, first)
-                return None
-        if self.until is not None:
-            stop = self._before_until(entry, first, stop)
-            if stop == first:
-                if not offer.segments:
-                    self._pass(entry, first)  # not asked for
-                return None
-        stop = min(stop, reach(encoded.tally, first, allowance))
-        if self.limits:
-            stop = self._within_limits(offer, encoded, first, stop)
-            if stop == first and not offer.segments:
-                self._arrived()  # another subscription has used up a limit that they share
-                return None
-        start = encoded.ends[first - 1] if first else 0
-        fitting = bisect_right(encoded.ends, start + room, first, stop)
-        if fitting == first and not offer.segments:
-            fitting = first + 1  # one event, whatever its size
-        stop = min(stop, fitting)
-        if stop == first:
-            return None
-        end = encoded.ends[stop - 1]
-        segment = Segment(entry, encoded, first, stop, start, end)
-        offer.segments.append(segment)
-        offer.events += count(encoded.tally, first, stop)
-        if end > start:
-            offer.views.append(memoryview(encoded.buffer)[start:end])
-            offer.size += end - start
-        return segment
-
-    def _within_limits(self, offer: Offer, encoded: Encoded, first: int, stop: int) -> int:
-        for label, limit in self.limits.items():
-            offered = sum(count(s.encoded.tally_of(label), s.first, s.last) for s in offer.segments)
-            stop = min(stop, reach(encoded.tally_of(label), first, limit.left - offered))
-        return stop
-
-    def _consume(self, segment: Segment, upto: int) -> None:
-        """The events up to `upto` (an index in the entry) of a segment count as sent."""
-        encoded = segment.encoded
-        events = count(encoded.tally, segment.first, upto)
-        self.cursor = segment.entry.base + upto
-        self.scanned += upto - segment.first
-        self.matched += events
-        if segment.first == 0:
-            self.bad += encoded.bad
-        if self.mode is Mode.PULL:
-            self.credits -= events
-        if upto == len(segment.entry.batch):
-            self._park_after(segment.entry)
-        elif self._entry is not segment.entry:
-            self._unpark()
-            self._park(segment.entry)
-        for label, limit in self.limits.items():
-            limit.left -= count(encoded.tally_of(label), segment.first, upto)
-
     def _arrived(self) -> None:
         """After reading: limits that are used up, the end, the head."""
         for label in [label for label, limit in self.limits.items() if limit.left <= 0]:
@@ -525,22 +305,6 @@ class Subscription:
             self.apply(Input.JOINED)
         elif not self.lag_due:
             self.end(self.feed.end_reason, self.feed.end_message, Input.JOINED)
-
-    def _skip_read(self) -> None:
-        """Entering an entry: what the source lost before it is a loss of this subscription."""
-        entry = self._entry
-        if entry is None or not self._source_lost(entry):
-            return
-        gap = entry.batch.gap
-        self._account(
-            entry.lost - self._lost_mark,
-            gap.ranges if gap is not None else {},
-            unknown=entry.unknown != self._unknown_mark,
-        )
-        self._lost_mark, self._unknown_mark = entry.lost, entry.unknown
-
-    def _source_lost(self, entry: Entry) -> bool:
-        return entry.lost != self._lost_mark or entry.unknown != self._unknown_mark
 
     def _close_for_overflow(self) -> None:
         message = f"more than {self.capacity} events behind"
@@ -578,51 +342,6 @@ class Subscription:
             self._at_head()
         return True
 
-    def _give_up_unsendable(self, entry: Entry, index: int) -> None:
-        offset = entry.batch.offsets[index]
-        self._account(1, {entry.batch.partitions[index]: (offset, offset)}, unknown=False)
-        self._pass(entry, index)
-
-    def _pass(self, entry: Entry, index: int) -> None:
-        """Step over one event that is not sent."""
-        self.cursor += 1
-        if index + 1 == len(entry.batch):
-            self._park_after(entry)
-        self._arrived()
-
-    def _account(self, dropped: int, ranges: Ranges, *, unknown: bool) -> None:
-        loss = self._loss = self._loss or Loss()
-        loss.dropped += dropped
-        loss.unknown = loss.unknown or unknown
-        loss.add_ranges(ranges)
-        self._since_caught_up += dropped
-        self.feed.events_dropped += dropped
-        self.lag_due = True
-
-    def _before_until(self, entry: Entry, first: int, stop: int) -> int:
-        until = self.until or {}
-        partitions, offsets = entry.batch.partitions, entry.batch.offsets
-        index = first
-        while index < stop and offsets[index] < until.get(partitions[index], 0):
-            index += 1
-        return index
-
     def _until_reached(self) -> bool:
         here = self.positions
         return all(here.get(p, 0) >= end for p, end in (self.until or {}).items())
-
-    def _park(self, entry: Entry) -> None:
-        self._entry = entry
-        entry.parked[self] = None
-
-    def _park_after(self, entry: Entry) -> None:
-        """Enter what follows an entry, if anything does."""
-        self._unpark()
-        if entry.after is not None:
-            self._park(entry.after)
-            self._skip_read()
-
-    def _unpark(self) -> None:
-        if self._entry is not None:
-            self._entry.parked.pop(self, None)
-            self._entry = None

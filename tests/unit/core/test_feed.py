@@ -8,8 +8,9 @@ from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.feed import FeedLimits, lost
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened
+from kiwi_gw.core.reading import MAX_CREDIT
 from kiwi_gw.core.states import State
-from kiwi_gw.core.subscription import MAX_CREDIT, Subscription
+from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import CloseReason, Gap, OverflowPolicy
