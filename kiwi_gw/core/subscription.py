@@ -18,13 +18,19 @@ from kiwi_gw.core.encoding import Wire
 from kiwi_gw.core.loss import Loss
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.places import ahead, between, furthest, reached
 from kiwi_gw.core.reading import MAX_CREDIT, Reading
 from kiwi_gw.core.states import Input, State, after
 from kiwi_gw.core.window import Entry
-from kiwi_gw.model import CloseReason, Joiner, Mode, OverflowPolicy, Positions
+from kiwi_gw.model import CloseReason, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
     from kiwi_gw.core.feed import Feed, Group
+    from kiwi_gw.core.history import SharedReader
+
+_IN_HISTORY = (State.HISTORY_WAITING, State.HISTORY)
+_READING = (State.BEHIND, State.ENDING, State.HISTORY)
+_NOT_LIVE = (*_READING, State.HISTORY_WAITING)
 
 
 class Subscription(Reading):
@@ -32,11 +38,11 @@ class Subscription(Reading):
 
     __slots__ = (
         "_deadline",
-        "_evicted_at",
         "_lag_at",
         "_lag_head",
         "capacity",
         "handle",
+        "keeps",
         "outlet",
         "owner",
         "policy",
@@ -66,7 +72,9 @@ class Subscription(Reading):
         self.policy = policy
         self.capacity = capacity
         self.threshold = threshold
-        self._evicted_at: Positions | None = None
+        # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
+        # it is on its way from a start in the past, until it has been within its capacity.
+        self.keeps = policy is OverflowPolicy.REPLAY
         self._lag_at = -inf
         self._lag_head = 0
         self._deadline: float | None = None
@@ -75,17 +83,24 @@ class Subscription(Reading):
 
     @property
     def behind(self) -> int:
-        """Events of the source between the cursor and the head."""
+        """Events of the source between its next event and the head. In history, and on its way out of it,
+        where nobody has counted them: offsets, which is more where compaction has left holes."""
+        if self.state in _IN_HISTORY or self.floor is not None:
+            return ahead(self.feed.window.positions, self.positions)
         return self.feed.window.head - self.cursor if self.cursor >= 0 else 0
 
     @property
     def positions(self) -> Positions:
         """Where the next event is."""
+        here = self._here()
+        return here if self.floor is None else furthest(here, self.floor)
+
+    def _here(self) -> Positions:
         if self._entry is not None:
             return self._entry.batch.positions_at(self.cursor - self._entry.base)
         if self._evicted_at is not None:
             return self._evicted_at
-        window = self.feed.window
+        window = self.window
         newest = window.newest
         if self.state is State.LIVE and self.cursor < window.head and newest is not None:
             return newest.batch.starts  # fan-out has not come to it yet
@@ -111,21 +126,28 @@ class Subscription(Reading):
         """Whether `take_lag` or `offer` has something to do, as far as is known without looking."""
         if self.lag_due:
             return not self.closed
-        if self.state is not State.BEHIND and self.state is not State.ENDING:
+        state = self.state
+        if state is State.HISTORY_WAITING:
+            return self._may_be_sent and not self.feed.replay.asked(self)
+        if state is State.HISTORY:
+            return self.cursor < self.window.head and self._may_be_sent
+        if state is not State.BEHIND and state is not State.ENDING:
             return False
-        if self.cursor >= self.feed.window.head:
+        if self.cursor >= self.window.head:
             return True
         # ENDING: what is left may be nothing that costs credit, and then it ends.
-        return not self._waiting_limit and (
-            self.mode is Mode.PUSH or self.credits > 0 or self.state is State.ENDING
-        )
+        return not self._waiting_limit and (self._may_be_sent or state is State.ENDING)
+
+    @property
+    def _may_be_sent(self) -> bool:
+        return not self._waiting_limit and (self.mode is Mode.PUSH or self.credits > 0)
 
     # --- commands --------------------------------------------------------------------------
 
     def grant(self, n: int) -> int:
         """Add credit, saturating at 2^53 - 1. Returns the balance before anything of it is used."""
         self.credits = balance = min(self.credits + n, MAX_CREDIT)
-        if self.state is State.BEHIND or self.state is State.ENDING:
+        if self.state in _NOT_LIVE:
             self.outlet.wake(self)
         return balance
 
@@ -136,8 +158,7 @@ class Subscription(Reading):
         self.feed.regroup(self, item)
         self.join = item.format.join
         self.limits = dict(limits)
-        self.simple = not self.limits and self.until is None
-        self.plain = self.simple and self.join is None
+        self._simplify()
         self._waiting_limit = False
         if self.readable:
             self.outlet.wake(self)
@@ -156,8 +177,12 @@ class Subscription(Reading):
         self.state = new
         if old is State.LIVE:
             self.group.live.pop(self, None)
+        elif old is State.HISTORY and self.place is not None:
+            self.place.left(self)
+            self.place = None
         if new is State.LIVE:
             self._unpark()
+            self.keeps = self.policy is OverflowPolicy.REPLAY
             if not self.lag_due:
                 self._since_caught_up = 0
             self.group.live[self] = None
@@ -174,10 +199,38 @@ class Subscription(Reading):
         self._lost_mark, self._unknown_mark = window.lost, window.unknown
         if self.apply(Input.OPENED) is not State.LIVE:
             return  # cancelled by what its owner was told of another one
+        self._opened()
+
+    def open_at(self, positions: Positions, missing: Ranges) -> None:
+        """The source runs: begin with the events at these positions, in the window or below it. missing:
+        what was asked for and is gone."""
+        window = self.feed.window
+        self.keeps = True
+        if window.reaches(positions):
+            self._enter(window, positions)
+            moved = self.apply(Input.JOINED)
+        else:
+            self._evicted_at = positions
+            moved = self.apply(Input.EVICTED)
+        if moved is State.CLOSED:
+            return
+        self._opened()
+        if missing and not self.closed:
+            self._account(0, missing, unknown=True)
+        if not self.closed:
+            self.outlet.wake(self)
+
+    def refuse(self, code: str, message: str) -> None:
+        """The source runs, but it cannot begin where it was asked to."""
+        if self.apply(Input.OPEN_FAILED) is State.CLOSED:
+            self.owner.notify(self, OpenFailed(self.handle, code, message))
+
+    def _opened(self) -> None:
         info = self.feed.info
         positions = info.codec.dump(self.positions)
         self.owner.notify(self, Opened(self.handle, info, positions, self.policy, self.capacity))
-        self._arrived()  # it may have been asked for nothing
+        if not self.closed:
+            self._arrived()  # it may have been asked for nothing
 
     def fall_behind(self, entry: Entry, item: Input = Input.FULL) -> None:
         """LIVE no longer: its next event is in `entry`, which it could not be sent whole."""
@@ -187,9 +240,53 @@ class Subscription(Reading):
 
     def evicted(self, positions: Positions) -> None:
         """The entry with its next event has left the window; `positions` are those of that event."""
-        self._entry = None
-        if self._evicted_at is None:
+        entry, self._entry = self._entry, None
+        if self.floor is not None:
+            positions = furthest(positions, self.floor)
+        if self.state is State.HISTORY:
+            self.lose_place(positions)
+        elif self.keeps and self.feed.info.replayable and self.state is State.BEHIND:
+            self._leave_window(positions)
+            self.apply(Input.EVICTED)
+        elif self.floor is not None and entry is not None:
+            self._drop_rest(entry)
+        elif self._evicted_at is None:
             self._evicted_at = positions
+
+    # --- history ---------------------------------------------------------------------------
+
+    def take_place(self, reader: SharedReader) -> None:
+        """Read on from a reader of history, whose window reaches its positions (called by that)."""
+        here = self.positions
+        self.place = reader
+        self.apply(Input.PLACE_GRANTED)
+        self._enter(reader.window, here)
+
+    def lose_place(self, here: Positions | None = None) -> None:
+        """It cannot be sent to, or others are to have their turn: wait for a place again."""
+        self._leave_window(self.positions if here is None else here)
+        self.apply(Input.FULL)
+
+    def join_window(self) -> None:
+        """History has brought it to what the source's window reaches: read on there."""
+        here = self.positions
+        self._enter(self.feed.window, here)
+        self.apply(Input.JOINED)
+        if self.feed.over:
+            self.end(self.feed.end_reason, self.feed.end_message, Input.ENDED)
+        self.outlet.wake(self)
+
+    def read_on(self, entry: Entry) -> None:
+        """History goes on behind what it had: there is more to read."""
+        self._park(entry)
+        self._skip_read()
+
+    def _leave_window(self, here: Positions) -> None:
+        self._unpark()
+        self._evicted_at = here
+        self.window = self.feed.window
+        self.floor = None
+        self._simplify()
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -241,7 +338,7 @@ class Subscription(Reading):
             self.end(self.feed.end_reason, self.feed.end_message, Input.POLICY_CLOSE)
             return
         behind = self.behind
-        if self.policy is OverflowPolicy.CLOSE and self._over_capacity():
+        if self.policy is OverflowPolicy.CLOSE and self._policy_acts() and self._over_capacity():
             self._close_for_overflow()
             return
         if (
@@ -265,13 +362,12 @@ class Subscription(Reading):
             self.apply(item)
             self.owner.notify(self, OpenFailed(self.handle, reason.value, message))
             return
-        window = self.feed.window
         positions = self.feed.info.codec.dump(self.positions)
         loss = self._loss or Loss()
         unsent, unknown = 0, loss.unknown
         if item is not Input.LIMIT_REACHED and item is not Input.UNTIL_REACHED:
-            unsent = self.behind + window.lost - self._lost_mark
-            unknown = unknown or window.unknown != self._unknown_mark
+            unsent, uncounted = self._unsent()
+            unknown = unknown or uncounted
         if self.apply(item) is not State.CLOSED:
             self.outlet.wake(self)  # what is left may be nothing
             return
@@ -294,54 +390,123 @@ class Subscription(Reading):
         if self.until is not None and not self.closed and self._until_reached():
             self.end(CloseReason.UNTIL, "the end that was asked for is reached", Input.UNTIL_REACHED)
             return
-        if self.state in (State.BEHIND, State.ENDING) and self.cursor >= self.feed.window.head:
+        if self.state in _READING and self.cursor >= self.window.head:
             self._at_head()
 
     def _at_head(self) -> None:
         """No event is left: join the head, or end, but not before a notice that is due."""
         while self._entry is not None:  # entries without events
             self._park_after(self._entry)
-        if self.state is not State.ENDING:
+        if self.state is State.HISTORY:
+            if self.place is not None:
+                self.place.finished(self)
+        elif self.state is not State.ENDING:
+            self._pass_floor()
             self.apply(Input.JOINED)
         elif not self.lag_due:
             self.end(self.feed.end_reason, self.feed.end_message, Input.JOINED)
+
+    def _reads(self) -> bool:
+        if self.state is State.HISTORY_WAITING and self._may_be_sent:
+            self.feed.replay.ask(self)
+        return self.state in _READING
+
+    def _until_reached(self) -> bool:
+        return reached(self.positions, self.until or {})
+
+    def _unsent(self) -> tuple[int, bool]:
+        """How many events it has not had, and whether that is not all of it or cannot be said."""
+        if self.state in _IN_HISTORY:
+            return 0, self.behind > 0
+        if self.floor is not None:
+            loss = self._loss_upto(None)
+            return loss.dropped, loss.unknown
+        window = self.feed.window
+        return self.behind + window.lost - self._lost_mark, window.unknown != self._unknown_mark
+
+    # --- policies --------------------------------------------------------------------------
 
     def _close_for_overflow(self) -> None:
         message = f"more than {self.capacity} events behind"
         self.end(CloseReason.OVERFLOW, message, Input.POLICY_CLOSE)
 
-    def _over_capacity(self) -> bool:
-        return self.behind > self.capacity or self.cursor < self.feed.window.base
+    def _policy_acts(self) -> bool:
+        """Whether it is so far behind that its policy has a say."""
+        if self.state in _IN_HISTORY:
+            return False
+        evicted = self._evicted_at is not None
+        if self.keeps and not evicted:
+            if self.policy is not OverflowPolicy.REPLAY and self.behind <= self.capacity:
+                self.keeps = False  # it has come from where it began to where its policy holds
+            return False
+        return evicted or self.behind > self.capacity
 
     def _give_up_what_policy_says(self) -> bool:
         """Whether something was given up (a notice is then due)."""
-        over = self._over_capacity()
-        if not over and self._evicted_at is None:
+        if not self._policy_acts():
             return False
-        if over and self.policy is OverflowPolicy.CLOSE:
+        if self.policy is OverflowPolicy.CLOSE and self._over_capacity():
             self._close_for_overflow()
             return False
+        self.keeps = self.policy is OverflowPolicy.REPLAY
+        return self._drop_oldest()
+
+    def _over_capacity(self) -> bool:
+        return self.behind > self.capacity or self.cursor < self.feed.window.base
+
+    def _drop_oldest(self) -> bool:
+        """Go on with the newest events that its capacity allows. Whether anything was given up."""
         window = self.feed.window
         old, old_cursor = self.positions, self.cursor
-        self.cursor = max(old_cursor, window.base, window.head - self.capacity)
+        cursor = max(old_cursor, window.base, window.head - self.capacity)
+        entry = window.find(cursor)
+        known = entry or window  # everything that the source lost up to here
+        if self.floor is not None:
+            return self._drop_upto(entry)
+        self.cursor = cursor
         self._evicted_at = None
         self._unpark()
-        entry = window.find(self.cursor)
         if entry is not None:
             self._park(entry)
-        known = entry or window  # everything that the source lost up to here
         dropped = self.cursor - old_cursor + known.lost - self._lost_mark
         unknown = known.unknown != self._unknown_mark
         self._lost_mark, self._unknown_mark = known.lost, known.unknown
         if not dropped and not unknown:
             return False  # what was evicted held no event
-        new = self.positions
-        ranges = {p: (old.get(p, 0), new[p] - 1) for p in new if new[p] > old.get(p, 0)}
-        self._account(dropped, ranges, unknown=unknown)
+        self._account(dropped, between(old, self.positions), unknown=unknown)
         if entry is None:
             self._at_head()
         return True
 
-    def _until_reached(self) -> bool:
-        here = self.positions
-        return all(here.get(p, 0) >= end for p, end in (self.until or {}).items())
+    def _drop_upto(self, entry: Entry | None) -> bool:
+        """The same for one with a floor, to the beginning of an entry, event by event."""
+        if entry is self._entry:
+            return False
+        loss = self._loss_upto(entry)
+        known = entry or self.window
+        self.cursor = self.window.head if entry is None else entry.base
+        self._lost_mark, self._unknown_mark = known.lost, known.unknown
+        self._unpark()
+        if entry is not None:
+            self._park(entry)
+        self._pass_floor()
+        if loss.dropped or loss.unknown:
+            self._account(loss.dropped, loss.ranges, unknown=loss.unknown)
+        if entry is None:
+            self._at_head()
+        return self.lag_due
+
+    def _drop_rest(self, entry: Entry) -> None:
+        """Its entry leaves the window: with a floor that is settled now, while its events can be counted."""
+        if self.policy is OverflowPolicy.CLOSE and not self.keeps:
+            self._entry = entry
+            self._close_for_overflow()
+            return
+        loss = Loss()
+        loss.add_events(entry.batch, self.cursor - entry.base, self.floor or {})
+        if loss.dropped:
+            self._account(loss.dropped, loss.ranges, unknown=False)
+        self.cursor = entry.end
+        if entry.after is not None:
+            self._park(entry.after)
+            self._skip_read()

@@ -30,6 +30,8 @@ from kiwi_gw.model import (
     Positions,
     Shape,
     SourceInfo,
+    Start,
+    StartAt,
     WireFormat,
 )
 
@@ -272,6 +274,7 @@ def names(
 
 
 INFO = SourceInfo("source", "fake", Shape(()))
+REPLAYABLE = SourceInfo("source", "fake", Shape(()), replayable=True)
 
 
 @dataclass
@@ -337,12 +340,13 @@ class World:
         limits: Mapping[Hashable, Limit] | None = None,
         until: Positions | None = None,
         interceptor: Interceptor | None = None,
+        start: Start = StartAt.LATEST,
         handle: Hashable = "h",
     ) -> Subscription:
         """credit: None, push; else the first balance of a pull subscription."""
         item: Wire = wire(form or names(), interceptor)
         mode = Mode.PUSH if credit is None else Mode.PULL
-        request = Request(handle, item, mode, credit or 0, limits or {}, overflow, capacity, until)
+        request = Request(handle, item, mode, credit or 0, limits or {}, overflow, capacity, until, start)
         return self.feed.subscribe(request, client.outlet, client)
 
     def pass_time(self, seconds: float) -> None:

@@ -58,7 +58,7 @@ def test_a_wish_is_clamped_to_what_the_source_allows() -> None:
     assert (wide.subscribe(Client()).capacity, wide.subscribe(Client()).threshold) == (50, 50)
 
 
-@pytest.mark.parametrize("policy", [OverflowPolicy.REPLAY, OverflowPolicy.LATEST, OverflowPolicy.BLOCK])
+@pytest.mark.parametrize("policy", [OverflowPolicy.LATEST, OverflowPolicy.BLOCK])
 def test_a_policy_that_is_not_there_is_refused_in_words(policy: OverflowPolicy) -> None:
     world = World()
     with pytest.raises(SubscribeRefused, match=f"{policy.value} is not available here; there is drop_oldest"):
