@@ -48,6 +48,7 @@ from kiwi_gw.model import (
     Interceptor,
     Refusal,
     SourceInfo,
+    StartAt,
     WireFormat,
 )
 
@@ -279,11 +280,11 @@ class Connection:
         feed = self._world.feed(command.source_id)
         if feed is None:
             raise _unknown()
-        if command.start is not None:
-            raise SubscribeRefused(
-                "start", "a subscription begins with the next event: there is no replay yet"
-            )
         item = self._wire(feed.info, command.wire)
+        if command.start not in (StartAt.LATEST, StartAt.SNAPSHOT):
+            refusal = self._world.authorize(self.identity, Action.REPLAY, feed.info)
+            if refusal is not None:
+                raise SubscribeRefused(refusal.code, refusal.message)
         try:
             until = feed.info.codec.load(command.until) if command.until is not None else None
         except ValueError as error:
@@ -297,6 +298,7 @@ class Connection:
             command.overflow,
             command.buffer_capacity,
             until,
+            command.start,
         )
         return feed.subscribe(request, self.outlet, self)
 

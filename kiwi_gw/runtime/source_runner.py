@@ -14,10 +14,11 @@ from contextlib import AbstractAsyncContextManager, closing
 import structlog
 import trio
 
-from kiwi_gw.api import Source, SourceChanged, SourceFailed
+from kiwi_gw.api import History, Source, SourceChanged, SourceFailed
 from kiwi_gw.core.feed import Feed, FeedState
 from kiwi_gw.model import Batch, Kind, Positions, Shape
 from kiwi_gw.runtime.faults import fault, words
+from kiwi_gw.runtime.history import HistoryTask
 
 log = structlog.get_logger(__name__)
 
@@ -86,6 +87,7 @@ class SourceRunner:
         self.feed = feed
         self.restarts = 0
         self.last_error: str = ""
+        self.history = HistoryTask(feed)
         self._build = build
         self._changed = changed
         self._scope = trio.CancelScope()
@@ -121,8 +123,6 @@ class SourceRunner:
                     log.error("source raised while it was stopped", source=source_id, exc_info=error)
                 return
             if error is None:
-                log.info("source ended", source=source_id)
-                self.feed.ended()
                 return
             message = words(error)
             if isinstance(error, SourceFailed):
@@ -150,13 +150,28 @@ class SourceRunner:
         start = self.feed.positions if self.feed.state is not FeedState.STARTING else None
         try:
             async with self._build() as source:
-                await source.run(out, start)
+                if isinstance(source, History):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self.history.run, source)
+                        await self._run_to_its_end(source, out, start)
+                        await self.history.finish()
+                        nursery.cancel_scope.cancel()
+                elif self.feed.info.replayable:
+                    raise SourceFailed(f"sources of type {self.feed.info.type!r} lack `api.History`")  # noqa: TRY301
+                else:
+                    await self._run_to_its_end(source, out, start)
         except BaseException as raised:
             error = fault(raised)
             if error is None:
                 raise
             return error
         return None
+
+    async def _run_to_its_end(self, source: Source, out: FeedOut, start: Positions | None) -> None:
+        await source.run(out, start)
+        if trio.current_effective_deadline() > -math.inf:  # else it was stopped, and says nothing
+            log.info("source ended", source=self.feed.info.id)
+            self.feed.ended()
 
 
 def _columns(shape: Shape) -> frozenset[str]:

@@ -45,7 +45,7 @@ from kiwi_gw.core.notices import (
 )
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
-from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, OverflowPolicy, SourceInfo, WireFormat
+from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, OverflowPolicy, SourceInfo, StartAt, WireFormat
 from kiwi_kafka.shape import event_shape
 
 SOURCES = {
@@ -161,7 +161,8 @@ class Player:
 
 def _open_line(command: Open) -> str:
     assert command.handle == command.source_id
-    assert (command.credits, command.limits, command.start, command.until) == (0, {}, None, None)
+    assert (command.credits, command.limits, command.until) == (0, {}, None)
+    assert command.start is StartAt.LATEST
     words = ["= open", command.source_id, command.mode.value]
     if command.overflow is not None:
         words.append(command.overflow.value)
