@@ -46,6 +46,7 @@ class Open:
     for all events; when a limit is reached LimitReached is sent (label None: the subscription closes).
     start: where it begins; anything but latest and snapshot needs the right to replay. until: None, for
     ever; positions otherwise (in the source's JSON form).
+    positions_every: seconds between notices of where it is (PositionsAre); None: without being asked never.
     """
 
     handle: Hashable
@@ -58,6 +59,7 @@ class Open:
     buffer_capacity: int | None = None
     start: Start = StartAt.LATEST
     until: object = None
+    positions_every: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
 from kiwi_gw.core.history import Replay
+from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.offers import whole
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.starts import Where, at_once, begin, load
@@ -86,6 +87,7 @@ class Request:
     capacity: int | None = None
     until: Positions | None = None
     start: Start = StartAt.LATEST
+    report_every: float | None = None
 
 
 _IN_HISTORY = frozenset((State.HISTORY_WAITING, State.HISTORY))
@@ -124,6 +126,12 @@ class Feed:
         self.end_message = "the source has ended"
         self.window = Window(limits.window_events, limits.window_bytes, budget, {})
         self.replay = Replay(self, budget)
+        self.last_values: LastValues | None = None
+        if limits.last_values:
+            self.last_values = LastValues(limits.last_values_keys, limits.last_values_bytes, budget)
+        self.freed: Callable[[], None] = _nothing  # called when a subscription may hold the source no longer
+        self.held_by: list[str] = []  # who holds it by `block` just now, in words
+        self._budget = budget
         self.events_dropped = 0
         self.lag_notices = 0
         self.events_in = 0
@@ -141,6 +149,8 @@ class Feed:
         self._groups: dict[Hashable, Group] = {}
         self._opening: dict[Subscription, float] = {}
         self._starts: dict[Subscription, Where] = {}
+        self._blocking: dict[Subscription, None] = {}
+        self._reporting: dict[Subscription, None] = {}
         self._not_live: dict[Subscription, None] = {}
         self._size = 0
 
@@ -189,6 +199,8 @@ class Feed:
         capacity = max(1, min(request.capacity or most, most))
         threshold = min(self.limits.lag_threshold or max(1, capacity // 2), capacity)
         where = load(request.start, self.info)
+        if where is StartAt.SNAPSHOT and self.last_values is None:
+            raise SubscribeRefused("start", "the newest events of this source are not kept by key")
         subscription = Subscription(
             self,
             self._group(request.wire),
@@ -203,8 +215,13 @@ class Feed:
             request.limits,
             request.until,
             request.wire.format.join,
+            request.report_every,
         )
         subscription.group.size += 1
+        if subscription.blocks:
+            self._blocking[subscription] = None
+        if request.report_every is not None:
+            self._reporting[subscription] = None
         self._size += 1
         self._opening[subscription] = self.now + self.limits.subscribe_timeout
         self._starts[subscription] = where
@@ -234,6 +251,9 @@ class Feed:
         where = self._starts[subscription]
         if where is StartAt.LATEST:
             subscription.open_at_head()
+            return
+        if where is StartAt.SNAPSHOT and self.last_values is not None:
+            subscription.open_with_snapshot(self.last_values)
             return
         try:
             found = at_once(where, self.window, self.info)
@@ -278,6 +298,9 @@ class Feed:
         if new is State.CLOSED:
             self._size -= 1
             self.events_sent += subscription.matched
+            self._reporting.pop(subscription, None)
+            if self._blocking.pop(subscription, self) is None:
+                self.freed()
             self._leave(subscription.group)
 
     # --- the source's life -----------------------------------------------------------------
@@ -298,6 +321,8 @@ class Feed:
         """
         entry = self.window.append(batch, self.evicted)
         self.events_in += len(batch)
+        if self.last_values is not None:
+            self.last_values.update(entry)
         until = self._clock() + self.limits.slice_seconds
         done = False
         try:
@@ -365,6 +390,10 @@ class Feed:
                 yield
         yield
 
+    def holders(self, batch: Batch) -> list[Subscription]:
+        """The subscriptions that this batch must wait for (policy `block`)."""
+        return [subscription for subscription in self._blocking if subscription.holds(batch)]
+
     def ended(self) -> None:
         """The finite source is over: everyone gets the rest, then the notice."""
         self._finish(FeedState.ENDED, CloseReason.ENDED, "the source has ended", Input.ENDED, None)
@@ -392,9 +421,14 @@ class Feed:
         self.replay.sweep(now)
         for subscription in list(self._not_live):
             subscription.sweep(now, self.limits.lag_interval)
+        for subscription in list(self._reporting):
+            if subscription.state is not State.OPENING:
+                subscription.report(now)
 
     def close(self) -> None:
         """Let go of the memory. Every subscription must be closed."""
+        if self.last_values is not None:
+            self.last_values.clear()
         self.window.clear(self.evicted)
 
     # --- inside ----------------------------------------------------------------------------
@@ -402,6 +436,12 @@ class Feed:
     def encoded(self, group: Group, entry: Entry) -> Encoded:
         """The fragments of an entry for a reader that is behind."""
         return self._memo.encoded(entry, group.wire)
+
+    def private_window(self, page: Batch) -> Window:
+        """A window of one reader's own, with one batch in it. Whoever has it clears it."""
+        window = Window(len(page), 0, self._budget, page.starts)
+        window.append(page, self.evicted)
+        return window
 
     def group_failed(self, group: Group, message: str) -> None:
         """The fragments of this wire key cannot be made."""
@@ -474,3 +514,7 @@ class Feed:
 def lost(ranges: Mapping[int, tuple[int, int]], positions: Positions, count: int | None) -> Batch:
     """A batch without events that announces what the source itself lost before `positions`."""
     return Batch(positions, (), (), {}, 0, Gap(ranges, count))
+
+
+def _nothing() -> None:
+    """The source does not wait."""

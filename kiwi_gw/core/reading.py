@@ -48,6 +48,7 @@ class Reading(ABC):
         "_unknown_mark",
         "_waiting_limit",
         "bad",
+        "blocks",
         "bytes",
         "credits",
         "cursor",
@@ -99,6 +100,7 @@ class Reading(ABC):
         self.state = State.OPENING
         self.cursor = -1
         self.lag_due = False
+        self.blocks = False  # the source may be waiting for it
         self.scanned = 0
         self.matched = 0
         self.bad = 0
@@ -367,6 +369,8 @@ class Reading(ABC):
             self.feed.events_replayed += events
             if upto == len(segment.entry.batch):
                 self.place.changed()
+        elif self.blocks:
+            self.feed.freed()
         if upto == len(segment.entry.batch):
             self._park_after(segment.entry)
         elif self._entry is not segment.entry:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import Wire
+from kiwi_gw.core.last_values import LastValues, Pass
 from kiwi_gw.core.loss import Loss
-from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
+from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed, PositionsAre
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.places import ahead, between, furthest, reached
 from kiwi_gw.core.reading import MAX_CREDIT, Reading
 from kiwi_gw.core.states import Input, State, after
-from kiwi_gw.core.window import Entry
-from kiwi_gw.model import CloseReason, Joiner, Mode, OverflowPolicy, Positions, Ranges
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Entry, Window
+from kiwi_gw.model import Batch, CloseReason, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
     from kiwi_gw.core.feed import Feed, Group
@@ -37,15 +38,21 @@ class Subscription(Reading):
     """See the top of this file. Made by `Feed.subscribe`, ended by `Feed` or by `cancel`."""
 
     __slots__ = (
+        "_blocked_since",
         "_deadline",
         "_lag_at",
         "_lag_head",
+        "_page",
+        "_progress",
+        "_reported",
+        "_reported_at",
         "capacity",
         "handle",
         "keeps",
         "outlet",
         "owner",
         "policy",
+        "report_every",
         "threshold",
     )
 
@@ -64,6 +71,7 @@ class Subscription(Reading):
         limits: Mapping[Hashable, Limit],
         until: Positions | None,
         join: Joiner | None,
+        report_every: float | None = None,
     ) -> None:
         super().__init__(feed, group, mode, credits, limits, until, join)
         self.handle = handle
@@ -74,7 +82,14 @@ class Subscription(Reading):
         self.threshold = threshold
         # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
         # it is on its way from a start in the past, until it has been within its capacity.
-        self.keeps = policy is OverflowPolicy.REPLAY
+        self.keeps = self._acting is OverflowPolicy.REPLAY
+        self.blocks = policy is OverflowPolicy.BLOCK
+        self.report_every = report_every
+        self._reported: Positions | None = None
+        self._reported_at = -inf
+        self._blocked_since: float | None = None
+        self._progress: Pass | None = None
+        self._page: Window | None = None
         self._lag_at = -inf
         self._lag_head = 0
         self._deadline: float | None = None
@@ -87,6 +102,9 @@ class Subscription(Reading):
         where nobody has counted them: offsets, which is more where compaction has left holes."""
         if self.state in _IN_HISTORY or self.floor is not None:
             return ahead(self.feed.window.positions, self.positions)
+        if self._progress is not None:
+            rest = self.window.head - self.cursor + (self._progress.left or 0)
+            return rest + self.feed.window.head - self._progress.stop
         return self.feed.window.head - self.cursor if self.cursor >= 0 else 0
 
     @property
@@ -180,9 +198,11 @@ class Subscription(Reading):
         elif old is State.HISTORY and self.place is not None:
             self.place.left(self)
             self.place = None
+        if new is State.CLOSED:
+            self._turn_page()
         if new is State.LIVE:
             self._unpark()
-            self.keeps = self.policy is OverflowPolicy.REPLAY
+            self.keeps = self._acting is OverflowPolicy.REPLAY
             if not self.lag_due:
                 self._since_caught_up = 0
             self.group.live[self] = None
@@ -274,6 +294,8 @@ class Subscription(Reading):
         self.apply(Input.JOINED)
         if self.feed.over:
             self.end(self.feed.end_reason, self.feed.end_message, Input.ENDED)
+        elif self.cursor >= self.window.head:
+            self._at_head()  # nobody would find it there when the next batch comes
         self.outlet.wake(self)
 
     def read_on(self, entry: Entry) -> None:
@@ -312,7 +334,7 @@ class Subscription(Reading):
 
     def take_lag(self, now: float) -> Lagged:
         """The notice that is due, with the numbers of this moment. It must be written at once."""
-        if self.policy is not OverflowPolicy.CLOSE:  # that is for `offer` and `sweep`: no notice follows it
+        if self._acting is not OverflowPolicy.CLOSE:  # that is for `offer` and `sweep`: no notice follows it
             self._give_up_what_policy_says()
         loss = self._loss or Loss()
         self._loss = None
@@ -338,7 +360,7 @@ class Subscription(Reading):
             self.end(self.feed.end_reason, self.feed.end_message, Input.POLICY_CLOSE)
             return
         behind = self.behind
-        if self.policy is OverflowPolicy.CLOSE and self._policy_acts() and self._over_capacity():
+        if self._acting is OverflowPolicy.CLOSE and self._policy_acts() and self._over_capacity():
             self._close_for_overflow()
             return
         if (
@@ -349,6 +371,15 @@ class Subscription(Reading):
         ):
             self.lag_due = True
             self.outlet.wake(self)
+
+    def report(self, now: float) -> None:
+        """Say where it is, if that is due and has changed."""
+        if self.report_every is not None and now - self._reported_at >= self.report_every:
+            here = self.positions
+            if here != self._reported:
+                self._reported, self._reported_at = dict(here), now
+                info = self.feed.info
+                self.owner.notify(self, PositionsAre(self.handle, info, info.codec.dump(here)))
 
     def set_deadline(self, deadline: float) -> None:
         """How long what is left of a removed source may still be sent."""
@@ -397,9 +428,13 @@ class Subscription(Reading):
         """No event is left: join the head, or end, but not before a notice that is due."""
         while self._entry is not None:  # entries without events
             self._park_after(self._entry)
+        if self._progress is not None:
+            self._next_page()
         if self.state is State.HISTORY:
             if self.place is not None:
                 self.place.finished(self)
+        elif self.state not in _READING or self.cursor < self.window.head or self._progress is not None:
+            pass  # it has gone on elsewhere
         elif self.state is not State.ENDING:
             self._pass_floor()
             self.apply(Input.JOINED)
@@ -421,8 +456,10 @@ class Subscription(Reading):
         if self.floor is not None:
             loss = self._loss_upto(None)
             return loss.dropped, loss.unknown
-        window = self.feed.window
-        return self.behind + window.lost - self._lost_mark, window.unknown != self._unknown_mark
+        window, progress = self.feed.window, self._progress
+        lost = self._lost_mark if progress is None else progress.lost
+        unknown = self._unknown_mark if progress is None else progress.unknown
+        return self.behind + window.lost - lost, window.unknown != unknown
 
     # --- policies --------------------------------------------------------------------------
 
@@ -432,11 +469,11 @@ class Subscription(Reading):
 
     def _policy_acts(self) -> bool:
         """Whether it is so far behind that its policy has a say."""
-        if self.state in _IN_HISTORY:
+        if self.state in _IN_HISTORY or self._progress is not None:
             return False
         evicted = self._evicted_at is not None
         if self.keeps and not evicted:
-            if self.policy is not OverflowPolicy.REPLAY and self.behind <= self.capacity:
+            if self._acting is not OverflowPolicy.REPLAY and self.behind <= self.capacity:
                 self.keeps = False  # it has come from where it began to where its policy holds
             return False
         return evicted or self.behind > self.capacity
@@ -445,11 +482,34 @@ class Subscription(Reading):
         """Whether something was given up (a notice is then due)."""
         if not self._policy_acts():
             return False
-        if self.policy is OverflowPolicy.CLOSE and self._over_capacity():
+        if self._acting is OverflowPolicy.CLOSE and self._over_capacity():
             self._close_for_overflow()
             return False
-        self.keeps = self.policy is OverflowPolicy.REPLAY
+        self.keeps = self._acting is OverflowPolicy.REPLAY
         return self._drop_oldest()
+
+    @property
+    def _acting(self) -> OverflowPolicy:
+        """What happens to it when it is too far behind, the source not being held (any more)."""
+        return self.feed.limits.block_fallback if self.policy is OverflowPolicy.BLOCK else self.policy
+
+    def holds(self, batch: Batch) -> bool:
+        """Policy `block`: whether the source must wait before it publishes this, or something would be
+        lost. One that has granted no credit holds it only for a time."""
+        entry, window = self._entry, self.feed.window
+        if entry is None or self.state is not State.BEHIND or self.window is not window:
+            return False
+        full = (
+            window.head - self.cursor + len(batch) > self.capacity
+            or window.taken - entry.before + batch.cost + ENTRY_OVERHEAD > window.max_bytes
+            or window.short_of_memory
+        )
+        if not full or self.cursor == window.head or self._may_be_sent:
+            self._blocked_since = None
+            return full and self.cursor < window.head
+        if self._blocked_since is None:
+            self._blocked_since = self.feed.now
+        return self.feed.now - self._blocked_since < self.feed.limits.block_timeout
 
     def _over_capacity(self) -> bool:
         return self.behind > self.capacity or self.cursor < self.feed.window.base
@@ -463,20 +523,87 @@ class Subscription(Reading):
         known = entry or window  # everything that the source lost up to here
         if self.floor is not None:
             return self._drop_upto(entry)
-        self.cursor = cursor
-        self._evicted_at = None
-        self._unpark()
-        if entry is not None:
-            self._park(entry)
-        dropped = self.cursor - old_cursor + known.lost - self._lost_mark
+        there = window.positions if entry is None else entry.batch.positions_at(cursor - entry.base)
+        dropped = cursor - old_cursor + known.lost - self._lost_mark
         unknown = known.unknown != self._unknown_mark
-        self._lost_mark, self._unknown_mark = known.lost, known.unknown
+        index = self.feed.last_values if self._acting is OverflowPolicy.LATEST else None
+        newest = 0 if index is None else index.count(old_cursor, cursor)
+        if newest:
+            dropped -= newest
+            self._begin_pass(Pass(old_cursor, cursor, there, known.lost, known.unknown, newest), old)
+        else:
+            self._enter_at(cursor, there, known.lost, known.unknown)
         if not dropped and not unknown:
             return False  # what was evicted held no event
-        self._account(dropped, between(old, self.positions), unknown=unknown)
-        if entry is None:
+        self._account(dropped, between(old, there), unknown=unknown)
+        if entry is None and not newest:
             self._at_head()
         return True
+
+    def _enter_at(self, cursor: int, here: Positions, lost: int, unknown: int) -> None:
+        """Go on in the source's window with the event of this number, which it holds or has held."""
+        window = self.feed.window
+        self._unpark()
+        self.window, self.cursor, self._evicted_at = window, cursor, None
+        self._lost_mark, self._unknown_mark = lost, unknown
+        if cursor >= window.base:
+            entry = window.find(cursor)
+            if entry is not None:
+                self._park(entry)
+                self._skip_read()
+        elif self.keeps and self.feed.info.replayable:
+            self._leave_window(here)
+            self.apply(Input.EVICTED)
+            self.outlet.wake(self)
+        else:
+            self._evicted_at = here
+            self._give_up_what_policy_says()
+            self.outlet.wake(self)
+
+    # --- the newest event of every key -----------------------------------------------------
+
+    def open_with_snapshot(self, index: LastValues) -> None:
+        """The source runs: begin with the newest event of every key."""
+        window = self.feed.window
+        if self.apply(Input.JOINED) is State.BEHIND:
+            progress = Pass(0, window.head, window.positions, window.lost, window.unknown, None)
+            self._begin_pass(progress, index.starts(window.positions))
+            self._opened()
+            if not self.closed:
+                self.outlet.wake(self)
+
+    def _begin_pass(self, progress: Pass, here: Positions) -> None:
+        self._unpark()
+        self._evicted_at = here
+        self._progress = progress
+        self._next_page()
+
+    def _next_page(self) -> None:
+        """Read the next events of the pass; behind the last of them, go on in the source's window."""
+        progress, index = self._progress, self.feed.last_values
+        here = self.positions
+        self._turn_page()
+        page = index.page(progress, here) if progress is not None and index is not None else None
+        if page is not None and len(page):
+            self._page = self.feed.private_window(page)
+            self.window, self.cursor, self._evicted_at = self._page, 0, None
+            self._lost_mark = self._unknown_mark = 0
+            oldest = self._page.oldest
+            if oldest is not None:
+                self._park(oldest)
+        elif progress is not None:
+            self._progress = None
+            self._enter_at(progress.stop, progress.positions, progress.lost, progress.unknown)
+            if progress.left:  # superseded on the way: what superseded it is still to come
+                self._account(progress.left, between(here, progress.positions), unknown=False)
+
+    def _turn_page(self) -> None:
+        """Let go of the page that was read."""
+        self._unpark()
+        if self._page is not None:
+            self._page.clear(self.feed.evicted)
+            self._page = None
+            self.window = self.feed.window
 
     def _drop_upto(self, entry: Entry | None) -> bool:
         """The same for one with a floor, to the beginning of an entry, event by event."""
@@ -498,7 +625,7 @@ class Subscription(Reading):
 
     def _drop_rest(self, entry: Entry) -> None:
         """Its entry leaves the window: with a floor that is settled now, while its events can be counted."""
-        if self.policy is OverflowPolicy.CLOSE and not self.keeps:
+        if self._acting is OverflowPolicy.CLOSE and not self.keeps:
             self._entry = entry
             self._close_for_overflow()
             return

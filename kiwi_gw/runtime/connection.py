@@ -299,6 +299,7 @@ class Connection:
             command.buffer_capacity,
             until,
             command.start,
+            command.positions_every,
         )
         return feed.subscribe(request, self.outlet, self)
 

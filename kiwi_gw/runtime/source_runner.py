@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds between restarts: doubled each time, with jitter; a run that lasted longer begins anew."""
 
+_HELD_LOG_SECONDS, _HELD_LOOK_SECONDS = 10.0, 0.25
+
 Build = Callable[[], AbstractAsyncContextManager[Source]]
 
 
@@ -35,6 +37,7 @@ class FeedOut:
         self._feed = feed
         self._subscribed = subscribed
         self._columns = _columns(feed.info.shape)
+        self._said_at = -math.inf
 
     async def ready(self, positions: Positions) -> None:
         self._feed.started(positions)
@@ -46,6 +49,7 @@ class FeedOut:
             raise RuntimeError("publish was called before ready")
         if state is FeedState.RUNNING:
             self._check(batch)
+            await self._wait_for_holders(batch)
             # If this is cancelled half-way, whoever was not served yet reads on from the window.
             with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
                 for _ in steps:
@@ -57,6 +61,24 @@ class FeedOut:
         while not self._feed.subscribers:
             await self._subscribed().wait()
         await trio.lowlevel.checkpoint()
+
+    async def _wait_for_holders(self, batch: Batch) -> None:
+        """Policy `block`: until everyone has room for this batch, or may hold the source no longer."""
+        feed = self._feed
+        try:
+            while feed.state is FeedState.RUNNING and (holders := feed.holders(batch)):
+                freed = trio.Event()
+                feed.freed = freed.set
+                feed.held_by = [str(subscription.owner) for subscription in holders]
+                if trio.current_time() - self._said_at >= _HELD_LOG_SECONDS:
+                    self._said_at = trio.current_time()
+                    log.warning("source is held by subscriptions", source=feed.info.id, by=feed.held_by[:10])
+                with trio.move_on_after(
+                    _HELD_LOOK_SECONDS
+                ):  # those without credit: their time ends by itself
+                    await freed.wait()
+        finally:
+            feed.held_by = []
 
     def _check(self, batch: Batch) -> None:
         # Here it is the source's fault; in the window it would end every subscription that comes to it.

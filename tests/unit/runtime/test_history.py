@@ -284,3 +284,48 @@ async def test_a_finite_source_is_read_to_its_end(tmp_path: Path, autojump_clock
         assert client.offsets == list(range(1000))
         assert client.ends == ["ended"]
         assert next(iter(bench.gateway.runners())).done.is_set()
+
+
+async def test_block_holds_the_source_until_its_client_has_room(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    text = CONFIG.replace("subscribe_timeout_ms: 1000", "overflow: block, buffer_capacity: 60")
+    async with gateway(tmp_path, text) as (bench, script), trio.open_nursery() as nursery:
+        client, other = bench.connect(), bench.connect()
+        client.does(begin(StartAt.LATEST, overflow=None))
+        other.does(begin(StartAt.LATEST, overflow=OverflowPolicy.DROP_OLDEST))
+        client.socket.take = lambda size: 0
+        nursery.start_soon(lambda: publish(script, 200))
+        await trio.sleep(15)
+        feed = next(iter(bench.gateway.runners())).feed
+        assert feed.events_in == 50
+        assert feed.held_by == [str(client.connection)]
+        client.socket.take = lambda size: size
+        client.socket.writable()
+        await settled()
+        assert client.offsets == other.offsets == list(range(200))
+        assert feed.held_by == []
+
+
+async def test_block_lets_the_source_go_when_its_client_grants_no_credit_or_leaves(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    text = CONFIG.replace("subscribe_timeout_ms: 1000", "allow: [block], buffer_capacity: 60")
+    async with gateway(tmp_path, text) as (bench, script), trio.open_nursery() as nursery:
+        client, other = bench.connect(), bench.connect()
+        client.does(begin(StartAt.LATEST, credit=0, overflow=OverflowPolicy.BLOCK))
+        nursery.start_soon(lambda: publish(script, 100))
+        await trio.sleep(29)
+        feed = next(iter(bench.gateway.runners())).feed
+        assert feed.events_in == 50
+        await trio.sleep(2)
+        assert feed.events_in == 100
+        client.leave()
+        other.does(begin(StartAt.LATEST, overflow=OverflowPolicy.BLOCK))
+        other.socket.take = lambda size: 0
+        nursery.start_soon(lambda: publish(script, 100))
+        await trio.sleep(10)
+        assert feed.events_in == 150
+        other.leave()
+        await settled()
+        assert feed.events_in == 200
