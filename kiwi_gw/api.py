@@ -49,6 +49,7 @@ from kiwi_gw.model import (
     Action,
     Batch,
     Credential,
+    Extent,
     Field,
     Finding,
     Gap,
@@ -77,10 +78,13 @@ __all__ = [
     "Bytes",
     "ConfigSection",
     "Credential",
+    "Extent",
     "Field",
     "Finding",
     "Gap",
     "Head",
+    "History",
+    "HistoryReader",
     "Identity",
     "Interceptor",
     "Kind",
@@ -170,6 +174,40 @@ class Measured(Protocol):
 
     def statistics(self) -> SourceStatistics:
         """Asked about once a second while `Source.run` runs. Answers at once from what is known: no I/O."""
+
+
+class HistoryReader(Protocol):
+    """Reads a source again, from a position on. Used by one task at a time."""
+
+    async def read(self, until: Positions) -> Batch:
+        """The next events whose offsets are below `until`, at most about a megabyte of them.
+
+        `starts` of what is returned are the reader's positions before it; they move from batch to batch
+        over holes too (compaction, markers of transactions), so a batch may be empty. Where a partition
+        has reached `until`, or began beyond it, nothing of it is read. The reader is there as soon as the
+        position, not the last event, of every partition has reached `until`; then an empty batch with
+        these `starts` is returned at once. `until` never moves back, and names events that exist or
+        existed. What the source no longer has is announced by a `gap`, with its ranges.
+
+        Waits while the source is out of reach. Cancelled, it has read nothing: the same events come again.
+        """
+
+
+@runtime_checkable
+class History(Protocol):
+    """What a source can also do if its events can be read again (`SourceType.replayable`).
+
+    Asked while `Source.run` is running, from other tasks. Calls wait while the origin is out of reach.
+    """
+
+    async def extent(self) -> Extent:
+        """What there is now."""
+
+    async def at(self, timestamp: int) -> Positions:
+        """In every partition the first event at or after `timestamp` (ms), or where the next will be."""
+
+    def read_from(self, positions: Positions) -> AbstractAsyncContextManager[HistoryReader]:
+        """Read from `positions`, which name every partition."""
 
 
 @dataclass(frozen=True, slots=True)

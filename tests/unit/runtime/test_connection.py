@@ -39,7 +39,7 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import WireFormat
+from kiwi_gw.model import AtTime, WireFormat
 from kiwi_gw.runtime.connection import describe
 from tests.unit.core.fakes import names
 from tests.unit.runtime.fakes import Bench, Client, Sources, batch, config, open_it, running, settled
@@ -143,7 +143,7 @@ async def test_what_cannot_be_is_refused_in_words(world: Fixture) -> None:
 
     client = world.connect()
     client.does(open_it("a", refuse))
-    client.does(replace(open_it("a"), start={"0": 0}))
+    client.does(replace(open_it("a"), start=AtTime(0)))
     client.does(replace(open_it("b"), until="tomorrow"))
     assert client.refusals == ["fields", "start", "positions"]
     assert client.connection.subscriptions == {}
