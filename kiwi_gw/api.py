@@ -149,6 +149,10 @@ class Out(Protocol):
     async def wait_subscribed(self) -> None:
         """Returns as soon as the source has a subscription (at once if it has one)."""
 
+    def trouble(self, message: str) -> None:
+        """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`), or with
+        an empty message that nothing does any more. Subscribers are told; it must name nothing secret."""
+
 
 @runtime_checkable
 class Source(Protocol):

@@ -70,6 +70,14 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """NOTICE SOURCE_DEGRADED or SOURCE_RESTORED: what keeps the source from its origin, empty: nothing."""
+
+    frame: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """A message of a type that this client does not know. To be ignored, as protocols grow."""
 
@@ -77,7 +85,7 @@ class Unknown:
     data: Data = field(default_factory=dict)
 
 
-Message = Event | Response | Lag | SubscriptionClosed | Standing | Draining | Unknown
+Message = Event | Response | Lag | SubscriptionClosed | Standing | Trouble | Draining | Unknown
 
 
 def subscribe(source_id: str, mode: str, **more: object) -> str:
@@ -132,6 +140,9 @@ def _notice(frame: str, data: Data) -> Message:
         )
     if kind == "POSITIONS":
         return Standing(data)
+    if kind in ("SOURCE_DEGRADED", "SOURCE_RESTORED"):
+        fine = kind == "SOURCE_RESTORED"
+        return Trouble(frame, "" if fine else str(data.get("message") or "no reason given"))
     if kind == "DRAINING":
         after = data.get("retryAfterMs")
         known = isinstance(after, (int, float)) and not isinstance(after, bool) and after > 0

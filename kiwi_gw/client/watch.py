@@ -14,7 +14,7 @@ from kiwi_gw.client.address import Address
 from kiwi_gw.client.backoff import Backoff
 from kiwi_gw.client.credits import Credits
 from kiwi_gw.client.endings import Again, Stop
-from kiwi_gw.client.messages import Draining, Event, Lag, Response, Standing, SubscriptionClosed
+from kiwi_gw.client.messages import Draining, Event, Lag, Response, Standing, SubscriptionClosed, Trouble
 from kiwi_gw.client.place import Place
 from kiwi_gw.client.transport import Connection, Dial, Lost, Patience, connected
 from kiwi_gw.errors import KiwiError
@@ -86,7 +86,7 @@ class NotResumed:
     why: str
 
 
-Happening = Event | Lag | SubscriptionClosed | Draining | Subscribed | NotResumed | Reconnecting
+Happening = Event | Lag | SubscriptionClosed | Trouble | Draining | Subscribed | NotResumed | Reconnecting
 
 Take = Callable[[Happening], Awaitable[None]]
 """What to do with what happens, in order. Nothing more is read until it returns, so that a slow taker
@@ -249,6 +249,8 @@ class _Watch:
                 await self._take(message)
             case Lag():
                 self._place.told(message.data)
+                await self._take(message)
+            case Trouble():
                 await self._take(message)
             case Standing():
                 self._place.told(message.data)

@@ -19,6 +19,7 @@ from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
 from kiwi_gw.core.history import Replay
 from kiwi_gw.core.last_values import LastValues
+from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.starts import Where, at_once, begin, load
@@ -125,6 +126,7 @@ class Feed:
         self.state = FeedState.STARTING
         self.end_reason = CloseReason.ENDED
         self.end_message = "the source has ended"
+        self.trouble = ""
         self.window = Window(limits.window_events, limits.window_bytes, budget, {})
         self.dropped: Counter[OverflowPolicy] = Counter()  # events given up, by who gave them up
         self.replay = Replay(self, budget)
@@ -233,6 +235,8 @@ class Feed:
         self._starts[subscription] = where
         if self.state is FeedState.RUNNING:
             self._begin(subscription)
+        if self.trouble and not subscription.closed:
+            owner.notify(subscription, SourceTroubled(subscription.handle, self.info, self.trouble))
         return subscription
 
     @property
@@ -308,6 +312,17 @@ class Feed:
             if self._blocking.pop(subscription, self) is None:
                 self.freed()
             self._leave(subscription.group)
+
+    def troubled(self, message: str) -> None:
+        """The source is cut off from its origin, or (an empty message) works again: everyone is told."""
+        if message == self.trouble:
+            return
+        self.trouble = message
+        live = [item for group in self._groups.values() for item in group.live]
+        for subscription in [*self._opening, *live, *self._not_live]:
+            if not subscription.closed:
+                notice = SourceTroubled(subscription.handle, self.info, message)
+                subscription.owner.notify(subscription, notice)
 
     # --- the source's life -----------------------------------------------------------------
 

@@ -76,6 +76,15 @@ class PositionsAre:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceTroubled:
+    """The source is cut off from its origin, or works again: `message` is then empty. It stays subscribed."""
+
+    handle: Hashable
+    source: SourceInfo
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """The limit with this label is used up. The subscription stands still until it is recast."""
 
@@ -115,6 +124,7 @@ Notice = (
     | Lagged
     | Ended
     | PositionsAre
+    | SourceTroubled
     | LimitReached
     | Authenticated
     | AuthenticationFailed

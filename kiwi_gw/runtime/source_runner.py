@@ -46,6 +46,7 @@ class FeedOut:
 
     async def ready(self, positions: Positions) -> None:
         self._feed.started(positions)
+        self._feed.troubled("")
         await trio.lowlevel.checkpoint()
 
     async def publish(self, batch: Batch) -> None:
@@ -70,6 +71,9 @@ class FeedOut:
         while not self._feed.subscribers:
             await self._subscribed().wait()
         await trio.lowlevel.checkpoint()
+
+    def trouble(self, message: str) -> None:
+        self._feed.troubled(message)
 
     async def _wait_for_holders(self, batch: Batch) -> None:
         """Policy `block`: until everyone has room for this batch, or may hold the source no longer."""
@@ -210,6 +214,7 @@ class SourceRunner:
             self.restarts += 1
             if self._meter is not None:
                 self._meter.restarts["error"] += 1
+            self.feed.troubled("the source has failed and is started again")  # why is the operator's matter
             log.error("source raised; it is restarted", source=source_id, pause=pause, exc_info=error)
             if trio.current_time() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE

@@ -143,6 +143,9 @@ class _Stage:
             self.delivered = True
             raise
 
+    def trouble(self, message: str) -> None:
+        self.out.trouble(message)
+
     async def wait_subscribed(self) -> None:
         if self.out.ready_at is None:
             self._break("wait_subscribed was called before ready: nobody can subscribe until then")

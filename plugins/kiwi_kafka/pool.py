@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import cast
 
 import structlog
@@ -62,6 +62,10 @@ class Kafka:
     def up(self) -> bool:
         """Whether the cluster answered the last probe."""
         return self._link.up
+
+    def told(self, listener: Callable[[str], None]) -> AbstractContextManager[None]:
+        """See `Link.told`."""
+        return self._link.told(listener)
 
     @property
     def consumers(self) -> tuple[int, ...]:

@@ -50,6 +50,10 @@ class KafkaSource:
 
     async def run(self, out: Out, start: Positions | None) -> None:
         """SourceChanged: the topic was deleted, created anew, cut off, or (if so set) has grown."""
+        with self._kafka.told(out.trouble):
+            await self._run(out, start)
+
+    async def _run(self, out: Out, start: Positions | None) -> None:
         if start is None:
             view, positions = await self._kafka.lookup.ends(self._topic)
         else:

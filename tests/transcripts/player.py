@@ -43,6 +43,7 @@ from kiwi_gw.core.notices import (
     OpenFailed,
     PositionsAre,
     SourceAppeared,
+    SourceTroubled,
 )
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
@@ -93,6 +94,7 @@ _NOTICES: dict[str, Callable[..., Notice]] = {
     "lagged": _lagged,
     "ended": _ended,
     "positions": lambda source_id, positions: PositionsAre(source_id, source(source_id), positions),
+    "troubled": lambda source_id, message: SourceTroubled(source_id, source(source_id), message),
     "draining": Draining,
     "appeared": lambda source_id: SourceAppeared(source(source_id)),
 }

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened, PositionsAre
+from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened, PositionsAre, SourceTroubled
 from kiwi_gw.dialects.frames import text_frame
 from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import Mode
@@ -35,6 +35,8 @@ class Replies(Protocol):
     def positions(self, source_id: str, positions: PositionsAre) -> bytes | None: ...
 
     def closed(self, source_id: str, ended: Ended) -> bytes: ...
+
+    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None: ...
 
     def draining(self, draining: Draining) -> bytes | None: ...
 
@@ -88,6 +90,12 @@ class FlatReplies:
         }
         return _message("NOTICE", data)
 
+    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None:
+        if not troubled.message:
+            return _message("NOTICE", {"type": "SOURCE_RESTORED", "sourceId": source_id})
+        words = _clean(troubled.message)
+        return _message("NOTICE", {"type": "SOURCE_DEGRADED", "sourceId": source_id, "message": words})
+
     def draining(self, draining: Draining) -> bytes | None:
         return _message("NOTICE", {"type": "DRAINING", "retryAfterMs": draining.retry_after_ms})
 
@@ -120,6 +128,9 @@ class NestedReplies:
             "message": _clean(ended.message),
         }
         return _message("NOTICE", data)
+
+    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None:
+        return None
 
     def draining(self, draining: Draining) -> bytes | None:
         return None

@@ -28,6 +28,7 @@ from kiwi_gw.core.notices import (
     Opened,
     OpenFailed,
     PositionsAre,
+    SourceTroubled,
 )
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import requests
@@ -126,6 +127,9 @@ class KiwiSession:
                 return () if frame is None else (Reply(frame),)
             case Ended(handle=str(source_id)):
                 return self._ended(source_id, notice)
+            case SourceTroubled(handle=str(source_id)):
+                frame = self._replies.troubled(source_id, notice)
+                return () if frame is None else (Reply(frame),)
             case Draining():
                 frame = self._replies.draining(notice)
                 return () if frame is None else (Reply(frame),)

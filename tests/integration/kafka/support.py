@@ -27,6 +27,7 @@ class Offsets:
         self.is_ready = trio.Event()
         self.offsets: dict[int, list[int]] = {}
         self.gaps: list[Gap] = []
+        self.troubles: list[str] = []
         self.positions: dict[int, int] = {}
         self.count = 0
         self.gate = trio.Event()
@@ -53,6 +54,9 @@ class Offsets:
         self.count += len(batch)
         self._grown.set()
         await trio.lowlevel.checkpoint()
+
+    def trouble(self, message: str) -> None:
+        self.troubles.append(message)
 
     async def wait_subscribed(self) -> None:
         await trio.lowlevel.checkpoint()
