@@ -11,6 +11,7 @@ from kiwi_gw.client.messages import (
     Response,
     Standing,
     SubscriptionClosed,
+    Trouble,
     Unknown,
 )
 
@@ -61,6 +62,11 @@ def test_our_further_messages() -> None:
     assert parse({"type": "NOTICE", "data": {"type": "POSITIONS", "positions": {"0": 1}}}) == Standing(
         {"type": "POSITIONS", "positions": {"0": 1}}
     )
+    degraded = parse({"type": "NOTICE", "data": {"type": "SOURCE_DEGRADED", "message": "no broker"}})
+    restored = parse({"type": "NOTICE", "data": {"type": "SOURCE_RESTORED"}})
+    assert isinstance(degraded, Trouble)
+    assert isinstance(restored, Trouble)
+    assert (degraded.message, restored.message) == ("no broker", "")
     draining = parse({"type": "NOTICE", "data": {"type": "DRAINING", "retryAfterMs": 1500}})
     assert isinstance(draining, Draining)
     assert draining.retry_after == 1.5
