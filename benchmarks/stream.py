@@ -5,7 +5,12 @@ furthest ahead writes the *reference*: it walks its frames one by one, sets asid
 (replies, notices) and appends the rest. Everyone else compares what was received with the reference,
 a whole chunk in one call (13 ns per event here; counting the events with `bytes.count` takes 140).
 Only where a chunk differs is it looked at frame by frame: it is a reply or a notice of this client
-alone, or this client has read something else than the others and the run is void.
+alone, or this client has read something else than the others and the run is void. A notice of a loss
+(LAG) says how many events of the reference this client will not get: the one behind them must
+be the very next that it reads, so a notice that is one event off is found.
+
+Someone who comes while others are reading looks for its first event in the reference, and follows it from
+there on.
 
 So at the end every byte of every client is known to be that of the reference, and one look at the
 reference (`check`) tells about all of them.
@@ -18,10 +23,14 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks.frames import CLOSE, PING, bounds
 
 EVENT = b'{"type":"RESULT"'
+_LAG = b'{"type":"NOTICE","data":{"type":"LAG"'
+_LOOK_BACK = 1024 * 1024
+"""How far before the end that the reference had when a late reader came its first event is looked for."""
 
 
 class Reference:
@@ -44,14 +53,39 @@ class Reader:
 
     position: how far in the reference. control: how many frames there were that are no event, by type.
     closed: whether the server has sent a close frame. diverged: the index of the first event that is
-    not that of the reference; from there on events are only counted.
+    not that of the reference; from there on events are only counted. given_up: how many events notices of a
+    loss have announced, and `gaps` what they said: (index of the first, of the one behind the last, ranges).
+    first: the index of the first event that it read; None as long as a late one (`late`) has not found it.
     """
 
-    __slots__ = ("_extra", "_pong", "_reference", "_rest", "closed", "control", "diverged", "position")
+    __slots__ = (
+        "_extra",
+        "_hint",
+        "_pong",
+        "_reference",
+        "_rest",
+        "closed",
+        "control",
+        "diverged",
+        "first",
+        "gaps",
+        "given_up",
+        "position",
+    )
 
-    def __init__(self, reference: Reference, pong: Callable[[bytes], None] = lambda payload: None) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        pong: Callable[[bytes], None] = lambda payload: None,
+        *,
+        late: bool = False,
+    ) -> None:
         self._reference = reference
         self._pong = pong
+        self._hint = max(0, len(reference.data) - _LOOK_BACK)
+        self.first: int | None = None if late else 0
+        self.given_up = 0
+        self.gaps: list[tuple[int, int, dict[str, list[int]]]] = []
         self._rest = b""  # an unfinished frame that cannot be compared; `position` is where it began
         self._extra = 0
         self.position = 0
@@ -61,12 +95,22 @@ class Reader:
 
     @property
     def events(self) -> int:
-        """How many whole events were read."""
+        """How many whole events of the stream are behind this client: read, given up, or before it came."""
+        if self.first is None:
+            return 0
         return bisect_right(self._reference.ends, self.position) + self._extra
+
+    def join(self) -> None:
+        """Look (again) for the first event of a late reader; nothing happens where it was found."""
+        if self.first is None:
+            self.feed(memoryview(b""))
 
     def feed(self, chunk: memoryview) -> None:
         """The client has received these bytes."""
-        if not self._rest and self.diverged is None:
+        if self.first is None:
+            self._rest += chunk
+            self._look_for_first()
+        elif not self._rest and self.diverged is None:
             if self._reference.data.startswith(chunk, self.position):
                 self.position += len(chunk)
                 return
@@ -74,6 +118,20 @@ class Reader:
         else:
             rest, self._rest = self._rest, b""
             self._look_closer(rest + chunk)
+
+    def _look_for_first(self) -> None:
+        reference, data = self._reference, self._rest
+        while (found := bounds(data, 0)) is not None:
+            begin, end = found
+            if data.startswith(EVENT, begin):
+                position = reference.data.find(data[:end], self._hint)
+                if position >= 0:
+                    self.position, self._rest = position, b""
+                    self.first = bisect_right(reference.ends, position)
+                    self._look_closer(data)
+                return
+            self._note(data[0] & 0x0F, data[begin:end])
+            data = self._rest = data[end:]
 
     def _look_closer(self, data: bytes) -> None:
         reference = self._reference
@@ -159,6 +217,21 @@ class Reader:
             self.control[f"CLOSE {int.from_bytes(payload[:2], 'big')}"] += 1
         else:
             self.control[_kind(payload)] += 1
+            if payload.startswith(_LAG):
+                self._skip(json.loads(payload)["data"])
+
+    def _skip(self, lag: dict[str, Any]) -> None:
+        """What a notice says was given up is no longer to come."""
+        dropped = lag.get("dropped") or 0
+        if not dropped or self.diverged is not None:
+            return
+        events, ends = self.events, self._reference.ends
+        if events + dropped > len(ends):
+            self.diverged = events  # nobody has read as much as was lost: the number is wrong
+            return
+        self.gaps.append((events, events + dropped, lag["ranges"]))
+        self.given_up += dropped
+        self.position = ends[events + dropped - 1]
 
 
 def _kind(payload: bytes) -> str:

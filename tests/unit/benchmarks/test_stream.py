@@ -99,6 +99,77 @@ class TestReaders:
         assert second.diverged == 1
 
 
+def loss(dropped: int, ranges: dict[str, list[int]]) -> bytes:
+    data = {
+        "type": "LAG",
+        "sourceId": "s",
+        "count": dropped,
+        "behind": 0,
+        "dropped": dropped,
+        "ranges": ranges,
+    }
+    return text_frame(json.dumps({"type": "NOTICE", "data": data}, separators=(",", ":")).encode())
+
+
+class TestLosses:
+    def both(self, second: bytes, size: int | None = None) -> Reader:
+        reference = Reference()
+        feed(Reader(reference), b"".join(map(event, range(10))))
+        reader = Reader(reference)
+        feed(reader, second, size)
+        return reader
+
+    @pytest.mark.parametrize("size", [None, 1, 50])
+    def test_what_a_notice_gave_up_is_not_missed(self, size: int | None) -> None:
+        rest = b"".join(map(event, range(5, 10)))
+        reader = self.both(event(0) + event(1) + loss(3, {"0": [2, 4]}) + rest, size)
+        assert reader.diverged is None
+        assert (reader.events, reader.given_up) == (10, 3)
+        assert reader.gaps == [(2, 5, {"0": [2, 4]})]
+
+    @pytest.mark.parametrize("said", [2, 4])
+    def test_a_notice_that_is_one_event_off_is_seen(self, said: int) -> None:
+        rest = b"".join(map(event, range(5, 10)))
+        reader = self.both(event(0) + event(1) + loss(said, {}) + rest)
+        assert reader.diverged is not None
+
+    def test_more_than_there_is_cannot_be_given_up(self) -> None:
+        assert self.both(event(0) + loss(50, {})).diverged == 1
+
+    def test_a_notice_of_no_loss_changes_nothing(self) -> None:
+        reader = self.both(event(0) + lag(7) + event(1))
+        assert (reader.events, reader.given_up, reader.gaps) == (2, 0, [])
+
+
+class TestLateReaders:
+    def test_it_follows_from_its_first_event_on(self) -> None:
+        reference = Reference()
+        feed(Reader(reference), b"".join(map(event, range(10))))
+        reader = Reader(reference, late=True)
+        feed(reader, lag(1) + event(7) + event(8), 9)
+        assert (reader.first, reader.events) == (7, 9)
+        assert reader.control == {"NOTICE LAG": 1}
+        feed(reader, event(9) + event(10))
+        assert reader.events == 11
+        assert len(reference.ends) == 11
+
+    def test_it_may_be_ahead_of_all_others(self) -> None:
+        reference = Reference()
+        first, reader = Reader(reference), Reader(reference, late=True)
+        feed(reader, event(3) + event(4))
+        assert (reader.first, reader.events) == (None, 0)
+        feed(first, b"".join(map(event, range(5))))
+        reader.join()
+        assert (reader.first, reader.events, reader.diverged) == (3, 5, None)
+
+    def test_it_misses_nothing_behind_its_first_event(self) -> None:
+        reference = Reference()
+        feed(Reader(reference), b"".join(map(event, range(10))))
+        reader = Reader(reference, late=True)
+        feed(reader, event(4) + event(6))
+        assert reader.diverged == 5
+
+
 frames = st.lists(
     st.one_of(st.none(), st.builds(lag, st.integers(0, 999)), st.builds(request_ok, st.integers(1, 9))),
     max_size=12,

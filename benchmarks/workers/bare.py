@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import child
-from benchmarks.reading import reading
+from benchmarks.workers import child
+from benchmarks.workers.reading import reading
 
 
 async def main() -> None:
