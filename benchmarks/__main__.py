@@ -26,6 +26,7 @@ from kiwi_gw.demo.broker import Broker
 
 _NAMES = [scenario.name for scenario in SCENARIOS]
 _REPEAT = 5
+_WARM_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,15 @@ async def _measured(scenario: Scenario, wish: _Wish, folder: Path, kept: results
     times = wish.repeat or scenario.repeat or _REPEAT
     async with Broker(folder / "broker", heap="1g") as broker:
         return await rounds(
-            scenario, times, broker, folder, kept.add, _say, only=wish.only, target=wish.target
+            scenario,
+            times,
+            broker,
+            folder,
+            kept.add,
+            _say,
+            only=wish.only,
+            target=wish.target,
+            warm_seconds=_WARM_SECONDS,
         )
 
 

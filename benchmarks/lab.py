@@ -255,7 +255,7 @@ def made(
         cpu=used | {"client": round(done["cpu"], 2)},
         faults=result["faults"],
         control=result["control"],
-        frame=round(result["bytes"] / (sizes.total * sizes.topics), 1),
+        frame=round(result["bytes"] / max(1, result["events"]), 1),
         receive=round(result["received"] / max(1, result["receives"])),
         delays=result.get("delays", {}),
         late=late,

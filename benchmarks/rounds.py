@@ -10,8 +10,13 @@ from benchmarks.errors import RunVoid
 from benchmarks.lab import Lab, Note
 from benchmarks.run import System
 from benchmarks.scenario import Scenario
+from benchmarks.sizes import Sizes
 from benchmarks.target import Target
+from benchmarks.throughput import getmany
 from kiwi_gw.demo.broker import Broker
+
+_WARM_RATE = 2_000
+"""Records per second: some hundreds of requests."""
 
 
 async def rounds(
@@ -24,9 +29,10 @@ async def rounds(
     *,
     only: Sequence[System] = (),
     target: Target | None = None,
+    warm_seconds: float = 0.0,
 ) -> bool:
     """Gives a line for every run, and one with the figures of every round that counts. Returns whether
-    all do."""
+    all do. warm_seconds: how long the broker is kept busy first, which compiles its code as it runs."""
     good = True
     number = 0
 
@@ -34,6 +40,9 @@ async def rounds(
         line({"scenario": scenario.name, "round": number, **facts})
 
     lab = Lab(broker, folder, Note(about, say), only, target)
+    if warm_seconds:
+        say(f"{scenario.name}: warming the broker")
+        await getmany(lab, Sizes(subscribers=1, rate=_WARM_RATE, seconds=warm_seconds))
     for number in range(1, times + 1):
         say(f"{scenario.name}, round {number} of {times}")
         try:

@@ -19,7 +19,8 @@ class Sizes:
     events are checked, which costs the least). churn: subscribers that go and come per second.
     tls: encrypted connections. pin: the server alone on the first core, everything else on the others.
     peer_part: the peer gets one peer_part-th of the records, so that its run does not last forever (a rate
-    is a rate). subscribe: further members of SUBSCRIBE. settings: over the gateway's defaults, nested.
+    is a rate). slices: bytes of a send that are tried for the best ceiling. subscribe: further members of
+    SUBSCRIBE. settings: over the gateway's defaults, nested.
     """
 
     subscribers: int = 100
@@ -40,6 +41,7 @@ class Sizes:
     tls: bool = False
     pin: bool = False
     peer_part: int = 1
+    slices: tuple[int, ...] = (16 * 1024, 64 * 1024, 128 * 1024, 256 * 1024)
     subscribe: Mapping[str, object] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
 

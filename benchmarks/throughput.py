@@ -19,7 +19,6 @@ from benchmarks.scenario import Figures, Measure
 from benchmarks.sizes import Sizes
 from kiwi_gw.demo.topics import Topics
 
-_SLICES = (16 * 1024, 64 * 1024, 128 * 1024, 256 * 1024)
 _POLL = 0.02
 
 BARE: Mapping[str, object] = {"metrics": {"enabled": False}}
@@ -132,7 +131,7 @@ async def calibrated(lab: Lab, sizes: Sizes, *, best: bool) -> dict[System, int]
         lab.slices["ceiling"] = size
         lab.note.say(f"  the gateway made {sends:,} sends of {size:,} bytes in the mean")
     if best and "best ceiling" not in lab.slices:
-        rates = {size: (await ceiling(lab, sizes, size)).rate for size in _SLICES}
+        rates = {size: (await ceiling(lab, sizes, size)).rate for size in sizes.slices}
         lab.slices["best ceiling"] = max(rates, key=rates.__getitem__)
         told = ", ".join(f"{size:,} B {rate:,.0f}/s" for size, rate in rates.items())
         lab.note.say(f"  ceiling by slice: {told}")

@@ -121,7 +121,14 @@ SCENARIOS = (
         measure=sweep,
         sizes=Sizes(subscribers=1_000, records=200_000, rate=40_000, seconds=5.0, warm=1_000, peer_part=10),
         goals=(),
-        small={"subscribers": 10, "records": 1_000, "rate": 100, "seconds": 0.5, "warm": 100},
+        small={
+            "subscribers": 1,
+            "records": 1_000,
+            "rate": 100,
+            "seconds": 0.5,
+            "warm": 100,
+            "slices": (65_536,),
+        },
         repeat=3,
     ),
 )

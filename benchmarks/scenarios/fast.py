@@ -6,7 +6,7 @@ from benchmarks.scenario import Goal, Scenario
 from benchmarks.sizes import Sizes
 from benchmarks.throughput import compare
 
-_SMALL = {"subscribers": 5, "records": 2_000, "warm": 400, "peer_part": 4}
+_SMALL = {"subscribers": 5, "records": 2_000, "warm": 400, "peer_part": 4, "slices": (65_536,)}
 
 
 def _fan_out(ceiling: float | None, peer: float | None) -> tuple[Goal, ...]:

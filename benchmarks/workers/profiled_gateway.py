@@ -2,9 +2,9 @@
 
     python -m benchmarks.workers.profiled_gateway FILE run --config ...
 
-Every millisecond of processor time a signal notes the Python function that runs, its line and who called it
-(what compiled code does counts for the line that called it). On SIGUSR1 the samples since the previous
-one are written to FILE: `{"samples": [[count, [[file, line, function], ...]], ...]}`, innermost first.
+Every few milliseconds of processor time a signal notes the Python function that runs, its line and who
+called it (what compiled code does counts for the line that called it). On SIGUSR1 the samples since the
+previous one are written to FILE, innermost first: `{"samples": [[count, [[file, line, function], ...]]]}`.
 """
 
 from __future__ import annotations

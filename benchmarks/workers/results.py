@@ -60,6 +60,7 @@ def said(load: Load, begun: int, ended: int) -> dict[str, Any]:
         "faults": wrong,
         "control": dict(control),
         "bytes": sum(len(reference.data) for reference in load.references.values()),
+        "events": sum(len(reference.ends) for reference in load.references.values()),
         "receives": load.receives,
         "received": load.received,
         "delays": summed(periods) if settings["delays"] else {},

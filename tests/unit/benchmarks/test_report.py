@@ -135,8 +135,11 @@ def test_settings_are_merged_key_by_key() -> None:
 
 def test_a_profile_by_function() -> None:
     file = "/x/site-packages/aiokafka/conn.py"
-    lines = "\n".join(
-        table("fanout", [(3, [(file, 1, "read"), (file, 2, "main")]), (1, [(file, 2, "main")])])
-    )
-    assert " 75.0%  aiokafka/conn.py:read" in lines
-    assert "100.0%  aiokafka/conn.py:main" in lines
+    samples = [(3, [(file, 1, "read"), (file, 2, "main")]), (1, [("/y/kiwi_gw/core/feed.py", 7, "publish")])]
+    lines = table("fanout", samples)
+    alone = lines.index("\n  by function, without what it calls")
+    assert lines[alone + 1 : alone + 3] == [
+        "   75.0%  aiokafka/conn.py:read",
+        "   25.0%  kiwi_gw/core/feed.py:publish",
+    ]
+    assert "   75.0%  aiokafka/conn.py:main" in lines
