@@ -31,10 +31,10 @@ class Certificate:
 
 
 def configuration(
-    sizes: Sizes, topics: Sequence[str], bootstrap: str, port: int, tls: Certificate | None = None
+    sizes: Sizes, topics: Sequence[str], bootstrap: str, tls: Certificate | None = None
 ) -> dict[str, Any]:
     """For one Kafka source per topic."""
-    server: dict[str, Any] = {"address": f"{HOST}:{port}"}
+    server: dict[str, Any] = {"address": f"{HOST}:0"}
     if tls is not None:
         server["tls"] = {"cert": str(tls.cert), "key": str(tls.key)}
     return merged(

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
-import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import trio
 
 from benchmarks import procfs
 from benchmarks.configuration import configuration, new_certificate
@@ -21,30 +16,14 @@ from benchmarks.errors import RunFailed, RunVoid
 from benchmarks.process import Worker, started
 from benchmarks.procfs import Meter
 from benchmarks.run import Run, System
+from benchmarks.serving import START_SECONDS, Server, gateway
 from benchmarks.sizes import Sizes
 from benchmarks.target import Target
-from benchmarks.workers.subscriber import trusting
 from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.loopback import HOST, free_port
-from kiwi_gw.demo.process import Child, tail
 from kiwi_gw.demo.topics import Topics
 
-START_SECONDS = 60.0
 RUN_SECONDS = 180.0
-_POLL = 0.02
-_POLL_COUNT = itertools.count()
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where subscribers connect. pid: None where it is not ours. ca: its authority, for TLS."""
-
-    port: int
-    pid: int | None
-    host: str = HOST
-    path: str = "/"
-    ca: Path | None = None
-    child: Child | None = None
+_LABS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +58,7 @@ class Lab:
         self._broker = broker
         self._topics = Topics(broker.bootstrap)
         self._folder = folder
-        self._names = f"bench-{os.getpid()}-{next(_POLL_COUNT)}"
+        self._names = f"bench-{os.getpid()}-{next(_LABS)}"
         self._number = 0
 
     # --- the parts of a run ----------------------------------------------------------------
@@ -111,17 +90,11 @@ class Lab:
     ) -> AsyncIterator[Server]:
         """The gateway with a source for each topic, ready. module: what is run in its place, with what
         arguments before those of the gateway."""
-        folder, port = self.new_folder(), free_port()
-        log, config = folder / "gateway.log", folder / "kiwi.yml"
+        folder = self.new_folder()
         tls = new_certificate(folder) if sizes.tls else None
-        config.write_text(json.dumps(configuration(sizes, topics, self.bootstrap, port, tls)))
-        child = await Child.start([sys.executable, "-m", *module, "run", "--config", str(config)], log)
-        ca = None if tls is None else tls.cert
-        try:
-            await _ready(child, port, log, ca)
-            yield Server(port, child.pid, ca=ca, child=child)
-        finally:
-            await child.end(START_SECONDS)
+        settings = configuration(sizes, topics, self.bootstrap, tls)
+        async with gateway(folder, settings, module, None if tls is None else tls.cert) as server:
+            yield server
 
     @asynccontextmanager
     async def load(
@@ -281,31 +254,3 @@ def _told(sizes: Sizes) -> dict[str, object]:
         for name in Sizes.__dataclass_fields__
         if (value := getattr(sizes, name)) != getattr(plain, name) or name in always
     }
-
-
-async def _ready(child: Child, port: int, log: Path, ca: Path | None) -> None:
-    with trio.move_on_after(START_SECONDS) as waiting:
-        while not await trio.to_thread.run_sync(_is_ready, port, ca):
-            if child.returncode is not None:
-                raise RunFailed(f"the gateway ended with code {child.returncode}; {log}:{tail(log)}")
-            await trio.sleep(_POLL)
-    if waiting.cancelled_caught:
-        raise RunFailed(f"the gateway is not ready; {log}:{tail(log)}")
-
-
-def _is_ready(port: int, ca: Path | None) -> bool:
-    """Whether `/readyz` says that all sources run."""
-    connection = (
-        http.client.HTTPConnection(HOST, port, timeout=2.0)
-        if ca is None
-        else http.client.HTTPSConnection(HOST, port, timeout=2.0, context=trusting(str(ca)))
-    )
-    try:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        sources = json.load(answer)["sources"]
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-    return answer.status == 200 and all(source["state"] == "running" for source in sources)

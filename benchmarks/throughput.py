@@ -12,10 +12,11 @@ from typing import Any
 import trio
 
 from benchmarks.errors import RunFailed
-from benchmarks.lab import START_SECONDS, Lab, Server
+from benchmarks.lab import Lab
 from benchmarks.process import started
 from benchmarks.run import Run, System
 from benchmarks.scenario import Figures, Measure
+from benchmarks.serving import START_SECONDS, Server
 from benchmarks.sizes import Sizes
 from kiwi_gw.demo.topics import Topics
 

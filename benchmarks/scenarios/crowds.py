@@ -9,10 +9,11 @@ import trio
 
 from benchmarks import procfs
 from benchmarks.errors import RunVoid
-from benchmarks.lab import RUN_SECONDS, START_SECONDS, Lab, all_sent, made
+from benchmarks.lab import RUN_SECONDS, Lab, all_sent, made
 from benchmarks.process import started
 from benchmarks.procfs import Meter
 from benchmarks.scenario import Figures, Goal, Scenario
+from benchmarks.serving import START_SECONDS
 from benchmarks.sizes import Sizes
 
 _KIB = 1024

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.errors import RunVoid
-from benchmarks.lab import RUN_SECONDS, START_SECONDS, Lab, all_sent, made
+from benchmarks.lab import RUN_SECONDS, Lab, all_sent, made
 from benchmarks.records import offsets
 from benchmarks.scenario import Figures, Goal, Scenario
+from benchmarks.serving import START_SECONDS
 from benchmarks.sizes import Sizes
 from benchmarks.throughput import read_file
 from benchmarks.workers.child import now

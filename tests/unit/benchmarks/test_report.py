@@ -129,8 +129,8 @@ def test_points_of_the_plots_are_medians() -> None:
 
 def test_settings_are_merged_key_by_key() -> None:
     assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 4}, "d": 5}) == {"a": {"b": 1, "c": 4}, "d": 5}
-    made = configuration(Sizes(settings={"server": {"drain_ms": 1}}), ["t"], "127.0.0.1:9092", 8000)
-    assert made["server"] == {"address": "127.0.0.1:8000", "drain_ms": 1}
+    made = configuration(Sizes(settings={"server": {"drain_ms": 1}}), ["t"], "127.0.0.1:9092")
+    assert made["server"] == {"address": "127.0.0.1:0", "drain_ms": 1}
 
 
 def test_a_profile_by_function() -> None:
