@@ -160,11 +160,7 @@ class Lab:
             await feeder.tell()
             begun = (await feeder.hear_any(START_SECONDS))["started"]
             most = RUN_SECONDS + (sizes.seconds if sizes.rate else 0.0)
-            try:
-                done = await load.hear("done", most)
-            except RunFailed:
-                await load.tell("stop")
-                done = await load.hear("done", START_SECONDS)
+            done = await finished(load, most)
             used = meter.used()
         sent = await feeder.hear_any(START_SECONDS)
         if sizes.stalled:
@@ -234,6 +230,16 @@ def made(
         late=late,
         counts={name: result[name] for name in ("left", "given_up", "stalled_intact") if result.get(name)},
     )
+
+
+async def finished(load: Worker, most: float = RUN_SECONDS) -> dict[str, float]:
+    """What the load client says when all have everything; or after so many seconds, when it is stopped."""
+    try:
+        done: dict[str, float] = await load.hear("done", most)
+    except RunFailed:
+        await load.tell("stop")
+        done = await load.hear("done", START_SECONDS)
+    return done
 
 
 async def all_sent(feeder: Worker) -> None:

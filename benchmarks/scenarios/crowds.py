@@ -9,7 +9,7 @@ import trio
 
 from benchmarks import procfs
 from benchmarks.errors import RunVoid
-from benchmarks.lab import RUN_SECONDS, Lab, all_sent, made
+from benchmarks.lab import RUN_SECONDS, Lab, all_sent, finished, made
 from benchmarks.process import started
 from benchmarks.procfs import Meter
 from benchmarks.scenario import Figures, Goal, Scenario
@@ -88,7 +88,7 @@ async def stalled(lab: Lab, sizes: Sizes) -> Figures:
                 meter = Meter({"server": server.pid})
                 await producer.tell()
                 begun = (await producer.hear_any(START_SECONDS))["started"]
-                done = await load.hear("done", RUN_SECONDS + sizes.seconds)
+                done = await finished(load, RUN_SECONDS + sizes.seconds)
                 used = meter.used()
                 behind, held = procfs.resident_bytes(server.pid), procfs.tcp_bytes()
                 await load.tell("read")

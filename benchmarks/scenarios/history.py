@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.errors import RunVoid
-from benchmarks.lab import RUN_SECONDS, Lab, all_sent, made
+from benchmarks.lab import RUN_SECONDS, Lab, all_sent, finished, made
 from benchmarks.records import offsets
 from benchmarks.scenario import Figures, Goal, Scenario
 from benchmarks.serving import START_SECONDS
@@ -46,11 +46,11 @@ async def _live(lab: Lab, sizes: Sizes, *, behind: bool) -> tuple[float, float]:
                 async with lab.load(one, server, topics) as reader:
                     came = now()
                     rate = backlog / (await reader.hear("warm", RUN_SECONDS) - came)
-                    await reader.hear("done", RUN_SECONDS)
+                    await finished(reader)
                     faults = (await reader.hear("result", RUN_SECONDS))["faults"]
                     if faults:
                         raise RunVoid(f"the one that was behind: {'; '.join(faults)}")
-            done = await live.hear("done", RUN_SECONDS)
+            done = await finished(live)
             result = await live.hear("result", RUN_SECONDS)
             late = (await producer.hear_any(START_SECONDS))["late"]
     run = lab.checked(
@@ -92,7 +92,7 @@ async def _resumed(lab: Lab, sizes: Sizes, topics: list[str]) -> tuple[int, floa
         begun = now()
         async with lab.load(again, server, topics, first=sizes.warm) as load:
             await load.hear("warm", START_SECONDS)
-            done = await load.hear("done", RUN_SECONDS)
+            done = await finished(load)
             result = await load.hear("result", RUN_SECONDS)
         found = await read_file(server, counts)
     run = made(sizes, result, done, begun, {}, {})
@@ -117,9 +117,9 @@ SCENARIOS = (
     ),
     Scenario(
         name="herd",
-        says="1,000 clients resume at the same positions, 50,000 records back, after the gateway's restart",
+        says="1,000 clients resume at the same positions, 10,000 records back, after the gateway's restart",
         measure=herd,
-        sizes=Sizes(subscribers=1_000, warm=4_000, records=50_000),
+        sizes=Sizes(subscribers=1_000, warm=4_000, records=10_000),
         goals=(
             Goal("Kafka bytes, of one client's", "x", at_most=2.0),
             Goal("until all are live", "s", at_most=10.0),
