@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -77,6 +77,27 @@ class Check:
         self._expected[partition] = offset + 1
         self.times.append(value.t)
         self.places.append(place(partition, offset))
+
+
+def order(
+    segments: Iterable[tuple[int, int]],
+    places: Sequence[int],
+    bases: Sequence[int] | None,
+    ends: Sequence[int] | None,
+) -> list[str]:
+    """What is wrong with a client that has read (or was told of the loss of) these parts of the events, one
+    after the other. bases: the first offset of every partition that it should have; None: whatever comes
+    first. ends: the offset behind the last; None: it has left."""
+    expected: dict[int, int] = {} if bases is None else dict(enumerate(bases))
+    for begin, end in segments:
+        for one in places[begin:end]:
+            partition, offset = parted(one)
+            if expected.get(partition, offset) != offset:
+                return [f"partition {partition}: offset {offset} where {expected[partition]} was to come"]
+            expected[partition] = offset + 1
+    if ends is not None and any(expected.get(partition, end) != end for partition, end in enumerate(ends)):
+        return [f"ends before offsets {[expected.get(p) for p in range(len(ends))]}, not {list(ends)}"]
+    return []
 
 
 def place(partition: int, offset: int) -> int:

@@ -228,7 +228,11 @@ def made(
         receive=round(result["received"] / max(1, result["receives"])),
         delays=result.get("delays", {}),
         late=late,
-        counts={name: result[name] for name in ("left", "given_up", "stalled_intact") if result.get(name)},
+        counts={
+            name: result[name]
+            for name in ("left", "given_up", "stalled_intact", "own_order")
+            if result.get(name)
+        },
     )
 
 

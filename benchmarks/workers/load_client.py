@@ -149,7 +149,7 @@ class Load:
                             one.reader.join()
                         waiting = {n for n in waiting if clients[n].reader.events < events}
                 elif (
-                    reader.position >= client.reference.ends[events - 1] or reader.diverged is not None
+                    reader.position >= client.reference.ends[events - 1] or reader.segments
                 ) and reader.events >= events:
                     waiting.discard(number)
             if churn and time.monotonic() >= next_change:

@@ -6,12 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.check import Check, parted
+from benchmarks.check import Check, order, parted
 from benchmarks.latency import Delays, summed
+from benchmarks.records import offsets
 
 if TYPE_CHECKING:
     from benchmarks.workers.load_client import Client, Load
 
+_MOST = 5
 _SAMPLE = 20
 """So many clients' notices of a loss are compared with what they did not get, event by event."""
 
@@ -31,17 +33,14 @@ def said(load: Load, begun: int, ended: int) -> dict[str, Any]:
         if check.faults:
             continue
         mine = [client for client in everyone if client.source == source]
+        wrong += _wrong_order([client for client in mine if client.reader.segments], check, load)
         for client in mine:
             if client.notes is not None:
                 client.notes.count(reference.ends, check.times, periods, begun, ended)
         for client in [client for client in mine if client.reader.gaps][:_SAMPLE]:
             wrong += _wrong_gaps(client, check)
     readers = [client.reader for client in everyone]
-    diverged = [reader.diverged for reader in readers if reader.diverged is not None]
-    if diverged:
-        wrong.append(
-            f"{len(diverged)} clients read other events than the rest, from event {min(diverged)} on"
-        )
+    wrong += [reader.wrong for reader in readers if reader.wrong is not None][:_MOST]
     counts = [client.reader.events for client in load.clients.values()]
     short = [count for count in counts if count != expected]
     if short:
@@ -65,9 +64,25 @@ def said(load: Load, begun: int, ended: int) -> dict[str, Any]:
         "received": load.received,
         "delays": summed(periods) if settings["delays"] else {},
         "clients": len(load.clients),
+        "own_order": sum(bool(reader.segments) for reader in readers),
         "left": len(load.left),
         "given_up": sum(given_up),
     }
+
+
+def _wrong_order(clients: list[Client], check: Check, load: Load) -> list[str]:
+    """What is wrong with clients whose events came in an order of their own."""
+    bases, first = load.settings["bases"], load.settings["first"]
+    here = {id(client) for client in load.clients.values()}
+    found: list[str] = []
+    for client in clients:
+        found += order(
+            client.reader.all_segments,
+            check.places,
+            offsets(bases, first) if client.reader.first == 0 else None,
+            offsets(bases, load.settings["total"]) if id(client) in here else None,
+        )
+    return found if len(found) <= _MOST else [*found[:_MOST], f"and so {len(found) - _MOST} other clients"]
 
 
 def _wrong_gaps(client: Client, check: Check) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from benchmarks import records
-from benchmarks.check import Check, parted
+from benchmarks.check import Check, order, parted, place
 from kiwi_gw.dialects.frames import text_frame
 
 
@@ -82,3 +82,23 @@ def test_the_original_servers_events_have_only_a_payload() -> None:
     data = {"partition": 0, "offset": 0, "payload": payload}
     frame = text_frame(json.dumps({"type": "RESULT", "data": data}).encode())
     assert Check(frame, 1, [0]).faults == []
+
+
+PLACES = [place(p, o) for p, o in [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2)]]
+
+
+def test_the_order_between_partitions_is_free() -> None:
+    assert order([(2, 4), (0, 2), (4, 5)], PLACES, [0, 0], [3, 2]) == []
+
+
+@pytest.mark.parametrize(
+    "segments", [[(0, 1), (2, 5)], [(0, 5), (4, 5)], [(0, 4)], [(4, 5), (0, 4)], [(1, 5)], [(0, 5), (2, 3)]]
+)
+def test_missing_doubled_and_out_of_order(segments: list[tuple[int, int]]) -> None:
+    assert order(segments, PLACES, [0, 0], [3, 2])
+
+
+def test_one_that_came_late_and_one_that_has_left() -> None:
+    assert order([(1, 5)], PLACES, None, [3, 2]) == []
+    assert order([(0, 3)], PLACES, [0, 0], None) == []
+    assert order([(1, 3), (4, 5)], PLACES, None, [3, 2])
