@@ -62,6 +62,6 @@ SCENARIOS = (
             Goal("cpu", "%", at_most=0.25),
             Goal("cpu, idle", "%", at_most=0.03),
         ),
-        small={"topics": 4, "subscribers": 4, "records": 400, "seconds": 1.0, "delays": 4},
+        small={"topics": 2, "subscribers": 2, "records": 400, "seconds": 1.0, "delays": 2},
     ),
 )

@@ -127,6 +127,19 @@ def test_points_of_the_plots_are_medians() -> None:
     assert plots.delays([*fast, *slow], "p99") == {10: {100: 3.0}}
 
 
+def test_plots_are_drawn_and_the_same_again(tmp_path: Path) -> None:
+    lines = [
+        {"system": "gateway", "subscribers": 10, "delays": {}, "deliveries_per_s": 5},
+        {"system": "gateway", "subscribers": 10, "rate": 100, "delays": {"p50": 1.0, "p99": 2.0}},
+    ]
+    plots.draw(lines, tmp_path)
+    assert plots.drawn(tmp_path) == list(plots.PLOTS.items())
+    first = {name: (tmp_path / f"{name}.svg").read_bytes() for name in plots.PLOTS}
+    plots.draw(lines, tmp_path)
+    assert first == {name: (tmp_path / f"{name}.svg").read_bytes() for name in plots.PLOTS}
+    assert all((tmp_path / f"{name}.png").stat().st_size < 100_000 for name in plots.PLOTS)
+
+
 def test_settings_are_merged_key_by_key() -> None:
     assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 4}, "d": 5}) == {"a": {"b": 1, "c": 4}, "d": 5}
     made = configuration(Sizes(settings={"server": {"drain_ms": 1}}), ["t"], "127.0.0.1:9092")
