@@ -39,8 +39,8 @@ pytest: setup ## pytest alone: make pytest ARGS="-k window"
 demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=600 replays faster
 	$(BIN)/kiwi-gw demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SPEED),--speed $(SPEED))
 
-bench: setup ## the benchmarks, one JSON line each
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: setup ## all benchmarks with a report (hours); one of them: make bench ARGS="fanout --repeat 1"
+	$(BIN)/python -m benchmarks $(or $(ARGS),--save)
 
 lint: setup
 	$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
