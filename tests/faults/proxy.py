@@ -33,7 +33,7 @@ class Way:
     paused: they wait, and go on when healed. swallowed: they are gone, also the news that an end has closed;
     the connection stays dead when healed, as behind a firewall that has forgotten it. delay: seconds, of
     every byte. bytes_per_second: at most. piece: bytes that are sent at a time. corrupt_every: about so many
-    bytes apart a bit is turned over.
+    bytes apart a bit is turned over; with `corrupt_in`, of the next place that has these bytes.
     """
 
     paused: bool = False
@@ -42,6 +42,7 @@ class Way:
     bytes_per_second: float | None = None
     piece: int = 65_536
     corrupt_every: int | None = None
+    corrupt_in: bytes = b""
 
 
 Direction = Literal["up", "down"]
@@ -63,11 +64,13 @@ class _Pipe:
 
 
 class Proxy:
-    """port: where it listens, on 127.0.0.1. accepted: connections so far. passed: bytes by direction."""
+    """port: where it listens, on 127.0.0.1. So far: accepted: connections; passed: bytes by direction;
+    corrupted: bits turned over."""
 
     def __init__(self, port: int, target: int) -> None:
         self.port = port
         self.accepted = 0
+        self.corrupted = 0
         self.passed: dict[Direction, int] = {"up": 0, "down": 0}
         self._target = target
         self._ways: dict[Direction, Way] = {"up": _CLEAR, "down": _CLEAR}
@@ -185,10 +188,13 @@ class Proxy:
         if way.corrupt_every is None:
             return data
         changed = bytearray(data)
-        while self._until_corrupt[side] < len(changed):
-            changed[self._until_corrupt[side]] ^= 1 << self._dice.randrange(8)
-            self._until_corrupt[side] += self._next_corrupt(way)
-        self._until_corrupt[side] -= len(changed)
+        due = self._until_corrupt[side]
+        while due < len(changed) and (at := changed.find(way.corrupt_in, due)) >= 0:
+            if at < len(changed):
+                changed[at] ^= 1 << self._dice.randrange(8)
+                self.corrupted += 1
+            due = at + self._next_corrupt(way)
+        self._until_corrupt[side] = max(0, due - len(changed))
         return bytes(changed)
 
     def _next_corrupt(self, way: Way) -> int:
