@@ -34,6 +34,7 @@ class FaultyBroker:
             "inter.broker.listener.name": "PLAINTEXT",
             "message.max.bytes": str(16 * 2**20),
         }
+        self.folder = folder
         self._held = HeldBroker(folder, cluster=(node,), properties=properties, java_options=JAVA)
 
     @property

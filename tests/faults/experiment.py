@@ -282,12 +282,13 @@ async def scene(
     flow: Flow | None = None,
     wishes: Sequence[Wish] = (),
     others: int = 4,
+    value: Callable[[Mapping[str, Any]], object] | None = kafka_value,
 ) -> AsyncIterator[Scene]:
     """Everybody subscribed; gone at the end of the block."""
     stage = Scene(gateway, topic, flow)
     async with trio.open_nursery() as nursery:
         for number, wish in enumerate(wishes):
-            one = Watcher(f"{wish.mode} {number}", gateway.port, wish, kafka_value)
+            one = Watcher(f"{wish.mode} {number}", gateway.port, wish, value)
             await nursery.start(one.run)
             stage.watchers.append(one)
         for number in range(others):
