@@ -14,7 +14,6 @@ from kiwi_gw.demo.topics import Topics
 from tests.integration.held_broker import HeldBroker
 
 _count = itertools.count()
-_figures = pytest.StashKey[dict[str, object]]()
 
 
 @pytest.fixture(scope="session")
@@ -44,17 +43,3 @@ def new_topic(request: pytest.FixtureRequest) -> Callable[[], str]:
     """A function that gives a topic name that no other test uses (the topic is not created by it)."""
     test = re.sub(r"[^a-zA-Z0-9_-]+", "-", request.node.name)[:80]
     return lambda: f"{test}-{next(_count)}"
-
-
-@pytest.fixture
-def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
-    """Notes a measured figure (name, value); they are listed at the end of the run and assert nothing."""
-    return request.config.stash.setdefault(_figures, {}).__setitem__
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    figures = config.stash.get(_figures, {})
-    if figures:
-        terminalreporter.section("measured on this machine, beside everything else that it did")
-        for name, value in figures.items():
-            terminalreporter.write_line(f"{name}: {value}")
