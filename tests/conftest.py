@@ -1,4 +1,4 @@
-"""Figures that tests measure, for the end of a run."""
+"""Figures that tests measure, for the end of a run, and what a machine may be unable to test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections.abc import Callable
 import pytest
 
 _figures = pytest.StashKey[dict[str, object]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without-namespaces",
+        action="store_true",
+        help="leave out what needs network namespaces of Linux; without this option such a test fails there",
+    )
 
 
 @pytest.fixture

@@ -32,8 +32,40 @@ _PATIENCE = 30.0
 CONTINUATION, PING = 0x0, 0x9
 
 
-async def attack(name: str, port: int, **settings: object) -> dict[str, Any]:
-    """Run one in a process of its own; returns what it says."""
+class Attacker:
+    """A process that attacks, and the lines of JSON that it says: the last is its result."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._rest = bytearray()
+
+    async def says(self, word: str) -> None:
+        """Until it says this."""
+        assert await self._line() == word
+
+    async def result(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self._line()
+        return found
+
+    async def _line(self) -> Any:
+        assert self._process.stdout is not None
+        while b"\n" not in self._rest:
+            more = await self._process.stdout.receive_some()
+            if not more:
+                raise AssertionError(f"the attacker ended with code {await self._process.wait()}")
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        return json.loads(line)
+
+
+async def attacker(
+    name: str,
+    port: int,
+    settings: dict[str, object],
+    task_status: trio.TaskStatus[Attacker] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Runs one, until it has ended; for `nursery.start`."""
     command_line = [
         sys.executable,
         "-m",
@@ -41,10 +73,17 @@ async def attack(name: str, port: int, **settings: object) -> dict[str, Any]:
         name,
         json.dumps({"port": port, **settings}),
     ]
-    run = partial(trio.run_process, capture_stdout=True, cwd=ROOT, stdin=subprocess.DEVNULL)
-    done = await run(command_line)
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    run = partial(trio.run_process, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=ROOT)
+    async with trio.open_nursery() as nursery:
+        task_status.started(Attacker(await nursery.start(run, command_line)))
+
+
+async def attack(name: str, port: int, **settings: object) -> dict[str, Any]:
+    """Run one in a process of its own; returns what it says."""
+    async with trio.open_nursery() as nursery:
+        one: Attacker = await nursery.start(attacker, name, port, settings)
+        return await one.result()
+    raise AssertionError("unreachable")  # a nursery may swallow a cancel, as mypy sees it
 
 
 # --- pieces ---------------------------------------------------------------------------------------
@@ -402,13 +441,39 @@ def _answer(sock: socket.socket) -> str | int | None:
     return None
 
 
+def reader(port: int, seconds: float) -> dict[str, Any]:
+    """No attack: subscribes and reads for so long. `gaps`: offsets that were not the next."""
+    buffer = bytearray()
+    events, lags, gaps, due = 0, 0, 0, None
+    closed = False
+    with subscribed(port) as sock:
+        until = time.monotonic() + seconds
+        told = False
+        while time.monotonic() < until and not closed:
+            data = sock.recv(65_536)
+            closed = not data
+            buffer += data
+            for opcode, payload in frames(buffer):
+                message = json.loads(payload) if opcode == TEXT else {"type": ""}
+                if message["type"] == "RESULT":
+                    offset = message["data"]["offset"]
+                    gaps += due is not None and offset != due
+                    due = offset + 1
+                    events += 1
+                lags += message["type"] == "NOTICE"
+            if not told:
+                print(json.dumps("subscribed"), flush=True)
+                told = True
+    return {"events": events, "lags": lags, "gaps": gaps, "closed": closed}
+
+
 def main() -> None:
     name, settings = sys.argv[1:]
     attacks: list[Callable[..., dict[str, Any]]] = [
-        fragments, pings, lengths, slow, drops, storm, churn, texts,
+        fragments, pings, lengths, slow, drops, storm, churn, texts, reader,
     ]  # fmt: skip
     chosen = next(one for one in attacks if one.__name__ == name)
-    print(json.dumps(chosen(**json.loads(settings))))
+    print(json.dumps(chosen(**json.loads(settings))), flush=True)
 
 
 if __name__ == "__main__":
