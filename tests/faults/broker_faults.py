@@ -57,7 +57,7 @@ def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injec
     moment = Phases(steady=0.2, impacted=0.1, recovering=0.1)
     second = Phases(steady=0.2, impacted=1.0, recovering=0.2)
     found = [
-        (Injection("broker killed (-9)", "R1", broker.kill, broker.start, AWAY, notice_within=5), Phases()),
+        (Injection(KILLED, "R1", broker.kill, broker.start, AWAY, notice_within=5), Phases()),
         (Injection("broker stopped (SIGSTOP)", "R2", broker.freeze, broker.thaw, AWAY), Phases()),
         (Injection("black hole", "R3", applied(BLACKHOLE), heal, AWAY), Phases()),
         (Injection("answers vanish", "R3", applied(down=BLACKHOLE), heal, AWAY), Phases()),
@@ -73,6 +73,7 @@ def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injec
     return {injection.kind: (injection, phases) for injection, phases in found}
 
 
+KILLED = "broker killed (-9)"
 BRIEF = ("values damaged", "connections reset", "broker's end half closed", "gateway's end half closed")
 """Those that take less than a second."""
 LONGER = (
@@ -84,4 +85,4 @@ LONGER = (
     "connections paused",
     "one byte at a time",
 )
-"""Those that take a few seconds; with the broker killed they are all."""
+"""Those that take a few seconds; with KILLED they are all."""

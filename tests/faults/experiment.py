@@ -26,6 +26,10 @@ from tests.integration.gateway import GatewayProcess
 BEAT = {"type": "beat", "id": "beat", "interval_ms": 10}
 
 
+class UnexpectedError(Exception):
+    """What a fault did was not answered as it should be: raised by `strike`, and a reason in the outcome."""
+
+
 class Result(enum.StrEnum):
     """PASSED; HANG: what should have gone on did not; FAILED: it did, wrongly, or later than promised."""
 
@@ -145,6 +149,7 @@ class _Injecting:
         self._counted = 0
         self._noticed: float | None = None
         self._served: float | None = None
+        self._unexpected: list[str] = []
 
     def _everybody(self) -> Sequence[Watcher]:
         return [*self._scene.watchers, *self._scene.others]
@@ -161,7 +166,10 @@ class _Injecting:
         lines = self._lines()
         self._counted = 0 if self._fault.count is None else self._fault.count()
         self._struck = time.monotonic()
-        await self._fault.strike()
+        try:
+            await self._fault.strike()
+        except* UnexpectedError as group:
+            self._unexpected += map(str, group.exceptions)
         began = trio.current_time()
         if self._fault.notice is not None:
             with trio.move_on_after(self._fault.notice_within):
@@ -201,7 +209,7 @@ class _Injecting:
     def outcome(self, hang: str | None) -> Outcome:
         scene, fault = self._scene, self._fault
         until = time.monotonic()
-        reasons = [] if hang is None else [hang]
+        reasons = [*self._unexpected] if hang is None else [*self._unexpected, hang]
         verdicts = []
         if scene.flow is not None:
             everything, facts = scene.flow.produced(self._starts)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.broker_faults import BRIEF, LONGER, broker_faults
+from tests.faults.broker_faults import BRIEF, KILLED, LONGER, broker_faults
 from tests.faults.brokers import FaultyBroker
 from tests.faults.experiment import Outcome
 from tests.faults.stages import kafka_scene
@@ -39,7 +39,7 @@ async def test_brief_ones_one_after_the_other(
         kafka_scene(tmp_path, faulty_broker.bootstrap, faulty_broker.proxied) as stage,
     ):
         faults = broker_faults(faulty_broker, between)
-        assert faults.keys() == {*BRIEF, *LONGER, "broker killed (-9)"}
+        assert faults.keys() == {*BRIEF, *LONGER, KILLED}
         for _ in range(3):
             for kind in BRIEF:
                 passed(await stage.inject(*faults[kind]))
