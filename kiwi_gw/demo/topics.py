@@ -39,13 +39,19 @@ class Topics:
     def __init__(self, bootstrap: str, **client: Any) -> None:
         self._client = {"bootstrap_servers": bootstrap, **client}
 
-    async def create(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+    async def create(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        replication: int = 1,
+    ) -> str:
         """Makes a topic; returns its name when every partition has a leader. Raises aiokafka's errors."""
 
         async def make() -> str:
             async with self._admin() as admin:
                 answer = await admin.create_topics(
-                    [NewTopic(name, partitions, 1, topic_configs=dict(config or {}))]
+                    [NewTopic(name, partitions, replication, topic_configs=dict(config or {}))]
                 )
                 _raise_first(answer.topic_errors)
                 await _until(lambda: _has_leaders(admin, name, partitions))

@@ -45,6 +45,7 @@ from kiwi_kafka.wire import NO_ID, RIGHTS_UNKNOWN, TopicsRequest
 
 T = TypeVar("T")
 
+_BATCH_HEAD = 12  # bytes: offset and length, which come before what the length counts
 _EARLIEST, _LATEST = -2, -1
 _READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
 _CLOSE_S = 2.0
@@ -220,14 +221,20 @@ class AioScout:
         return None
 
     async def _unreadable(self, leader: int, place: Place, offset: int) -> tuple[int, int] | None:
+        data = await self._raw(leader, place, offset)
+        found = first_unreadable(data)
+        if found is None:
+            return None
+        # Skipping loses records. What the log holds is the same every time; what was damaged on its way to
+        # us is not, and is not to be skipped.
+        first, behind, size = found
+        again = await self._raw(leader, place, offset)
+        return (first, behind) if again[:size] == data[:size] else None
+
+    async def _raw(self, leader: int, place: Place, offset: int) -> bytes:
         asked = [(place.topic, [(place.partition, offset, 1024 * 1024)])]
         response = await self._client.send(leader, FetchRequest(0, 1, 1024 * 1024, 0, asked))
-        for _, partitions in response.topics:
-            for _, _, _, *rest in partitions:
-                found = _first_unreadable(rest[-1])
-                if found is not None:
-                    return found
-        return None
+        return b"".join(bytes(rest[-1]) for _, parts in response.topics for _, _, _, *rest in parts)
 
 
 class AioConsumer:
@@ -346,11 +353,14 @@ def _offsets_of(response: Any) -> dict[Place, int]:
     }
 
 
-def _first_unreadable(data: bytes) -> tuple[int, int] | None:
+def first_unreadable(data: bytes) -> tuple[int, int, int] | None:
+    """First and next offset of the first batch that cannot be decoded, and where in `data` it ends."""
     records = MemoryRecords(data)
+    end = 0
     while records.has_next():
+        end += _BATCH_HEAD + int.from_bytes(data[end + 8 : end + _BATCH_HEAD], "big")
         batch = records.next_batch()
-        bounds = (batch.base_offset, batch.next_offset)
+        bounds = (batch.base_offset, batch.next_offset, end)
         try:
             if not batch.validate_crc():
                 return bounds

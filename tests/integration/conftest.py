@@ -4,59 +4,22 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-import trio
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
+from tests.integration.held_broker import HeldBroker
 
 _count = itertools.count()
-_figures = pytest.StashKey[dict[str, object]]()
-
-
-class _SharedBroker:
-    """Keeps a broker running in a thread with a Trio loop of its own, for longer than any test's loop."""
-
-    def __init__(self, folder: Path) -> None:
-        self.broker = Broker(folder)
-        self._started = threading.Event()
-        self._error: BaseException | None = None
-        self._token: trio.lowlevel.TrioToken | None = None
-        self._enough = trio.Event()
-        self._thread = threading.Thread(target=trio.run, args=(self._hold,), name="broker")
-
-    async def _hold(self) -> None:
-        try:
-            async with self.broker:
-                self._token = trio.lowlevel.current_trio_token()
-                self._started.set()
-                await self._enough.wait()
-        except BaseException as error:  # noqa: BLE001  (handed to the fixture, which raises it)
-            self._error = error
-            self._started.set()
-
-    def start(self) -> None:
-        self._thread.start()
-        self._started.wait()
-        if self._error is not None:
-            raise self._error
-
-    def stop(self) -> None:
-        if self._token is not None:
-            trio.from_thread.run_sync(self._enough.set, trio_token=self._token)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker that all tests share. Do not stop or kill it: take `own_broker` for that."""
-    shared = _SharedBroker(tmp_path_factory.mktemp("broker"))
+    shared = HeldBroker(tmp_path_factory.mktemp("broker"))
     shared.start()
     yield shared.broker
     shared.stop()
@@ -80,17 +43,3 @@ def new_topic(request: pytest.FixtureRequest) -> Callable[[], str]:
     """A function that gives a topic name that no other test uses (the topic is not created by it)."""
     test = re.sub(r"[^a-zA-Z0-9_-]+", "-", request.node.name)[:80]
     return lambda: f"{test}-{next(_count)}"
-
-
-@pytest.fixture
-def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
-    """Notes a measured figure (name, value); they are listed at the end of the run and assert nothing."""
-    return request.config.stash.setdefault(_figures, {}).__setitem__
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    figures = config.stash.get(_figures, {})
-    if figures:
-        terminalreporter.section("measured on this machine, beside everything else that it did")
-        for name, value in figures.items():
-            terminalreporter.write_line(f"{name}: {value}")

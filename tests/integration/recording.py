@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.integration.ledger import Closed, Item, Lag, Run
+from tests.faults.checker import Closed, Item, Lag, Run
 
 LONG_PAUSE = 0.5
 """Seconds without an event from which on a pause is noted."""
@@ -40,7 +40,7 @@ class Task:
 
 @dataclass(slots=True)
 class Recording:
-    """The history of one client: see `tests.integration.ledger`.
+    """The history of one client: see `tests.faults.checker`.
 
     events: received. missed: announced as dropped. begins: positions at the SUBSCRIBE_OK. pauses: from and
     to, on the clock of `time.monotonic`, which all processes share. faults: what no protocol allows.

@@ -11,10 +11,10 @@ import trio
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
+from tests.faults.checker import Verdict, judge, produced
 from tests.integration.crowd import crowd
 from tests.integration.feeder import PARTITIONS, Feeder, feeder
 from tests.integration.gateway import gateway, kafka_config
-from tests.integration.ledger import Verdict, judge, produced
 from tests.integration.recording import Reader, Recording
 
 pytestmark = pytest.mark.integration

@@ -14,10 +14,10 @@ import yaml
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
+from tests.faults.checker import Run, Verdict, judge, produced
 from tests.integration.client import client
 from tests.integration.feeder import PARTITIONS, feeder
 from tests.integration.gateway import GatewayProcess, gateway
-from tests.integration.ledger import Run, Verdict, judge, produced
 
 pytestmark = pytest.mark.integration
 

@@ -15,11 +15,11 @@ import trio
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
+from tests.faults.checker import Lag, Verdict, judge, produced
 from tests.integration.client import Client, client
 from tests.integration.crowd import Crowd, crowd
 from tests.integration.feeder import PARTITIONS, Feeder, feeder
 from tests.integration.gateway import gateway, kafka_config
-from tests.integration.ledger import Lag, Verdict, judge, produced
 from tests.integration.recording import Reader
 
 pytestmark = pytest.mark.integration

@@ -14,9 +14,9 @@ import trustme
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
+from tests.faults.checker import Verdict, judge, produced
 from tests.integration.crowd import crowd
 from tests.integration.gateway import gateway, kafka_config
-from tests.integration.ledger import Verdict, judge, produced
 from tests.integration.recording import Reader
 
 pytestmark = pytest.mark.integration

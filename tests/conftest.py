@@ -1,0 +1,31 @@
+"""Figures that tests measure, for the end of a run, and what a machine may be unable to test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+_figures = pytest.StashKey[dict[str, object]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without-namespaces",
+        action="store_true",
+        help="leave out what needs network namespaces of Linux; without this option such a test fails there",
+    )
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """Notes a measured figure (name, value); they are listed at the end of the run and assert nothing."""
+    return request.config.stash.setdefault(_figures, {}).__setitem__
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    figures = config.stash.get(_figures, {})
+    if figures:
+        terminalreporter.section("measured on this machine, beside everything else that it did")
+        for name, value in figures.items():
+            terminalreporter.write_line(f"{name}: {value}")

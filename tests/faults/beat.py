@@ -1,0 +1,166 @@
+"""A source inside the gateway that tells from within how it does: a plugin, named `tests.faults.beat:plugin`.
+
+Every event says when it was published and what the process was like then, so one who subscribes to it sees
+two things: how late events come, and whether the event loop was held up. Its clients are also the others
+that must not notice a fault.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, cast
+
+import trio
+
+from kiwi_gw.api import (
+    Batch,
+    Field,
+    Kind,
+    Out,
+    Positions,
+    Section,
+    Shape,
+    SourceContext,
+    SourceType,
+    hookimpl,
+)
+
+_SHAPE = Shape(
+    (
+        Field("sourceId", Kind.SOURCE_ID),
+        Field("partition", Kind.INT),
+        Field("offset", Kind.INT),
+        Field("at", Kind.VALUE),
+        Field("blockedMs", Kind.VALUE),
+        Field("blockedBy", Kind.VALUE),
+        Field("tasks", Kind.INT),
+        Field("descriptors", Kind.INT),
+        Field("residentKib", Kind.INT),
+        Field("objects", Kind.INT),
+    )
+)
+_PAGE_KIB = resource.getpagesize() // 1024
+
+
+class BeatSettings(Section):
+    """A source of type `beat`. objects: also count what the garbage collector knows, which is slow."""
+
+    type: Literal["beat"]
+    id: str
+    interval_ms: int = 10
+    objects: bool = False
+
+
+class LoopWatch(trio.abc.Instrument):
+    """The longest that one step of a task has held the event loop, and which task that was.
+
+    Time for which this thread was ready and another process had the processor is not the gateway's: a step
+    that never slept is only charged with what it computed, one that did (a system call that blocks, a lock)
+    with all but what it waited for a processor.
+    """
+
+    def __init__(self) -> None:
+        self._worst = (0.0, "")
+        self._began = (0.0, 0.0, 0)
+        self._schedstat = open(f"/proc/self/task/{threading.get_native_id()}/schedstat", "rb", buffering=0)  # noqa: SIM115
+        self._queued = self._queued_so_far()
+
+    def close(self) -> None:
+        self._schedstat.close()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._began = _now()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        wall, computed, slept = (now - then for now, then in zip(_now(), self._began, strict=True))
+        held = computed
+        if slept and wall > _NOTABLE_S:
+            held = max(computed, wall - (self._queued_so_far() - self._queued))
+        if held > self._worst[0]:
+            self._worst = (held, task.name)
+
+    def worst(self) -> tuple[float, str]:
+        """Seconds and task, since it was asked last."""
+        worst, self._worst = self._worst, (0.0, "")
+        self._queued = self._queued_so_far()
+        return worst
+
+    def _queued_so_far(self) -> float:
+        """Seconds that this thread was ready to run and did not."""
+        self._schedstat.seek(0)
+        return int(self._schedstat.read().split()[1]) / 1e9
+
+
+_NOTABLE_S = 0.005
+
+
+def _now() -> tuple[float, float, int]:
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return time.monotonic(), usage.ru_utime + usage.ru_stime, usage.ru_nvcsw
+
+
+@contextmanager
+def _watching():  # type: ignore[no-untyped-def]  # what `contextmanager` makes of it is what counts
+    watch = LoopWatch()
+    trio.lowlevel.add_instrument(watch)
+    try:
+        yield watch
+    finally:
+        trio.lowlevel.remove_instrument(watch)
+        watch.close()
+
+
+class Beat:
+    def __init__(self, settings: BeatSettings) -> None:
+        self._settings = settings
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        offset = 0 if start is None else start.get(0, 0)
+        await out.ready({0: offset})
+        with _watching() as watch:
+            due = trio.current_time()
+            while True:
+                due = max(due + self._settings.interval_ms / 1000, trio.current_time())
+                await trio.sleep_until(due)
+                state = self._state(watch)
+                columns: dict[str, Sequence[Any]] = {name: (value,) for name, value in state.items()}
+                await out.publish(Batch({0: offset}, (0,), (offset,), columns, cost=256))
+                offset += 1
+
+    def _state(self, watch: LoopWatch) -> dict[str, object]:
+        with open("/proc/self/statm") as statm:
+            resident = int(statm.read().split()[1]) * _PAGE_KIB
+        objects = 0
+        if self._settings.objects:
+            gc.collect()
+            objects = len(gc.get_objects())
+            watch.worst()  # not the gateway's doing
+        blocked, task = watch.worst()
+        return {
+            "at": time.monotonic(),
+            "blockedMs": round(blocked * 1000, 3),
+            "blockedBy": task,
+            "tasks": trio.lowlevel.current_statistics().tasks_living,
+            "descriptors": len(os.listdir("/proc/self/fd")),
+            "residentKib": resident,
+            "objects": objects,
+        }
+
+
+def _build(settings: Section, context: SourceContext) -> Beat:
+    return Beat(cast(BeatSettings, settings))
+
+
+@hookimpl
+def source_types() -> list[SourceType]:
+    return [SourceType("beat", BeatSettings, _build, _SHAPE)]
+
+
+plugin = sys.modules[__name__]

@@ -1,0 +1,107 @@
+"""Real brokers for faults: one behind a proxy, and three that replicate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kiwi_gw.demo.broker import Broker, new_cluster_id
+from kiwi_gw.demo.loopback import free_nodes, port_pair
+from tests.faults.proxy import Proxy, proxy
+from tests.integration.held_broker import HeldBroker
+
+JAVA = ("-XX:TieredStopAtLevel=1",)
+"""A broker that lives for minutes and is started often is up sooner so."""
+
+
+class FaultyBroker:
+    """One broker with two ways to it: `bootstrap`, for producers, and through a proxy, for the gateway.
+
+    A broker tells a client by which address to come back, per listener; that of the second listener is the
+    proxy's. `between` has to be open whenever a gateway is to reach it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        (node,) = free_nodes(1)
+        self._behind, self._near = port_pair(0)
+        here = "127.0.0.1"
+        properties = {
+            "listeners": f"PLAINTEXT://{here}:{node.port},PROXIED://{here}:{self._behind},"
+            f"CONTROLLER://{here}:{node.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{here}:{node.port},PROXIED://{here}:{self._near}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "message.max.bytes": str(16 * 2**20),
+        }
+        self.folder = folder
+        self._held = HeldBroker(folder, cluster=(node,), properties=properties, java_options=JAVA)
+
+    @property
+    def bootstrap(self) -> str:
+        """The way past the proxy."""
+        return self._held.broker.bootstrap
+
+    @property
+    def proxied(self) -> str:
+        """The way that faults can be put into."""
+        return f"127.0.0.1:{self._near}"
+
+    @asynccontextmanager
+    async def between(self) -> AsyncIterator[Proxy]:
+        async with proxy(self._behind, self._near) as one:
+            yield one
+
+    def open(self) -> None:
+        """Start it, in a thread of its own, and wait for it."""
+        self._held.start()
+
+    def close(self) -> None:
+        self._held.stop()
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        await self._held.do(self._held.broker.kill)
+
+    async def start(self) -> None:
+        """Until it answers again."""
+        await self._held.do(self._held.broker.start)
+
+    async def freeze(self) -> None:
+        """SIGSTOP."""
+        self._held.broker.freeze()
+
+    async def thaw(self) -> None:
+        """SIGCONT."""
+        self._held.broker.thaw()
+
+
+_REPLICATED = {
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "unclean.leader.election.enable": "false",
+}
+
+
+def three_brokers(folder: Path) -> list[Broker]:
+    """Three nodes of one cluster with 256 MiB of heap each, not started.
+
+    They only answer together: start them at the same time.
+    """
+    nodes = free_nodes(3)
+    cluster_id = new_cluster_id()
+    return [
+        Broker(
+            folder / f"broker-{node.id}",
+            node_id=node.id,
+            cluster=nodes,
+            cluster_id=cluster_id,
+            heap="256m",
+            java_options=JAVA,
+            properties=_REPLICATED,
+        )
+        for node in nodes
+    ]

@@ -1,0 +1,45 @@
+"""A broker, or the way to it, fails: nothing is lost or doubled, it ends soon, and nobody else notices.
+
+The broker killed with -9 is in tests/integration/test_broker_killed.py, with more clients and records, and in
+`python -m benchmarks.faults`, which also repeats all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.broker_faults import BRIEF, KILLED, LONGER, broker_faults
+from tests.faults.brokers import FaultyBroker
+from tests.faults.experiment import Outcome
+from tests.faults.stages import kafka_scene
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("kind", LONGER)
+async def test_longer_ones(
+    kind: str, faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
+) -> None:
+    async with (
+        faulty_broker.between() as between,
+        kafka_scene(tmp_path, faulty_broker.bootstrap, faulty_broker.proxied) as stage,
+    ):
+        injection, phases = broker_faults(faulty_broker, between)[kind]
+        passed(await stage.inject(injection, phases))
+
+
+async def test_brief_ones_one_after_the_other(
+    faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
+) -> None:
+    async with (
+        faulty_broker.between() as between,
+        kafka_scene(tmp_path, faulty_broker.bootstrap, faulty_broker.proxied) as stage,
+    ):
+        faults = broker_faults(faulty_broker, between)
+        assert faults.keys() == {*BRIEF, *LONGER, KILLED}
+        for _ in range(3):
+            for kind in BRIEF:
+                passed(await stage.inject(*faults[kind]))

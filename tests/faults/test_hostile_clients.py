@@ -1,0 +1,178 @@
+"""Clients that mean no good, and clients beside them that must not notice (rows P, S and C).
+
+What the others may notice is that processor time is used: their 99th percentile may double (but on a machine
+whose two cores are full of attackers it may always be `FLOOR`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.faults.attackers import attack
+from tests.faults.checker import Verdict, judge
+from tests.faults.experiment import BEAT, Scene, scene, span
+from tests.faults.stages import configuration, faulted_gateway
+
+pytestmark = pytest.mark.integration
+
+FLOOR = 0.1
+STEADY = 1.0
+CUT_WITHIN = 6.0
+DROPS = 2_000
+STORM = 500
+CYCLES = 6_000
+BACK_WITHIN = 30.0
+MIB = 1024
+
+Figure = Callable[[str, object], None]
+
+
+@asynccontextmanager
+async def healthy(folder: Path, *, objects: bool = False, **limits: object) -> AsyncIterator[Scene]:
+    """A gateway with ten clients that are well."""
+    beat = {**BEAT, "objects": objects, "interval_ms": 200 if objects else 10}
+    config = configuration([beat], server={"address": "127.0.0.1:0", "limits": limits})
+    async with faulted_gateway(folder, config) as running, scene(running, others=10) as stage:
+        await trio.sleep(STEADY)
+        yield stage
+        for one in stage.others:
+            assert judge(one.history, span(one.history)) == Verdict(), one.name
+            assert (one.lost, one.complaints) == (0, [])
+
+
+def p99(stage: Scene) -> float:
+    """How late events came to those that are well, since this was asked last."""
+    late = sorted(late for _, late in stage.beats.late)
+    stage.beats.clear()
+    return late[int(len(late) * 0.99)]
+
+
+async def back_to(stage: Scene, tasks: int, descriptors: int) -> None:
+    """Until the gateway has no more tasks and descriptors than these."""
+    with trio.fail_after(BACK_WITHIN):
+        await stage.others[0].until(
+            lambda: stage.beats.last["tasks"] <= tasks and stage.beats.last["descriptors"] <= descriptors
+        )
+
+
+async def test_floods_do_not_slow_down_the_others(tmp_path: Path, figure: Figure) -> None:
+    async with healthy(tmp_path) as stage:
+        for name, seconds in (("fragments", 2.0), ("pings", 5.0)):  # of which three are let pass
+            await attack(name, stage.gateway.port, seconds=0.5, attackers=20)  # what is allocated once is
+            stage.beats.clear()
+            await trio.sleep(STEADY)
+            resident = stage.beats.last["residentKib"]
+            before = p99(stage)
+            found = await attack(name, stage.gateway.port, seconds=seconds, attackers=20)
+            grown = stage.beats.last["residentKib"] - resident
+            during = p99(stage)
+            figure(f"{name}: codes, MiB sent", (found["codes"], round(found["bytes"] / 2**20, 1)))
+            figure(f"{name}: p99 of the others before and during, ms", (before * 1000, during * 1000))
+            assert set(found["codes"]) <= {"1008", "none"}
+            assert found["codes"]["1008"] >= 20
+            assert during <= max(2 * before, FLOOR)
+            assert grown <= 20 * (100 + 64), "100 KiB an attacker, and what was just read"
+
+
+async def test_lengths_that_are_lies(tmp_path: Path) -> None:
+    async with healthy(tmp_path) as stage:
+        resident = stage.beats.last["residentKib"]
+        codes = await attack("lengths", stage.gateway.port)
+        assert codes == {"2^63": 1002, "2^64-1": 1002, "10 GB": 1009, "2^63-1": 1009}
+        assert stage.beats.last["residentKib"] - resident < MIB
+
+
+async def test_one_byte_a_second(tmp_path: Path, figure: Figure) -> None:
+    async with healthy(tmp_path) as stage:
+        tasks, descriptors = stage.beats.last["tasks"], stage.beats.last["descriptors"]
+        before = p99(stage)
+        found: dict[str, dict[str, Any]] = {}
+
+        async def slowly(what: str) -> None:
+            found[what] = await attack("slow", stage.gateway.port, count=300, what=what, seconds=8)
+
+        async with trio.open_nursery() as nursery:
+            for what in ("head", "body", "later head"):
+                nursery.start_soon(slowly, what)
+        figure(
+            "one byte a second: seconds that the longest lasted", {n: f["longest"] for n, f in found.items()}
+        )
+        figure("p99 of the others before and during, ms", (before * 1000, p99(stage) * 1000))
+        assert {name: one["left"] for name, one in found.items()} == dict.fromkeys(found, 0)
+        assert max(one["longest"] for one in found.values()) <= CUT_WITHIN
+        assert set(found["head"]["answers"]) == {"HTTP/1.1 408 Request Timeout"}
+        await back_to(stage, tasks, descriptors)
+
+
+async def test_opened_and_dropped(tmp_path: Path, figure: Figure) -> None:
+    async with healthy(tmp_path) as stage:
+        await attack("drops", stage.gateway.port, count=1_000)  # what is allocated once is
+        tasks, descriptors = stage.beats.last["tasks"], stage.beats.last["descriptors"]
+        resident = stage.beats.last["residentKib"]
+        found = await attack("drops", stage.gateway.port, count=DROPS)
+        await back_to(stage, tasks, descriptors)
+        grown = stage.beats.last["residentKib"] - resident
+        figure(f"{DROPS} connections opened and dropped: s, KiB that stayed", (found["seconds"], grown))
+        assert grown <= 5 * MIB
+
+
+async def test_all_drop_and_all_come_back(tmp_path: Path, figure: Figure) -> None:
+    async with healthy(tmp_path) as stage:
+        tasks, descriptors = stage.beats.last["tasks"], stage.beats.last["descriptors"]
+        before = p99(stage)
+        found = await attack("storm", stage.gateway.port, count=STORM, rounds=2)
+        worst = max(late for _, late in stage.beats.late)
+        figure(f"{STORM} subscribers drop and come back: s until all had an event", found["seconds"])
+        figure("the others beside it: p99 before, worst during, ms", (before * 1000, worst * 1000))
+        assert max(found["seconds"]) <= 5
+        assert worst < 1
+        await back_to(stage, tasks, descriptors)
+
+
+async def test_subscribing_and_unsubscribing_leaves_nothing(tmp_path: Path, figure: Figure) -> None:
+    lots = 10**9
+    limits = {"commands_per_second": lots, "commands_burst": lots}
+    async with healthy(tmp_path, objects=True, **limits) as stage:
+        await attack("churn", stage.gateway.port, cycles=2_000, clients=4)
+        await stage.others[0].until(lambda: stage.beats.last["tasks"] > 0)
+        before = await settled_objects(stage)
+        found = await attack("churn", stage.gateway.port, cycles=CYCLES, clients=4)
+        after = await settled_objects(stage)
+        figure(f"objects before and after {CYCLES} cycles", (before, after))
+        assert found["answers"] == {"SUBSCRIBE_OK": found["cycles"], "UNSUBSCRIBE_OK": found["cycles"]}
+        assert after - before < 100, "none of the cycles left anything"
+
+
+async def settled_objects(stage: Scene) -> int:
+    """What the garbage collector knows, the least of six looks: logs and timers come and go."""
+    stage.beats.clear()
+    seen = []
+    for _ in range(6):
+        count = stage.others[0].next[0]
+        await stage.others[0].until(lambda count=count: stage.others[0].next[0] > count)  # type: ignore[misc]
+        seen.append(stage.beats.last["objects"])
+    return int(min(seen))
+
+
+async def test_json_that_is_meant_to_hurt(tmp_path: Path, figure: Figure) -> None:
+    async with healthy(tmp_path) as stage:
+        p99(stage)
+        answers = await attack("texts", stage.gateway.port, repeat=3)
+        blocked, by = max((held, by) for _, held, by in stage.beats.blocked)
+        figure("longest that a message of hostile JSON has held the loop, ms", round(blocked * 1000, 1))
+        assert {answer for name, answer in answers.items() if "to send" in name} == {1009}
+        assert {answer for name, answer in answers.items() if "bare" in name and "to send" not in name} <= {
+            1008,
+            "SUBSCRIBE_ERROR",
+        }
+        inside = {
+            name: answer for name, answer in answers.items() if "inside" in name and "to send" not in name
+        }
+        assert set(inside.values()) <= {1008, "SUBSCRIBE_OK", "SUBSCRIBE_ERROR"}, inside
+        assert blocked <= 0.01, by
