@@ -185,9 +185,9 @@ class HistoryReader(Protocol):
 class History(Protocol):
     """What a source can also do if its events can be read again. One whose type is `replayable` must be this.
 
-    Asked while `Source.run` is running, from other tasks, and after a finite one has returned by itself, until
-    everyone has read the rest. Calls wait while the origin is out of reach. What they raise is tried again
-    after a pause, but for `SourceChanged` and `SourceFailed`, which mean the same as from `run`.
+    Asked while `Source.run` is running, from other tasks, and after a finite one has returned by itself,
+    until everyone has read the rest. Calls wait while the origin is out of reach. One that raises is tried
+    again after a pause, but `SourceChanged` and `SourceFailed` mean the same as from `run`.
     """
 
     async def extent(self) -> Extent:
