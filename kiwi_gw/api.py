@@ -191,7 +191,7 @@ class HistoryReader(Protocol):
         has reached `until`, or began beyond it, nothing of it is read. The reader is there as soon as the
         position, not the last event, of every partition has reached `until`; then an empty batch with
         these `starts` is returned at once. `until` never moves back, and names events that exist or
-        existed. What the source no longer has is announced by a `gap`, with its ranges.
+        existed. What the source no longer has, below `until`, is announced by a `gap`, with its ranges.
 
         Waits while the source is out of reach. Cancelled, it has read nothing: the same events come again.
         """
@@ -199,9 +199,11 @@ class HistoryReader(Protocol):
 
 @runtime_checkable
 class History(Protocol):
-    """What a source can also do if its events can be read again (`SourceType.replayable`).
+    """What a source can also do if its events can be read again. One whose type is `replayable` must be this.
 
-    Asked while `Source.run` is running, from other tasks. Calls wait while the origin is out of reach.
+    Asked while `Source.run` is running, from other tasks, and after a finite one has returned by itself,
+    until everyone has read the rest. Calls wait while the origin is out of reach. One that raises is tried
+    again after a pause, but `SourceChanged` and `SourceFailed` mean the same as from `run`.
     """
 
     async def extent(self) -> Extent:
@@ -247,7 +249,7 @@ class SourceType:
     services: names of the services that it needs, opened before `build`.
     sections: names of the configuration sections that it reads: if one changes, its sources restart.
     source_id: the id of a source whose settings have none (`id` is then optional in the file).
-    replayable: whether its sources can be read again from positions.
+    replayable: whether its sources can be read again from positions: each is then a `History`, too.
     """
 
     name: str

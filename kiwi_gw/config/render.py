@@ -91,7 +91,7 @@ server:
 subscriber:
   # buffer_capacity: 65536  # events; default: as many as the window holds
   # overflow: close         # default: replay where the source can be read again, else drop_oldest
-  lag_notice_interval_ms: 1s
+  # allow: [replay, drop_oldest, latest, close]  # what clients may ask for
 
 # Recent events that are kept in memory, per source.
 window:

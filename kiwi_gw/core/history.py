@@ -33,6 +33,10 @@ NEAR_EVENTS = 65_536
 """How far apart subscriptions may be that share a reader. Those that fell out of a window of the default size
 within one turn of it are that near; reading so much in vain takes a fraction of a second."""
 
+GATHER_SECONDS, GATHER_AT_MOST_SECONDS = 0.15, 2.0
+"""A reader is opened when for the first of these times nobody new has come to wait, or when somebody has
+waited for the second: a thousand clients that come back after a restart are to share one reader."""
+
 STANDSTILL_SECONDS = 0.2
 """A member that has something to read and has not moved for so long cannot be sent to."""
 
@@ -195,6 +199,15 @@ class Replay:
         self._feed = feed
         self._budget = budget
         self._waiting: dict[Subscription, None] = {}
+        self._gathers_since = self._last_came = 0.0
+
+    @property
+    def opens_in(self) -> float | None:
+        """Seconds until a reader is to be opened for those who wait; None where none is."""
+        if not self._waiting or len(self.readers) >= self._feed.limits.history_readers:
+            return None
+        at = min(self._last_came + GATHER_SECONDS, self._gathers_since + GATHER_AT_MOST_SECONDS)
+        return max(0.0, at - self._feed.now)
 
     @property
     def starved(self) -> bool:
@@ -207,6 +220,9 @@ class Replay:
     def ask(self, subscription: Subscription) -> None:
         """A subscription below the window can be sent to, and wants to read on."""
         if subscription not in self._waiting and not self._place(subscription):
+            self._last_came = self._feed.now
+            if not self._waiting:
+                self._gathers_since = self._last_came
             self._waiting[subscription] = None
             self.changed()
 

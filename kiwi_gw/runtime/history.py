@@ -6,6 +6,7 @@ opened again where it was, after a pause; while the source itself is restarted e
 
 from __future__ import annotations
 
+import math
 import random
 from contextlib import closing
 
@@ -65,9 +66,13 @@ class HistoryTask:
                         if question not in self._asking:
                             self._asking.add(question)
                             nursery.start_soon(self._ask, source, question)
-                    while (reader := replay.open()) is not None:
-                        nursery.start_soon(self._serve, source, reader)
-                    await self._todo.wait()
+                    opens_in = replay.opens_in
+                    if opens_in == 0:
+                        while (reader := replay.open()) is not None:
+                            nursery.start_soon(self._serve, source, reader)
+                        opens_in = None
+                    with trio.move_on_after(math.inf if opens_in is None else opens_in):
+                        await self._todo.wait()
         finally:
             replay.changed = _nothing
             replay.close()

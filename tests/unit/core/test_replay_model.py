@@ -392,7 +392,7 @@ def test_every_event_once_or_announced() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=150,
+            max_examples=80,
             stateful_step_count=50,
             deadline=None,
             report_multiple_bugs=False,

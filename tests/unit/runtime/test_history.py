@@ -16,7 +16,7 @@ from kiwi_gw.errors import SourceChanged
 from kiwi_gw.model import Action, AtPositions, AtTime, Identity, Mode, OverflowPolicy, Refusal, Start, StartAt
 from kiwi_gw.testing import Script, ScriptedSources
 from tests.unit.core.fakes import names
-from tests.unit.runtime.fakes import Bench, Client, running, settled
+from tests.unit.runtime.fakes import Bench, Client, running
 
 CONFIG = """
 plugins: [scripted]
@@ -52,12 +52,12 @@ def state(client: Client) -> State:
     return client.connection.subscriptions["news"].state
 
 
-async def test_from_the_first_event_into_what_is_live(tmp_path: Path) -> None:
+async def test_from_the_first_event_into_what_is_live(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 1000)
         client = bench.connect()
         client.does(begin())
-        await settled()
+        await trio.sleep(0.5)
         assert client.offsets == list(range(1000))
         assert state(client) is State.LIVE
         await publish(script, 50)
@@ -68,18 +68,20 @@ async def test_from_the_first_event_into_what_is_live(tmp_path: Path) -> None:
         assert opened.positions == {"0": 0}
 
 
-async def test_a_client_that_fell_out_of_the_window_misses_nothing(tmp_path: Path) -> None:
+async def test_a_client_that_fell_out_of_the_window_misses_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     async with gateway(tmp_path) as (bench, script):
         client = bench.connect()
         client.does(begin(StartAt.LATEST))
         client.socket.take = lambda size: 0
         await publish(script, 1000)
         assert state(client) is State.HISTORY_WAITING
-        await settled()
+        await trio.sleep(0.5)
         assert script.history.opened == 0, "nobody reads for one that cannot be sent to"
         client.socket.take = lambda size: size
         client.socket.writable()
-        await settled()
+        await trio.sleep(0.5)
         assert client.offsets == list(range(1000))
         assert all(notice.dropped == 0 for notice in client.told(Lagged) if isinstance(notice, Lagged))
         runner = next(iter(bench.gateway.runners()))
@@ -87,7 +89,7 @@ async def test_a_client_that_fell_out_of_the_window_misses_nothing(tmp_path: Pat
         assert runner.feed.replaying == 0
 
 
-async def test_by_time_and_by_positions(tmp_path: Path) -> None:
+async def test_by_time_and_by_positions(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 500, timestamp=1)
         await publish(script, 500, timestamp=2)
@@ -95,13 +97,13 @@ async def test_by_time_and_by_positions(tmp_path: Path) -> None:
         clients[0].does(begin(AtTime(2)))
         clients[1].does(begin(AtPositions({"0": 700})))
         clients[2].does(begin(AtTime(3)))
-        await settled()
+        await trio.sleep(0.5)
         assert [client.offsets[:1] for client in clients] == [[500], [700], []]
         assert [len(client.offsets) for client in clients] == [500, 300, 0]
         assert all(state(client) is State.LIVE for client in clients)
 
 
-async def test_positions_in_the_window_need_no_history(tmp_path: Path) -> None:
+async def test_positions_in_the_window_need_no_history(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 1000)
         script.history.hold()
@@ -111,7 +113,7 @@ async def test_positions_in_the_window_need_no_history(tmp_path: Path) -> None:
         assert state(client) is State.LIVE
 
 
-async def test_what_is_gone_is_refused_or_skipped_as_asked(tmp_path: Path) -> None:
+async def test_what_is_gone_is_refused_or_skipped_as_asked(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 1000)
         script.history.delete(0, 400)
@@ -120,7 +122,7 @@ async def test_what_is_gone_is_refused_or_skipped_as_asked(tmp_path: Path) -> No
         beyond.does(begin(AtPositions({"0": 1001})))
         unknown.does(begin(AtPositions({"7": 1})))
         skipping.does(begin(AtPositions({"0": 100}, skip_missing=True)))
-        await settled()
+        await trio.sleep(0.5)
         for client, why in ((refused, "gone"), (beyond, "before the one"), (unknown, "no partition 7")):
             (failed,) = client.told(OpenFailed)
             assert isinstance(failed, OpenFailed)
@@ -133,7 +135,7 @@ async def test_what_is_gone_is_refused_or_skipped_as_asked(tmp_path: Path) -> No
         assert (lag.dropped, lag.ranges) == (None, {0: (100, 399)})
 
 
-async def test_the_right_to_replay(tmp_path: Path) -> None:
+async def test_the_right_to_replay(tmp_path: Path, autojump_clock: MockClock) -> None:
     class NoReplay:
         from kiwi_gw.api import hookimpl
 
@@ -165,7 +167,7 @@ async def test_a_start_that_takes_too_long(tmp_path: Path, autojump_clock: MockC
         assert client.refusals == ["failed"]
         assert (cancelled.refusals, cancelled.opened) == ([], 0)
         script.history.release()
-        await settled()
+        await trio.sleep(0.5)
         assert patient.offsets == [0, 1, 2, 3, 4]
         assert (client.opened, cancelled.opened) == (0, 0)
 
@@ -176,7 +178,8 @@ async def test_a_herd_shares_one_reader(tmp_path: Path, autojump_clock: MockCloc
         herd = [bench.connect() for _ in range(40)]
         for number, client in enumerate(herd):
             client.does(begin(AtPositions({"0": 100 + number % 7})))
-        await settled()
+            await trio.sleep(0.01)  # they come back by and by
+        await trio.sleep(0.5)
         for number, client in enumerate(herd):
             assert client.offsets == list(range(100 + number % 7, 5_000))
         assert script.history.opened == 1
@@ -197,7 +200,7 @@ async def test_a_client_that_stands_still_gives_its_place_away(
         await trio.sleep(1)
         assert state(slow) is State.HISTORY_WAITING
         slow.does(Grant("news", 10))
-        await settled()
+        await trio.sleep(0.5)
         assert slow.offsets == list(range(20))
         slow.does(Grant("news", 1_000_000))
         await trio.sleep(5)
@@ -231,7 +234,7 @@ async def test_a_reader_that_fails_is_opened_again(tmp_path: Path, autojump_cloc
         await publish(script, 5_000, size=1000)
         client = bench.connect()
         client.does(begin(credit=0))
-        await settled()
+        await trio.sleep(0.5)
         script.history.fail(OSError("no route"), OSError("no route"), OSError("no route"))
         client.does(Grant("news", 1_000_000))
         await trio.sleep(5)
@@ -246,10 +249,10 @@ async def test_a_source_that_is_restarted_goes_on_with_its_history(
         await publish(script, 5_000, size=1000)
         client = bench.connect()
         client.does(begin(credit=500))
-        await settled()
+        await trio.sleep(0.3)
         assert state(client) is State.HISTORY
         await script.fail(OSError("gone"))
-        await settled()
+        await trio.sleep(0.5)
         assert state(client) is State.HISTORY_WAITING
         client.does(Grant("news", 1_000_000))
         await trio.sleep(2)
@@ -262,7 +265,7 @@ async def test_history_that_finds_the_source_changed(tmp_path: Path, autojump_cl
         await publish(script, 1000)
         client = bench.connect()
         client.does(begin(credit=0))
-        await settled()
+        await trio.sleep(0.5)
         script.history.fail(SourceChanged("it was created again"))
         client.does(Grant("news", 1))
         await trio.sleep(1)
@@ -275,9 +278,9 @@ async def test_a_finite_source_is_read_to_its_end(tmp_path: Path, autojump_clock
         await publish(script, 1000)
         client = bench.connect()
         client.does(begin(credit=10))
-        await settled()
+        await trio.sleep(0.5)
         await script.end()
-        await settled()
+        await trio.sleep(0.5)
         assert client.ends == []
         client.does(Grant("news", 1_000_000))
         await trio.sleep(1)
@@ -302,7 +305,7 @@ async def test_block_holds_the_source_until_its_client_has_room(
         assert feed.held_by == [str(client.connection)]
         client.socket.take = lambda size: size
         client.socket.writable()
-        await settled()
+        await trio.sleep(0.5)
         assert client.offsets == other.offsets == list(range(200))
         assert feed.held_by == []
 
@@ -327,5 +330,5 @@ async def test_block_lets_the_source_go_when_its_client_grants_no_credit_or_leav
         await trio.sleep(10)
         assert feed.events_in == 150
         other.leave()
-        await settled()
+        await trio.sleep(0.5)
         assert feed.events_in == 200
