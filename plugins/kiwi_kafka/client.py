@@ -14,6 +14,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
+from kiwi_kafka.runs import hand_out_runs
 from kiwi_kafka.settings import TLS_PROTOCOLS, KafkaSettings, SecuritySettings
 
 _CLOSE_S = 0.5
@@ -161,6 +162,10 @@ class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
         )
         self._client = LookingClient(**options)
         self._usual = (client.fetch_max_wait_ms, client.fetch_min_bytes)
+
+    async def start(self) -> None:
+        await super().start()
+        hand_out_runs(self._fetcher)
 
     async def stop(self) -> None:
         try:

@@ -69,7 +69,7 @@ def to_columns(fetched: Sequence[Fetched], headers: bool) -> Columns:
         keys.extend([record.key for record in records])
         values.extend([record.value for record in records])
         if headers:
-            pairs.extend([record.headers for record in records])
+            pairs.extend([tuple(record.headers) for record in records])
     columns: dict[str, Sequence[object]] = {"key": keys, "value": values, "timestamp": timestamps}
     cost = _ROW * len(offsets) + _weight(keys) + _weight(values)
     if headers:
