@@ -16,7 +16,7 @@ from kiwi_gw.cli.tail.output import Output
 from kiwi_gw.client.address import Address
 from kiwi_gw.client.messages import Draining, Event, Lag, SubscriptionClosed
 from kiwi_gw.client.transport import Dial
-from kiwi_gw.client.watch import Happening, Plan, Reconnecting, Subscribed, watch
+from kiwi_gw.client.watch import Happening, NotResumed, Plan, Reconnecting, Subscribed, watch
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape, escape_json, wants_colour
 
@@ -86,7 +86,10 @@ class _Screen:
                 when = f"; it wants us back in {seconds:.1f} s" if seconds else ""
                 await self._notice(frame, f"the server is going away{when}")
             case Subscribed():
-                await self._say(render.say_subscribed(happening, self._plan.source_id, self._plan.mode))
+                source, mode = self._plan.source_id, self._plan.mode
+                await self._say(render.say_subscribed(happening, source, mode, self._printing.verbose))
+            case NotResumed():
+                await self._say(render.say_not_resumed(happening))
             case Reconnecting():
                 await self._say(render.say_reconnecting(happening))
 
