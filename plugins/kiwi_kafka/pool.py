@@ -21,6 +21,7 @@ from kiwi_kafka.seam import Consumer, Place, Scout, TopicView, Transport
 from kiwi_kafka.settings import KafkaSettings
 from kiwi_kafka.stretch import Stretch
 from kiwi_kafka.transport import AioTransport, client_loop
+from kiwi_kafka.turns import Turns
 from kiwi_kafka.watch import Watch
 
 log = structlog.get_logger("kiwi_kafka")
@@ -43,7 +44,7 @@ class Kafka:
         self._readers: list[Reader] = []
         self._nursery = nursery
         self._home: dict[Lease, Reader | Replay] = {}
-        self._turns = trio.Semaphore(settings.client.max_history_consumers)
+        self._turns = Turns(settings.client.max_history_consumers)
         self._ids: dict[str, bytes] = {}  # of the topics as they were last leased
         self._watch = Watch(settings, self._reassign, self._rebuild, self.away)
         servers = ", ".join(settings.servers)
@@ -98,20 +99,22 @@ class Kafka:
     async def replay(self, live: Lease, positions: Mapping[int, int]) -> AsyncIterator[HistoryReader]:
         """Read the topic of a lease again from `positions` on, with a consumer for this alone.
 
-        Waits for its turn while `client.max_history_consumers` are in use.
+        Reading waits for its turn while `client.max_history_consumers` are in use.
         """
-        async with self._turns:
-            stretch = Stretch(live, positions)
-            replay = Replay(self._archive, stretch, self._poll_records)
-            self._home[stretch] = replay
-            self._watch.add(stretch)
+        stretch = Stretch(live, positions)
+        replay = Replay(self._archive, stretch, self._turns, self._poll_records)
+        self._home[stretch] = replay
+        self._watch.add(stretch)
+        try:
+            yield replay
+        finally:
+            stretch.end(trio.ClosedResourceError())
+            self._watch.remove(stretch)
+            del self._home[stretch]
             try:
-                yield replay
-            finally:
-                stretch.end(trio.ClosedResourceError())
-                self._watch.remove(stretch)
-                del self._home[stretch]
                 await replay.close()
+            finally:
+                self._turns.give(replay)
 
     # --- for readers ---
 

@@ -17,6 +17,7 @@ from kiwi_kafka.pause import Pauses
 from kiwi_kafka.repairs import REPAIRABLE, Helper, Repairs
 from kiwi_kafka.seam import Consumer, Place, UnreachableError
 from kiwi_kafka.stretch import Stretch
+from kiwi_kafka.turns import Turns
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -56,10 +57,11 @@ class Replay:
     does nothing else for no more than a few milliseconds.
     """
 
-    def __init__(self, archive: Archive, stretch: Stretch, poll_records: int) -> None:
+    def __init__(self, archive: Archive, stretch: Stretch, turns: Turns, poll_records: int) -> None:
         self.records = 0  # received so far
         self._archive = archive
         self._stretch = stretch
+        self._turns = turns
         self._repairs = Repairs(archive, (stretch,))
         self._pauses = Pauses(0.1, 5.0)
         self._consumer: Consumer | None = None
@@ -85,6 +87,11 @@ class Replay:
         finally:
             stretch.wanted = False
         return batch
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for what it reads."""
+        return not self._stretch.wanted
 
     async def close(self) -> None:
         """Give the consumer back."""
@@ -147,6 +154,10 @@ class Replay:
 
     async def _steered(self, places: dict[Place, int]) -> Consumer:
         """The consumer, which reads exactly these places, from there."""
+        if self._turns.is_over(self):
+            await self.close()
+            self._turns.give(self)
+        await self._turns.take(self)
         if self._stale:
             await self.close()
             self._assigned.clear()  # one that has arrived may be what was wrong

@@ -88,7 +88,7 @@ class ClientSettings(Section):
     """How many consumers (each with a connection to every broker) share the sources of the cluster."""
 
     max_history_consumers: Annotated[int, Field(ge=1, le=64)] = 4
-    """How many further consumers may read history at a time; subscriptions beyond that wait their turn."""
+    """How many further consumers may read history at a time; where more are needed they take turns."""
 
     @model_validator(mode="after")
     def _waits_fit(self) -> Self:

@@ -73,7 +73,7 @@ class KafkaSource:
 
     @asynccontextmanager
     async def read_from(self, positions: Positions) -> AsyncIterator[HistoryReader]:
-        """Read from `positions`. Waits while `client.max_history_consumers` of the cluster are in use."""
+        """Read from `positions`. Reading takes turns while `client.max_history_consumers` are in use."""
         async with self._kafka.replay(await self._live(), positions) as reader:
             yield reader
 

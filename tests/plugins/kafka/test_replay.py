@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from kiwi_gw.api import Extent, Gap, History, HistoryReader, SourceChanged, SourceFailed
 from kiwi_kafka.columns import Fetched
@@ -382,34 +383,60 @@ class _CancelAt(trio.abc.Instrument):
                 self._scope.cancel()
 
 
-async def test_so_many_at_a_time_and_the_others_in_turn(
-    autojump_clock: MockClock, cluster: FakeTransport
-) -> None:
-    cluster.add("t", 0, *values(*range(50)))
-    order: list[int] = []
-    doors = [trio.Event() for _ in range(5)]
+async def test_so_many_at_a_time_and_by_turns(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+    for partition in (0, 1):
+        cluster.add("t", partition, *values(*range(2_000)))
+    until = {0: 2_000, 1: 2_000}
+    most = 0
+    times: list[list[float]] = [[] for _ in range(5)]
 
     async def one(run: Run, number: int) -> None:
+        nonlocal most
+        taken = Taken({0: 0, 1: 0})
         async with read_from(run, {0: 0, 1: 0}) as reader:
-            order.append(number)
-            assert await Taken({0: 0, 1: 0}).read_to(reader, {0: 50, 1: 0})
-            await doors[number].wait()
+            there = False
+            while not there:
+                there = await taken.one(reader, until)
+                times[number].append(trio.current_time())
+                most = max(most, len(cluster.reading))
+                await trio.sleep(0.15)
+        assert taken.offsets == {0: list(range(2_000)), 1: list(range(2_000))}
 
-    async with running(cluster, client={"max_history_consumers": 2}) as run, trio.open_nursery() as nursery:
+    limits = {"max_history_consumers": 2, "max_poll_records": 100}
+    async with running(cluster, client=limits) as run, trio.open_nursery() as nursery:
+        began = trio.current_time()
         for number in range(5):
             nursery.start_soon(one, run, number)
-            await wait_all_tasks_blocked()
-        assert order == [0, 1]
-        await trio.sleep(1)
-        assert len(cluster.reading) == 3
-        doors[1].set()
-        await trio.sleep(1)
-        assert order == [0, 1, 2]
-        assert len(cluster.reading) == 3
-        for number in (0, 2, 3, 4):
-            doors[number].set()
-            await trio.sleep(1)
-    assert order == [0, 1, 2, 3, 4]
+    assert most == 3  # one is live
+    assert all(moments[0] - began < 5 for moments in times), "everybody gets on"
+    assert all(len(moments) > 30 for moments in times)
+    longest = max(b - a for moments in times for a, b in pairwise(moments))
+    assert longest < 5
+
+
+async def test_one_that_reads_nothing_leaves_its_turn_to_others(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
+    cluster.add("t", 0, *values(*range(500)))
+    until = {0: 500, 1: 0}
+    async with (
+        running(cluster, client={"max_history_consumers": 1}) as run,
+        read_from(run, {0: 0, 1: 0}) as first,
+        read_from(run, {0: 0, 1: 0}) as second,
+        read_from(run, {0: 0, 1: 0}) as third,
+    ):
+        taken, other = Taken({0: 0, 1: 0}), Taken({0: 0, 1: 0})
+        assert not await taken.read_to(first, until, batches=1)
+        with trio.move_on_after(0.5) as scope:  # given up while it waits for its turn
+            await third.read(until)
+        assert scope.cancelled_caught
+        with trio.fail_after(3):
+            assert await other.read_to(second, until)
+        assert len(cluster.reading) == 2
+        with trio.fail_after(3):
+            assert await taken.read_to(first, until)
+    assert taken.offsets[0] == other.offsets[0] == list(range(500))
+    assert len(cluster.reading) == 0
 
 
 async def test_it_waits_for_the_source_to_begin(autojump_clock: MockClock, cluster: FakeTransport) -> None:
