@@ -115,6 +115,24 @@ async def test_nothing_is_lost_and_nothing_comes_twice(
         assert one.resumed_at is not None
 
 
+async def test_who_asks_is_told_where_it_is(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = await topics.create(new_topic(), 1)
+    await topics.fill(topic, BEFORE, 1)
+    async with (
+        gateway(tmp_path, kafka_config(broker.bootstrap, topic, window=SMALL_WINDOW)) as running,
+        client(running.address, topic) as one,
+    ):
+        with trio.fail_after(30):
+            opened = await one.subscribe(**{"from": "earliest", "positionsEveryMs": 100})
+            assert opened["positions"] == {"0": 0}
+            await topics.fill(topic, AFTER, 1)
+            while not one.standings or one.standings[-1][0] < BEFORE + AFTER:
+                assert await one.read(4_096)
+    assert all(positions == {"0": events} for events, positions in one.standings)
+
+
 class Lines:
     """What a process writes, line by line."""
 

@@ -41,6 +41,7 @@ from kiwi_gw.core.notices import (
     Notice,
     Opened,
     OpenFailed,
+    PositionsAre,
     SourceAppeared,
 )
 from kiwi_gw.dialects.base import SessionLimits
@@ -91,6 +92,7 @@ _NOTICES: dict[str, Callable[..., Notice]] = {
     "cancelled": Cancelled,
     "lagged": _lagged,
     "ended": _ended,
+    "positions": lambda source_id, positions: PositionsAre(source_id, source(source_id), positions),
     "draining": Draining,
     "appeared": lambda source_id: SourceAppeared(source(source_id)),
 }
@@ -186,6 +188,8 @@ def _open_line(command: Open) -> str:
             words += ["from time", str(timestamp)]
         case AtPositions(positions, skip_missing):
             words += ["from", json.dumps(positions), *(["skipping"] if skip_missing else [])]
+    if command.positions_every is not None:
+        words.append(f"positions every {command.positions_every:g} s")
     return " ".join(words)
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened
+from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened, PositionsAre
 from kiwi_gw.dialects.frames import text_frame
 from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import Mode
@@ -31,6 +31,8 @@ class Replies(Protocol):
     def error(self, command: str, source_id: str, error: str) -> bytes: ...
 
     def lag(self, source_id: str, lagged: Lagged) -> bytes: ...
+
+    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None: ...
 
     def closed(self, source_id: str, ended: Ended) -> bytes: ...
 
@@ -71,6 +73,10 @@ class FlatReplies:
         }
         return _message("NOTICE", data)
 
+    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:
+        data: Data = {"type": "POSITIONS", "sourceId": source_id, "positions": positions.positions}
+        return _message("NOTICE", data)
+
     def closed(self, source_id: str, ended: Ended) -> bytes:
         data: Data = {
             "type": "SUBSCRIPTION_CLOSED",
@@ -103,6 +109,9 @@ class NestedReplies:
 
     def lag(self, source_id: str, lagged: Lagged) -> bytes:
         return _message("NOTICE", {"type": "LAG", "sourceId": source_id, "count": lagged.count})
+
+    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:
+        return None
 
     def closed(self, source_id: str, ended: Ended) -> bytes:
         data: Data = {

@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply
-from kiwi_gw.core.notices import Cancelled, Draining, Ended, Granted, Lagged, Notice, Opened, OpenFailed
+from kiwi_gw.core.notices import (
+    Cancelled,
+    Draining,
+    Ended,
+    Granted,
+    Lagged,
+    Notice,
+    Opened,
+    OpenFailed,
+    PositionsAre,
+)
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import requests
 from kiwi_gw.dialects.kiwi.beginnings import Wrong, beginning
@@ -107,6 +117,9 @@ class KiwiSession:
                 return (Reply(self._replies.ok("UNSUBSCRIBE", source_id)),)
             case Lagged(handle=str(source_id)):
                 return (Reply(self._replies.lag(source_id, notice)),)
+            case PositionsAre(handle=str(source_id)):
+                frame = self._replies.positions(source_id, notice)
+                return () if frame is None else (Reply(frame),)
             case Ended(handle=str(source_id)):
                 return self._ended(source_id, notice)
             case Draining():
@@ -156,6 +169,7 @@ class KiwiSession:
             overflow=policy,
             buffer_capacity=capacity,
             start=beginning(command.begin, command.on_missing),
+            positions_every=None if every is None else every / 1000,
         )
 
     def _unsubscribe(self, source_id: str) -> Iterable[Command]:
