@@ -190,6 +190,10 @@ class Feed:
     def wire_keys(self) -> int:
         return len(self._groups)
 
+    def waiting_for_history(self) -> list[Subscription]:
+        """Subscriptions that are below the window and have no place in history."""
+        return [item for item in self._not_live if item.state is State.HISTORY_WAITING]
+
     # --- subscriptions come and go ---------------------------------------------------------
 
     def subscribe(self, request: Request, outlet: Outlet, owner: Owner) -> Subscription:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from kiwi_gw.core.places import ahead, below, furthest, nearest, reached
@@ -117,10 +118,13 @@ class SharedReader:
             entry = self.window.append(batch, self._feed.evicted)
             idle, self._idle = list(self._idle), {}
             for member in idle:
-                self._seen(member)
+                self.members[member] = member.cursor, inf  # it cannot stand still before it is woken
                 member.read_on(entry)
             for served, member in enumerate(idle, 1):
                 if member.place is self:
+                    self._seen(member)
+                # Also one that has lost its place meanwhile: it has to ask for another.
+                if not member.closed:
                     member.outlet.wake(member)
                     if served % _WAKE_AT_ONCE == 0:
                         yield
@@ -268,6 +272,10 @@ class Replay:
     def sweep(self, now: float) -> None:
         for reader in list(self.readers):
             reader.sweep(now)
+        # Whoever drives a reader may be stopped half-way: nobody who can be sent to is to wait in vain.
+        for subscription in self._feed.waiting_for_history():
+            if subscription.readable:
+                subscription.outlet.wake(subscription)
 
     def close(self) -> None:
         """The source is not to be read now: everyone waits."""

@@ -94,6 +94,37 @@ def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_w
     assert subscription.state is State.LIVE
 
 
+def test_members_whose_turn_has_not_come_do_not_stand_still() -> None:
+    """A thousand that wait for the same events get them one after the other, which takes its time."""
+    it = Replayed()
+    clients = [Client() for _ in range(50)]
+    for client in clients:
+        it.subscribe(client, start=StartAt.EARLIEST)
+    reader = it.world.feed.replay.open()
+    assert reader is not None
+    driver = Driver(it.past, reader)
+    while driver.step():
+        it.world.pass_time(STANDSTILL_SECONDS)
+        assert len(reader.members) + sum(len(client.places) == 100 for client in clients) == 50
+    assert it.world.feed.replay.opened == 1
+    assert all(sorted(client.places) == sorted(it.world.made) for client in clients)
+
+
+def test_one_that_waits_and_was_forgotten_is_found_by_the_sweep() -> None:
+    it, client = Replayed(), Client()
+    subscription = it.subscribe(client, start=StartAt.EARLIEST)
+    reader = it.world.feed.replay.open()
+    assert reader is not None
+    it.world.pass_time(STANDSTILL_SECONDS)  # the LAG that is due now wakes it as well, but only once
+    subscription.lose_place()
+    assert not it.world.feed.replay.asked(subscription)
+    it.world.pass_time(STANDSTILL_SECONDS)
+    assert it.world.feed.replay.asked(subscription) or subscription.state is State.HISTORY
+    it.drivers.append(Driver(it.past, reader))
+    it.read()
+    assert sorted(client.places) == sorted(it.world.made)
+
+
 def test_those_who_are_near_share_a_reader_that_begins_with_the_first_of_them() -> None:
     it = Replayed()
     clients = [Client() for _ in range(5)]
