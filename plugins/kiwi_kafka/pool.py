@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
@@ -20,6 +20,7 @@ from kiwi_kafka.seam import Consumer, Missing, Place, Scout, TopicView, Transpor
 from kiwi_kafka.settings import KafkaSettings
 from kiwi_kafka.transport import AioTransport, client_loop
 from kiwi_kafka.watch import Watch
+from kiwi_kafka.wire import NO_ID
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -137,6 +138,19 @@ class Kafka:
     async def consumer(self) -> Consumer:
         await self._link.scout()
         return await self._transport.consumer()
+
+    async def verify(self, leases: Sequence[Lease]) -> None:
+        live = [lease for lease in leases if not lease.over]
+        views = await (await self._link.scout()).describe({lease.topic for lease in live})
+        for lease in live:
+            view = views[lease.topic]
+            if isinstance(view, Missing):
+                # Deleted, or its broker has just started. Nothing of that name is read before it is known.
+                for partition in set(lease.next) - lease.held:
+                    lease.held.add(partition)
+                    self.out_of_range(lease, partition)
+            elif NO_ID not in (lease.topic_id, view.id) and view.id != lease.topic_id:
+                lease.end(SourceChanged(f"topic {lease.topic!r} has been deleted and created anew"))
 
     def suspect(self) -> None:
         self._link.suspect()
