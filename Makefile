@@ -57,7 +57,7 @@ format: setup ## formats the code and mends what ruff can mend
 	$(BIN)/ruff check --fix .
 
 lock: setup ## resolves the newest allowed versions of all dependencies anew
-	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group build --output-file requirements.lock
+	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group bench --group build --output-file requirements.lock
 	$(LOCK) --group pyproject.toml:build --constraint requirements.lock --output-file requirements-build.lock
 
 clean: ## removes the .venv and all caches inside the clone (not the broker's jars)

@@ -64,6 +64,7 @@ from kiwi_gw.model import (
     Refusal,
     Shape,
     SourceInfo,
+    SourceStatistics,
     Token,
 )
 from kiwi_gw.units import Bytes, Milliseconds
@@ -84,6 +85,7 @@ __all__ = [
     "Interceptor",
     "Kind",
     "KiwiError",
+    "Measured",
     "Milliseconds",
     "Out",
     "Password",
@@ -102,6 +104,7 @@ __all__ = [
     "SourceContext",
     "SourceFailed",
     "SourceInfo",
+    "SourceStatistics",
     "SourceType",
     "SubscribeRefused",
     "Token",
@@ -158,6 +161,15 @@ class Source(Protocol):
         again, after a pause that grows, with `start` behind the last batch that was taken.
         Cancellation may come at any checkpoint.
         """
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """What a source can also do if it can see how far it is behind its origin: it feeds `source_lag_records`
+    and `source_stalled_seconds`."""
+
+    def statistics(self) -> SourceStatistics:
+        """Asked about once a second while `Source.run` runs. Answers at once from what is known: no I/O."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -19,15 +20,29 @@ from kiwi_gw import __version__, logs
 from kiwi_gw.config import Address, Loaded, UnixAddress, load
 from kiwi_gw.dialects.base import Dialect
 from kiwi_gw.dialects.kiwi import KiwiDialect
+from kiwi_gw.edge.admin.access import Access
+from kiwi_gw.edge.admin.address import admin_socket
+from kiwi_gw.edge.admin.app import add_admin_routes
+from kiwi_gw.edge.admin.book import Book
+from kiwi_gw.edge.admin.fleet import Alone, Fleet
+from kiwi_gw.edge.admin.private import add_private_routes
+from kiwi_gw.edge.admin.team import Team
+from kiwi_gw.edge.asgi import Scope
+from kiwi_gw.edge.descriptors import raise_limit
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.listener import Listener, listen
+from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tls import Certificates
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import Reloader
+from kiwi_gw.workers.post import LISTENING, Post, post_of, socket_of
+from kiwi_gw.workers.supervisor import Supervisor
 
 log = structlog.get_logger(__name__)
 
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _CLEAN_UP_SECONDS = 2.0
 """How long sources and services may take to stop once every client is gone."""
@@ -38,11 +53,13 @@ _AT_ONCE_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The parts of a gateway that runs, for tests and for whoever embeds it."""
+    """The parts of a gateway that runs, for tests and for whoever embeds it. admin: None without that
+    address."""
 
     gateway: Gateway
     listener: Listener
     reloader: Reloader
+    admin: Listener | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +95,54 @@ def serve(config: Path, environ: Mapping[str, str]) -> int:
     """
     loaded = load(config, environ)
     logs.configure(loaded.settings.logging.level, loaded.settings.logging.format, sys.stderr)
+    post = post_of(environ)
+    if post is None and loaded.settings.server.workers > 1:
+        return trio.run(_supervise, loaded, strict_exception_groups=True)
+    if (warning := raise_limit(loaded.settings.server.limits.max_connections)) is not None:
+        log.warning(warning)
     # Reference counting frees nearly everything; looking for cycles as often as by default costs a tenth.
     gc.set_threshold(50_000, 20, 100)
-    return trio.run(_main, loaded, strict_exception_groups=True)
+    if post is None:
+        return trio.run(_main, loaded, strict_exception_groups=True)
+    structlog.contextvars.bind_contextvars(worker=post.slot)
+    return trio.run(_work, loaded, post, strict_exception_groups=True)
 
 
 async def _main(loaded: Loaded) -> int:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
         return await run(loaded, signals, leave=_leave)
+
+
+async def _supervise(loaded: Loaded) -> int:
+    for warning in exposure_warnings(loaded):
+        log.warning(warning)
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        return await Supervisor(loaded).run(signals)
+
+
+async def _work(loaded: Loaded, post: Post) -> int:
+    """One worker: ends like a gateway, and when the process that started it is gone."""
+    send, received = trio.open_memory_channel[int](8)
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        async with trio.open_nursery() as nursery, send, received:
+
+            async def pass_on() -> None:
+                async for number in signals:
+                    await send.send(number)
+
+            async def outlive_nobody() -> None:
+                async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+                    async for _ in stdin:
+                        pass
+                log.error("the process that started this worker is gone")
+                shutil.rmtree(post.folder, ignore_errors=True)
+                await send.send(signal.SIGTERM)
+
+            nursery.start_soon(pass_on)
+            nursery.start_soon(outlive_nobody)
+            code = await run(loaded, received, leave=_leave, post=post)
+            nursery.cancel_scope.cancel()
+    return code
 
 
 def _leave(seconds: float, code: int) -> None:
@@ -107,32 +164,47 @@ async def run(
     dialects: Sequence[Dialect] = (),
     *,
     leave: Callable[[float, int], None] | None = None,
+    post: Post | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> int:
     """The whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
 
     dialects: served beside the gateway's own, on paths of their own. leave: ends the process after so
-    many seconds with that exit code, for sources that do not let themselves be stopped.
+    many seconds with that exit code, for sources that do not let themselves be stopped. post: if this is one
+    of several workers.
     """
     gateway = Gateway(loaded)
-    listener = open_listener(gateway, dialects)
+    listener = open_listener(gateway, dialects, post)
 
     def applied(loaded: Loaded) -> None:
         logs.set_level(loaded.settings.logging.level)
         listener.use_certificates(_certificates(loaded))
 
     reloader = Reloader(gateway, applied)
-    for warning in exposure_warnings(loaded):
-        log.warning(warning)
+    try:
+        names = [dialect.name for dialect in _served(gateway, dialects)]
+        collector = Collector(gateway, listener, reloader, names) if gateway.measured else None
+        alone = Alone(gateway, collector, lone=post is None)
+        admin = open_admin(gateway, alone, post)
+        private = open_private(gateway, alone, post) if post is not None else None
+    except BaseException:
+        listener.stop_accepting()
+        raise
+    own = [item for item in (admin, private) if item is not None]
+    if post is None:  # else the process that started it has said so
+        for warning in exposure_warnings(loaded):
+            log.warning(warning)
     code = 0
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
             await nursery.start(listener.run)
+            for item in own:
+                await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             gc.freeze()  # what was made for the start stays: no collection need look at it again
-            log.info("gateway listens", addresses=listener.addresses, version=__version__)
-            task_status.started(Running(gateway, listener, reloader))
+            _announce(listener, admin, post)
+            task_status.started(Running(gateway, listener, reloader, admin))
             async for number in signals:
                 if number != signal.SIGHUP:
                     break
@@ -158,30 +230,74 @@ async def run(
             nursery.cancel_scope.cancel()
     finally:
         listener.stop_accepting()
+        for item in own:
+            item.stop_accepting()
     log.info("gateway stopped")
     return code
 
 
-def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = ()) -> Listener:
+def _announce(listener: Listener, admin: Listener | None, post: Post | None) -> None:
+    if post is not None:
+        log.info("worker listens", pid=os.getpid())
+        os.write(sys.stdout.fileno(), LISTENING)
+        return
+    operators = admin.addresses[0] if admin is not None else None
+    log.info("gateway listens", addresses=listener.addresses, admin=operators, version=__version__)
+
+
+def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post | None = None) -> Listener:
     """Open the ports of a gateway's configuration, with everything that is served on them."""
     settings = gateway.loaded.settings
     routes = Routes()
-    routes.add_websocket(
-        KiwiDialect(
-            settings.kiwi.envelope, settings.window.event_bytes, settings.server.limits.max_message_bytes
-        )
-    )
-    for dialect in dialects:
+    for dialect in _served(gateway, dialects):
         routes.add_websocket(dialect)
-    add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck)
+    access = Access(gateway)
+
+    async def lists(scope: Scope) -> bool:
+        return access.open  # where clients must say who they are, names of sources are not for everybody
+
+    add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
     sockets: list[socket.socket] = []
     try:
-        sockets.extend(listen(address) for address in settings.server.addresses)
-        return Listener(gateway, routes, sockets, _certificates(gateway.loaded))
+        if post is None:
+            sockets.extend(listen(address) for address in settings.server.addresses)
+        else:
+            sockets.extend(place.open() for place in post.public)
+        return Listener(gateway, routes, sockets, _certificates(gateway.loaded), owns_paths=post is None)
     except BaseException:
         for sock in sockets:
             sock.close()
         raise
+
+
+def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> Listener | None:
+    """Open the admin address, if there is one. Raises ListenError where one was asked for and is taken."""
+    fleet: Fleet = alone
+    if post is not None:
+        folder = Path(post.folder)
+        paths = [Path(socket_of(folder, slot).path) for slot in range(post.workers)]
+        fleet = Team(alone, post.slot, post.restarts, paths, Book(folder, post.workers))
+        sock = post.admin.open() if post.admin is not None else None
+    else:
+        sock = admin_socket(gateway.loaded.settings.server, listen)
+    if sock is None:
+        return None
+    routes = Routes()
+    add_admin_routes(routes, fleet, Access(gateway), _Health(gateway), measured=gateway.measured)
+    return Listener(gateway, routes, [sock], None, owns_paths=post is None)
+
+
+def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
+    """Open where the other workers may ask this one."""
+    routes = Routes()
+    add_private_routes(routes, alone, post.restarts)
+    return Listener(gateway, routes, [listen(post.own_socket)], None)
+
+
+def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
+    settings = gateway.loaded.settings
+    limits = settings.server.limits
+    return (KiwiDialect(settings.kiwi.envelope, settings.window.event_bytes, limits.max_message_bytes), *more)
 
 
 def _certificates(loaded: Loaded) -> Certificates | None:
@@ -195,12 +311,16 @@ def exposure_warnings(loaded: Loaded) -> tuple[str, ...]:
     """What an operator should know about who can reach this gateway."""
     if loaded.plugins.hook.authenticate.get_hookimpls():
         return ()
-    return tuple(
-        f"anyone who reaches {address} can read every source: no plugin authenticates clients "
-        "(add a `tokens:` section, or listen on loopback)"
-        for address in loaded.settings.server.addresses
+    cure = "no plugin authenticates clients (add a `tokens:` section, or listen on loopback)"
+    server = loaded.settings.server
+    public = tuple(
+        f"anyone who reaches {address} can read every source: {cure}"
+        for address in server.addresses
         if not _loopback(address)
     )
+    if server.admin is None or _loopback(server.admin):
+        return public
+    return (*public, f"anyone who reaches {server.admin} can see and cut every connection: {cure}")
 
 
 def _loopback(address: Address) -> bool:

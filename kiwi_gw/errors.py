@@ -28,10 +28,14 @@ class Problem:
 
 
 class ConfigError(KiwiError):
-    """A configuration that cannot be used. Carries every problem that was found, in file order."""
+    """A configuration that cannot be used. Carries every problem that was found, in file order.
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    unreadable: a file that it consists of could not be read. That may be over without any change of it.
+    """
+
+    def __init__(self, problems: tuple[Problem, ...], *, unreadable: bool = False) -> None:
         self.problems = problems
+        self.unreadable = unreadable
         super().__init__("\n".join(str(problem) for problem in problems))
 
 

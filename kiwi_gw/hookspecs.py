@@ -71,8 +71,12 @@ def authenticate(credential: Credential) -> Identity | Refusal | None:
 
 
 @hookspec
-def authorize(identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
-    """May this client do that with this source? Every plugin is asked; one Refusal suffices."""
+def authorize(identity: Identity, action: Action, source: SourceInfo | None) -> Refusal | None:
+    """May this client do that with this source? Every plugin is asked; one Refusal suffices.
+
+    source: None for the gateway as a whole, which only `Action.ADMIN` is asked for: metrics, the list of
+    all connections, ending one. With a source, `Action.ADMIN` is to see who reads it and how far they are.
+    """
     return None
 
 

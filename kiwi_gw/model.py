@@ -101,6 +101,19 @@ class Batch:
         return positions
 
 
+@dataclass(frozen=True, slots=True)
+class SourceStatistics:
+    """What a source knows of its origin at the moment.
+
+    behind: by partition, how many records the origin has that were not handed over yet (where it has no
+        counts, a difference of offsets); empty where the source cannot know.
+    reachable: whether the origin answers.
+    """
+
+    behind: Mapping[int, int] = field(default_factory=dict)
+    reachable: bool = True
+
+
 # --- what an event looks like ------------------------------------------------------------------
 
 

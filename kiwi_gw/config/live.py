@@ -13,6 +13,8 @@ from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, Settings, SourceSetting
 NEEDS_RESTART = (
     "name",
     "server.address",
+    "server.admin_address",
+    "server.workers",
     "server.healthcheck",
     "server.limits.max_message_bytes",
     "server.limits.control_bytes",
@@ -23,6 +25,7 @@ NEEDS_RESTART = (
     "window.encodings_bytes",
     "window.event_bytes",
     "logging.format",
+    "metrics",
     "kiwi",
 )
 """Settings (or whole sections) that keep their old value until the gateway is started again. `server.tls`
@@ -88,7 +91,7 @@ def _changed(old: Settings, new: Settings) -> Iterator[str]:
         yield "name"
     if set(old.plugins) != set(new.plugins):
         yield "plugins"
-    for key in ("server", "subscriber", "window", "logging", "kiwi"):
+    for key in ("server", "subscriber", "window", "logging", "metrics", "kiwi"):
         yield from _leaves(key, getattr(old, key), getattr(new, key))
     for key in {*old.sections, *new.sections}:
         yield from _leaves(key, old.sections.get(key), new.sections.get(key))

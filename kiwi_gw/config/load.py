@@ -77,7 +77,8 @@ def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> Loa
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise ConfigError((Problem(str(path), 0, "", f"cannot be read: {error.strerror}"),)) from error
+        problem = Problem(str(path), 0, "", f"cannot be read: {error.strerror}")
+        raise ConfigError((problem,), unreadable=True) from error
     except UnicodeDecodeError as error:
         problem = Problem(str(path), 0, "", f"is not UTF-8 text (byte {error.start})")
         raise ConfigError((problem,)) from error
@@ -88,7 +89,8 @@ def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> Loa
     )
     if settings is None or document.problems:
         problems = dict.fromkeys(document.problems)
-        raise ConfigError(tuple(sorted(problems, key=lambda item: (not item.line, item.line, item.path))))
+        ordered = tuple(sorted(problems, key=lambda item: (not item.line, item.line, item.path)))
+        raise ConfigError(ordered, unreadable=files.unreadable)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Loaded(settings, plugins, path, digest, tuple(files.files), environ)
 
@@ -123,6 +125,7 @@ def _settings(
         subscriber=core.subscriber,
         window=core.window,
         logging=core.logging,
+        metrics=core.metrics,
         kiwi=core.kiwi,
         sources=MappingProxyType(sources),
         sections=MappingProxyType(sections),

@@ -18,7 +18,7 @@ from kiwi_gw.plugin_manager import shipped
 BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 SCHEMA_FILE, README_FILE = "kiwi-gw.schema.json", "README.md"
 
-_ORDER = ("name", "plugins", "sources", "server", "subscriber", "window", "logging", "kiwi")
+_ORDER = ("name", "plugins", "sources", "server", "subscriber", "window", "logging", "metrics", "kiwi")
 _DEFINITIONS = "#/definitions/"
 _UNITS = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
 

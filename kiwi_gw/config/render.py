@@ -26,6 +26,7 @@ def shown(settings: Settings) -> dict[str, object]:
         "subscriber": settings.subscriber.model_dump(mode="json"),
         "window": settings.window.model_dump(mode="json"),
         "logging": settings.logging.model_dump(mode="json"),
+        "metrics": settings.metrics.model_dump(mode="json"),
         "kiwi": settings.kiwi.model_dump(mode="json"),
     }
 

@@ -46,6 +46,14 @@ def _overflow(value: object) -> object:
     return value
 
 
+def _one_address(value: object) -> object:
+    if value in (None, ""):
+        return None
+    if not isinstance(value, str):
+        raise ValueError("must be an address like 127.0.0.1:9464, or null")  # noqa: TRY004
+    return str(parse_address(value))
+
+
 Positive = Annotated[int, Field(ge=1)]
 Delay = Annotated[Milliseconds, Field(ge=1)]
 Size = Annotated[Bytes, Field(ge=1)]
@@ -129,6 +137,14 @@ class Server(Section):
         tuple[str, ...], BeforeValidator(_addresses, json_schema_input_type=str | list[str])
     ] = ("127.0.0.1:8000",)
     """`host:port`, `[v6]:port` or `unix:/path`, or a list of such. Port 0: any free one."""
+    admin_address: Annotated[str | None, BeforeValidator(_one_address, json_schema_input_type=str | None)] = (
+        "127.0.0.1:9464"
+    )
+    """Where `/metrics`, `/sources`, `/connections` and `/subscriptions` are served, for operators only; null:
+    nowhere. Where this default is taken by somebody else, the gateway starts without them and warns."""
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    """Processes that share the addresses. Each reads every source for itself and serves its share of the
+    clients; limits, windows and memory are those of each."""
     healthcheck: bool = True
     """Whether `/health` is served."""
     tls: Tls | None = None
@@ -145,6 +161,15 @@ class Server(Section):
     @property
     def addresses(self) -> tuple[Address, ...]:
         return tuple(parse_address(item) for item in self.address)
+
+    @property
+    def admin(self) -> Address | None:
+        return parse_address(self.admin_address) if self.admin_address is not None else None
+
+    @property
+    def admin_wanted(self) -> bool:
+        """Whether somebody has asked for the admin address, which is then not to be missing."""
+        return "admin_address" in self.model_fields_set
 
 
 class Subscriber(Section):
@@ -203,6 +228,17 @@ class Logging(Section):
     """`auto`: pretty on a terminal, else JSON lines."""
 
 
+class Metrics(Section):
+    """What `/metrics` on the admin address shows; see METRICS.md."""
+
+    enabled: bool = True
+    """Whether anything is measured; without it `/metrics` is not there."""
+    max_sources: Annotated[int, Field(ge=1, le=10_000)] = 200
+    """Sources that have series of their own; those that come later share the label `other`."""
+    per_partition: bool = False
+    """Whether the lag of a source is shown by partition, too (at most 256 of them)."""
+
+
 class Kiwi(Section):
     """The Kiwi protocol."""
 
@@ -222,6 +258,7 @@ class Core(Section):
     subscriber: Subscriber = Subscriber()
     window: Window = Window()
     logging: Logging = Logging()
+    metrics: Metrics = Metrics()
     kiwi: Kiwi = Kiwi()
 
 
@@ -258,6 +295,7 @@ class Settings:
     subscriber: Subscriber
     window: Window
     logging: Logging
+    metrics: Metrics
     kiwi: Kiwi
     sources: Mapping[str, SourceSettings]
     sections: Mapping[str, Section]

@@ -30,11 +30,13 @@ class SubstitutionError(ValueError):
 
 
 class Substitution:
-    """Replaces what is in `${...}`. `files`: every file that was read, in the order of first use."""
+    """Replaces what is in `${...}`. `files`: every file that was read, in the order of first use;
+    `unreadable`: whether one of them could not be."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self.files: dict[Path, None] = {}
+        self.unreadable = False
 
     def expand(self, text: str, depth: int = 0) -> str:
         """`text` with everything substituted. Raises SubstitutionError."""
@@ -69,6 +71,7 @@ class Substitution:
                 raise SubstitutionError(f"the file {path} is larger than 1 MiB")
             return content.decode().rstrip("\r\n")
         except OSError as error:
+            self.unreadable = True
             raise SubstitutionError(f"the file {path} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise SubstitutionError(f"the file {path} is not UTF-8 text") from error

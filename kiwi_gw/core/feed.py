@@ -11,6 +11,7 @@ come and go (they are recognised by their cursor).
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ class Feed:
         self.end_reason = CloseReason.ENDED
         self.end_message = "the source has ended"
         self.window = Window(limits.window_events, limits.window_bytes, budget, {})
-        self.events_dropped = 0
+        self.dropped: Counter[OverflowPolicy] = Counter()  # events given up, by who gave them up
         self.lag_notices = 0
         self.events_in = 0
         self.events_sent = 0
@@ -123,6 +124,11 @@ class Feed:
     def subscribers(self) -> int:
         """Subscriptions that are not closed."""
         return self._size
+
+    @property
+    def events_dropped(self) -> int:
+        """Events that subscriptions have given up."""
+        return sum(self.dropped.values())
 
     @property
     def behind(self) -> int:

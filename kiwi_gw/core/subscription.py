@@ -426,7 +426,7 @@ class Subscription:
             self.outlet.wake(self)  # what is left may be nothing
             return
         dropped = None if unknown else loss.dropped + unsent
-        self.feed.events_dropped += unsent
+        self.feed.dropped[self.policy] += unsent
         self.owner.notify(self, Ended(self.handle, self.feed.info, reason, message, positions, dropped))
 
     # --- inside ----------------------------------------------------------------------------
@@ -605,7 +605,7 @@ class Subscription:
         loss.unknown = loss.unknown or unknown
         loss.add_ranges(ranges)
         self._since_caught_up += dropped
-        self.feed.events_dropped += dropped
+        self.feed.dropped[self.policy] += dropped
         self.lag_due = True
 
     def _before_until(self, entry: Entry, first: int, stop: int) -> int:

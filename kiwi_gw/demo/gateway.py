@@ -30,12 +30,19 @@ def demo_config() -> Path:
 
 
 @asynccontextmanager
-async def running_gateway(bootstrap: str, port: int, log: Path) -> AsyncIterator[Child]:
-    """`kiwi-gw run --config demo.yml`, healthy, on `port`; ended in order when the block is left."""
+async def running_gateway(bootstrap: str, port: int, log: Path, admin_port: int = 0) -> AsyncIterator[Child]:
+    """`kiwi-gw run --config demo.yml`, healthy, on `port`; ended in order when the block is left.
+
+    admin_port: of `/metrics` and its like; 0: any free one.
+    """
     child = await Child.start(
         [sys.executable, "-m", "kiwi_gw", "run", "--config", demo_config()],
         log,
-        {"KIWI_DEMO_BOOTSTRAP": bootstrap, "KIWI_DEMO_PORT": str(port)},
+        {
+            "KIWI_DEMO_BOOTSTRAP": bootstrap,
+            "KIWI_DEMO_PORT": str(port),
+            "KIWI_DEMO_ADMIN_PORT": str(admin_port),
+        },
     )
     try:
         with trio.move_on_after(_READY_SECONDS) as waiting:

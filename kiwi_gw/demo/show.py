@@ -33,6 +33,7 @@ from kiwi_gw.errors import KiwiError
 
 TOPIC = "flights"
 PARTITIONS = 4
+DEFAULT_PORT, ADMIN_PORT = 8000, 9464
 SPEED = 600.0
 """Ten minutes of 2013 in a second: about ten flights."""
 PULL_RATE = 2.0
@@ -77,7 +78,7 @@ async def run_demo(
     seconds: float | None = None,
     speed: float | None = None,
     *,
-    port: int = 8000,
+    port: int = DEFAULT_PORT,
     kafka_port: int = 9092,
     say: Callable[[str], None] = _print,
 ) -> None:
@@ -118,9 +119,10 @@ async def _show(
         await Topics(broker.bootstrap).create(TOPIC, PARTITIONS)
         log = folder / "gateway.log"
         run.say("starting the gateway ...")
-        gateway = await stack.enter_async_context(running_gateway(broker.bootstrap, port, log))
+        admin_port = free_port(ADMIN_PORT if port == DEFAULT_PORT else 0)
+        gateway = await stack.enter_async_context(running_gateway(broker.bootstrap, port, log, admin_port))
         address = parse_address(f"ws://{HOST}:{port}/")
-        for line in _where(address, broker):
+        for line in _where(address, admin_port, broker):
             run.say(line)
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(raise_when_ended, broker)
@@ -178,10 +180,11 @@ def _opened() -> Iterator[Flight]:
     return chain([next(flights)], flights)
 
 
-def _where(address: Address, broker: Broker) -> list[str]:
+def _where(address: Address, admin_port: int, broker: Broker) -> list[str]:
     return [
         f"  gateway  {address}  (sources: flights, ticks)",
         f"  health   http://{address.authority}/health",
+        f"  metrics  http://{HOST}:{admin_port}/metrics  (and /sources, /connections, /subscriptions)",
         f"  Kafka    {broker.bootstrap}  (topic {TOPIC}, {PARTITIONS} partitions)",
         f"  try      kiwi-gw tail {address} flights",
         "  Ctrl-C ends it all",

@@ -9,6 +9,7 @@ was cut.
 from __future__ import annotations
 
 import codecs
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
@@ -36,8 +37,15 @@ class Goodbye:
     code: int
 
 
-Inbound = str | bytes | Ping | Goodbye
-"""A text message, a binary message, or a control frame that wants an answer. Pongs want none."""
+class Noise(enum.Enum):
+    """A frame that asks for nothing, and costs our time all the same: whoever reads has to count them."""
+
+    PONG = "pong"
+    FRAGMENT = "fragment"  # of a message that is not finished by it
+
+
+Inbound = str | bytes | Ping | Goodbye | Noise
+"""A text message, a binary message, or a frame that is none."""
 
 
 def _first_byte_faults() -> tuple[str, ...]:
@@ -194,14 +202,14 @@ class FrameReader:
         number = int.from_bytes(piece, "little") ^ int.from_bytes(pattern, "little")
         return number.to_bytes(size, "little")
 
-    def _control_piece(self, piece: bytes | bytearray) -> Ping | Goodbye | None:
+    def _control_piece(self, piece: bytes | bytearray) -> Ping | Goodbye | Noise | None:
         self._control += piece
         if self._left:
             return None
         payload, self._control = self._control, b""
         if self._opcode == _CLOSE:
             return self._goodbye(payload)
-        return Ping(payload) if self._opcode == _PING else None
+        return Ping(payload) if self._opcode == _PING else Noise.PONG
 
     def _goodbye(self, payload: bytes) -> Goodbye:
         self.goodbye = self.over = True
@@ -216,8 +224,8 @@ class FrameReader:
             self._end(1007, "the reason of a close frame is not UTF-8")
         return Goodbye(code)
 
-    def _message_piece(self, piece: bytes | bytearray) -> str | bytes | None:
-        """Take in a piece of a message; the message, if that was the last of it."""
+    def _message_piece(self, piece: bytes | bytearray) -> str | bytes | Noise | None:
+        """Take in a piece of a message. What is complete with it: the message, a fragment, or nothing."""
         last = self._fin and not self._left
         if self._message is None:  # nothing of it was taken in yet
             self._text = self._opcode == _TEXT
@@ -229,7 +237,7 @@ class FrameReader:
             self._check_text(piece, last)
         self._message += piece
         if not last:
-            return None
+            return None if self._left else Noise.FRAGMENT
         whole, self._message, self._decoder = bytes(self._message), None, None
         self._fragments = self._message_bytes = 0
         return self._decoded(whole) if self._text else whole

@@ -9,6 +9,7 @@ Limits are judged byte by byte, so the verdict does not depend on how the bytes 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -145,11 +146,15 @@ class HeadCollector:
 
 
 async def read_head(
-    stream: trio.abc.ReceiveStream, limits: HeadLimits, received: bytes | bytearray = b""
+    stream: trio.abc.ReceiveStream,
+    limits: HeadLimits,
+    received: bytes | bytearray = b"",
+    deadline: float = math.inf,
 ) -> RequestHead | None:
     """Read one request head; None if the client closed the connection before its first byte.
 
-    received: bytes that were read before (pipelined, or the ones that ended an idle wait).
+    received: bytes that were read before (pipelined, or the ones that ended an idle wait). deadline: by
+    Trio's clock, where the client has had some of its time before.
     Raises HttpError for what must be answered (408 at the deadline), trio.BrokenResourceError where the
     connection broke.
     """
@@ -157,7 +162,7 @@ async def read_head(
     head = collector.feed(received) if received else None
     if head is not None:
         return head
-    with trio.move_on_after(limits.seconds):
+    with trio.move_on_at(min(deadline, trio.current_time() + limits.seconds)):
         while head is None:
             data = await stream.receive_some(limits.total_bytes)
             if not data:

@@ -7,7 +7,7 @@ starts or drains, and lists the sources.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
@@ -16,7 +16,14 @@ import msgspec
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.routing import Routes
 
-_NO_STORE = ((b"cache-control", b"no-store"),)
+NO_STORE = ((b"cache-control", b"no-store"),)
+
+Lists = Callable[[Scope], Awaitable[bool]]
+"""Whether whoever sent a request may know the names of the sources."""
+
+
+async def everybody(scope: Scope) -> bool:
+    return True
 
 
 class SourceHealth(NamedTuple):
@@ -47,24 +54,26 @@ class HealthView(Protocol):
         """What somebody should mend, in sentences."""
 
 
-def add_health_routes(routes: Routes, view: HealthView, *, healthcheck: bool = True) -> None:
+def add_health_routes(
+    routes: Routes, view: HealthView, *, healthcheck: bool = True, lists: Lists = everybody
+) -> None:
     """Serve `/livez`, `/readyz` and, if the configuration says so, `/health`."""
     if healthcheck:
         routes.add_http("GET", "/health", alive)
     routes.add_http("GET", "/livez", alive)
-    routes.add_http("GET", "/readyz", readiness(view))
+    routes.add_http("GET", "/readyz", readiness(view, lists))
 
 
 async def alive(scope: Scope, receive: Receive, send: Send) -> None:
     """ASGI application: 200 `OK`."""
-    await respond(send, 200, b"OK\n", headers=_NO_STORE)
+    await respond(send, 200, b"OK\n", headers=NO_STORE)
 
 
-def readiness(view: HealthView) -> App:
+def readiness(view: HealthView, lists: Lists = everybody) -> App:
     """ASGI application: 200 or 503 with a JSON body.
 
     `{"ready", "draining", "sources": [{"id", "state"}]}`; with `?verbose` each source has its `type` and
-    `message` too, and there are `warnings`.
+    `message` too, and there are `warnings`. Whoever may not know the sources gets `ready` and `draining`.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,13 +81,14 @@ def readiness(view: HealthView) -> App:
         verbose = query.get("verbose", "0").lower() not in ("0", "false", "no")
         ready = view.ready and not view.draining
         body: dict[str, object] = {"ready": ready, "draining": view.draining}
-        if verbose:
-            body["sources"] = [source._asdict() for source in view.sources]
-            body["warnings"] = view.warnings
-        else:
-            body["sources"] = [{"id": source.id, "state": source.state} for source in view.sources]
+        if await lists(scope):
+            if verbose:
+                body["sources"] = [source._asdict() for source in view.sources]
+                body["warnings"] = view.warnings
+            else:
+                body["sources"] = [{"id": source.id, "state": source.state} for source in view.sources]
         await respond(
-            send, 200 if ready else 503, msgspec.json.encode(body) + b"\n", b"application/json", _NO_STORE
+            send, 200 if ready else 503, msgspec.json.encode(body) + b"\n", b"application/json", NO_STORE
         )
 
     return app

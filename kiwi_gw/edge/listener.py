@@ -13,12 +13,13 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
 import trio
 
-from kiwi_gw.config import Address, UnixAddress
+from kiwi_gw.config import Address, TcpAddress, UnixAddress
 from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
@@ -40,7 +41,9 @@ _ACCEPT_AT_ONCE = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
-_HTTP_RESERVE = 64  # connections beyond `max_connections` that plain HTTP may use
+_HTTP_KEPT = 64  # plain HTTP connections that are kept alive
+_AT_ONCE = trio.Event()
+_AT_ONCE.set()
 
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 
@@ -58,21 +61,32 @@ class ListenError(KiwiError):
     """An address that cannot be listened on, in words."""
 
 
-def listen(address: Address) -> socket.socket:
-    """A listening socket. Raises ListenError."""
+def listen(address: Address, *, shared: bool = False) -> socket.socket:
+    """A listening socket. shared: on a TCP port that other processes of ours have. Raises ListenError."""
     if isinstance(address, UnixAddress):
         return _listen_unix(Path(address.path))
+    return _listening(bind(address, shared=shared))
+
+
+def bind(address: TcpAddress, *, shared: bool) -> socket.socket:
+    """A socket that has the address and does not listen. Raises ListenError."""
     try:
         found = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, _, _, _, where = found[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(where)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind(where)
+        except BaseException:
+            sock.close()
+            raise
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {error}") from error
-    return _listening(sock)
+    return sock
 
 
 def _listen_unix(path: Path) -> socket.socket:
@@ -99,7 +113,8 @@ def _listening(sock: socket.socket) -> socket.socket:
 class Listener:
     """The open ports of a gateway. `run` serves until cancelled; `stop_accepting` closes the ports.
 
-    rejected: connections that were refused, by reason.
+    owns_paths: whether the files of Unix sockets go with it. rejected: connections that were refused, by
+    reason.
     """
 
     def __init__(
@@ -108,13 +123,16 @@ class Listener:
         routes: Routes,
         sockets: Sequence[socket.socket],
         certificates: Certificates | None,
+        *,
+        owns_paths: bool = True,
     ) -> None:
+        self._owns_paths = owns_paths
         self._gateway = gateway
         self._routes = routes
         self._sockets = list(sockets)
         self._tls = TlsFiles(*certificates) if certificates is not None else None
         self._closing = trio.Event()
-        self._open = 0
+        self._http_connections = 0
         self._accepting = trio.CancelScope()
         self._last_resort = LastResort()
         self.rejected: Counter[str] = Counter()
@@ -152,7 +170,7 @@ class Listener:
                 name = sock.getsockname()
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
-                if sock.family == socket.AF_UNIX:
+                if sock.family == socket.AF_UNIX and self._owns_paths:
                     Path(os.fsdecode(name)).unlink(missing_ok=True)
 
     # --- inside ----------------------------------------------------------------------------
@@ -167,52 +185,57 @@ class Listener:
                 except BlockingIOError:
                     break
                 except OSError as error:
-                    if error.errno in _OUT_OF_DESCRIPTORS and await self._turn_away(sock, error):
-                        continue
-                    if error.errno in _OUT_OF_MEMORY:
+                    if error.errno in _OUT_OF_DESCRIPTORS:
+                        if self._turn_away(sock, error, connections):
+                            continue
+                        await trio.sleep(_PAUSE_SECONDS)
+                    elif error.errno in _OUT_OF_MEMORY:
                         log.error("cannot accept connections", problem=error.strerror)
                         await trio.sleep(_PAUSE_SECONDS)
                     break  # anything else is one client that left before it was accepted
                 connections.start_soon(self._serve, client, address)
 
-    async def _turn_away(self, sock: socket.socket, error: OSError) -> bool:
+    def _turn_away(self, sock: socket.socket, error: OSError, connections: trio.Nursery) -> bool:
+        """Whether there was a client to turn away, and a way."""
+        client = self._last_resort.accept(sock, error.strerror or str(error))
+        if client is None:
+            return False
+        self.rejected["limit_descriptors"] += 1
         # Under TLS an answer would take a handshake, and a second descriptor's worth of patience.
         plain = self._tls is None or sock.family == socket.AF_UNIX
-        turned_away = await self._last_resort.turn_away(sock, error.strerror or str(error), answer=plain)
-        if turned_away:
-            self.rejected["limit_descriptors"] += 1
-        return turned_away
+        connections.start_soon(partial(self._last_resort.turn_away, client, answer=plain))
+        return True
 
     async def _serve(self, client: socket.socket, address: object) -> None:
         """One connection from its first byte. Closes it, whatever happens."""
         remote = _name(address) or "unix"
         limits = self._gateway.loaded.settings.server.limits
-        self._open += 1
+        plain = SocketTransport(client)
         try:
-            plain = SocketTransport(client)
-            try:
-                plain.set_options(limits.unsent_bytes)
-                rest = await self._admit(plain, address)
-                if rest is not None:
-                    await rest
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self.rejected["left"] += 1  # before it asked for anything
-            except Exception as error:
-                log.error("connection failed", remote=remote, exc_info=error)
-            finally:
-                plain.close()
+            plain.set_options(limits.unsent_bytes)
+            rest = await self._admit(plain, address)
+            if rest is not None:
+                await rest
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.rejected["left"] += 1  # before it asked for anything
+        except Exception as error:
+            log.error("connection failed", remote=remote, exc_info=error)
         finally:
-            self._open -= 1
+            plain.close()
 
     async def _admit(self, plain: SocketTransport, address: object) -> Coroutine[object, object, None] | None:
         """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
         and should not hold on to its request for as long."""
         remote = _name(address) or "unix"
+        began = time.monotonic()
         settings = self._gateway.loaded.settings.server
+        in_time = trio.current_time() + settings.limits.head_timeout_ms / 1000
         transport: SocketTransport | TlsTransport = plain
         if self._tls is not None and plain.socket.family != socket.AF_UNIX:
             transport = TlsTransport(plain, self._tls.context)
-            with trio.move_on_after(settings.limits.tls_handshake_timeout_ms / 1000) as scope:
+            # The head has what the handshake leaves: one clock for a client that dawdles.
+            within = min(in_time, trio.current_time() + settings.limits.tls_handshake_timeout_ms / 1000)
+            with trio.move_on_at(within) as scope:
                 await transport.do_handshake()
             if scope.cancelled_caught:
                 self.rejected["timeout"] += 1
@@ -221,23 +244,33 @@ class Listener:
             total_bytes=settings.limits.head_bytes, seconds=settings.limits.head_timeout_ms / 1000
         )
         try:
-            head = await read_head(transport, head_limits)
+            head = await read_head(transport, head_limits, deadline=in_time)
             if head is None:
                 return None
             route = self._routes.resolve(head)
-            # A gateway that is full must still tell its orchestrator that it lives.
-            reserve = 0 if isinstance(route, WebSocketRoute) else _HTTP_RESERVE
-            if self._open > settings.limits.max_connections + reserve:
-                raise HttpError(503, "too many connections; try again later")  # noqa: TRY301
             if isinstance(route, WebSocketRoute):
-                return await self._websocket(transport, head, route, remote)
+                admitted = await self._websocket(transport, head, route, remote)
+                self._gateway.meters.handshake_over("ws", time.monotonic() - began)
+                return admitted
         except HttpError as error:
             self.rejected[_reason(error)] += 1
             await refuse(transport, error)
             return None
         http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
         ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
-        return serve_http(transport, head, self._routes, http_limits, self._closing, ends)
+        return self._http(transport, head, http_limits, ends)
+
+    async def _http(
+        self, transport: SocketTransport | TlsTransport, head: RequestHead, limits: HttpLimits, ends: Ends
+    ) -> None:
+        # Every request is answered: a gateway that is full must still tell its orchestrator that it lives.
+        # Those beyond the places that are kept for plain HTTP cannot stay for another one.
+        closing = self._closing if self._http_connections < _HTTP_KEPT else _AT_ONCE
+        self._http_connections += 1
+        try:
+            await serve_http(transport, head, self._routes, limits, closing, ends)
+        finally:
+            self._http_connections -= 1
 
     async def _websocket(
         self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
@@ -245,9 +278,11 @@ class Listener:
         """Whether this client may come in: its origin and who it is. Raises HttpError."""
         settings = self._gateway.loaded.settings.server
         secure = isinstance(transport, TlsTransport)
+        self._check_room()
         if not origin_allowed(head, settings.allowed_origins, secure):
             raise HttpError(403, "this Origin is not allowed here (server.allowed_origins)")
         identity = await self._gateway.authenticate(head.credential(remote, secure=secure))
+        self._check_room()  # others came in meanwhile
         if self._gateway.draining:
             raise _RejectedError("draining", 503, "the gateway is about to stop; try again later")
         if isinstance(identity, Refusal):
@@ -266,6 +301,12 @@ class Listener:
             route.upgrade.response(_subprotocol(route)),
             head.surplus,
         )
+
+    def _check_room(self) -> None:
+        """Raises HttpError 503 at the limit. Sockets that have not said what they want yet do not count: they
+        are given five seconds, and no client's place."""
+        if len(self._gateway.connections) >= self._gateway.loaded.settings.server.limits.max_connections:
+            raise HttpError(503, "too many connections; try again later")
 
 
 class _RejectedError(HttpError):

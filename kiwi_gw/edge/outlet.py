@@ -174,6 +174,11 @@ class Outlet:
         """See `Transport.unanswered`."""
         return self._transport.unanswered()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What this connection owns that its client has not taken (for metrics)."""
+        return len(self._tail) + self._lane_bytes + len(self._pong or b"")
+
     async def wait_room(self) -> None:
         """Until the lane has room again: whoever makes replies waits here before it reads on."""
         while self.lane_full and not self._transport.broken:

@@ -32,6 +32,7 @@ class Routes:
     def __init__(self) -> None:
         self._websocket: dict[str, Dialect] = {}
         self._http: dict[str, dict[str, App]] = {}
+        self._below: dict[str, dict[str, App]] = {}
 
     def add_websocket(self, dialect: Dialect) -> None:
         """Serve the dialect on all its paths. ValueError if one of them is taken."""
@@ -48,6 +49,14 @@ class Routes:
             raise ValueError(f"{method} {path} is served twice")
         methods[method] = app
 
+    def add_http_below(self, method: str, prefix: str, app: App) -> None:
+        """Serve every path that is one segment longer than the prefix, which ends in a slash. ValueError if
+        it is taken. A path of its own wins."""
+        methods = self._below.setdefault(prefix, {})
+        if method in methods:
+            raise ValueError(f"{method} {prefix} is served twice")
+        methods[method] = app
+
     def resolve(self, head: RequestHead) -> WebSocketRoute | HttpRoute:
         """Raises HttpError: 404 unknown path (also for an upgrade where only HTTP is served), 405 wrong
         method, 426 a plain request where only WebSocket is spoken, 400 a bad handshake."""
@@ -57,6 +66,8 @@ class Routes:
                 raise HttpError(404, "no WebSocket protocol is served at this path")
             return WebSocketRoute(dialect, check_upgrade(head))
         methods = self._http.get(head.path)
+        if methods is None and not head.path.endswith("/"):
+            methods = self._below.get(head.path[: head.path.rfind("/") + 1])
         if methods is None:
             if head.path not in self._websocket:
                 raise HttpError(404, "nothing is served at this path")

@@ -24,7 +24,7 @@ from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.frames import CLOSE, PONG, close_frame, header
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.edge.answers import linger
-from kiwi_gw.edge.frames_in import FrameReader, Goodbye, Ping
+from kiwi_gw.edge.frames_in import FrameReader, Goodbye, Noise, Ping
 from kiwi_gw.edge.outlet import Outlet
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.errors import ConnectionEnd
@@ -34,7 +34,9 @@ from kiwi_gw.runtime.gateway import Gateway
 
 log = structlog.get_logger(__name__)
 
-_PINGS_PER_SECOND, _PINGS_BURST, _PING_FLOOD_SECONDS = 50, 100, 3.0
+_CONTROLS_PER_SECOND, _CONTROLS_BURST = 50, 100
+_FRAGMENTS_PER_SECOND, _FRAGMENTS_BURST = 1_000, 2_048
+_FLOOD_SECONDS = 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
 _NO_CODE, _EMPTY_CLOSE = 1005, header(0, CLOSE)
@@ -94,6 +96,7 @@ async def serve_websocket(
             talk = _converse(transport, connection, outlet, reading, surplus)
             del response, surplus  # a connection may last for days
             await _guarded(talk, connection)
+            connection.end()  # what is on its way still goes out, but nothing is added to it
             end_within(close_seconds)  # also where the client left without a close frame
             await outlet.wait_idle()
             if not reading.frames.goodbye:
@@ -145,13 +148,15 @@ async def _converse(
 class Reading:
     """What is done with the bytes of one client."""
 
-    __slots__ = ("_connection", "_outlet", "_throttle", "frames")
+    __slots__ = ("_connection", "_controls", "_fragments", "_outlet", "frames")
 
     def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader) -> None:
         self.frames = frames
         self._connection = connection
         self._outlet = outlet
-        self._throttle: Throttle | None = None  # made for clients that ping at all
+        # Made for clients that send such frames at all.
+        self._controls: Throttle | None = None
+        self._fragments: Throttle | None = None
 
     def take(self, data: bytes) -> Iterator[None]:
         """Carry out what the bytes ask for. Yields behind every message: its replies may want room."""
@@ -163,12 +168,16 @@ class Reading:
                 if isinstance(item, str | bytes):
                     connection.receive(item, time.monotonic())
                     yield
-                elif isinstance(item, Ping):
-                    self._count_ping()
-                    self._outlet.pong(header(len(item.payload), PONG) + item.payload)
-                else:
+                elif isinstance(item, Goodbye):
                     self._answer(item)
+                elif item is Noise.FRAGMENT:
+                    self._count_fragment()
+                else:
+                    self._count_control()
+                    if isinstance(item, Ping):
+                        self._outlet.pong(header(len(item.payload), PONG) + item.payload)
         except ConnectionEnd as end:
+            self.frames.over = True
             connection.hang_up(end.code, end.reason)
 
     def _answer(self, goodbye: Goodbye) -> None:
@@ -178,10 +187,15 @@ class Reading:
         else:
             self._outlet.end_with(close_frame(goodbye.code, ""), goodbye.code)
 
-    def _count_ping(self) -> None:
-        self._throttle = self._throttle or Throttle(_PINGS_PER_SECOND, _PINGS_BURST, _PING_FLOOD_SECONDS)
-        if self._throttle.admit(time.monotonic()) is Verdict.FLOOD:
-            raise ConnectionEnd(1008, "rate_limited: too many pings")
+    def _count_control(self) -> None:
+        self._controls = self._controls or Throttle(_CONTROLS_PER_SECOND, _CONTROLS_BURST, _FLOOD_SECONDS)
+        if self._controls.admit(time.monotonic()) is Verdict.FLOOD:
+            raise ConnectionEnd(1008, "rate_limited: too many pings or pongs")
+
+    def _count_fragment(self) -> None:
+        self._fragments = self._fragments or Throttle(_FRAGMENTS_PER_SECOND, _FRAGMENTS_BURST, _FLOOD_SECONDS)
+        if self._fragments.admit(time.monotonic()) is Verdict.FLOOD:
+            raise ConnectionEnd(1008, "rate_limited: too many fragments")
 
 
 def session_limits(gateway: Gateway) -> SessionLimits:

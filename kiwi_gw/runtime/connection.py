@@ -43,6 +43,7 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import (
     Action,
+    CloseReason,
     Credential,
     Identity,
     Interceptor,
@@ -50,6 +51,7 @@ from kiwi_gw.model import (
     SourceInfo,
     WireFormat,
 )
+from kiwi_gw.runtime.meters import Meters
 
 log = structlog.get_logger(__name__)
 
@@ -89,6 +91,9 @@ class Outlet(Protocol):
 
 class World(Protocol):
     """What a connection needs of the gateway."""
+
+    @property
+    def meters(self) -> Meters: ...
 
     def feed(self, source_id: str) -> Feed | None: ...
 
@@ -177,12 +182,17 @@ class Connection:
         handle = subscription.handle
         if isinstance(notice, Opened):
             self.subscriptions.setdefault(handle, subscription)
+            self._world.meters.source(subscription.feed.info.id).started[self.dialect] += 1
+            self._count("subscribe", "ok")
             self._tell(notice)
             for later in self._after_open.pop(handle, ()):
                 self._tell(later)
             return
-        if isinstance(notice, Ended | OpenFailed):
-            self._forget(handle)
+        if isinstance(notice, Ended):
+            self._forget(handle, notice.reason)
+        elif isinstance(notice, OpenFailed):
+            self._count("subscribe", "refused")
+            self._forget(handle, CloseReason.FAILED)
         self._tell(notice)
 
     def hang_up(self, code: int, reason: str) -> None:
@@ -270,14 +280,17 @@ class Connection:
             case Hangup():
                 self.hang_up(command.code, command.reason)
             case Authenticate():
+                self._count("authenticate", "ok")
                 self._world.authenticate_later(command.credential, self._authenticated)
 
     def _open(self, command: Open) -> None:
         try:
             subscription = self._subscribe(command)
         except SubscribeRefused as refused:
+            self._count("subscribe", "refused")
             self._tell(OpenFailed(command.handle, refused.code, str(refused)))
             return
+        self._granted(command.source_id, command.credits)
         if not subscription.closed:
             self.subscriptions[command.handle] = subscription
         self._world.subscribed(command.source_id)
@@ -319,6 +332,8 @@ class Connection:
         subscription = self.subscriptions.get(command.handle)
         if subscription is None:
             return  # the session knows of its end already, or is about to be told
+        self._count("request", "ok")
+        self._granted(subscription.feed.info.id, command.n)
         notice = Granted(command.handle, command.n, subscription.grant(command.n))
         if subscription.state is State.OPENING:
             self._after_open.setdefault(command.handle, []).append(notice)
@@ -338,7 +353,8 @@ class Connection:
         subscription = self.subscriptions.get(handle)
         if subscription is not None:
             subscription.cancel()
-            self._forget(handle)
+            self._count("unsubscribe", "ok")
+            self._forget(handle, CloseReason.UNSUBSCRIBED)
             self._tell(Cancelled(handle))
 
     def _authenticated(self, answer: Identity | Refusal) -> None:
@@ -351,16 +367,24 @@ class Connection:
             self._tell(Authenticated(answer))
             self.apply_rules()
 
-    def _forget(self, handle: Hashable) -> None:
+    def _count(self, command: str, result: str) -> None:
+        self._world.meters.commands[self.dialect, command, result] += 1
+
+    def _granted(self, source_id: str, credit: int) -> None:
+        if credit:
+            self._world.meters.source(source_id).credits_granted += credit
+
+    def _forget(self, handle: Hashable, reason: CloseReason) -> None:
         subscription = self.subscriptions.pop(handle, None)
         self._after_open.pop(handle, None)
         if subscription is not None:
             self.delivered += subscription.matched
+            self._world.meters.subscription_over(self.dialect, subscription, reason)
 
     def _drop_subscriptions(self) -> None:
         for handle, subscription in list(self.subscriptions.items()):
             subscription.cancel(Input.DISCONNECT)
-            self._forget(handle)
+            self._forget(handle, CloseReason.DISCONNECTED)
 
     def __repr__(self) -> str:
         return f"<Connection {self.number} {self.dialect} {self.remote}>"

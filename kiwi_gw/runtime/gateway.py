@@ -33,6 +33,7 @@ from kiwi_gw.model import (
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
 
@@ -40,6 +41,9 @@ log = structlog.get_logger(__name__)
 
 PULSE_SECONDS = 0.25
 """How often lags, deadlines and silent clients are looked for."""
+
+_LOOK_SECONDS = 1.0
+"""How often sources are looked at for stalls."""
 
 _OVER = (FeedState.ENDED, FeedState.FAILED)
 
@@ -55,6 +59,8 @@ class Gateway:
         self._clock = clock
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
+        self.meters = Meters(loaded.settings.metrics.max_sources)
+        self.measured = loaded.settings.metrics.enabled
         self.draining = False
         window = loaded.settings.window
         self._budget = Budget(window.memory_bytes)
@@ -105,12 +111,17 @@ class Gateway:
     def came(self, connection: Connection) -> None:
         """A client is connected."""
         self.connections.add(connection)
+        self.meters.opened[connection.dialect] += 1
         if self.draining:  # it was on its way when the others were told
             connection.drain("draining", retry_after_ms=100)
 
     def left(self, connection: Connection) -> None:
         """A client is gone, and has let go of everything."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            outlet = connection.outlet
+            lived = self._clock() - connection.opened_at
+            self.meters.connection_over(connection.dialect, outlet.close_code, lived, outlet.sent_bytes)
         self._left.set()
         self._left = trio.Event()
 
@@ -142,6 +153,7 @@ class Gateway:
             self._remove(source_id, CloseReason.REMOVED, "the source was removed", drain)
         for source_id in difference.altered:
             self._remove(source_id, CloseReason.ALTERED, "the source was altered", drain)
+            self.meters.source(source_id).restarts["altered"] += 1
             self._start(plans[source_id])
         for source_id in difference.added:
             self._start(plans[source_id])
@@ -180,7 +192,10 @@ class Gateway:
 
     async def authenticate(self, credential: Credential) -> Identity | Refusal:
         """Who is it? Takes at most `server.auth_timeout_ms`."""
-        return await self.hooks.authenticate(credential, self.loaded.settings.server.auth_timeout_ms / 1000)
+        deadline = self.loaded.settings.server.auth_timeout_ms / 1000
+        answer = await self.hooks.authenticate(credential, deadline)
+        self.meters.asked_who(credential, answer)
+        return answer
 
     # --- what the edge needs ---------------------------------------------------------------
 
@@ -192,9 +207,19 @@ class Gateway:
         return self._runners.values()
 
     @property
+    def leaving(self) -> Iterable[Feed]:
+        """Feeds of sources that are gone, while somebody still reads them."""
+        return self._leaving
+
+    @property
     def encodings(self) -> EncodingMemo:
         """What was encoded, and what of it is kept."""
         return self._memo
+
+    @property
+    def memory(self) -> Budget:
+        """What all windows and encodings hold, and may hold."""
+        return self._budget
 
     @property
     def started(self) -> bool:
@@ -221,9 +246,11 @@ class Gateway:
             # The old feed drains; a new one takes its place and its id.
             drain = self.loaded.settings.server.drain_ms / 1000
             self._remove(entry.id, CloseReason.CHANGED, message, drain)
+            self.meters.source(entry.id).restarts["changed"] += 1
             self._start(plan)
 
-        runner = SourceRunner(feed, build, changed)
+        meter = self.meters.source(entry.id) if self.measured else None
+        runner = SourceRunner(feed, build, changed, meter)
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
 
@@ -234,8 +261,17 @@ class Gateway:
         self._leaving.append(runner.feed)
 
     async def _pulse(self) -> None:
+        look_at = self._clock()
         while True:
-            await trio.sleep(PULSE_SECONDS)
+            due = trio.current_time() + PULSE_SECONDS
+            await trio.sleep_until(due)
+            now = self._clock()
+            if self.measured:
+                self.meters.loop_lag.observe(trio.current_time() - due)
+                if now >= look_at:
+                    look_at = now + _LOOK_SECONDS
+                    for runner in self._runners.values():
+                        runner.look(now)
             for runner in list(self._runners.values()):
                 runner.feed.sweep()
                 if runner.feed.state in _OVER and not runner.feed.subscribers:
@@ -245,7 +281,8 @@ class Gateway:
                 if not feed.subscribers:
                     feed.close()
                     self._leaving.remove(feed)
-            self.keepalive.look(self.connections, self._clock(), time.time())
+                    self.meters.feed_over(feed)
+            self.keepalive.look(self.connections, now, time.time())
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,8 +80,8 @@ class Hooks:
         self._failed("authenticate", _wrong("an Identity, a Refusal or None", answer))
         return _FAILED
 
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
-        """May it? The first refusal, or None."""
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Refusal | None:
+        """May it? The first refusal, or None. source: None for the gateway as a whole."""
         try:
             answers: Sequence[object] = self._plugins.hook.authorize(
                 identity=identity, action=action, source=source

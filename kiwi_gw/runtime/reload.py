@@ -4,7 +4,8 @@ The files are looked at a few times a second instead of being watched by the ker
 a symlink that is swapped, and a file that is cut and written again alike, on every file system, and costs
 one `stat` per file. A change is taken up when it has stood still for one look, so a file that is half
 written is not read. One that is empty is never taken up: whoever cut it is about to write it, and would not
-want every source to be removed before.
+want every source to be removed before. Where a file could not be read (descriptors were used up, a secret is
+not there yet) it is tried again, with pauses that grow, until it can be or is changed.
 
 Reading and checking thousands of sources takes seconds, so that is done in a worker thread. It touches
 nothing of the running gateway: it has a plugin manager of its own, and of the plugins it calls only the
@@ -14,6 +15,7 @@ hooks that declare something. What differs is then applied in one go, between tw
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -30,6 +32,7 @@ from kiwi_gw.runtime.gateway import Gateway
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.2
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 _NOTHING = hashlib.sha256().hexdigest()
 
@@ -62,6 +65,9 @@ class Reloader:
         self._run = run
         self._one_at_a_time = trio.Lock()
         self._asked = trio.Event()
+        self._again_at = math.inf
+        self._pause = FIRST_PAUSE
+        self._complaint: tuple[Problem, ...] = ()
         self.applied = 0
         self.refused = 0
         self.applied_at = time.time()
@@ -74,10 +80,14 @@ class Reloader:
             with trio.move_on_after(LOOK_SECONDS):
                 await self._asked.wait()
             now = self._stamps()
-            if self._asked.is_set() or (now != self._seen and now == pending):
-                self._asked = trio.Event()  # whoever asks from now on may mean a newer file
-                await self.reload()
+            changed = now != self._seen and now == pending
             pending = now
+            if changed or self._asked.is_set():
+                self._pause, self._complaint = FIRST_PAUSE, ()
+            elif trio.current_time() < self._again_at:
+                continue
+            self._asked = trio.Event()  # whoever asks from now on may mean a newer file
+            await self.reload()
 
     def ask(self) -> None:
         """Have `watch` read the file again, as it is then; once, however often that is asked for before."""
@@ -90,6 +100,7 @@ class Reloader:
         """
         async with self._one_at_a_time:
             before = self._stamps()
+            self._again_at = math.inf
             try:
                 return await self._reload()
             finally:
@@ -105,9 +116,7 @@ class Reloader:
                 return False
             difference = self._gateway.apply(loaded)
         except ConfigError as error:
-            self.refused += 1
-            for problem in error.problems:
-                log.error("configuration refused; the old one stays", problem=str(problem))
+            self._refuse(error)
             return False
         except BaseException as error:
             if fault(error) is None:
@@ -132,6 +141,17 @@ class Reloader:
         for key in difference.restart_needed:
             log.warning("this change needs a restart to take effect", key=key)
         return True
+
+    def _refuse(self, error: ConfigError) -> None:
+        if error.unreadable:
+            self._again_at = trio.current_time() + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        if error.problems == self._complaint:
+            return  # tried again, and nothing is new
+        self._complaint = error.problems
+        self.refused += 1
+        for problem in error.problems:
+            log.error("configuration refused; the old one stays", problem=str(problem))
 
     def _stamps(self) -> _Stamps:
         loaded = self._gateway.loaded

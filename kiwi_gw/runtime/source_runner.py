@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 
 import structlog
 import trio
 
-from kiwi_gw.api import Source, SourceChanged, SourceFailed
+from kiwi_gw.api import Measured, Source, SourceChanged, SourceFailed, SourceStatistics
 from kiwi_gw.core.feed import Feed, FeedState
 from kiwi_gw.model import Batch, Kind, Positions, Shape
 from kiwi_gw.runtime.faults import fault, words
+from kiwi_gw.runtime.meters import SourceMeter
 
 log = structlog.get_logger(__name__)
 
@@ -28,10 +30,13 @@ Build = Callable[[], AbstractAsyncContextManager[Source]]
 
 
 class FeedOut:
-    """`api.Out` over a feed."""
+    """`api.Out` over a feed. meter: what every batch is measured with, None for not at all."""
 
-    def __init__(self, feed: Feed, subscribed: Callable[[], trio.Event]) -> None:
+    def __init__(
+        self, feed: Feed, subscribed: Callable[[], trio.Event], meter: SourceMeter | None = None
+    ) -> None:
         self._feed = feed
+        self._meter = meter
         self._subscribed = subscribed
         self._columns = _columns(feed.info.shape)
 
@@ -45,10 +50,14 @@ class FeedOut:
             raise RuntimeError("publish was called before ready")
         if state is FeedState.RUNNING:
             self._check(batch)
+            began = time.perf_counter()
             # If this is cancelled half-way, whoever was not served yet reads on from the window.
             with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
                 for _ in steps:
                     await trio.lowlevel.checkpoint()
+            if self._meter is not None:
+                seconds = time.perf_counter() - began
+                self._meter.published(batch, self._feed.subscribers, seconds, time.time())
         # else it was stopped and is on its way out: nobody is to get any more of it.
         await trio.lowlevel.checkpoint()
 
@@ -71,7 +80,8 @@ class SourceRunner:
     """Runs one source until it ends, fails for good, changes, or is stopped.
 
     build: makes the source with its services, anew for every run. changed: told when the source said
-    that it became another one; it is not run again by this runner.
+    that it became another one; it is not run again by this runner. meter: what is measured of it, None for
+    nothing.
 
     restarts: how often it failed and was run again. last_error: why, the last time. done: set when the
     source is over and has cleaned up.
@@ -82,12 +92,17 @@ class SourceRunner:
         feed: Feed,
         build: Build,
         changed: Callable[[str], None],
+        meter: SourceMeter | None = None,
     ) -> None:
         self.feed = feed
         self.restarts = 0
         self.last_error: str = ""
         self._build = build
         self._changed = changed
+        self._meter = meter
+        self._source: Source | None = None
+        self._stalled_since: float | None = None
+        self._events_seen = 0
         self._scope = trio.CancelScope()
         self._subscribed = trio.Event()
         self.done = trio.Event()
@@ -96,6 +111,39 @@ class SourceRunner:
         """A subscription was opened: wake a source that waits for its first."""
         self._subscribed.set()
         self._subscribed = trio.Event()
+
+    def statistics(self) -> SourceStatistics | None:
+        """What the source knows of its origin; None while it does not run, or if it knows nothing."""
+        source: object = self._source
+        if not isinstance(source, Measured):
+            return None
+        try:
+            # A fault in it is the source's, and may not cost a scrape or the pulse.
+            return source.statistics()
+        except Exception as error:
+            log.error("source cannot say how it is", source=self.feed.info.id, exc_info=error)
+            return None
+
+    def look(self, now: float) -> None:
+        """Call it about once a second: notices a source that has something to read and does not move.
+
+        It stalls while it is starting, while its origin does not answer, or while it is behind and no event
+        comes. now: monotonic seconds.
+        """
+        statistics = self.statistics()
+        moved, self._events_seen = self.feed.events_in != self._events_seen, self.feed.events_in
+        waits = statistics is not None and (not statistics.reachable or any(statistics.behind.values()))
+        if self.feed.state is FeedState.STARTING or (
+            self.feed.state is FeedState.RUNNING and waits and not moved
+        ):
+            if self._stalled_since is None:
+                self._stalled_since = now
+        else:
+            self._stalled_since = None
+
+    def stalled(self, now: float) -> float:
+        """For how many seconds it has been seen to stall."""
+        return 0.0 if self._stalled_since is None else now - self._stalled_since
 
     def stop(self) -> None:
         """Stop the source; its feed is left as it is."""
@@ -138,6 +186,8 @@ class SourceRunner:
                 return
             self.last_error = message
             self.restarts += 1
+            if self._meter is not None:
+                self._meter.restarts["error"] += 1
             log.error("source raised; it is restarted", source=source_id, pause=pause, exc_info=error)
             if trio.current_time() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
@@ -146,16 +196,19 @@ class SourceRunner:
 
     async def _run_once(self) -> BaseException | None:
         """Build the source and run it. What it raised; None if it ended."""
-        out = FeedOut(self.feed, lambda: self._subscribed)
+        out = FeedOut(self.feed, lambda: self._subscribed, self._meter)
         start = self.feed.positions if self.feed.state is not FeedState.STARTING else None
         try:
             async with self._build() as source:
+                self._source = source
                 await source.run(out, start)
         except BaseException as raised:
             error = fault(raised)
             if error is None:
                 raise
             return error
+        finally:
+            self._source = None
         return None
 
 

@@ -61,6 +61,12 @@ class GatewayUnderTest:
         return self.listener.addresses
 
     @property
+    def admin_address(self) -> str:
+        """Where operators look, if `open_gateway` was told to have that."""
+        assert self._running.admin is not None, "open_gateway(admin=...)"  # noqa: S101
+        return self._running.admin.addresses[0]
+
+    @property
     def address(self) -> str:
         """The first of `addresses`."""
         return self.addresses[0]
@@ -93,6 +99,7 @@ async def open_gateway(
     *,
     plugins: Mapping[str, object] = _NO_PLUGINS,
     address: str | None = "127.0.0.1:0",
+    admin: str | None = None,
     environ: Mapping[str, str] = _NO_ENVIRON,
     dialects: Sequence[Dialect] = (),
 ) -> AsyncIterator[GatewayUnderTest]:
@@ -114,7 +121,8 @@ async def open_gateway(
     config: the text of a configuration, or a file that has it. plugins: objects with hooks, by the names
     under which the configuration has them in `plugins`; others are found as always. address: where to
     listen instead of `server.address` (port 0: any free one; `unix:/path`); None: as the configuration
-    says. environ: the environment. dialects: protocols that are served beside the gateway's own.
+    says. admin: the admin address, instead of `server.admin_address`; None: none at all. environ: the
+    environment. dialects: protocols that are served beside the gateway's own.
 
     Raises ConfigError for a configuration that cannot be used, and what starting the gateway raises. At the
     end of the block the gateway is cancelled; to see it stop in good order, call `stop`. What the block
@@ -122,6 +130,7 @@ async def open_gateway(
     """
     failure: Exception | None = None
     with TemporaryDirectory(prefix="kiwi-gw-") as folder:
+        environ = {**environ, "KIWI_GW_SERVER__ADMIN_ADDRESS": admin or "null"}
         loaded = _load(config, Path(folder), plugins, address, environ)
         signals, received = trio.open_memory_channel[int](8)
         over = _Over()

@@ -43,6 +43,7 @@ class Lease:
         self.missing = 0  # how often in a row the topic was looked for in vain
         self.stalls: dict[int, tuple[int, float]] = {}  # the watch's notes: where a partition is since when
         self.on_room: Callable[[], None] = lambda: None
+        self.ends: dict[int, int] = {}  # of its partitions, as the watch saw them last
         self._taken = dict(positions)
         self._headers = headers
         self._queue: deque[Columns | _Skip] = deque()
@@ -56,6 +57,11 @@ class Lease:
     @property
     def over(self) -> bool:
         return self._over is not None
+
+    @property
+    def behind(self) -> dict[int, int]:
+        """By partition, how many offsets the source has not been given, as far as the watch has looked."""
+        return {p: max(0, self.ends[p] - offset) for p, offset in self._taken.items() if p in self.ends}
 
     def places(self) -> dict[Place, int]:
         """Where to read on, of the partitions that do not rest; nothing when it is over."""

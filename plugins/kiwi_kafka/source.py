@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from kiwi_gw.api import Out, Positions, Section, SourceChanged, SourceContext
+from kiwi_gw.api import Out, Positions, Section, SourceChanged, SourceContext, SourceStatistics
+from kiwi_kafka.lease import Lease
 from kiwi_kafka.pool import Kafka
 from kiwi_kafka.seam import TopicView
 from kiwi_kafka.settings import KafkaSourceSettings
@@ -22,6 +23,14 @@ class KafkaSource:
         self._follow = settings.on_partition_change == "continue"
         self._headers = settings.fields is not None and "headers" in settings.fields
         self._kafka = kafka
+        self._lease: Lease | None = None
+
+    def statistics(self) -> SourceStatistics:
+        """Behind the end that the brokers let a reader of committed records read up to (with no open
+        transaction, the high watermark). The watch asks for it every `probe_interval_ms`, 20 topics at a
+        time; reading costs nothing for it. An offset that holds no record counts like one that does."""
+        behind = self._lease.behind if self._lease is not None else {}
+        return SourceStatistics(behind, self._kafka.up)
 
     async def run(self, out: Out, start: Positions | None) -> None:
         """SourceChanged: the topic was deleted, created anew, cut off, or (if so set) has grown."""
@@ -31,6 +40,7 @@ class KafkaSource:
             view = await self._kafka.find(self._topic)
             positions = await self._continue(view, start)
         with self._kafka.lease(view, positions, headers=self._headers, follow=self._follow) as lease:
+            self._lease = lease
             await out.ready(dict(positions))
             while True:
                 await out.publish(await lease.take())

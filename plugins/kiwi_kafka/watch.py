@@ -65,6 +65,8 @@ class Watch:
         self._silent = ends.silent
         now = trio.current_time()
         for lease in due:
+            known = ((partition, ends.known.get(Place(lease.topic, partition))) for partition in lease.next)
+            lease.ends.update((partition, end) for partition, end in known if end is not None)
             if not lease.over and self._is_stalled(lease, ends.known, now):
                 log.warning("kafka consumer stands still, making another", topic=lease.topic)
                 lease.stalls.clear()

@@ -104,7 +104,7 @@ class TokensPlugin:
         return replace(ANONYMOUS, roles=roles, claims={ORIGIN: Origin("anonymous")})
 
     @hookimpl
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Refusal | None:
         state = self._state
         if state is None:
             return _NOT_CONFIGURED
@@ -113,7 +113,9 @@ class TokensPlugin:
         roles = _current_roles(state, identity)
         if roles is None:
             return _REVOKED
-        return None if state.rights.allow(roles, action, source.id) else _FORBIDDEN
+        # The gateway as a whole is the source without a name: of all patterns only `*` matches it.
+        source_id = "" if source is None else source.id
+        return None if state.rights.allow(roles, action, source_id) else _FORBIDDEN
 
     def _jwt(self, settings: JwtSettings | None) -> JwtTokens | None:
         if settings is None:

@@ -46,7 +46,11 @@ class _Quiet(Section):
 
 
 class RoleSettings(_Quiet):
-    """What a role may do: `actions` on every source whose id matches one of `sources` (shell patterns)."""
+    """What a role may do: `actions` on every source whose id matches one of `sources` (shell patterns).
+
+    With the action `admin`, `sources: ["*"]` opens all of the admin address, other patterns what concerns
+    these sources.
+    """
 
     sources: tuple[Text, ...] = ()
     actions: tuple[Action, ...] = (Action.SUBSCRIBE, Action.REPLAY)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wsproto.frame_protocol import FrameProtocol, ParseFailed
 
-from kiwi_gw.edge.frames_in import FrameReader, Goodbye, Inbound, Ping
+from kiwi_gw.edge.frames_in import FrameReader, Goodbye, Inbound, Noise, Ping
 from kiwi_gw.errors import ConnectionEnd
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
@@ -47,13 +47,13 @@ def read(
     max_payload: int = KIB64,
     max_fragments: int = 1024,
 ) -> tuple[list[Inbound], int | None]:
-    """What comes out, and the close code if the protocol was broken."""
+    """What comes out, noise apart, and the close code if the protocol was broken."""
     reader = FrameReader(max_payload, max_fragments)
     out: list[Inbound] = []
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     for start, end in itertools.pairwise(edges):
         try:
-            out.extend(reader.feed(data[start:end]))
+            out.extend(item for item in reader.feed(data[start:end]) if not isinstance(item, Noise))
         except ConnectionEnd as end_:
             return out, end_.code
     return out, None
@@ -84,6 +84,19 @@ def test_messages_and_control_frames_come_out_in_order() -> None:
     assert read(data) == (expected, None)
     assert read(data, list(range(0, len(data), 7))) == (expected, None)
     assert read(data, list(range(2_000))) == (expected, None)
+
+
+def test_every_frame_that_asks_for_nothing_shows() -> None:
+    data = (
+        frame(b"a", fin=False)
+        + frame(b"x", PONG)
+        + frame(b"", CONTINUATION, fin=False)
+        + frame(b"b", CONTINUATION)
+    )
+    whole = [Noise.FRAGMENT, Noise.PONG, Noise.FRAGMENT, "ab"]
+    assert list(FrameReader(KIB64).feed(data)) == whole
+    reader = FrameReader(KIB64)
+    assert [item for index in range(len(data)) for item in reader.feed(data[index : index + 1])] == whole
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,20 @@ async def test_over_max_connections_is_503_with_retry_after_and_health_still_ans
         with trio.fail_after(5):
             while (await answer(bench, upgrade()))[0] != 101:
                 pass
+
+
+async def test_sockets_that_say_nothing_take_nobody_s_place() -> None:
+    async with running({"max_connections": 2}) as bench, AsyncExitStack() as silent:
+        for _ in range(200):
+            await silent.enter_async_context(await bench.gateway.connect())
+        for _ in range(100):  # nor do those whose requests are answered and who stay
+            one = await silent.enter_async_context(await bench.gateway.connect())
+            await one.send_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await one.receive_some()).startswith(b"HTTP/1.1 200 ")
+        async with bench.connect() as first, bench.connect() as second:
+            await first.subscribe("a")
+            await second.subscribe("a")
+            assert (await answer(bench, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Pings are answered, but not without end."""
+"""Pings are answered, pongs and fragments taken, but not without end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from kiwi_gw.edge import websocket
 from kiwi_gw.edge.frames_in import FrameReader
 
-PING = b"\x89\x80\0\0\0\0"
+PING, PONG = b"\x89\x80\0\0\0\0", b"\x8a\x80\0\0\0\0"
+FIRST, MIDDLE, LAST = b"\x01\x80\0\0\0\0", b"\x00\x80\0\0\0\0", b"\x80\x80\0\0\0\0"
 
 
 class Clock:
@@ -28,6 +29,9 @@ class Hung:
     def pong(self, frame: bytes) -> None:
         assert frame == b"\x8a\x00"
 
+    def receive(self, message: str | bytes, now: float) -> None:
+        pass
+
     def hang_up(self, code: int, reason: str) -> None:
         self.closed = (code, reason)
 
@@ -44,31 +48,47 @@ def inbound(outlet: Hung) -> Callable[[bytes], object]:
     return lambda data: list(reading.take(data))
 
 
-def test_forty_pings_a_second_are_a_client_s_own_business(clock: Clock) -> None:
+@pytest.mark.parametrize("frame", [PING, PONG])
+def test_forty_control_frames_a_second_are_a_client_s_own_business(clock: Clock, frame: bytes) -> None:
     outlet = Hung()
     hear = inbound(outlet)
     for _ in range(40 * 60):
         clock.now += 1 / 40
-        hear(PING)
+        hear(frame)
     assert outlet.closed is None
 
 
-def test_a_burst_of_pings_is_no_flood(clock: Clock) -> None:
+@pytest.mark.parametrize("frame", [PING, PONG])
+def test_a_burst_of_control_frames_is_no_flood(clock: Clock, frame: bytes) -> None:
     outlet = Hung()
-    inbound(outlet)(PING * 5_000)
+    inbound(outlet)(frame * 5_000)
     assert outlet.closed is None
 
 
-def test_a_flood_of_pings_ends_the_connection_after_three_seconds(clock: Clock) -> None:
+def test_a_message_in_1024_fragments_every_two_seconds_is_no_flood(clock: Clock) -> None:
+    outlet = Hung()
+    hear = inbound(outlet)
+    for _ in range(60):
+        clock.now += 2
+        hear(FIRST + MIDDLE * 1_022 + LAST)
+    assert outlet.closed is None
+
+
+FLOODS = {
+    "pings": (PING * 10, "rate_limited: too many pings or pongs"),
+    "pongs": (PONG * 10, "rate_limited: too many pings or pongs"),
+    "pings and pongs": ((PING + PONG) * 5, "rate_limited: too many pings or pongs"),
+    "fragments": (FIRST + MIDDLE * 100 + LAST, "rate_limited: too many fragments"),
+}
+
+
+@pytest.mark.parametrize(("frames", "reason"), FLOODS.values(), ids=FLOODS.keys())
+def test_a_flood_ends_the_connection_after_three_seconds(clock: Clock, frames: bytes, reason: str) -> None:
     outlet = Hung()
     hear = inbound(outlet)
     began = clock.now
-
-    def flood() -> None:
-        while outlet.closed is None and clock.now < began + 10:
-            clock.now += 0.01
-            hear(PING * 10)
-
-    flood()
-    assert outlet.closed == (1008, "rate_limited: too many pings")
+    while outlet.closed is None and clock.now < began + 10:
+        clock.now += 0.01
+        hear(frames)
+    assert outlet.closed == (1008, reason)
     assert 3 <= clock.now - began < 4

@@ -224,7 +224,7 @@ async def process(
     """A gateway in a process of its own, and its port."""
     file = folder / "kiwi.yml"
     file.write_text(
-        "server: {address: '127.0.0.1:0', drain_ms: 60000}\n"
+        "server: {address: '127.0.0.1:0', admin_address: null, drain_ms: 60000}\n"
         "logging: {format: json}\n"
         f"{more}"
         "sources: [{type: counter, id: a, min: 0, interval_ms: 10}]\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.integration.wire import CLOSE, check_accepted, command, frame, frames, handshake
@@ -63,10 +64,12 @@ class PoliteCrowd:
                 self._until_subscribed()
         self._until_subscribed()
 
-    def leave_when_told(self) -> None:
-        """Read until the last one has been closed. TimeoutError if nothing comes any more."""
+    def leave_when_told(self, look: Callable[[], object]) -> None:
+        """Read until the last one has been closed, and `look` now and then. TimeoutError if nothing comes
+        any more."""
         while self._selector.get_map():
             self._step()
+            look()
 
     def close(self) -> None:
         for one in self.clients:

@@ -156,13 +156,15 @@ async def test_the_command_runs_one_until_it_is_told_to_end(tmp_path: Path, keep
 
 
 _HOLD = """
-import sys, trio
+import signal, sys, trio
 from pathlib import Path
 from kiwi_gw.demo.broker import Broker
 async def main():
     async with Broker(Path(sys.argv[1])) as broker:
         print(broker.pid, flush=True)
         await trio.sleep_forever()
+# What a shell starts in the background is born deaf to SIGINT, and so are these tests then.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 trio.run(main)
 """
 

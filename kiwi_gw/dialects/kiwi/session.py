@@ -55,6 +55,10 @@ class _Subscription:
     requests: int = 0
 
 
+MAX_SOURCE_ID = 255
+"""Characters of the longest id that a source can have."""
+
+
 class KiwiSession:
     """Implements `kiwi_gw.core.commands.Session`."""
 
@@ -207,4 +211,5 @@ class KiwiSession:
         return f"Too many commands: at most {limits.commands_per_second:g} a second"
 
     def _error(self, command: str, source_id: str, words: str) -> Reply:
-        return Reply(self._replies.error(command, source_id, words))
+        # An id that no source can have is not sent back whole: replies wait in memory for slow readers.
+        return Reply(self._replies.error(command, source_id[:MAX_SOURCE_ID], words))

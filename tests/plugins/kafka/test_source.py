@@ -7,10 +7,11 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kiwi_gw.api import Gap, SourceChanged, SourceFailed
+from kiwi_gw.api import Batch, Gap, Measured, SourceChanged, SourceFailed, SourceStatistics
 from kiwi_gw.testing import MemoryOut, check_source
 from kiwi_kafka import KAFKA, KafkaSettings
 from kiwi_kafka.seam import DeniedError, Place, TooLargeError, UndecodableError, UnreachableError
+from kiwi_kafka.settings import KafkaSourceSettings
 from tests.plugins.kafka.fakes import FakeScout, FakeTransport, Run, pool_on
 
 
@@ -444,4 +445,51 @@ async def test_two_sources_of_one_topic_have_a_consumer_each(
         for run in runs:
             await run.out.wait_events(1)
         assert len(kafka.consumers) == 2
+        nursery.cancel_scope.cancel()
+
+
+class _SlowOut(MemoryOut):
+    """Takes nothing until it may."""
+
+    def __init__(self) -> None:
+        super().__init__(KAFKA.shape_of(KafkaSourceSettings(type="kafka", topic="t")))
+        self.may = trio.Event()
+
+    async def publish(self, batch: Batch) -> None:
+        await self.may.wait()
+        await super().publish(batch)
+
+
+async def test_it_says_how_far_it_is_behind(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+    out = _SlowOut()
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = Run(kafka, "t", out)
+        source = run.source
+        assert isinstance(source, Measured)
+        assert source.statistics().behind == {}, "nothing is known before it runs"
+        nursery.start_soon(run)
+        await trio.sleep(2)
+        assert source.statistics() == SourceStatistics({0: 0, 1: 0})
+        cluster.add("t", 0, b"a", b"b", b"c")
+        await trio.sleep(2)  # the source has taken these, and waits
+        cluster.add("t", 0, b"d")
+        cluster.add("t", 1, b"e", b"f")
+        await trio.sleep(2)
+        behind = source.statistics().behind
+        assert sum(behind.values()) == 3
+        out.may.set()
+        await out.wait_events(6)
+        assert source.statistics() == SourceStatistics({0: 0, 1: 0})
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_says_that_the_brokers_are_away(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = Run(kafka, "t")
+        nursery.start_soon(run)
+        await trio.sleep(2)
+        assert run.source.statistics().reachable
+        cluster.frozen = True
+        await trio.sleep(10)
+        assert not run.source.statistics().reachable
         nursery.cancel_scope.cancel()

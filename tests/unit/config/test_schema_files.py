@@ -25,6 +25,7 @@ MODELINE = "# yaml-language-server: $schema=kiwi-gw.schema.json\n"
 ENVIRON = {
     "KAFKA_PASSWORD": "1234",
     "DASHBOARD_TOKEN": "dashboard-0123456789",
+    "PROMETHEUS_TOKEN": "prometheus-0123456789",
     "BACKOFFICE_TOKEN": "backoffice-0123456789",
 }
 RENEW = "renew it with: python -m kiwi_gw.config.reference config"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +17,7 @@ from trio.testing import MockClock
 from kiwi_gw.api import ConfigSection, PluginContext, hookimpl
 from kiwi_gw.config import Loaded
 from kiwi_gw.runtime.gateway import Gateway
-from kiwi_gw.runtime.reload import LOOK_SECONDS, Reloader
+from kiwi_gw.runtime.reload import LONGEST_PAUSE, LOOK_SECONDS, Reloader
 from tests.unit.runtime.fakes import Bench, Sources, config, load_text
 
 Logged = Callable[[str], list[EventDict]]
@@ -210,6 +212,38 @@ async def test_a_change_while_the_file_is_read_is_found(autojump_clock: MockCloc
         await watched.looks()
         assert watched.sources == ["a", "b", "c"]
         assert watched.counts == (2, 0)
+
+
+# --- what cannot be read ---------------------------------------------------------------------------
+
+
+async def test_a_file_that_could_not_be_opened_is_tried_again_though_nothing_of_it_changes(
+    autojump_clock: MockClock, watched: Watched, logged: Logged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_descriptors(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", out_of_descriptors)
+        watched.write(config("a", "b"))
+        await trio.sleep(20)
+        assert watched.counts == (0, 1), "and is complained about once"
+        assert len(logged("configuration refused; the old one stays")) == 1
+    await trio.sleep(LONGEST_PAUSE + 1)
+    assert watched.sources == ["a", "b"]
+    assert watched.counts == (1, 1)
+
+
+async def test_a_secret_that_comes_later_is_found(
+    autojump_clock: MockClock, watched: Watched, tmp_path: Path
+) -> None:
+    secret = tmp_path / "name"
+    watched.write(config("a", "b").replace("id: b", f'id: "${{file:{secret}}}"'))
+    await watched.looks()
+    assert watched.counts == (0, 1)
+    secret.write_text("later")
+    await trio.sleep(2)
+    assert watched.sources == ["a", "later"]
 
 
 class Ponders:

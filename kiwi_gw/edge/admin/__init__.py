@@ -1,0 +1,1 @@
+"""What operators see on the admin address: metrics, and who is connected to what."""

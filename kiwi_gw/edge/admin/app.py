@@ -1,0 +1,114 @@
+"""The admin address as ASGI applications.
+
+`GET /metrics`, `/sources`, `/connections`, `/subscriptions`, and the last three below `/api/v1`, too;
+`DELETE /api/v1/connections/ID`; `/livez` and `/readyz`. Lists are pages of `?limit=` items (100, at most
+1,000): `{"sources": [...], "next": "/sources?after=..."}`, `next` null on the last one.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, quote
+
+import msgspec
+import trio
+
+from kiwi_gw.edge.admin.access import Access
+from kiwi_gw.edge.admin.fleet import Fleet, Item, Topic
+from kiwi_gw.edge.answers import HttpError
+from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
+from kiwi_gw.edge.health import NO_STORE, HealthView, add_health_routes
+from kiwi_gw.edge.metrics.expose import content_type_for, expose
+from kiwi_gw.edge.routing import Routes
+
+_JSON = b"application/json"
+_LIMIT, _MOST = 100, 1_000
+_SOURCE_OF: dict[Topic, str] = {"sources": "id", "subscriptions": "source"}
+"""Where an item has its source: these lists can be seen in part."""
+
+
+def add_admin_routes(
+    routes: Routes, fleet: Fleet, access: Access, health: HealthView, *, measured: bool
+) -> None:
+    """Serve everything of the admin address. measured: whether there are metrics."""
+    add_health_routes(routes, health, lists=access.allows)
+    if measured:
+        routes.add_http("GET", "/metrics", metrics(fleet, access))
+    topics: tuple[Topic, ...] = ("sources", "connections", "subscriptions")
+    for topic in topics:
+        for path in (f"/{topic}", f"/api/v1/{topic}"):
+            routes.add_http("GET", path, listing(topic, path, fleet, access))
+    routes.add_http_below("DELETE", "/api/v1/connections/", disconnect(fleet, access))
+    routes.add_http_below("DELETE", "/connections/", disconnect(fleet, access))
+
+
+def metrics(fleet: Fleet, access: Access) -> App:
+    """ASGI application: a scrape, as text or as OpenMetrics, by `Accept`."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await access.everything(scope)
+        content_type = content_type_for(_header(scope, b"accept"))
+        pieces = []
+        for piece in expose(await fleet.snapshot(), content_type):
+            pieces.append(piece)
+            await trio.lowlevel.checkpoint()  # events keep flowing
+        await respond(send, 200, "".join(pieces).encode(), content_type.encode(), NO_STORE)
+
+    return app
+
+
+def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
+    """ASGI application: one page."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        rights = await access.rights(scope)
+        if not rights.everything and topic not in _SOURCE_OF:
+            await access.everything(scope)
+        after, limit = page_of(scope)
+        page = await fleet.page(topic, after, limit)
+        items = page.items
+        if not rights.everything:
+            items = [item for item in items if rights.see(item[_SOURCE_OF[topic]])]
+        following = f"{path}?limit={limit}&after={quote(page.next, safe='')}" if page.next else None
+        missing = {"silentWorkers": page.silent} if page.silent else {}
+        await respond_json(send, {topic: items, "next": following, **missing})
+
+    return app
+
+
+def disconnect(fleet: Fleet, access: Access) -> App:
+    """ASGI application: closes the connection that the path names; 204, or 404."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await access.everything(scope)
+        if not await fleet.disconnect(last_part(scope)):
+            raise HttpError(404, "there is no such connection")
+        await send({"type": "http.response.start", "status": 204, "headers": [*NO_STORE]})
+        await send({"type": "http.response.body", "body": b""})
+
+    return app
+
+
+async def respond_json(send: Send, body: Item) -> None:
+    await respond(send, 200, msgspec.json.encode(body) + b"\n", _JSON, NO_STORE)
+
+
+def page_of(scope: Scope) -> tuple[str, int]:
+    """`after` and `limit` of a request. HttpError 400."""
+    query = parse_qs(scope["query_string"].decode("latin-1"))
+    unknown = set(query) - {"after", "limit", "access_token"}
+    if unknown:
+        raise HttpError(400, "a list takes `limit` and `after`")
+    limit = query.get("limit", [str(_LIMIT)])[0]
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) <= _MOST):
+        raise HttpError(400, f"`limit` is a number from 1 to {_MOST}")
+    return query.get("after", [""])[0], int(limit)
+
+
+def last_part(scope: Scope) -> str:
+    """What the path ends with."""
+    path: str = scope["path"]
+    return path.rpartition("/")[2]
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value for key, value in scope["headers"] if key == name), b"").decode("latin-1")

@@ -1,0 +1,101 @@
+"""All workers of a gateway, as whichever of them is asked sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+import trio
+
+from kiwi_gw.edge.admin.book import Book
+from kiwi_gw.edge.admin.fleet import Alone, Item, Page, Topic
+from kiwi_gw.edge.admin.private import Unanswered, ask, ask_json
+from kiwi_gw.edge.answers import HttpError
+from kiwi_gw.edge.metrics.snapshot import Snapshot
+
+_OWN_ID: dict[Topic, str] = {"connections": "id", "subscriptions": "connection"}
+"""Where an item has the id of a connection, which is a worker's own."""
+
+
+class Team:
+    """Implements `Fleet`. Connections are called `worker-number`, keys of pages `worker:key`.
+
+    alone: this worker, in this slot and incarnation. sockets: where the workers answer, by slot.
+    """
+
+    def __init__(
+        self, alone: Alone, slot: int, incarnation: int, sockets: Sequence[Path], book: Book
+    ) -> None:
+        self._alone = alone
+        self._slot = slot
+        self._incarnation = incarnation
+        self._sockets = tuple(sockets)
+        self._book = book
+
+    async def snapshot(self) -> Snapshot:
+        answers: dict[int, tuple[int, Snapshot]] = {}
+
+        async def one(slot: int) -> None:
+            if slot == self._slot:
+                answers[slot] = self._incarnation, await self._alone.snapshot()
+                return
+            try:
+                body, incarnation = await ask(self._sockets[slot], "/snapshot")
+                answers[slot] = int(incarnation), Snapshot.load(body)
+            except (Unanswered, ValueError, msgspec.DecodeError):
+                return  # `worker_up` says so
+
+        async with trio.open_nursery() as nursery:
+            for slot in range(len(self._sockets)):
+                nursery.start_soon(one, slot)
+        return await trio.to_thread.run_sync(self._book.merge, answers)
+
+    async def page(self, topic: Topic, after: str, limit: int) -> Page:
+        first, _, key = after.partition(":")
+        if not _is_slot(first or "0", len(self._sockets)):
+            raise HttpError(400, "`after` is not a key of this list")
+        items: list[Item] = []
+        silent: list[int] = []
+        for slot in range(int(first or 0), len(self._sockets)):
+            try:
+                page = await self._page(slot, topic, key, limit - len(items))
+            except Unanswered:
+                silent.append(slot)
+                page = Page([])
+            key = ""
+            items += [_renamed(item, topic, slot) for item in page.items]
+            if page.next:
+                return Page(items, f"{slot}:{page.next}", tuple(silent))
+            if len(items) == limit and slot + 1 < len(self._sockets):
+                return Page(items, f"{slot + 1}:", tuple(silent))
+        return Page(items, "", tuple(silent))
+
+    async def disconnect(self, connection: str) -> bool:
+        slot, _, number = connection.partition("-")
+        if not _is_slot(slot, len(self._sockets)) or not (number.isascii() and number.isdigit()):
+            return False
+        if int(slot) == self._slot:
+            return await self._alone.disconnect(number)
+        try:
+            answer = await ask_json(self._sockets[int(slot)], f"/connections/{number}", "DELETE")
+        except Unanswered as error:
+            raise HttpError(503, "the worker of this connection does not answer") from error
+        return bool(answer["done"])
+
+    async def _page(self, slot: int, topic: Topic, key: str, limit: int) -> Page:
+        if slot == self._slot:
+            return await self._alone.page(topic, key, limit)
+        found = await ask_json(self._sockets[slot], f"/{topic}?limit={limit}&after={quote(key, safe='')}")
+        return Page(found["items"], found["next"])
+
+
+def _is_slot(text: str, workers: int) -> bool:
+    return text.isascii() and text.isdigit() and int(text) < workers
+
+
+def _renamed(item: Item, topic: Topic, slot: int) -> Item:
+    name = _OWN_ID.get(topic)
+    own = {} if name is None else {name: f"{slot}-{item[name]}"}
+    return {**item, **own, "worker": slot}

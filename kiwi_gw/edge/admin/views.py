@@ -1,0 +1,101 @@
+"""Sources, connections and subscriptions as JSON-compatible dictionaries. Times are seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.edge.outlet import Outlet
+from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.source_runner import SourceRunner
+
+Item = dict[str, Any]
+
+
+def sources(runners: Sequence[SourceRunner]) -> list[Item]:
+    """One item per source. `lag` is null where the source does not know; `positions` is null until it has
+    started; `lag` and `positions` are in its own words (Kafka: by partition)."""
+    now = time.monotonic()
+    return [_source(runner, now) for runner in runners]
+
+
+def _source(runner: SourceRunner, now: float) -> Item:
+    feed, statistics = runner.feed, runner.statistics()
+    window = feed.window
+    behind = statistics.behind if statistics is not None else {}
+    return {
+        "id": feed.info.id,
+        "type": feed.info.type,
+        "state": feed.state.value,
+        "error": runner.last_error or None,
+        "restarts": runner.restarts,
+        "reachable": statistics.reachable if statistics is not None else None,
+        "lag": {str(partition): behind[partition] for partition in sorted(behind)} or None,
+        "stalledSeconds": round(runner.stalled(now), 3),
+        "subscriptions": feed.subscribers,
+        "lagging": feed.behind,
+        "wireKeys": feed.wire_keys,
+        "events": feed.events_in,
+        "dropped": feed.events_dropped,
+        "window": {
+            "events": len(window),
+            "bytes": window.bytes,
+            "maxEvents": window.max_events,
+            "maxBytes": window.max_bytes,
+        },
+        "positions": feed.info.codec.dump(feed.positions) if feed.positions else None,
+    }
+
+
+def connections(found: Iterable[Connection]) -> list[Item]:
+    """One item per connection. `idleSeconds`: since the client last sent a byte."""
+    now = time.monotonic()
+    return [_connection(item, now) for item in found]
+
+
+def _connection(connection: Connection, now: float) -> Item:
+    outlet = connection.outlet
+    open_ones = connection.subscriptions.values()
+    return {
+        "id": str(connection.number),
+        "dialect": connection.dialect,
+        "remote": connection.remote,
+        "identity": connection.identity.name,
+        "ageSeconds": round(now - connection.opened_at, 3),
+        "idleSeconds": round(now - connection.heard_at, 3),
+        "subscriptions": len(connection.subscriptions),
+        "delivered": connection.delivered + sum(item.matched for item in open_ones),
+        "sentBytes": outlet.sent_bytes,
+        "waitingBytes": outlet.waiting_bytes if isinstance(outlet, Outlet) else 0,
+        "blocked": outlet.full,
+        "closing": outlet.close_code,
+    }
+
+
+def subscriptions(connection: Connection, found: Iterable[Subscription]) -> list[Item]:
+    """One item per subscription. `credits` is null for push; `behind` and `unannounced` (given up, and the
+    client not told yet) count events of the source; `positions` is where its next event is."""
+    return [_subscription(connection, item) for item in found]
+
+
+def _subscription(connection: Connection, item: Subscription) -> Item:
+    info = item.feed.info
+    opened = item.cursor >= 0
+    return {
+        "connection": str(connection.number),
+        "identity": connection.identity.name,
+        "source": info.id,
+        "mode": item.mode.value,
+        "state": item.state.value,
+        "overflow": item.policy.value,
+        "credits": item.credits if item.mode.value == "pull" else None,
+        "behind": item.behind,
+        "bufferCapacity": item.capacity,
+        "unannounced": item.dropped,
+        "scanned": item.scanned,
+        "delivered": item.matched,
+        "bytes": item.bytes,
+        "positions": info.codec.dump(item.positions) if opened else None,
+    }

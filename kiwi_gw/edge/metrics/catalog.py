@@ -1,0 +1,226 @@
+"""Every metric there is: its name, what it means, its labels, and how the workers' values become one.
+
+A name that is not in here cannot be exported. Labels take their values from closed sets only: sources
+(at most `metrics.max_sources`), and enumerations of the code: never a client, an address,
+a query or an offset.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+PREFIX = "kiwigw_"
+
+
+class Kind(enum.Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Merge(enum.Enum):
+    """What becomes of several values for the same labels: of all workers, or of all sources of `other`."""
+
+    SUM = "sum"
+    MAX = "largest"
+    MIN = "smallest"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. name: with its prefix and its unit. meaning: a sentence."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    merge: Merge = Merge.SUM
+
+
+def _own(kind: Kind, *rows: tuple[str, str, str] | tuple[str, str, str, Merge]) -> Iterable[Metric]:
+    for name, labels, meaning, *merge in rows:
+        yield Metric(PREFIX + name, kind, meaning, tuple(labels.split()), *merge)
+
+
+_SUM, _MAX, _MIN = Merge.SUM, Merge.MAX, Merge.MIN
+
+_GATEWAY = (
+    *_own(
+        Kind.GAUGE,
+        ("build_info", "version python trio", "Always 1: what runs.", _MAX),
+        (
+            "config_info",
+            "hash",
+            "Always 1: the beginning of the SHA-256 of the configuration file in force.",
+            _MAX,
+        ),
+        ("config_last_reload_success_timestamp_seconds", "", "When a configuration was last applied.", _MIN),
+        ("draining", "", "1 while the gateway lets its clients go.", _MAX),
+        ("tasks", "", "Tasks that live in the event loop."),
+        ("workers", "", "Worker processes that there should be.", _MAX),
+        ("worker_up", "worker", "Whether this worker answered this scrape.", _MAX),
+        ("encodings_bytes", "", "Memory of encoded events that a reader may still need."),
+        ("memory_used_bytes", "", "Memory of all windows and encodings."),
+        ("memory_limit_bytes", "", "What they may hold: `window.memory_bytes`."),
+    ),
+    *_own(
+        Kind.COUNTER,
+        ("config_reloads_total", "result", "Reloads of the configuration: applied, refused."),
+        ("worker_restarts_total", "", "Workers that ended by themselves and were replaced."),
+        ("hook_failures_total", "hook", "Errors that hooks of plugins raised."),
+        ("encodings_total", "result", "Batches that were encoded (miss) or found encoded (hit)."),
+        (
+            "auth_total",
+            "method result",
+            "Credentials checked: accepted, anonymous, refused, or failed to decide.",
+        ),
+    ),
+    *_own(Kind.HISTOGRAM, ("event_loop_lag_seconds", "", "How late a timer of the event loop fires.")),
+)
+
+_CONNECTIONS = (
+    *_own(
+        Kind.GAUGE,
+        ("connections", "dialect transport", "Open connections."),
+        ("connections_limit", "", "How many there may be: `server.limits.max_connections`, of all workers."),
+        ("connections_blocked", "transport", "Connections whose socket takes nothing at the moment."),
+        ("outbound_buffer_bytes", "transport", "What connections own that their clients have not taken."),
+    ),
+    *_own(
+        Kind.COUNTER,
+        ("connections_opened_total", "dialect transport", "Connections whose handshake succeeded."),
+        ("connections_closed_total", "dialect code", "Connections that ended, by WebSocket close code."),
+        ("connections_rejected_total", "reason", "Connections refused before they were any."),
+        ("sent_bytes_total", "transport", "Bytes that sockets took."),
+        ("commands_total", "dialect command result", "Commands carried out."),
+        (
+            "pong_timeouts_total",
+            "transport",
+            "Idle connections given up: no sign of life, no answer to a ping.",
+        ),
+        (
+            "vanished_total",
+            "transport",
+            "Connections given up because the client's machine answered nothing.",
+        ),
+        (
+            "write_deadline_exceeded_total",
+            "transport",
+            "Connections given up that took no byte for too long.",
+        ),
+    ),
+    *_own(
+        Kind.HISTOGRAM,
+        ("connection_duration_seconds", "dialect", "How long connections lasted."),
+        (
+            "handshake_duration_seconds",
+            "transport",
+            "From the first look at a connection to its request being let in.",
+        ),
+    ),
+)
+
+_SUBSCRIPTIONS = (
+    *_own(
+        Kind.GAUGE,
+        ("subscriptions", "source mode", "Open subscriptions."),
+        ("subscriptions_lagging", "source", "Subscriptions that have not had everything."),
+        ("subscriptions_out_of_credit", "source", "Of those, the ones that wait for credit."),
+        ("subscriptions_replaying", "source", "Subscriptions that read the source's history."),
+        ("subscription_lag_events_max", "source", "Events that the slowest subscription is behind.", _MAX),
+        (
+            "subscription_lag_seconds_max",
+            "source",
+            "Age of the next event of the slowest subscription.",
+            _MAX,
+        ),
+    ),
+    *_own(
+        Kind.COUNTER,
+        ("subscriptions_started_total", "source dialect", "Subscriptions that were opened."),
+        ("subscriptions_ended_total", "source reason", "Open subscriptions that ended."),
+        ("events_delivered_total", "source dialect", "Events that clients were sent."),
+        ("delivered_bytes_total", "source dialect", "The bytes of these events with their framing."),
+        ("events_dropped_total", "source policy", "Events given up for clients, each announced."),
+        ("lag_notices_total", "source", "LAG notices."),
+        ("credits_granted_total", "source", "Credit that pull subscriptions were given."),
+        ("credits_used_total", "source", "Credit that they used."),
+    ),
+    *_own(
+        Kind.HISTOGRAM,
+        (
+            "delivery_delay_seconds",
+            "source",
+            "From the timestamp of a batch's first event to the end of its fan-out, per batch.",
+        ),
+        ("fanout_duration_seconds", "source", "From a batch's arrival to the end of its fan-out, per batch."),
+    ),
+)
+
+_SOURCES = (
+    *_own(
+        Kind.GAUGE,
+        ("source_up", "source", "1 while the source runs and its origin answers.", _MIN),
+        ("source_state", "source state", "1 for the state that the source is in.", _MAX),
+        ("source_lag_records", "source", "Records that the origin has and the gateway has not read.", _MAX),
+        (
+            "source_partition_lag_records",
+            "source partition",
+            "The same by partition, if `metrics.per_partition`.",
+            _MAX,
+        ),
+        (
+            "source_stalled_seconds",
+            "source",
+            "For how long it has had something to read and has not moved.",
+            _MAX,
+        ),
+        ("source_last_event_timestamp_seconds", "source", "When the newest event happened.", _MAX),
+        ("window_events", "source", "Events in the window."),
+        ("window_bytes", "source", "Memory of these events."),
+        ("wire_keys", "source", "Different encodings in use."),
+    ),
+    *_own(
+        Kind.COUNTER,
+        ("source_events_total", "source", "Events read from the source (by every worker for itself)."),
+        ("source_bytes_total", "source", "What these events weigh in memory."),
+        ("source_restarts_total", "source reason", "Starts after the first: error, changed, altered."),
+    ),
+)
+
+_PROCESS = (
+    *(
+        Metric(name, Kind.GAUGE, meaning, (), merge)
+        for name, meaning, merge in (
+            ("process_virtual_memory_bytes", "Virtual memory size.", _SUM),
+            ("process_resident_memory_bytes", "Resident memory size.", _SUM),
+            ("process_start_time_seconds", "When the process started, in seconds since the epoch.", _MIN),
+            ("process_open_fds", "Open file descriptors.", _SUM),
+            ("process_max_fds", "File descriptors that one process may open.", _MIN),
+        )
+    ),
+    Metric("process_cpu_seconds_total", Kind.COUNTER, "User and system time."),
+    *(
+        Metric(name, Kind.COUNTER, meaning, ("generation",))
+        for name, meaning in (
+            ("python_gc_objects_collected_total", "Objects that the cycle collector freed."),
+            ("python_gc_objects_uncollectable_total", "Objects that it could not free."),
+            ("python_gc_collections_total", "Its runs."),
+        )
+    ),
+    Metric(
+        "python_info",
+        Kind.GAUGE,
+        "Always 1: the interpreter.",
+        ("version", "implementation", "major", "minor", "patchlevel"),
+        _MAX,
+    ),
+)
+
+CATALOG: Mapping[str, Metric] = MappingProxyType(
+    {item.name: item for item in (*_GATEWAY, *_CONNECTIONS, *_SUBSCRIPTIONS, *_SOURCES, *_PROCESS)}
+)
+"""All metrics by name, in the order of a scrape."""

@@ -1,0 +1,202 @@
+"""What is counted while the gateway runs, beyond what its parts know of themselves.
+
+Counters are bumped per batch, per command or per connection, never per event and subscriber; whatever a
+part knows anyway (how much a subscription was sent, how full a window is) is read when somebody asks, and
+only what a part takes with it when it goes is added up here. Nothing here waits or looks at a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+from kiwi_gw.core.feed import Feed
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, Credential, Head, Identity, Mode, Password, Refusal
+
+OTHER = "other"
+"""The label of what has none of its own."""
+
+DELAYS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds, in seconds, of everything that should take less than a second."""
+
+LIVES = (1.0, 10.0, 60.0, 300.0, 1_800.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0)
+"""Upper bounds, in seconds, of how long connections last."""
+
+_CODES = frozenset({1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012, 1013})
+_OWN_CODES = frozenset({4401, 4402, 4408, 4409, 4500, 4503})
+"""Close codes that have a series of their own. A client may send any number from 3000 to 4999."""
+
+
+_UNDECIDED = frozenset({"internal_error", "auth_timeout", "keys_unavailable", "not_configured"})
+"""Codes of refusals that say nothing about the client."""
+
+
+class Histogram:
+    """How many values were at most each of some bounds.
+
+    bounds: ascending. counts: of values within each bound but above the one before; the last for those
+    above all. sum: of all values.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float] = DELAYS) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class SourceMeter:
+    """What is added up for one source, over its restarts, or for all those without a label of their own.
+
+    delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used as well. dropped (by
+    policy) and lag_notices: of feeds that are over. last_event: when the newest event happened, in seconds
+    since the epoch (when it came, if it does not say); 0 if there was none.
+    """
+
+    __slots__ = (
+        "bytes",
+        "credits_granted",
+        "credits_used",
+        "delivered",
+        "delivered_bytes",
+        "delivery_delay",
+        "dropped",
+        "ended",
+        "events",
+        "fanout",
+        "label",
+        "lag_notices",
+        "last_event",
+        "restarts",
+        "started",
+    )
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.events = 0
+        self.bytes = 0
+        self.last_event = 0.0
+        self.delivery_delay = Histogram()
+        self.fanout = Histogram()
+        self.restarts: Counter[str] = Counter()
+        self.started: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
+        self.delivered_bytes: Counter[str] = Counter()
+        self.credits_granted = 0
+        self.credits_used = 0
+        self.dropped: Counter[str] = Counter()
+        self.lag_notices = 0
+
+    def published(self, batch: Batch, subscribers: int, seconds: float, wall: float) -> None:
+        """A batch was taken, and everybody who could be was served, within `seconds`; it is `wall` now."""
+        # For a source of single events this is a good part of all that is done: no calls that can be spared.
+        size = len(batch.offsets)
+        if not size:
+            return
+        self.events += size
+        self.bytes += batch.cost
+        fanout = self.fanout
+        fanout.counts[bisect_left(DELAYS, seconds)] += 1
+        fanout.sum += seconds
+        timestamps = batch.columns.get("timestamp")
+        newest = None if timestamps is None else timestamps[-1]
+        if timestamps is None or type(newest) is not int or newest < 0:
+            self.last_event = wall
+            return
+        self.last_event = newest / 1000
+        first = timestamps[0]
+        if (
+            subscribers and type(first) is int and first >= 0
+        ):  # else nothing was delivered, or it says not when
+            delay = wall - first / 1000
+            if delay < 0:
+                delay = 0.0  # clocks of two machines may differ
+            delays = self.delivery_delay
+            delays.counts[bisect_left(DELAYS, delay)] += 1
+            delays.sum += delay
+
+
+class Meters:
+    """What is added up for the whole gateway.
+
+    max_sources: how many sources get a meter of their own; those that come later share one.
+    opened: connections by dialect. closed: by dialect and close code. lives: their durations by dialect.
+    sent_bytes: of connections that are over. commands: by dialect, command and result. auth: by method and
+    result.
+    """
+
+    def __init__(self, max_sources: int) -> None:
+        self._max_sources = max_sources
+        self._sources: dict[str, SourceMeter] = {}
+        self._other = SourceMeter(OTHER)
+        self.opened: Counter[str] = Counter()
+        self.closed: Counter[tuple[str, str]] = Counter()
+        self.lives: dict[str, Histogram] = {}
+        self.sent_bytes = 0
+        self.commands: Counter[tuple[str, str, str]] = Counter()
+        self.auth: Counter[tuple[str, str]] = Counter()
+        self.loop_lag = Histogram()
+        self.handshakes: dict[str, Histogram] = {}
+
+    def source(self, source_id: str) -> SourceMeter:
+        """The meter of a source, the same for as long as the process lives."""
+        meter = self._sources.get(source_id)
+        if meter is not None:
+            return meter
+        if len(self._sources) >= self._max_sources:
+            return self._other
+        meter = self._sources[source_id] = SourceMeter(source_id)
+        return meter
+
+    def sources(self) -> list[SourceMeter]:
+        """Every meter that has counted something, or may."""
+        shared = [self._other] if len(self._sources) >= self._max_sources else []
+        return [*self._sources.values(), *shared]
+
+    def connection_over(self, dialect: str, code: int | None, seconds: float, sent_bytes: int) -> None:
+        self.closed[dialect, str(code) if code in _CODES or code in _OWN_CODES else OTHER] += 1
+        self.lives.setdefault(dialect, Histogram(LIVES)).observe(seconds)
+        self.sent_bytes += sent_bytes
+
+    def subscription_over(self, dialect: str, subscription: Subscription, reason: CloseReason) -> None:
+        """Keep what a subscription was sent."""
+        meter = self.source(subscription.feed.info.id)
+        if subscription.cursor >= 0:  # it was open
+            meter.ended[reason.value] += 1
+        meter.delivered[dialect] += subscription.matched
+        meter.delivered_bytes[dialect] += subscription.bytes
+        if subscription.mode is Mode.PULL:
+            meter.credits_used += subscription.matched
+
+    def feed_over(self, feed: Feed) -> None:
+        """Keep what a feed has counted; it counts no more."""
+        meter = self.source(feed.info.id)
+        for policy, count in feed.dropped.items():
+            meter.dropped[policy.value] += count
+        meter.lag_notices += feed.lag_notices
+
+    def asked_who(self, credential: Credential, answer: Identity | Refusal) -> None:
+        """A client was authenticated, or not."""
+        method = (
+            "head"
+            if isinstance(credential, Head)
+            else "password"
+            if isinstance(credential, Password)
+            else "token"
+        )
+        if isinstance(answer, Identity):
+            result = "anonymous" if answer.name == ANONYMOUS.name else "accepted"
+        else:
+            result = "failed" if answer.code in _UNDECIDED else "refused"
+        self.auth[method, result] += 1
+
+    def handshake_over(self, transport: str, seconds: float) -> None:
+        self.handshakes.setdefault(transport, Histogram()).observe(seconds)
