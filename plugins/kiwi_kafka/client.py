@@ -11,7 +11,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from kiwi_kafka.runs import hand_out_runs
@@ -57,10 +58,14 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
     aiokafka's metadata requests allow the broker to create what is missing, so that a consumer creates
     the topic it waits for, and a deleted topic anew. It has no option for that: hence `_metadata_update`.
     Its `bootstrap` does not say why it failed, and leaves a connection open when it is cancelled.
+
+    missed: a fetch was told that its topic is not there. Brokers of the version that aiokafka speaks know
+    topics by name only, so the next answer may be from another topic that has that name now.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.missed = False
         self._updated = 0.0
         self._is_closed = False
         self._connection = {
@@ -94,6 +99,14 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
     async def close(self) -> None:
         self._is_closed = True
         await super().close()
+
+    async def send(self, node_id: Any, request: Any, **group: Any) -> Any:
+        answer = await super().send(node_id, request, **group)
+        if isinstance(request, FetchRequest) and any(
+            code == UnknownTopicOrPartitionError.errno for _, parts in answer.topics for _, code, *_ in parts
+        ):
+            self.missed = True
+        return answer
 
     async def ready(self, node_id: Any, **group: Any) -> bool:
         """aiokafka's client would connect again after it was closed, for a request that was under way."""
@@ -164,6 +177,11 @@ class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
         )
         self._client = LookingClient(**options)
         self._usual = (wait_ms, client.fetch_min_bytes)
+
+    @property
+    def missed(self) -> bool:
+        """Whether what it reads may be another topic by now."""
+        return bool(self._client.missed)
 
     async def start(self) -> None:
         await super().start()

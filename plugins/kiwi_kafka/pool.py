@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import cast
 
 import structlog
 import trio
 
-from kiwi_gw.api import HistoryReader, PluginContext, PluginError
+from kiwi_gw.api import HistoryReader, PluginContext, PluginError, SourceChanged
 from kiwi_kafka.client import tls_context
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.link import Link
@@ -17,12 +17,13 @@ from kiwi_kafka.lookup import Lookup
 from kiwi_kafka.noise import quiet_client
 from kiwi_kafka.reader import Reader
 from kiwi_kafka.replay import Replay
-from kiwi_kafka.seam import Consumer, Place, Scout, TopicView, Transport
+from kiwi_kafka.seam import Consumer, Missing, Place, Scout, TopicView, Transport
 from kiwi_kafka.settings import KafkaSettings
 from kiwi_kafka.stretch import Stretch
 from kiwi_kafka.transport import AioTransport, client_loop
 from kiwi_kafka.turns import Turns
 from kiwi_kafka.watch import Watch
+from kiwi_kafka.wire import NO_ID
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -125,6 +126,19 @@ class Kafka:
     async def consumer(self) -> Consumer:
         await self._link.scout()
         return await self._transport.consumer()
+
+    async def verify(self, leases: Sequence[Lease]) -> None:
+        live = [lease for lease in leases if not lease.over]
+        views = await (await self._link.scout()).describe({lease.topic for lease in live})
+        for lease in live:
+            view = views[lease.topic]
+            if isinstance(view, Missing):
+                # Deleted, or its broker has just started. Nothing of that name is read before it is known.
+                for partition in set(lease.next) - lease.held:
+                    lease.held.add(partition)
+                    self.out_of_range(lease, partition)
+            elif NO_ID not in (lease.topic_id, view.id) and view.id != lease.topic_id:
+                lease.end(SourceChanged(f"topic {lease.topic!r} has been deleted and created anew"))
 
     def suspect(self) -> None:
         self._link.suspect()

@@ -6,7 +6,7 @@ has one of two cures: send it back to the leases' positions, or throw it away an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -32,6 +32,9 @@ class Host(Helper, Protocol):
 
     async def consumer(self) -> Consumer:
         """A new consumer, as soon as a broker answers."""
+
+    async def verify(self, leases: Sequence[Lease]) -> None:
+        """End or hold those whose topics are not those that they were leased for."""
 
     def suspect(self) -> None:
         """Something did not work that should: look at the brokers at once."""
@@ -85,6 +88,7 @@ class Reader:
                 try:
                     consumer = await self._host.consumer()
                     try:
+                        await self._host.verify(self.leases)
                         await self._read(consumer)
                     finally:
                         await consumer.close()

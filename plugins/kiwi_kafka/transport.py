@@ -307,6 +307,9 @@ class AioConsumer:
         self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None
     ) -> dict[str, list[Fetched]]:
         fetched = await self._consumer.getmany(*only, timeout_ms=wait_ms, max_records=max_records)
+        if self._consumer.missed:
+            # Nothing of it counts: it may be from a new topic of the same name.
+            raise kafka_errors.UnknownTopicOrPartitionError("a topic is not there")
         # From here on nothing suspends, so that a cancellation cannot lose what was fetched.
         by_topic: dict[str, list[Fetched]] = {}
         for place, records in fetched.items():

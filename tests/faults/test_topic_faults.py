@@ -109,7 +109,7 @@ def notices(one: Watcher) -> list[Lag]:
     return [item for item in one.history if isinstance(item, Lag)]
 
 
-@pytest.mark.parametrize("anew", [False])
+@pytest.mark.parametrize("anew", [False, True])
 async def test_deleted(anew: bool, afflicted: Callable[..., Any]) -> None:
     async with afflicted(1) as it:
         placed = await it.topics.produce(it.topic, [Record(b"old %d" % n) for n in range(5)])
