@@ -19,6 +19,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 SECONDS ?=
 SPEED ?=
 ARGS ?=
+FAULTS ?=
 
 .PHONY: help setup broker check test pytest lint types layers format demo bench lock clean
 
@@ -39,8 +40,9 @@ pytest: setup ## pytest alone: make pytest ARGS="-k window"
 demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=600 replays faster
 	$(BIN)/kiwi-gw demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SPEED),--speed $(SPEED))
 
-bench: setup ## the benchmarks, one JSON line each
+bench: setup ## the benchmarks, one JSON line each, then the faults: FAULTS="--brief 20 --longer 3" for fewer
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.faults $(FAULTS)
 
 lint: setup
 	$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
