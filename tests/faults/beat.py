@@ -11,10 +11,10 @@ import gc
 import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import trio
@@ -61,19 +61,15 @@ class BeatSettings(Section):
 class LoopWatch(trio.abc.Instrument):
     """The longest that one step of a task has held the event loop, and which task that was.
 
-    Time for which this thread was ready and another process had the processor is not the gateway's: a step
-    that never slept is only charged with what it computed, one that did (a system call that blocks, a lock)
-    with all but what it waited for a processor.
+    Time for which the gateway was ready and another process had the processor is not the gateway's: a step
+    that never slept is only charged with what it computed, one that did (a system call that blocks, a lock
+    that another thread has) with all but what any thread waited for a processor.
     """
 
     def __init__(self) -> None:
         self._worst = (0.0, "")
         self._began = (0.0, 0.0, 0)
-        self._schedstat = open(f"/proc/self/task/{threading.get_native_id()}/schedstat", "rb", buffering=0)  # noqa: SIM115
         self._queued = self._queued_so_far()
-
-    def close(self) -> None:
-        self._schedstat.close()
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._began = _now()
@@ -93,9 +89,12 @@ class LoopWatch(trio.abc.Instrument):
         return worst
 
     def _queued_so_far(self) -> float:
-        """Seconds that this thread was ready to run and did not."""
-        self._schedstat.seek(0)
-        return int(self._schedstat.read().split()[1]) / 1e9
+        """Seconds that threads of this process were ready to run and did not, added up."""
+        queued = 0
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                queued += int((thread / "schedstat").read_text().split()[1])
+        return queued / 1e9
 
 
 _NOTABLE_S = 0.005
@@ -114,7 +113,6 @@ def _watching():  # type: ignore[no-untyped-def]  # what `contextmanager` makes 
         yield watch
     finally:
         trio.lowlevel.remove_instrument(watch)
-        watch.close()
 
 
 class Beat:

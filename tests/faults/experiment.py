@@ -77,7 +77,8 @@ class Outcome:
 
     noticed: until the gateway's log said so. served: from `heal` to the first event at the slowest watcher.
     worst_lag: of any record. blocked: the longest step of the gateway's loop. others_late: the latest that
-    an event of the source beside came, others_steady: the same before the fault.
+    an event of the source beside came, others_steady: the same before the fault. held_up: nothing was wrong
+    but that the loop was held for too long once.
     """
 
     kind: str
@@ -91,6 +92,8 @@ class Outcome:
     blocked: float = 0.0
     others_late: float = 0.0
     others_steady: float = 0.0
+
+    held_up: bool = False
 
     def facts(self) -> dict[str, Any]:
         """As JSON."""
@@ -242,6 +245,7 @@ class _Injecting:
             reasons.append(f"served again after {self._served:.1f} s, not {fault.serve_within:g}")
         if blocked > fault.blocked_within:
             reasons.append(f"the loop was held for {blocked * 1000:.0f} ms by {blocker}")
+        held_up = blocked > fault.blocked_within and len(reasons) == 1
         result = Result.HANG if hang is not None else Result.FAILED if reasons else Result.PASSED
         return Outcome(
             kind=fault.kind,
@@ -255,6 +259,7 @@ class _Injecting:
             blocked=blocked,
             others_late=_latest(late for at, late in scene.beats.late if at >= self._struck),
             others_steady=_latest(late for at, late in scene.beats.late if at < self._struck),
+            held_up=held_up,
         )
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.broker_faults import BRIEF, KILLED, LONGER, broker_faults
 from tests.faults.brokers import FaultyBroker
 from tests.faults.experiment import Outcome
-from tests.faults.stages import kafka_scene
+from tests.faults.stages import injected, kafka_scene
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +28,7 @@ async def test_longer_ones(
         kafka_scene(tmp_path, faulty_broker.bootstrap, faulty_broker.proxied) as stage,
     ):
         injection, phases = broker_faults(faulty_broker, between)[kind]
-        passed(await stage.inject(injection, phases))
+        passed(await injected(stage, injection, phases))
 
 
 async def test_brief_ones_one_after_the_other(
@@ -42,4 +42,4 @@ async def test_brief_ones_one_after_the_other(
         assert faults.keys() == {*BRIEF, *LONGER, KILLED}
         for _ in range(3):
             for kind in BRIEF:
-                passed(await stage.inject(*faults[kind]))
+                passed(await injected(stage, *faults[kind]))

