@@ -65,7 +65,7 @@ class Gateway:
         self.draining = False
         window = loaded.settings.window
         self._budget = Budget(window.memory_bytes)
-        self._memo = EncodingMemo(window.encodings_bytes, self._budget)
+        self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake)
         self._runners: dict[str, SourceRunner] = {}
         self._leaving: list[Feed] = []
         self._numbers = itertools.count(1)
@@ -290,6 +290,10 @@ class Gateway:
                     self._leaving.remove(feed)
                     self.meters.feed_over(feed)
             self.keepalive.look(self.connections, now, time.time())
+
+
+def _log_mistake(error: Exception) -> None:
+    log.error("events could not be encoded", exc_info=error)
 
 
 @dataclass(frozen=True, slots=True)
