@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -208,7 +208,17 @@ async def test_a_service_that_fails_restarts_its_sources_only(
             assert (await client.message())["data"]["value"] == "service 1"
         store.breaks = OSError("the disk is gone")
         store.broken.set()
-        results = [await client.message() for _ in range(2)]
+        messages = [await client.message() for _ in range(6)]
+        told = sorted(
+            (item["data"]["type"], item["data"]["sourceId"]) for item in messages if is_notice(item)
+        )
+        assert told == [
+            ("SOURCE_DEGRADED", "x"),
+            ("SOURCE_DEGRADED", "y"),
+            ("SOURCE_RESTORED", "x"),
+            ("SOURCE_RESTORED", "y"),
+        ]
+        results = [item for item in messages if not is_notice(item)]
         assert {item["data"]["sourceId"]: item["data"]["value"] for item in results} == {
             "x": "service 2",
             "y": "service 2",
@@ -219,6 +229,10 @@ async def test_a_service_that_fails_restarts_its_sources_only(
         assert other["a"].runs == 1
     failed = [line for line in log_lines if line["event"] == "a service failed"]
     assert len(failed) == 1
+
+
+def is_notice(message: dict[str, Any]) -> bool:
+    return bool(message["type"] == "NOTICE")
 
 
 async def test_source_failed_closes_its_subscriptions_also_with_a_service() -> None:
