@@ -117,11 +117,17 @@ class _Run:
             count = self._brief if kind in _BRIEF else self._longer
             began = time.monotonic()
             while len(outcomes) < count:
-                async with stage() as (scene, faults):
-                    while len(outcomes) < count:
-                        outcomes.append(await self._inject(scene, *faults[kind]))
-                        if outcomes[-1].result is not Result.PASSED:
-                            break
+                try:
+                    async with stage() as (scene, faults):
+                        while len(outcomes) < count:
+                            outcomes.append(await self._inject(scene, *faults[kind]))
+                            if outcomes[-1].result is not Result.PASSED:
+                                break
+                except* AssertionError as group:
+                    # What the gateway logged, or how it ended, is not as it should be either: say so.
+                    if not outcomes or outcomes[-1].result is Result.PASSED:
+                        raise
+                    click.echo(f"after it: {group.exceptions[0]}", err=True)
             self.found.append({**summary(outcomes), "seconds": round(time.monotonic() - began)})
             store(self.found[-1:])
             click.echo(json.dumps(self.found[-1]), err=True)

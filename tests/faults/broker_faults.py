@@ -12,7 +12,7 @@ from tests.faults.proxy import BLACKHOLE, PAUSE, Proxy, Way
 
 AWAY = "kafka broker away"
 
-DAMAGED = Way(corrupt_every=500, corrupt_in=b"xxxx")
+DAMAGED = Way(corrupt_every=500, corrupt_in=b"x")
 """Bits turned over in the values: Kafka's checksum covers a record, not its offset, its partition, or the
 length of an answer. Who must fear for those needs TLS."""
 
