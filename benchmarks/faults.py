@@ -168,7 +168,7 @@ def table(results: Mapping[str, Any]) -> str:
     """What came of each kind, as Markdown."""
     rows = [
         "| fault | row | injected | passed, hung, failed | noticed | served again: median, worst "
-        "| latest event | loop held |",
+        "| latest event | loop held: median, worst |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for one in sorted(results["kinds"], key=lambda one: (one["row"][0], int(one["row"][1:]), one["kind"])):
@@ -176,7 +176,8 @@ def table(results: Mapping[str, Any]) -> str:
         served = f"{_s(one['served_p50_s'])}, {_s(one['served_worst_s'])}"
         rows.append(
             f"| {one['kind']} | {one['row']} | {one['injections']:,} | {outcomes} | {_s(one['noticed_s'])} | "
-            f"{served} | {_s(one['worst_lag_s'])} | {one['blocked_ms']:.0f} ms |"
+            f"{served} | {_s(one['worst_lag_s'])} | {one['blocked_p50_ms']:.0f} ms, "
+            f"{one['blocked_ms']:.0f} ms |"
         )
     events = sum(one["events"] for one in results["kinds"])
     total = sum(one["injections"] for one in results["kinds"])
