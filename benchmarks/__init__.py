@@ -1,7 +1,11 @@
 """Benchmarks of the gateway against what the sockets can carry and against what one would write instead.
 
-    python -m benchmarks                            # every scenario, a few minutes
+    python -m benchmarks                            # every scenario; --save keeps the lines for the report
     python -m benchmarks fanout --subscribers 1000  # one of them, changed
+    python -m benchmarks fanout --target ws://127.0.0.1:8000 --source s --bootstrap 127.0.0.1:9092
+    python -m benchmarks report --readme            # the table and the plots of what was saved
+    python -m benchmarks profile                    # where the gateway's time goes
+    python -m benchmarks instructions               # how many instructions the hot path takes
 
 What is measured, and why the figures can be believed:
 
@@ -14,5 +18,11 @@ What is measured, and why the figures can be believed:
   event, or has one twice or out of order, is void and fails the benchmark.
 - The same load client reads, in the same round, from a process that only sends ready-made frames to as
   many sockets (the *ceiling*), and from a plain asyncio server (the *peer*). Only these ratios mean
-  anything on another machine.
+  anything on another machine. How much more the load client alone could have read is a figure of its own.
+- Delays are measured in other runs than throughput (see `latency`): from the making of the record to the
+  return of the receiving call, of all events of all subscribers.
+
+Where to find what: `scenarios/` says what is measured and what should be reached; `throughput` runs the
+systems that are compared; `lab` has the parts of a run; `workers/` are the processes; `rounds` repeats a
+scenario; `report` and `plots` show what came out.
 """

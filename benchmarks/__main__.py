@@ -2,123 +2,164 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
+import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import trio
 
-from benchmarks import report
+from benchmarks import report, results
+from benchmarks.configuration import can
 from benchmarks.errors import RunFailed
-from benchmarks.runs import Run, Session
-from benchmarks.scenarios import SCENARIOS, SYSTEMS, Scenario, System
+from benchmarks.profile import instructions, profile
+from benchmarks.rounds import rounds
+from benchmarks.run import SYSTEMS, System
+from benchmarks.scenario import Scenario
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.target import Target
 from kiwi_gw.demo.broker import Broker
 
-_SLICES = (16 * 1024, 64 * 1024, 128 * 1024, 256 * 1024)
+_NAMES = [scenario.name for scenario in SCENARIOS]
+_REPEAT = 5
+_WARM_SECONDS = 10.0
 
 
-@click.command(help="Runs SCENARIO, or all: " + ", ".join(scenario.name for scenario in SCENARIOS) + ".")
-@click.argument("names", metavar="[SCENARIO]...", nargs=-1, type=click.Choice([s.name for s in SCENARIOS]))
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the command line asks for. changes: of sizes. keep: where logs stay."""
+
+    changes: Mapping[str, Any]
+    repeat: int | None
+    only: tuple[System, ...]
+    keep: Path | None
+    save: bool
+    target: Target | None
+
+
+@click.command(
+    help=f"""Runs SCENARIO, or all: {", ".join(_NAMES)}.
+
+    One JSON line a run on stdout, everything for people on stderr. `python -m benchmarks report`,
+    `profile` and `instructions` are commands of their own: see their --help."""
+)
+@click.argument("names", metavar="[SCENARIO]...", nargs=-1, type=click.Choice(_NAMES))
 @click.option("--subscribers", type=click.IntRange(1), help="Connections.")
+@click.option("--stalled", type=click.IntRange(0), help="Further connections that do not read.")
 @click.option("--records", type=click.IntRange(1), help="Records that are measured.")
 @click.option("--warm", type=click.IntRange(1), help="Records before them.")
-@click.option("--size", type=click.IntRange(80), help="Bytes of a record's value.")
-@click.option("--partitions", type=click.IntRange(1), help="Partitions of the topic.")
-@click.option("--credits", type=click.IntRange(2), help="pull: the balance that is renewed at half.")
-@click.option("--batch-bytes", type=click.IntRange(1024), help="Bytes of a Kafka batch.")
 @click.option(
-    "--runs", type=click.IntRange(1), default=3, show_default=True, help="Rounds; medians are taken."
+    "--rate", type=click.IntRange(1), help="Records per second, where it is not all that fit through."
 )
+@click.option("--seconds", type=click.FloatRange(0.1), help="How long records come at the rate.")
+@click.option("--size", type=click.IntRange(110), help="Bytes of a record's value.")
+@click.option("--partitions", type=click.IntRange(1), help="Partitions of a topic.")
+@click.option("--topics", type=click.IntRange(1), help="Topics, which subscribers are dealt to.")
+@click.option("--mode", type=click.Choice(["push", "pull", "mixed"]), help="How subscribers subscribe.")
+@click.option("--credits", type=click.IntRange(2), help="pull: the balance that is renewed at half.")
+@click.option("--churn", type=click.FloatRange(0), help="Subscribers that go and come per second.")
+@click.option("--tls/--no-tls", default=None, help="Encrypted connections.")
+@click.option("--pin/--no-pin", default=None, help="The server alone on one core, the rest on the others.")
+@click.option("--batch-bytes", type=click.IntRange(1024), help="Bytes of a Kafka batch.")
+@click.option("--repeat", type=click.IntRange(1), help=f"Rounds; medians are taken. [default: {_REPEAT}]")
 @click.option("--only", type=click.Choice(SYSTEMS), multiple=True, help="Run these systems only.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep logs and configurations in this folder.")
+@click.option("--save", is_flag=True, help="Keep the lines in benchmarks/results for the report.")
+@click.option("--target", metavar="WS_URL", help="Measure this server (Kiwi protocol) instead of ours.")
+@click.option("--source", help="--target: the name of its source.")
+@click.option("--topic", help="--target: the topic behind that source (default: its name).")
+@click.option("--bootstrap", help="--target: its Kafka, HOST:PORT.")
 def main(
-    names: tuple[str, ...], runs: int, only: tuple[System, ...], keep: Path | None, **sizes: int | None
+    names: tuple[str, ...],
+    repeat: int | None,
+    only: tuple[System, ...],
+    keep: Path | None,
+    save: bool,
+    target: str | None,
+    source: str | None,
+    topic: str | None,
+    bootstrap: str | None,
+    **sizes: object,
 ) -> None:
-    chosen = [scenario for scenario in SCENARIOS if not names or scenario.name in names]
-    changes: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
-    void = False
-    for scenario in chosen:
-        changed = replace(scenario, **changes)
-        if only:
-            changed = replace(changed, systems=tuple(s for s in changed.systems if s in only))
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"bench-{scenario.name}-", dir=keep))
-        try:
-            void |= trio.run(_measure, changed, runs, folder)
-        except RunFailed as error:
-            raise click.ClickException(str(error)) from None
-        finally:
-            if keep is None:
-                shutil.rmtree(folder, ignore_errors=True)
-    if void:
-        raise click.ClickException("there were void runs: see the faults in their lines")
+    found: Target | None = None
+    if target is not None:
+        if source is None or bootstrap is None:
+            raise click.UsageError("--target needs --source and --bootstrap")
+        found = Target.at(target, source, topic or source, bootstrap)
+        only = ("target",)
+        if not names:
+            raise click.UsageError("--target needs a SCENARIO")
+    changes = {name: size for name, size in sizes.items() if size is not None}
+    wish = _Wish(changes, repeat, only, keep, save, found)
+    failed = [one.name for one in SCENARIOS if (not names or one.name in names) and not _run(one, wish)]
+    if save:
+        report.write()
+    if failed:
+        raise click.ClickException(f"void runs, or none, in: {', '.join(failed)}")
 
 
-async def _measure(scenario: Scenario, runs: int, folder: Path) -> bool:
-    """All rounds of a scenario. Returns whether a run was void."""
-    void = False
-    async with Broker(folder / "broker", heap="1g") as broker:
-        session = Session(broker, folder)
-        slices = await _calibrated(scenario, session)
-        rounds: list[dict[System, Run]] = []
-        for number in range(1, runs + 1):
-            rounds.append({})
-            for system in scenario.systems:
-                _say(f"{scenario.name}, round {number} of {runs}: {system}")
-                run = await _run(scenario.of(system), system, session, slices)
-                click.echo(report.line(scenario, system, number, run, slices.get(system, 0)))
-                if run.faults:
-                    void = True
-                    _say(f"void: {'; '.join(run.faults)}")
-                else:
-                    rounds[-1][system] = run
-    for line in report.table(scenario, rounds):
+def _run(scenario: Scenario, wish: _Wish) -> bool:
+    """Whether every round of it counts."""
+    if scenario.needs is not None and not can(scenario.needs):
+        _say(f"{scenario.name}: not run, as this gateway cannot do that yet ({scenario.needs})")
+        return True
+    changed = replace(scenario, sizes=replace(scenario.sizes, **wish.changes))
+    if wish.keep is not None:
+        wish.keep.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"bench-{scenario.name}-", dir=wish.keep))
+    kept = results.Log(scenario.name, wish.save, sys.stdout)
+    try:
+        good = trio.run(_measured, changed, wish, folder, kept)
+    except RunFailed as error:
+        _say(f"{scenario.name}: {error}")
+        return False
+    finally:
+        kept.close()
+        if wish.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    for line in report.text(changed, results.of_rounds(kept.lines)):
         _say(line)
-    with contextlib.suppress(ValueError):
-        _say(f"  the load client could have read at least {report.headroom(rounds):.1f} times as much")
-    return void
+    return good
 
 
-async def _calibrated(scenario: Scenario, session: Session) -> dict[System, int]:
-    """The gateway's mean slice, and the one that is the best for the ceiling."""
-    slices: dict[System, int] = {}
-    if {"ceiling", "best ceiling"} & set(scenario.systems):
-        _say(f"{scenario.name}: counting the gateway's sends")
-        run = await session.gateway(scenario, counted=True)
-        if run.faults:
-            raise RunFailed(f"the frames of this run cannot be used: {'; '.join(run.faults)}")
-        slices["ceiling"] = round(run.counts["sent"] / run.counts["sends"])
-        _say(
-            f"  {run.counts['sends']:,} sends of {slices['ceiling']:,} bytes in the mean, "
-            f"{run.counts['refused']:,} refused"
+async def _measured(scenario: Scenario, wish: _Wish, folder: Path, kept: results.Log) -> bool:
+    times = wish.repeat or scenario.repeat or _REPEAT
+    async with Broker(folder / "broker", heap="1g") as broker:
+        return await rounds(
+            scenario,
+            times,
+            broker,
+            folder,
+            kept.add,
+            _say,
+            only=wish.only,
+            target=wish.target,
+            warm_seconds=_WARM_SECONDS,
         )
-    if "best ceiling" in scenario.systems:
-        rates = {size: (await session.ceiling(scenario, size)).rate for size in _SLICES}
-        _say("  ceiling by slice: " + ", ".join(f"{size:,} B {rate:,.0f}/s" for size, rate in rates.items()))
-        slices["best ceiling"] = max(rates, key=rates.__getitem__)
-    return slices
-
-
-async def _run(scenario: Scenario, system: System, session: Session, slices: dict[System, int]) -> Run:
-    match system:
-        case "gateway" | "push":
-            return await session.gateway(scenario)
-        case "ceiling" | "best ceiling":
-            return await session.ceiling(scenario, slices[system])
-        case "peer":
-            return await session.peer(scenario)
-        case "getmany":
-            return await session.getmany(scenario)
 
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
+_COMMANDS: Mapping[str, click.Command] = {
+    "report": report.main,
+    "profile": profile,
+    "instructions": instructions,
+}
+
+
+def _chosen(words: Sequence[str]) -> Callable[[], None]:
+    """A command of its own, or the scenarios."""
+    if words and words[0] in _COMMANDS:
+        command = _COMMANDS[words[0]]
+        return lambda: command.main(list(words[1:]), prog_name=f"python -m benchmarks {words[0]}")
+    return lambda: main.main(list(words), prog_name="python -m benchmarks")
+
+
 if __name__ == "__main__":
-    main()
+    _chosen(sys.argv[1:])()

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from benchmarks.frames import bounds
-from benchmarks.records import numbers
+from benchmarks.records import offsets
 
 _MOST_FAULTS = 5
+_OFFSET_BITS = 48
 
 
 class _Value(msgspec.Struct):
     n: int
+    t: int = 0
 
 
 class _Data(msgspec.Struct):
     partition: int
     offset: int
-    value: str
+    value: str | None = None
+    payload: str | None = None
 
 
 class _Event(msgspec.Struct):
@@ -30,31 +35,79 @@ _event = msgspec.json.Decoder(_Event).decode
 _value = msgspec.json.Decoder(_Value).decode
 
 
-def faults(stream: bytes | bytearray, records: int, partitions: int) -> list[str]:
-    """What is wrong with a client's events (whole frames), in words, at most a few; empty: nothing.
+class Check:
+    """One look at a client's events (whole frames).
 
-    Of every partition the offsets must be 0, 1, 2, ... to the last one produced, in this order, and
+    stream: the events, the first of which is record `first`. total: how many were produced in all, before
+    and in the stream. bases: the first offset of every partition. faults: what is wrong, in words, at most
+    a few; empty: nothing. times: when each event was produced (ns; 0: its record does not say). places:
+    (partition, offset) of each event, one number each: see `place`.
+
+    Of every partition the offsets must be the next ones to the last one produced, in this order, and
     each event must hold the record of that number.
     """
-    found: list[str] = []
-    expected = [0] * partitions
-    for data in _events(stream):
-        if len(found) >= _MOST_FAULTS:
-            return found
-        partition, offset = data.partition, data.offset
+
+    def __init__(self, stream: bytes | bytearray, total: int, bases: Sequence[int], first: int = 0) -> None:
+        self.faults: list[str] = []
+        self.times = array("q")
+        self.places = array("q")
+        self._bases = bases
+        self._expected = offsets(bases, first)
+        for data in _events(stream):
+            if len(self.faults) >= _MOST_FAULTS:
+                return
+            self._one(data)
+        for partition, (have, produced) in enumerate(zip(self._expected, offsets(bases, total), strict=True)):
+            if have != produced:
+                self.faults.append(
+                    f"partition {partition}: ends before offset {have}, produced was up to {produced}"
+                )
+
+    def _one(self, data: _Data) -> None:
+        partition, offset, partitions = data.partition, data.offset, len(self._bases)
         if not 0 <= partition < partitions:
-            found.append(f"an event of partition {partition}, of which there are {partitions}")
-            continue
-        if offset != expected[partition]:
-            found.append(f"partition {partition}: offset {offset} where {expected[partition]} was to come")
-        elif _value(data.value).n != offset * partitions + partition:
-            found.append(f"partition {partition}, offset {offset}: another record's value")
-        expected[partition] = offset + 1
-    for partition, have in enumerate(expected):
-        produced = len(numbers(partition, partitions, 0, records))
-        if have != produced:
-            found.append(f"partition {partition}: ends before offset {have}, {produced} were produced")
-    return found
+            self.faults.append(f"an event of partition {partition}, of which there are {partitions}")
+            return
+        text = data.value if data.value is not None else base64.b64decode(data.payload or "")
+        value, expected = _value(text), self._expected[partition]
+        if offset != expected:
+            self.faults.append(f"partition {partition}: offset {offset} where {expected} was to come")
+        elif value.n != (offset - self._bases[partition]) * partitions + partition:
+            self.faults.append(f"partition {partition}, offset {offset}: another record's value")
+        self._expected[partition] = offset + 1
+        self.times.append(value.t)
+        self.places.append(place(partition, offset))
+
+
+def order(
+    segments: Iterable[tuple[int, int]],
+    places: Sequence[int],
+    bases: Sequence[int] | None,
+    ends: Sequence[int] | None,
+) -> list[str]:
+    """What is wrong with a client that has read (or was told of the loss of) these parts of the events, one
+    after the other. bases: the first offset of every partition that it should have; None: whatever comes
+    first. ends: the offset behind the last; None: it has left."""
+    expected: dict[int, int] = {} if bases is None else dict(enumerate(bases))
+    for begin, end in segments:
+        for one in places[begin:end]:
+            partition, offset = parted(one)
+            if expected.get(partition, offset) != offset:
+                return [f"partition {partition}: offset {offset} where {expected[partition]} was to come"]
+            expected[partition] = offset + 1
+    if ends is not None and any(expected.get(partition, end) != end for partition, end in enumerate(ends)):
+        return [f"ends before offsets {[expected.get(p) for p in range(len(ends))]}, not {list(ends)}"]
+    return []
+
+
+def place(partition: int, offset: int) -> int:
+    """Partition and offset as one number."""
+    return partition << _OFFSET_BITS | offset
+
+
+def parted(number: int) -> tuple[int, int]:
+    """The partition and the offset of a `place`."""
+    return number >> _OFFSET_BITS, number & ((1 << _OFFSET_BITS) - 1)
 
 
 def _events(stream: bytes | bytearray) -> Iterator[_Data]:

@@ -11,11 +11,11 @@ CLOSE, PING, PONG = 0x8, 0x9, 0xA
 _FIN_TEXT = 0x81
 
 
-def upgrade(host: str, port: int) -> bytes:
+def upgrade(host: str, port: int, path: str = "/") -> bytes:
     """The request that opens a connection."""
     key = base64.b64encode(os.urandom(16)).decode()
     return (
-        f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
     ).encode()
 
@@ -24,8 +24,12 @@ def masked(message: object) -> bytes:
     """A client's text frame with a message as JSON. (The mask is zero, so that it costs nothing.)"""
     payload = json.dumps(message, separators=(",", ":")).encode()
     if len(payload) > 125:
-        raise ValueError("a command of this client has at most 125 bytes")
+        return struct.pack("!BBH4x", _FIN_TEXT, 0x80 | 126, len(payload)) + payload
     return struct.pack("!BB4x", _FIN_TEXT, 0x80 | len(payload)) + payload
+
+
+def masked_close() -> bytes:
+    return struct.pack("!BB4x", 0x80 | CLOSE, 0x80)
 
 
 def masked_pong(payload: bytes) -> bytes:

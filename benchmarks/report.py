@@ -1,113 +1,100 @@
-"""What the runs of a scenario say: one JSON line a run, and a table of medians and ratios."""
+"""What the rounds of a scenario say: medians beside targets, as text and as the README's table.
+
+python -m benchmarks report            # what was saved, as text; writes results/report.md and the plots
+python -m benchmarks report --readme   # and the marked block of README.md
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from benchmarks.runs import Run
-from benchmarks.scenarios import OURS, Scenario, System
+import click
 
-Rounds = Sequence[Mapping[System, Run]]
-"""The rounds of one scenario: in each, one run of every system, one after the other."""
+from benchmarks import plots, results
+from benchmarks.scenario import Figures, Goal, Scenario
+from benchmarks.scenarios import SCENARIOS
 
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+_HEADS = ("scenario", "figure", "target", "measured (least to most)", "reached")
 
-def line(scenario: Scenario, system: System, number: int, run: Run, slice_bytes: int) -> str:
-    """One run as a line of JSON. slice_bytes: what the ceiling sent in one call; 0: does not apply."""
-    facts: dict[str, Any] = {
-        "scenario": scenario.name,
-        "system": system,
-        "round": number,
-        "subscribers": scenario.of(system).subscribers,
-        "size": scenario.size,
-        "partitions": scenario.partitions,
-        "mode": scenario.of(system).mode,
-        "deliveries_per_s": round(run.rate),
-        "records_per_s": round(run.records_rate),
-        "deliveries_per_server_cpu_s": round(run.per_cpu),
-        **asdict(run),
-        "seconds": round(run.seconds, 4),
-        "slice": slice_bytes,
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-    }
-    return json.dumps(facts)
+Row = tuple[str, str, str, str, str]
+"""Scenario, figure, target, median with least and most, whether it was reached."""
 
 
-def ratio(
-    rounds: Rounds, system: System, other: System, per: str = "rate"
-) -> tuple[float, float, float] | None:
-    """How many times as fast one system is as the other: the median over the rounds, the least, the most.
-
-    Only what was measured in the same round is compared. None where one of the two was not run.
-    per: the figure of a `Run` that is compared.
-    """
-    found = [
-        getattr(one[system], per) / getattr(one[other], per)
-        for one in rounds
-        if system in one and other in one
-    ]
-    return (statistics.median(found), min(found), max(found)) if found else None
+def rows(scenario: Scenario, rounds: Sequence[Figures]) -> list[Row]:
+    """A row for each goal that was measured."""
+    found: list[Row] = []
+    for goal in scenario.goals:
+        values = [figures[goal.figure] for figures in rounds if goal.figure in figures]
+        if values:
+            found.append(
+                (scenario.name, goal.figure, goal.target, _shown(goal, values), _reached(goal, values))
+            )
+    return found
 
 
-def headroom(rounds: Rounds) -> float:
-    """How many times as much the load client could have read in the gateway's runs: how seldom it was busy.
-
-    The least of all runs. Below 2, what was measured may be the client.
-    """
-    ours = [one[system] for one in rounds for system in OURS if system in one]
-    return min(run.seconds / max(run.cpu["client"], 0.01) for run in ours)
+def _shown(goal: Goal, values: Sequence[float]) -> str:
+    median = goal.shown(statistics.median(values))
+    if len(values) == 1:
+        return median
+    return f"{median} ({goal.shown(min(values))} to {goal.shown(max(values))})"
 
 
-def table(scenario: Scenario, rounds: Rounds) -> list[str]:
-    """Medians and ratios of a scenario, as lines of text."""
-    who = "one subscriber" if scenario.subscribers == 1 else f"{scenario.subscribers:,} subscribers"
-    title = (
-        f"{scenario.name} ({who}): {scenario.says}; {scenario.records:,} records of {scenario.size} bytes "
-        f"in {scenario.partitions} partitions, medians of {len(rounds)} (least - most)"
-    )
-    rows: list[tuple[str, ...]] = [("", "deliveries/s", "records/s", *_RATIOS, "bytes/recv", "cpu seconds")]
-    rows += [_row(system, rounds) for system in dict.fromkeys(system for one in rounds for system in one)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:-1], widths[1:-1]), row[-1]])
-        for row in rows
-    ]
-    return [title, *(f"  {row}".rstrip() for row in aligned)]
+def _reached(goal: Goal, values: Sequence[float]) -> str:
+    reached = goal.reached(statistics.median(values))
+    return {None: "", True: "yes", False: "no"}[reached]
 
 
-def _row(system: System, rounds: Rounds) -> tuple[str, ...]:
-    runs = [one[system] for one in rounds if system in one]
-    cpu = {name: statistics.median(run.cpu[name] for run in runs) for name in runs[0].cpu}
-    return (
-        system,
-        f"{statistics.median(run.rate for run in runs):,.0f}",
-        f"{statistics.median(run.records_rate for run in runs):,.0f}",
-        *(shown(ratio(rounds, system, other, per)) for other, per, shown in _RATIOS.values()),
-        f"{statistics.median(run.receive for run in runs):,.0f}",
-        ", ".join(f"{name} {used:.2f}" for name, used in cpu.items()),
-    )
+def text(scenario: Scenario, rounds: Sequence[Figures]) -> list[str]:
+    """Lines for a terminal."""
+    found = [_HEADS[1:], *(row[1:] for row in rows(scenario, rounds))]
+    widths = [max(map(len, column)) for column in zip(*found, strict=True)]
+    lines = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in found]
+    return [f"{scenario.name}: {scenario.says}; medians of {len(rounds)}", *(lines if len(found) > 1 else [])]
 
 
-def _percent(found: tuple[float, float, float] | None) -> str:
-    return "-" if found is None else f"{found[0]:.0%} ({found[1]:.0%} - {found[2]:.0%})"
+def markdown(measured: Iterable[tuple[Scenario, Sequence[Figures]]]) -> str:
+    """One table of all scenarios that were measured."""
+    lines = [f"| {' | '.join(_HEADS)} |", "|---|---|---|---|---|"]
+    for scenario, rounds in measured:
+        for index, (_, *cells) in enumerate(rows(scenario, rounds)):
+            name = f"`{scenario.name}`: {scenario.says}" if index == 0 else ""
+            lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines) + "\n"
 
 
-def _times(found: tuple[float, float, float] | None) -> str:
-    return "-" if found is None else f"{found[0]:.1f} ({found[1]:.1f} - {found[2]:.1f})"
+def block(readme: str, content: str) -> str:
+    """README with what is between the marks replaced. ValueError if it has not both of them once."""
+    pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
+    if len(pattern.findall(readme)) != 1:
+        raise ValueError(f"README.md needs the lines {BEGIN} and {END}, once")
+    return pattern.sub(lambda _: f"{BEGIN}\n{content}{END}", readme)
 
 
-_RATIOS: dict[str, tuple[System, str, Callable[[tuple[float, float, float] | None], str]]] = {
-    "of ceiling": ("ceiling", "rate", _percent),
-    "by its cpu": ("ceiling", "per_cpu", _percent),
-    "x peer": ("peer", "rate", _times),
-    "x by cpu": ("peer", "per_cpu", _times),
-    "of getmany": ("getmany", "records_rate", _percent),
-}
-"""The columns of ratios: to which system, by which figure of a `Run`. The two by cpu compare what one second
-of the server's processor time gives, the others what one second of the clock does."""
+def write() -> str:
+    """Make the report and the plots of what was saved. Returns the table."""
+    measured = [(one, results.of_rounds(results.saved(one.name))) for one in SCENARIOS]
+    table = markdown((scenario, rounds) for scenario, rounds in measured if rounds)
+    results.FOLDER.mkdir(exist_ok=True)
+    (results.FOLDER / "report.md").write_text(table)
+    try:
+        plots.draw(results.saved("sweep"), results.FOLDER)
+    except ModuleNotFoundError as error:
+        click.echo(f"no plots were drawn: {error.name} is not installed (dependency group `bench`)", err=True)
+    return table
+
+
+@click.command(help="Table and plots of what was saved.")
+@click.option("--readme", is_flag=True, help="Rewrite the marked block of README.md.")
+def main(readme: bool) -> None:
+    table = write()
+    click.echo(table, nl=False)
+    if readme:
+        shown = "".join(
+            f"\n![{title}](benchmarks/results/{name}.svg)\n" for name, title in plots.drawn(results.FOLDER)
+        )
+        README.write_text(block(README.read_text(), table + shown))

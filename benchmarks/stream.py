@@ -1,11 +1,18 @@
 """Checks what many clients read at the speed of `memcmp`.
 
-Theory of operation. All clients of one run must read the same events in the same order. Whoever is
-furthest ahead writes the *reference*: it walks its frames one by one, sets aside what is no event
+Theory of operation. All clients of one run read the same events, nearly always in the same order. Whoever
+is furthest ahead writes the *reference*: it walks its frames one by one, sets aside what is no event
 (replies, notices) and appends the rest. Everyone else compares what was received with the reference,
 a whole chunk in one call (13 ns per event here; counting the events with `bytes.count` takes 140).
-Only where a chunk differs is it looked at frame by frame: it is a reply or a notice of this client
-alone, or this client has read something else than the others and the run is void.
+Only where a chunk differs is it looked at frame by frame. It may be a reply or a notice of this client
+alone. Or it is an event from elsewhere in the reference, as the order between partitions is free: then the
+client goes on there, and what it has read is a list of *segments* of the reference (`check.order` finds
+what is missing, doubled or out of order in them). What nobody has read yet is appended. A notice of a
+loss (LAG) says how many events of the reference this client will not get: the one behind them must be the
+very next that it reads, so a notice that is one event off is found.
+
+Someone who comes while others are reading looks for its first event in the reference, and follows it from
+there on.
 
 So at the end every byte of every client is known to be that of the reference, and one look at the
 reference (`check`) tells about all of them.
@@ -18,20 +25,44 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks.frames import CLOSE, PING, bounds
 
 EVENT = b'{"type":"RESULT"'
+_LAG = b'{"type":"NOTICE","data":{"type":"LAG"'
+_LOOK_BACK = 1024 * 1024
+"""How far before the end that the reference had when a late reader came its first event is looked for."""
 
 
 class Reference:
-    """The events read so far by whoever was furthest ahead: whole frames, and where each ends."""
+    """The events read so far by anybody: whole frames, and where each ends."""
 
-    __slots__ = ("data", "ends")
+    __slots__ = ("_indexed", "data", "ends")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.ends = array("Q")
+        self._indexed: dict[int, int] = {}
+
+    def find(self, frame: bytes) -> int | None:
+        """The index of this event (the first one, should it be there twice); None: nobody has read it."""
+        for index in range(len(self._indexed), len(self.ends)):
+            # Keys are made unequal where frames are equal, so that their number is that of the events.
+            key = hash(self._frame(index))
+            while key in self._indexed:
+                key += 1
+            self._indexed[key] = index
+        key = hash(frame)
+        while (index := self._indexed.get(key, -1)) >= 0:
+            if self._frame(index) == frame:
+                return index
+            key += 1
+        return None
+
+    def _frame(self, index: int) -> bytes:
+        begin = self.ends[index - 1] if index else 0
+        return bytes(self.data[begin : self.ends[index]])
 
     def boundary(self, position: int) -> int:
         """The beginning of the frame that the byte at `position` belongs to."""
@@ -42,31 +73,80 @@ class Reference:
 class Reader:
     """What one client has read.
 
-    position: how far in the reference. control: how many frames there were that are no event, by type.
-    closed: whether the server has sent a close frame. diverged: the index of the first event that is
-    not that of the reference; from there on events are only counted.
+    position: where in the reference it stands. segments: the parts of the reference that it has read
+    before it came to the one that it stands in: index of the first event, and of the one behind the last.
+    control: how many frames there were that are no event, by type. closed: whether the server has sent a
+    close frame. given_up: how many events notices of a loss have announced, and `gaps` what they said:
+    (index of the first, of the one behind the last, ranges). wrong: what cannot be, in words.
+    first: the index of the first event that it read; None as long as a late one (`late`) has not found it.
     """
 
-    __slots__ = ("_extra", "_pong", "_reference", "_rest", "closed", "control", "diverged", "position")
+    __slots__ = (
+        "_before",
+        "_begun",
+        "_hint",
+        "_pong",
+        "_reference",
+        "_rest",
+        "closed",
+        "control",
+        "first",
+        "gaps",
+        "given_up",
+        "position",
+        "segments",
+        "wrong",
+    )
 
-    def __init__(self, reference: Reference, pong: Callable[[bytes], None] = lambda payload: None) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        pong: Callable[[bytes], None] = lambda payload: None,
+        *,
+        late: bool = False,
+    ) -> None:
         self._reference = reference
         self._pong = pong
+        self._hint = max(0, len(reference.data) - _LOOK_BACK)
+        self.first: int | None = None if late else 0
+        self.given_up = 0
+        self.gaps: list[tuple[int, int, dict[str, list[int]]]] = []
         self._rest = b""  # an unfinished frame that cannot be compared; `position` is where it began
-        self._extra = 0
+        self._before = 0  # events behind it when it came to the segment that it stands in
+        self._begun = 0  # the index of that segment's first event
         self.position = 0
+        self.segments: list[tuple[int, int]] = []
         self.control: Counter[str] = Counter()
         self.closed = False
-        self.diverged: int | None = None
+        self.wrong: str | None = None
 
     @property
     def events(self) -> int:
-        """How many whole events were read."""
-        return bisect_right(self._reference.ends, self.position) + self._extra
+        """How many whole events of the stream are behind this client: read, given up, or before it came."""
+        if self.first is None:
+            return 0
+        return self._before + self._index - self._begun
+
+    @property
+    def all_segments(self) -> list[tuple[int, int]]:
+        """`segments`, and the one that it stands in."""
+        return [*self.segments, (self._begun, self._index)]
+
+    @property
+    def _index(self) -> int:
+        return bisect_right(self._reference.ends, self.position)
+
+    def join(self) -> None:
+        """Look (again) for the first event of a late reader; nothing happens where it was found."""
+        if self.first is None:
+            self.feed(memoryview(b""))
 
     def feed(self, chunk: memoryview) -> None:
         """The client has received these bytes."""
-        if not self._rest and self.diverged is None:
+        if self.first is None:
+            self._rest += chunk
+            self._look_for_first()
+        elif not self._rest:
             if self._reference.data.startswith(chunk, self.position):
                 self.position += len(chunk)
                 return
@@ -75,34 +155,62 @@ class Reader:
             rest, self._rest = self._rest, b""
             self._look_closer(rest + chunk)
 
+    def _look_for_first(self) -> None:
+        reference, data = self._reference, self._rest
+        while (found := bounds(data, 0)) is not None:
+            begin, end = found
+            if data.startswith(EVENT, begin):
+                position = reference.data.find(data[:end], self._hint)
+                if position >= 0:
+                    self.position, self._rest = position, b""
+                    self.first = self._before = self._begun = self._index
+                    self._look_closer(data)
+                return
+            self._note(data[0] & 0x0F, data[begin:end])
+            data = self._rest = data[end:]
+
     def _look_closer(self, data: bytes) -> None:
         reference = self._reference
         at = 0
         while at < len(data):
-            if self.diverged is None:
-                at += self._same(data, at)
-                if at == len(data):
-                    return
-                begun = reference.boundary(self.position)
-                if begun < self.position:
-                    # The frame that differs had begun like an event, at the end of an earlier chunk.
-                    data, at = bytes(reference.data[begun : self.position]) + data[at:], 0
-                    self.position = begun
-                if self.position == len(reference.data):
-                    at = self._lead(data, at)
+            at += self._same(data, at)
+            if at == len(data):
+                return
+            begun = reference.boundary(self.position)
+            if begun < self.position:
+                # The frame that differs had begun like an event, at the end of an earlier chunk.
+                data, at = bytes(reference.data[begun : self.position]) + data[at:], 0
+                self.position = begun
+            if self.position == len(reference.data) and not self.segments:
+                at = self._lead(data, at)
             found = bounds(data, at)
             if found is None:
                 self._rest = data[at:]
                 return
             begin, end = found
-            if not data.startswith(EVENT, begin):
-                self._note(data[at] & 0x0F, data[begin:end])
+            if data.startswith(EVENT, begin):
+                self._go_to(data[at:end])
             else:
-                # An event, but not the one that the reference has here (where it has none, `_lead` took it).
-                if self.diverged is None:
-                    self.diverged = self.events
-                self._extra += 1
-            at = end
+                self._note(data[at] & 0x0F, data[begin:end])
+                at = end
+
+    def _go_to(self, frame: bytes) -> None:
+        """Another event than the reference has here: go on where it has this one, or make it the last."""
+        reference = self._reference
+        index = reference.find(frame)
+        self._leave_segment()
+        if index is None:
+            index = len(reference.ends)
+            reference.ends.append(len(reference.data) + len(frame))
+            reference.data += frame
+        self._begun = index
+        self.position = reference.ends[index - 1] if index else 0
+
+    def _leave_segment(self) -> None:
+        index = self._index
+        self._before += index - self._begun
+        if index > self._begun or not self.segments:
+            self.segments.append((self._begun, index))
 
     def _same(self, data: bytes, at: int) -> int:
         """How many bytes from `at` on are those of the reference, up to a frame's beginning where they
@@ -159,6 +267,21 @@ class Reader:
             self.control[f"CLOSE {int.from_bytes(payload[:2], 'big')}"] += 1
         else:
             self.control[_kind(payload)] += 1
+            if payload.startswith(_LAG):
+                self._skip(json.loads(payload)["data"])
+
+    def _skip(self, lag: dict[str, Any]) -> None:
+        """What a notice says was given up is no longer to come."""
+        dropped = lag.get("dropped") or 0
+        index, ends = self._index, self._reference.ends
+        if not dropped:
+            return
+        if index + dropped > len(ends):
+            self.wrong = f"a notice of {dropped} lost events, where nobody has read so many"
+            return
+        self.gaps.append((index, index + dropped, lag["ranges"]))
+        self.given_up += dropped
+        self.position = ends[index + dropped - 1]
 
 
 def _kind(payload: bytes) -> str:

@@ -49,6 +49,7 @@ from kiwi_gw.model import (
     Action,
     Batch,
     Credential,
+    Extent,
     Field,
     Finding,
     Gap,
@@ -77,10 +78,13 @@ __all__ = [
     "Bytes",
     "ConfigSection",
     "Credential",
+    "Extent",
     "Field",
     "Finding",
     "Gap",
     "Head",
+    "History",
+    "HistoryReader",
     "Identity",
     "Interceptor",
     "Kind",
@@ -145,6 +149,10 @@ class Out(Protocol):
     async def wait_subscribed(self) -> None:
         """Returns as soon as the source has a subscription (at once if it has one)."""
 
+    def trouble(self, message: str) -> None:
+        """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`), or with
+        an empty message that nothing does any more. Subscribers are told; it must name nothing secret."""
+
 
 @runtime_checkable
 class Source(Protocol):
@@ -170,6 +178,42 @@ class Measured(Protocol):
 
     def statistics(self) -> SourceStatistics:
         """Asked about once a second while `Source.run` runs. Answers at once from what is known: no I/O."""
+
+
+class HistoryReader(Protocol):
+    """Reads a source again, from a position on. Used by one task at a time."""
+
+    async def read(self, until: Positions) -> Batch:
+        """The next events whose offsets are below `until`, at most about a megabyte of them.
+
+        `starts` of what is returned are the reader's positions before it; they move from batch to batch
+        over holes too (compaction, markers of transactions), so a batch may be empty. Where a partition
+        has reached `until`, or began beyond it, nothing of it is read. The reader is there as soon as the
+        position, not the last event, of every partition has reached `until`; then an empty batch with
+        these `starts` is returned at once. `until` never moves back, and names events that exist or
+        existed. What the source no longer has, below `until`, is announced by a `gap`, with its ranges.
+
+        Waits while the source is out of reach. Cancelled, it has read nothing: the same events come again.
+        """
+
+
+@runtime_checkable
+class History(Protocol):
+    """What a source can also do if its events can be read again. One whose type is `replayable` must be this.
+
+    Asked while `Source.run` is running, from other tasks, and after a finite one has returned by itself,
+    until everyone has read the rest. Calls wait while the origin is out of reach. One that raises is tried
+    again after a pause, but `SourceChanged` and `SourceFailed` mean the same as from `run`.
+    """
+
+    async def extent(self) -> Extent:
+        """What there is now."""
+
+    async def at(self, timestamp: int) -> Positions:
+        """In every partition the first event at or after `timestamp` (ms), or where the next will be."""
+
+    def read_from(self, positions: Positions) -> AbstractAsyncContextManager[HistoryReader]:
+        """Read from `positions`, which name every partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +249,7 @@ class SourceType:
     services: names of the services that it needs, opened before `build`.
     sections: names of the configuration sections that it reads: if one changes, its sources restart.
     source_id: the id of a source whose settings have none (`id` is then optional in the file).
-    replayable: whether its sources can be read again from positions.
+    replayable: whether its sources can be read again from positions: each is then a `History`, too.
     """
 
     name: str

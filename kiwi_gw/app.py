@@ -72,7 +72,9 @@ class _Health:
     def sources(self) -> Iterable[SourceHealth]:
         for runner in self.gateway.runners():
             info = runner.feed.info
-            yield SourceHealth(info.id, info.type, runner.feed.state.value, runner.last_error)
+            yield SourceHealth(
+                info.id, info.type, runner.feed.state.value, runner.last_error or runner.feed.trouble
+            )
 
     @property
     def ready(self) -> bool:

@@ -114,6 +114,43 @@ class SourceStatistics:
     reachable: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a source still has of every partition: its first event, and where the next to come will be."""
+
+    first: Positions
+    end: Positions
+
+
+class StartAt(enum.Enum):
+    """Where a subscription begins, by name."""
+
+    LATEST = "latest"  # with the next event
+    EARLIEST = "earliest"  # with the first event that the source still has
+    SNAPSHOT = "snapshot"  # with the newest event of every key, then the next one
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """In every partition, the first event with this timestamp (ms since the epoch) or a later one."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtPositions:
+    """`positions` in the JSON form of the source's codec; a partition that is not named: its first event.
+
+    skip_missing: events that the source no longer has are a loss that is announced; else a refusal.
+    """
+
+    positions: object
+    skip_missing: bool = False
+
+
+Start = StartAt | AtTime | AtPositions
+
+
 # --- what an event looks like ------------------------------------------------------------------
 
 

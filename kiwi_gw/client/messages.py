@@ -55,11 +55,26 @@ class SubscriptionClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """NOTICE POSITIONS: where the subscription is, asked for with `positionsEveryMs`."""
+
+    data: Data
+
+
+@dataclass(frozen=True, slots=True)
 class Draining:
     """NOTICE DRAINING: the server is about to close this connection; come back after so many seconds."""
 
     frame: str
     retry_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """NOTICE SOURCE_DEGRADED or SOURCE_RESTORED: what keeps the source from its origin, empty: nothing."""
+
+    frame: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +85,13 @@ class Unknown:
     data: Data = field(default_factory=dict)
 
 
-Message = Event | Response | Lag | SubscriptionClosed | Draining | Unknown
+Message = Event | Response | Lag | SubscriptionClosed | Standing | Trouble | Draining | Unknown
 
 
-def subscribe(source_id: str, mode: str) -> str:
-    return json.dumps({"type": "SUBSCRIBE", "sourceId": source_id, "mode": mode})
+def subscribe(source_id: str, mode: str, **more: object) -> str:
+    """more: further members by their names on the wire; one that is None is left out."""
+    given = {name: value for name, value in more.items() if value is not None}
+    return json.dumps({"type": "SUBSCRIBE", "sourceId": source_id, "mode": mode, **given})
 
 
 def request(source_id: str, n: int) -> str:
@@ -121,6 +138,11 @@ def _notice(frame: str, data: Data) -> Message:
         return SubscriptionClosed(
             frame, data, str(message or "no reason given"), reason if isinstance(reason, str) else ""
         )
+    if kind == "POSITIONS":
+        return Standing(data)
+    if kind in ("SOURCE_DEGRADED", "SOURCE_RESTORED"):
+        fine = kind == "SOURCE_RESTORED"
+        return Trouble(frame, "" if fine else str(data.get("message") or "no reason given"))
     if kind == "DRAINING":
         after = data.get("retryAfterMs")
         known = isinstance(after, (int, float)) and not isinstance(after, bool) and after > 0

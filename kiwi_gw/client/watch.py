@@ -14,7 +14,8 @@ from kiwi_gw.client.address import Address
 from kiwi_gw.client.backoff import Backoff
 from kiwi_gw.client.credits import Credits
 from kiwi_gw.client.endings import Again, Stop
-from kiwi_gw.client.messages import Draining, Event, Lag, Response, SubscriptionClosed
+from kiwi_gw.client.messages import Draining, Event, Lag, Response, Standing, SubscriptionClosed, Trouble
+from kiwi_gw.client.place import Place
 from kiwi_gw.client.transport import Connection, Dial, Lost, Patience, connected
 from kiwi_gw.errors import KiwiError
 
@@ -28,6 +29,10 @@ STEADY_SECONDS: Final = 10.0
 """A subscription that lived this long was a good one: the next wait is a short one again."""
 
 
+POSITIONS_EVERY_MS: Final = 1000
+"""How often the gateway is asked to say where the subscription is, for events that do not say it."""
+
+
 class Stopped(KiwiError):  # noqa: N818  (it states what happened)
     """Watching ended for a reason that trying again would not change. The message is for people."""
 
@@ -36,7 +41,9 @@ class Stopped(KiwiError):  # noqa: N818  (it states what happened)
 class Plan:
     """What to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
     limit: how many events in all. window: how many a pull subscription without a rate asks for at once.
-    wait: also try again when the first connection cannot be made."""
+    wait: also try again when the first connection cannot be made.
+    start: where to begin, as the protocol's `from`; None: with the next event.
+    resume: whether to go on behind the last event after a reconnect, or with what comes then."""
 
     source_id: str
     mode: str = "push"
@@ -44,16 +51,24 @@ class Plan:
     limit: int | None = None
     window: int = 1000
     wait: bool = False
+    start: object = None
+    resume: bool = True
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
     patience: Patience = field(default_factory=Patience)
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The subscription is open; also after every reconnect."""
+    """The subscription is open; also after every reconnect.
+
+    resumed: the positions that it goes on from after one; None: it does not.
+    repeats: how many events before the reconnect were behind those, and may come again.
+    """
 
     address: Address
     data: messages.Data
+    resumed: messages.Data | None = None
+    repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +79,14 @@ class Reconnecting:
     seconds: float
 
 
-Happening = Event | Lag | SubscriptionClosed | Draining | Subscribed | Reconnecting
+@dataclass(frozen=True, slots=True)
+class NotResumed:
+    """The gateway cannot go on where the last connection was; it begins with what comes now."""
+
+    why: str
+
+
+Happening = Event | Lag | SubscriptionClosed | Trouble | Draining | Subscribed | NotResumed | Reconnecting
 
 Take = Callable[[Happening], Awaitable[None]]
 """What to do with what happens, in order. Nothing more is read until it returns, so that a slow taker
@@ -92,6 +114,8 @@ class _Watch:
         self._take = take
         self._dial = dial
         self._backoff = backoff
+        self._place = Place()
+        self._begun = False
         self._left = plan.limit
         self._done = False
         self._reached = plan.wait
@@ -128,15 +152,11 @@ class _Watch:
     async def _converse(self, connection: Connection) -> None:
         """One subscription on one connection. Returns when all is done; raises Lost or Stopped."""
         plan = self._plan
-        await connection.send(messages.subscribe(plan.source_id, plan.mode))
-        with trio.move_on_after(ANSWER_SECONDS) as deadline:
-            answer = await self._answer(connection)
-        if deadline.cancelled_caught:
-            raise Lost(Again(f"no answer to SUBSCRIBE in {ANSWER_SECONDS:g} s"))
-        if answer.error is not None:
-            raise Stopped(f"{plan.source_id}: {answer.error}")
+        opened = await self._subscribe(connection)
+        self._begun = True
         self._subscribed_at = trio.current_time()
-        await self._take(Subscribed(self._address, answer.data))
+        self._place.told(opened.data)
+        await self._take(opened)
         if plan.mode != "pull":
             await self._read(connection, None)
             return
@@ -145,6 +165,39 @@ class _Watch:
             nursery.start_soon(self._pace, connection, credit)
             await self._read(connection, credit)
             nursery.cancel_scope.cancel()
+
+    async def _subscribe(self, connection: Connection) -> Subscribed:
+        """The first time from the start of the plan, then from where the last connection was, if that is
+        known, or else with what comes now."""
+        plan = self._plan
+        # A snapshot that was cut short is worth nothing: it is taken again.
+        again = self._begun and not (plan.resume and plan.start == "snapshot")
+        positions = self._place.positions if again and plan.resume else None
+        if positions is not None:
+            repeats = self._place.since
+            answer = await self._ask(connection, {"positions": positions}, on_missing="earliest")
+            if answer.error is None:
+                return Subscribed(self._address, answer.data, positions, repeats)
+            await self._take(NotResumed(answer.error))
+            self._place.forget()
+        answer = await self._ask(connection, None if again else plan.start)
+        if answer.error is not None:
+            raise Stopped(f"{self._plan.source_id}: {answer.error}")
+        return Subscribed(self._address, answer.data)
+
+    async def _ask(self, connection: Connection, start: object, *, on_missing: str | None = None) -> Response:
+        plan = self._plan
+        more = {
+            "from": start,
+            "onMissing": on_missing,
+            "positionsEveryMs": POSITIONS_EVERY_MS if plan.resume else None,
+        }
+        await connection.send(messages.subscribe(plan.source_id, plan.mode, **more))
+        with trio.move_on_after(ANSWER_SECONDS) as deadline:
+            answer = await self._answer(connection)
+        if deadline.cancelled_caught:
+            raise Lost(Again(f"no answer to SUBSCRIBE in {ANSWER_SECONDS:g} s"))
+        return answer
 
     async def _answer(self, connection: Connection) -> Response:
         while True:
@@ -181,19 +234,26 @@ class _Watch:
         match message:
             case Event():
                 await self._take(message)
+                self._place.received(message.data)
                 if self._left is not None:
                     self._left -= 1
                     self._done = self._left <= 0
                 if credit is not None and not self._done:
                     await self._request(connection, credit.received())
             case SubscriptionClosed():
+                self._place.told(message.data)
                 await self._take(message)
                 self._closed(message)
             case Draining():
                 self._retry_after = message.retry_after or None
                 await self._take(message)
             case Lag():
+                self._place.told(message.data)
                 await self._take(message)
+            case Trouble():
+                await self._take(message)
+            case Standing():
+                self._place.told(message.data)
             case Response(command="REQUEST", error=str(error)):
                 # Most likely the subscription has just ended, and the server is about to say so.
                 self._request_error = error

@@ -90,7 +90,8 @@ server:
 # What happens to a client that falls behind.
 subscriber:
   # buffer_capacity: 65536  # events; default: as many as the window holds
-  overflow: drop_oldest     # or close
+  # overflow: close         # default: replay where the source can be read again, else drop_oldest
+  # allow: [replay, drop_oldest, latest, close]  # what clients may ask for
 
 # Recent events that are kept in memory, per source.
 window:

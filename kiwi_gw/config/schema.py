@@ -21,7 +21,6 @@ KIB, MIB = 1024, 1024 * 1024
 _ORIGIN = re.compile(
     r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://(\*\.)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(:[0-9]{1,5})?"
 )
-_AVAILABLE_POLICIES = (OverflowPolicy.DROP_OLDEST, OverflowPolicy.CLOSE)
 
 
 def _addresses(value: object) -> object:
@@ -37,12 +36,10 @@ def _origin(value: str) -> str:
     return value
 
 
-def _overflow(value: object) -> object:
-    later = [item.value for item in OverflowPolicy if item not in _AVAILABLE_POLICIES]
-    if value in later or (isinstance(value, OverflowPolicy) and value not in _AVAILABLE_POLICIES):
-        raise ValueError(f"{value!r} is not available yet; use 'drop_oldest' or 'close'")
-    if isinstance(value, str) and value not in [item.value for item in OverflowPolicy]:
-        raise ValueError(f"must be 'drop_oldest' or 'close', not {value!r}")
+def _policy(value: object) -> object:
+    names = [item.value for item in OverflowPolicy]
+    if isinstance(value, str) and value not in names:
+        raise ValueError(f"must be one of {', '.join(names)}, not {value!r}")
     return value
 
 
@@ -54,10 +51,26 @@ def _one_address(value: object) -> object:
     return str(parse_address(value))
 
 
+def _fallback(value: object) -> object:
+    if value in (OverflowPolicy.BLOCK, OverflowPolicy.BLOCK.value):
+        raise ValueError("is what happens where 'block' does not hold the source: it must be another policy")
+    return _policy(value)
+
+
 Positive = Annotated[int, Field(ge=1)]
 Delay = Annotated[Milliseconds, Field(ge=1)]
 Size = Annotated[Bytes, Field(ge=1)]
 Origin = Annotated[str, AfterValidator(_origin)]
+Policy = Annotated[
+    OverflowPolicy,
+    BeforeValidator(
+        _policy, json_schema_input_type=Literal["replay", "drop_oldest", "latest", "block", "close"]
+    ),
+]
+Fallback = Annotated[
+    OverflowPolicy,
+    BeforeValidator(_fallback, json_schema_input_type=Literal["replay", "drop_oldest", "latest", "close"]),
+]
 
 
 class Tls(Section):
@@ -181,17 +194,28 @@ class Subscriber(Section):
     """A LAG notice is sent when a subscription is this many events behind; null: half of buffer_capacity."""
     lag_notice_interval_ms: Milliseconds = 1_000
     """Such notices come at most once in this time (those of a loss always come)."""
-    overflow: Annotated[
-        OverflowPolicy, BeforeValidator(_overflow, json_schema_input_type=Literal["drop_oldest", "close"])
-    ] = OverflowPolicy.DROP_OLDEST
-    """On overflow `drop_oldest` goes on with the newest events, `close` ends the subscription."""
+    overflow: Policy | None = None
+    """On overflow `replay` reads on from the source's own history, `drop_oldest` goes on with the newest
+    events, `latest` with the newest event of every key, `close` ends the subscription, `block` holds the
+    source. null: `replay` where the source can be read again, else `drop_oldest`."""
+    allow: tuple[Policy, ...] = (
+        OverflowPolicy.REPLAY,
+        OverflowPolicy.DROP_OLDEST,
+        OverflowPolicy.LATEST,
+        OverflowPolicy.CLOSE,
+    )
+    """Policies that a client may ask for instead, where the source has them."""
+    block_timeout_ms: Milliseconds = 30_000
+    """How long a subscription that has granted no credit may hold the source by `block`."""
+    block_fallback: Fallback | None = None
+    """What happens to it then; null: as for `overflow`."""
     subscribe_timeout_ms: Delay = 5_000
     """How long a subscription waits for a source that is starting."""
 
 
 class Window(Section):
-    """The recent events of every source that are kept. `events`, `bytes` and `max_wire_keys` may be set per
-    source, too."""
+    """The events of every source that are kept. All but the memory that sources share, and `event_bytes`, may
+    be set per source, too."""
 
     events: Positive = 65_536
     """Most events in a window."""
@@ -207,6 +231,20 @@ class Window(Section):
     """Largest encoded event; a larger one is given up and announced."""
     max_wire_keys: Positive = 1_000
     """Different encodings of one source at a time; a subscription that needs one more is refused."""
+
+    history_readers: Positive = 4
+    """How many groups of subscriptions may read a source's history at a time; the others take turns."""
+    history_events: Positive = 8_192
+    """Most events that one of them holds."""
+    history_bytes: Size = 4 * MIB
+    """Most memory for them."""
+    last_values: bool = False
+    """Keep the newest event of every key: for snapshots and the policy `latest`, with which it is always
+    kept."""
+    last_values_keys: Positive = 100_000
+    """Most keys of which it is kept; those that were updated last."""
+    last_values_bytes: Size = 16 * MIB
+    """Most memory for them."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

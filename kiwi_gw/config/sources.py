@@ -11,6 +11,7 @@ from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, SourceSettings, Subscri
 from kiwi_gw.config.secret_files import read_secret_files
 from kiwi_gw.config.substitution import Substitution
 from kiwi_gw.config.words import describe
+from kiwi_gw.model import OverflowPolicy
 
 COMMON = ("id", "subscriber", "window")
 """Keys that every source may have without its type declaring them."""
@@ -70,6 +71,10 @@ class SourceReader:
         read_secret_files(kind.settings, own, where, self._document, self._files)
         settings = check(kind.settings, own, where, self._document, COMMON)
         subscriber = self._subscriber_of(item, where) if "subscriber" not in own_keys else self._subscriber
+        here, everywhere = subscriber.overflow, self._subscriber.overflow
+        if here is OverflowPolicy.REPLAY and here is not everywhere and not kind.replayable:
+            message = f"sources of type {name!r} cannot be read again"
+            self._document.complain((*where, "subscriber", "overflow"), message)
         window = self._window_of(item, where) if "window" not in own_keys else self._window
         source_id = self._id(kind, item, settings, where)
         if settings is None or source_id is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kiwi_gw.core.notices import Notice
-from kiwi_gw.model import Credential, Mode, OverflowPolicy, SourceInfo, WireFormat
+from kiwi_gw.model import Credential, Mode, OverflowPolicy, SourceInfo, Start, StartAt, WireFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ class Open:
     wire: makes the wire format once the source is known; it may raise SubscribeRefused.
     credits: the first balance of a pull subscription. limits: by label of `Encoded.tallies`, or None
     for all events; when a limit is reached LimitReached is sent (label None: the subscription closes).
-    start, until: None, from now on and for ever; positions otherwise (in the source's JSON form).
+    start: where it begins; anything but latest and snapshot needs the right to replay. until: None, for
+    ever; positions otherwise (in the source's JSON form).
+    positions_every: seconds between notices of where it is (PositionsAre); None: without being asked never.
     """
 
     handle: Hashable
@@ -55,8 +57,9 @@ class Open:
     limits: Mapping[Hashable, Limit] = field(default_factory=dict)
     overflow: OverflowPolicy | None = None
     buffer_capacity: int | None = None
-    start: object = None
+    start: Start = StartAt.LATEST
     until: object = None
+    positions_every: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ of bounded bytes over all sources. What was dropped is made again when it is ask
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -38,9 +38,15 @@ def wire(format: WireFormat, interceptor: Interceptor | None) -> Wire:  # noqa: 
 
 class EncodingMemo:
     """Makes fragments, and keeps those that may be needed again, at most `max_bytes` of them or what the
-    budget has for them."""
+    budget has for them.
 
-    def __init__(self, max_bytes: int, budget: Budget) -> None:
+    mistake: told of what a format raises that it should not.
+    """
+
+    def __init__(
+        self, max_bytes: int, budget: Budget, mistake: Callable[[Exception], None] = lambda error: None
+    ) -> None:
+        self._mistake = mistake
         self._max_bytes = budget.reserve(max_bytes)
         self._budget = budget
         self._order: OrderedDict[tuple[Entry, Hashable], int] = OrderedDict()
@@ -58,10 +64,21 @@ class EncodingMemo:
             return found
         self.misses += 1
         self.events_encoded += len(entry.batch)
-        made = _encode(entry.batch, item)
+        made = self._made(entry.batch, item)
         if keep:
             self._put(entry, item.key, made)
         return made
+
+    def _made(self, batch: Batch, item: Wire) -> Encoded:
+        try:
+            return _encode(batch, item)
+        except EncodingFailed:
+            raise
+        except Exception as error:
+            # A mistake of a protocol's. It ends the subscriptions that have this format, and not the source,
+            # whose batch this is about.
+            self._mistake(error)
+            raise EncodingFailed("internal error: its events could not be encoded") from error
 
     def keep(self, entry: Entry, item: Wire, made: Encoded) -> None:
         """A reader turned out to need these again."""

@@ -12,18 +12,34 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
+from kiwi_gw.core.history import Replay
+from kiwi_gw.core.last_values import LastValues
+from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.starts import Where, at_once, begin, load
 from kiwi_gw.core.states import Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry, Window
 from kiwi_gw.errors import EncodingFailed, SubscribeRefused
-from kiwi_gw.model import Batch, CloseReason, Encoded, Gap, Mode, OverflowPolicy, Positions, SourceInfo
+from kiwi_gw.model import (
+    Batch,
+    CloseReason,
+    Encoded,
+    Extent,
+    Gap,
+    Mode,
+    OverflowPolicy,
+    Positions,
+    SourceInfo,
+    Start,
+    StartAt,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,15 @@ class FeedLimits:
     max_wire_keys: int = 1_000
     direct_bytes: int = 256 * 1024
     slice_seconds: float = 0.005
+    history_readers: int = 4
+    history_events: int = 8_192
+    history_bytes: int = 4 * 1024 * 1024
+    allow: Set[OverflowPolicy] = frozenset(OverflowPolicy) - {OverflowPolicy.BLOCK}
+    block_timeout: float = 30.0
+    block_fallback: OverflowPolicy = OverflowPolicy.DROP_OLDEST
+    last_values: bool = False
+    last_values_keys: int = 100_000
+    last_values_bytes: int = 16 * 1024 * 1024
 
 
 class FeedState(enum.Enum):
@@ -63,6 +88,12 @@ class Request:
     overflow: OverflowPolicy | None = None
     capacity: int | None = None
     until: Positions | None = None
+    start: Start = StartAt.LATEST
+    report_every: float | None = None
+
+
+_IN_HISTORY = frozenset((State.HISTORY_WAITING, State.HISTORY))
+_NOT_LIVE = frozenset((State.BEHIND, State.ENDING)) | _IN_HISTORY
 
 
 class Group:
@@ -74,10 +105,6 @@ class Group:
         self.wire = item
         self.live: dict[Subscription, None] = {}
         self.size = 0
-
-
-OFFERED_POLICIES = (OverflowPolicy.DROP_OLDEST, OverflowPolicy.CLOSE)
-"""What this version can do. The others are refused in words."""
 
 
 class Feed:
@@ -99,15 +126,34 @@ class Feed:
         self.state = FeedState.STARTING
         self.end_reason = CloseReason.ENDED
         self.end_message = "the source has ended"
+        self.trouble = ""
         self.window = Window(limits.window_events, limits.window_bytes, budget, {})
         self.dropped: Counter[OverflowPolicy] = Counter()  # events given up, by who gave them up
+        self.replay = Replay(self, budget)
+        self.last_values: LastValues | None = None
+        if limits.last_values:
+            self.last_values = LastValues(limits.last_values_keys, limits.last_values_bytes, budget)
+        self.freed: Callable[[], None] = _nothing  # called when a subscription may hold the source no longer
+        self.held_by: list[str] = []  # who holds it by `block` just now, in words
+        self._budget = budget
         self.lag_notices = 0
         self.events_in = 0
         self.events_sent = 0
+        self.events_replayed = 0
+        self.replaying = 0
+        # What a subscription may ask for: what is allowed, and this source can do.
+        self.policies = {limits.overflow, *limits.allow}
+        if not info.replayable:
+            self.policies.discard(OverflowPolicy.REPLAY)
+        if not limits.last_values:
+            self.policies.discard(OverflowPolicy.LATEST)
         self._memo = memo
         self._clock = clock
         self._groups: dict[Hashable, Group] = {}
         self._opening: dict[Subscription, float] = {}
+        self._starts: dict[Subscription, Where] = {}
+        self._blocking: dict[Subscription, None] = {}
+        self._reporting: dict[Subscription, None] = {}
         self._not_live: dict[Subscription, None] = {}
         self._size = 0
 
@@ -136,8 +182,17 @@ class Feed:
         return len(self._not_live)
 
     @property
+    def over(self) -> bool:
+        """Whether the finite source has ended."""
+        return self.state is FeedState.ENDED
+
+    @property
     def wire_keys(self) -> int:
         return len(self._groups)
+
+    def waiting_for_history(self) -> list[Subscription]:
+        """Subscriptions that are below the window and have no place in history."""
+        return [item for item in self._not_live if item.state is State.HISTORY_WAITING]
 
     # --- subscriptions come and go ---------------------------------------------------------
 
@@ -149,12 +204,15 @@ class Feed:
         if self.state not in (FeedState.STARTING, FeedState.RUNNING):
             raise SubscribeRefused(self.end_reason.value, self.end_message)
         policy = request.overflow or self.limits.overflow
-        if policy not in OFFERED_POLICIES:
-            offered = ", ".join(item.value for item in OFFERED_POLICIES)
+        if policy not in self.policies:
+            offered = ", ".join(item.value for item in OverflowPolicy if item in self.policies)
             raise SubscribeRefused("overflow", f"{policy.value} is not available here; there is {offered}")
         most = min(self.limits.buffer_capacity or self.limits.window_events, self.limits.window_events)
         capacity = max(1, min(request.capacity or most, most))
         threshold = min(self.limits.lag_threshold or max(1, capacity // 2), capacity)
+        where = load(request.start, self.info)
+        if where is StartAt.SNAPSHOT and self.last_values is None:
+            raise SubscribeRefused("start", "the newest events of this source are not kept by key")
         subscription = Subscription(
             self,
             self._group(request.wire),
@@ -169,14 +227,57 @@ class Feed:
             request.limits,
             request.until,
             request.wire.format.join,
+            request.report_every,
         )
         subscription.group.size += 1
+        if subscription.blocks:
+            self._blocking[subscription] = None
+        if request.report_every is not None:
+            self._reporting[subscription] = None
         self._size += 1
-        if self.state is FeedState.STARTING:
-            self._opening[subscription] = self.now + self.limits.subscribe_timeout
-        else:
-            subscription.open_at_head()
+        self._opening[subscription] = self.now + self.limits.subscribe_timeout
+        self._starts[subscription] = where
+        if self.state is FeedState.RUNNING:
+            self._begin(subscription)
+        if self.trouble and not subscription.closed:
+            owner.notify(subscription, SourceTroubled(subscription.handle, self.info, self.trouble))
         return subscription
+
+    @property
+    def unresolved(self) -> Mapping[Subscription, Where]:
+        """Subscriptions that wait until the source's history has said where they begin."""
+        return self._starts if self.state is FeedState.RUNNING else {}
+
+    def resolved(self, subscription: Subscription, extent: Extent) -> None:
+        """History has answered: begin there. `extent.first` is what was asked for where that is a time."""
+        where = self._starts.get(subscription)
+        if where is not None:
+            known = self.window.positions  # of partitions that it has only now, this feed knows nothing
+            first = {p: offset for p, offset in extent.first.items() if p in known}
+            try:
+                found = begin(where, Extent(first, extent.end), self.info)
+            except SubscribeRefused as refused:
+                subscription.refuse(refused.code, str(refused))
+            else:
+                subscription.open_at(found.positions, found.missing)
+
+    def _begin(self, subscription: Subscription) -> None:
+        where = self._starts[subscription]
+        if where is StartAt.LATEST:
+            subscription.open_at_head()
+            return
+        if where is StartAt.SNAPSHOT and self.last_values is not None:
+            subscription.open_with_snapshot(self.last_values)
+            return
+        try:
+            found = at_once(where, self.window, self.info)
+        except SubscribeRefused as refused:
+            subscription.refuse(refused.code, str(refused))
+            return
+        if found is None:
+            self.replay.changed()
+        else:
+            subscription.open_at(found.positions, found.missing)
 
     def regroup(self, subscription: Subscription, item: Wire) -> None:
         """Give a subscription another wire key."""
@@ -198,14 +299,34 @@ class Feed:
         """A subscription changed its state (called by itself)."""
         if old is State.OPENING:
             self._opening.pop(subscription, None)
-        if new is State.BEHIND or new is State.ENDING:
+            self._starts.pop(subscription, None)
+        if new in _NOT_LIVE:
             self._not_live[subscription] = None
         else:
             self._not_live.pop(subscription, None)
+        if old is State.HISTORY_WAITING:
+            self.replay.withdrawn(subscription)
+        if (new in _IN_HISTORY) is not (old in _IN_HISTORY):
+            self.replaying += 1 if new in _IN_HISTORY else -1
+            self.replay.changed()
         if new is State.CLOSED:
             self._size -= 1
             self.events_sent += subscription.matched
+            self._reporting.pop(subscription, None)
+            if self._blocking.pop(subscription, self) is None:
+                self.freed()
             self._leave(subscription.group)
+
+    def troubled(self, message: str) -> None:
+        """The source is cut off from its origin, or (an empty message) works again: everyone is told."""
+        if message == self.trouble:
+            return
+        self.trouble = message
+        live = [item for group in self._groups.values() for item in group.live]
+        for subscription in [*self._opening, *live, *self._not_live]:
+            if not subscription.closed:
+                notice = SourceTroubled(subscription.handle, self.info, message)
+                subscription.owner.notify(subscription, notice)
 
     # --- the source's life -----------------------------------------------------------------
 
@@ -215,15 +336,18 @@ class Feed:
             self.window.reset(positions)
             self.state = FeedState.RUNNING
             for subscription in list(self._opening):
-                subscription.open_at_head()
+                if subscription in self._starts:
+                    self._begin(subscription)
 
     def publish(self, batch: Batch) -> Iterator[None]:
         """Take a batch and send it to everyone who can take it. Yields when it has run for a slice.
 
         ValueError: it repeats what was taken.
         """
-        entry = self.window.append(batch, self._evicted)
+        entry = self.window.append(batch, self.evicted)
         self.events_in += len(batch)
+        if self.last_values is not None:
+            self.last_values.update(entry)
         until = self._clock() + self.limits.slice_seconds
         done = False
         try:
@@ -293,6 +417,10 @@ class Feed:
                 yield
         yield
 
+    def holders(self, batch: Batch) -> list[Subscription]:
+        """The subscriptions that this batch must wait for (policy `block`)."""
+        return [subscription for subscription in self._blocking if subscription.holds(batch)]
+
     def ended(self) -> None:
         """The finite source is over: everyone gets the rest, then the notice."""
         self._finish(FeedState.ENDED, CloseReason.ENDED, "the source has ended", Input.ENDED, None)
@@ -314,20 +442,33 @@ class Feed:
         now = self.now
         for subscription, deadline in list(self._opening.items()):
             if now >= deadline:
-                message = f"the source has not started within {self.limits.subscribe_timeout:g} s"
+                late = "started" if self.state is FeedState.STARTING else "said where that is"
+                message = f"the source has not {late} within {self.limits.subscribe_timeout:g} s"
                 subscription.end(CloseReason.FAILED, message, Input.OPEN_FAILED)
+        self.replay.sweep(now)
         for subscription in list(self._not_live):
             subscription.sweep(now, self.limits.lag_interval)
+        for subscription in list(self._reporting):
+            if subscription.state is not State.OPENING:
+                subscription.report(now)
 
     def close(self) -> None:
         """Let go of the memory. Every subscription must be closed."""
-        self.window.clear(self._evicted)
+        if self.last_values is not None:
+            self.last_values.clear()
+        self.window.clear(self.evicted)
 
     # --- inside ----------------------------------------------------------------------------
 
     def encoded(self, group: Group, entry: Entry) -> Encoded:
         """The fragments of an entry for a reader that is behind."""
         return self._memo.encoded(entry, group.wire)
+
+    def private_window(self, page: Batch) -> Window:
+        """A window of one reader's own, with one batch in it. Whoever has it clears it."""
+        window = Window(len(page), 0, self._budget, page.starts)
+        window.append(page, self.evicted)
+        return window
 
     def group_failed(self, group: Group, message: str) -> None:
         """The fragments of this wire key cannot be made."""
@@ -361,12 +502,13 @@ class Feed:
         for subscription in members:
             subscription.end(CloseReason.FAILED, message, Input.FAILED)
 
-    def _evicted(self, entry: Entry) -> None:
+    def evicted(self, entry: Entry) -> None:
+        """An entry has left the source's window, or that of a reader of history."""
         self._memo.forget(entry)
         if not entry.parked:
             return
         positions: dict[int, Positions] = {}
-        for subscription in entry.parked:
+        for subscription in list(entry.parked):
             index = subscription.cursor - entry.base
             if index not in positions:
                 positions[index] = entry.batch.positions_at(index)
@@ -412,3 +554,7 @@ def _send_all(outlet: Outlet, parts: list[memoryview]) -> int:
         if taken < len(part):
             break
     return total
+
+
+def _nothing() -> None:
+    """The source does not wait."""

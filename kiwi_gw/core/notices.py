@@ -66,6 +66,25 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class PositionsAre:
+    """Where the next event of the subscription is, in the source's JSON form: resuming there misses nothing
+    and repeats nothing."""
+
+    handle: Hashable
+    source: SourceInfo
+    positions: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTroubled:
+    """The source is cut off from its origin, or works again: `message` is then empty. It stays subscribed."""
+
+    handle: Hashable
+    source: SourceInfo
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """The limit with this label is used up. The subscription stands still until it is recast."""
 
@@ -104,6 +123,8 @@ Notice = (
     | Cancelled
     | Lagged
     | Ended
+    | PositionsAre
+    | SourceTroubled
     | LimitReached
     | Authenticated
     | AuthenticationFailed

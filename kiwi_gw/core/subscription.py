@@ -2,80 +2,57 @@
 
 Theory of operation. A subscription that is LIVE has had everything: its cursor is the head and it is in
 its group's `live` set, which fan-out serves directly. As soon as something cannot be sent it is BEHIND:
-it is parked in the window's entry that holds its next event and is read with `offer` and `settle` by
-whoever serves it (an outlet, or `take` for a request). `offer` says what may be sent now; `settle` says
-how many bytes of that were taken: cursor, credits and counters then stand right behind the last event
-whose first byte was taken. Eviction only records the exact positions of the next event; what that means
-is decided by the policy when the subscription is next read.
-
-Losses add up in a `Loss` until the notice about them is written, which always happens before the next
-event: `offer` gives nothing while a notice is due.
+it is parked in the window's entry that holds its next event and is read at its client's pace (see
+`reading`). Eviction only records the exact positions of the next event; what that means is decided by the
+policy when the subscription is next read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import Wire, wire
+from kiwi_gw.core.last_values import LastValues, Pass
 from kiwi_gw.core.loss import Loss
-from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
-from kiwi_gw.core.offers import Offer, Segment, count, cut, reach
+from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed, PositionsAre
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.places import ahead, between, furthest, reached
+from kiwi_gw.core.reading import MAX_CREDIT, Reading
 from kiwi_gw.core.states import Input, State, after
-from kiwi_gw.core.window import Entry
-from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import CloseReason, Encoded, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Entry, Window
+from kiwi_gw.model import Batch, CloseReason, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
     from kiwi_gw.core.feed import Feed, Group
+    from kiwi_gw.core.history import SharedReader
 
-MAX_CREDIT = 2**53 - 1
-"""Where a balance saturates: the largest integer that JSON clients hold exactly."""
-
-_MAX_SEGMENTS = 64
-"""Entries joined into one offer, at most (the kernel takes 1,024 buffers in a call)."""
+_IN_HISTORY = (State.HISTORY_WAITING, State.HISTORY)
+_READING = (State.BEHIND, State.ENDING, State.HISTORY)
+_NOT_LIVE = (*_READING, State.HISTORY_WAITING)
 
 
-class Subscription:
+class Subscription(Reading):
     """See the top of this file. Made by `Feed.subscribe`, ended by `Feed` or by `cancel`."""
 
     __slots__ = (
+        "_blocked_since",
         "_deadline",
-        "_entry",
-        "_evicted_at",
         "_lag_at",
         "_lag_head",
-        "_loss",
-        "_lost_mark",
-        "_since_caught_up",
-        "_unknown_mark",
-        "_waiting_limit",
-        "bad",
-        "bytes",
+        "_page",
+        "_progress",
+        "_reported",
+        "_reported_at",
         "capacity",
-        "credits",
-        "cursor",
-        "feed",
-        "group",
         "handle",
-        "join",
-        "lag_due",
-        "limits",
-        "matched",
-        "mode",
+        "keeps",
         "outlet",
         "owner",
-        "plain",
-        "policy",
-        "scanned",
-        "simple",
-        "state",
+        "report_every",
         "threshold",
-        "until",
     )
 
     def __init__(
@@ -93,57 +70,53 @@ class Subscription:
         limits: Mapping[Hashable, Limit],
         until: Positions | None,
         join: Joiner | None,
+        report_every: float | None = None,
     ) -> None:
-        self.feed = feed
-        self.group = group
+        super().__init__(feed, group, mode, credits, policy, limits, until, join)
         self.handle = handle
         self.outlet = outlet
         self.owner = owner
-        self.mode = mode
-        self.credits = min(credits, MAX_CREDIT)
-        self.policy = policy
         self.capacity = capacity
         self.threshold = threshold
-        self.limits = dict(limits)
-        self.until = until
-        # Its own, not its group's: the fragments are shared, what is put around them need not be.
-        self.join = join
-        # simple: only the balance bounds what is sent. plain: and the fragments are sent as they are.
-        self.simple = not self.limits and until is None
-        self.plain = self.simple and join is None
-        self.state = State.OPENING
-        self.cursor = -1
-        self.lag_due = False
-        self.scanned = 0
-        self.matched = 0
-        self.bad = 0
-        self.bytes = 0
-        self._entry: Entry | None = None
-        self._evicted_at: Positions | None = None
-        self._loss: Loss | None = None
-        self._since_caught_up = 0
-        self._lost_mark = 0
-        self._unknown_mark = 0
+        # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
+        # it is on its way from a start in the past, until it has been within its capacity.
+        self.keeps = self._acting is OverflowPolicy.REPLAY
+        self.blocks = policy is OverflowPolicy.BLOCK
+        self.report_every = report_every
+        self._reported: Positions | None = None
+        self._reported_at = -inf
+        self._blocked_since: float | None = None
+        self._progress: Pass | None = None
+        self._page: Window | None = None
         self._lag_at = -inf
         self._lag_head = 0
         self._deadline: float | None = None
-        self._waiting_limit = False
 
     # --- what anyone may ask ---------------------------------------------------------------
 
     @property
     def behind(self) -> int:
-        """Events of the source between the cursor and the head."""
+        """Events of the source between its next event and the head. In history, and on its way out of it,
+        where nobody has counted them: offsets, which is more where compaction has left holes."""
+        if self.state in _IN_HISTORY or self.floor is not None:
+            return ahead(self.feed.window.positions, self.positions)
+        if self._progress is not None:
+            rest = self.window.head - self.cursor + (self._progress.left or 0)
+            return rest + self.feed.window.head - self._progress.stop
         return self.feed.window.head - self.cursor if self.cursor >= 0 else 0
 
     @property
     def positions(self) -> Positions:
         """Where the next event is."""
+        here = self._here()
+        return here if self.floor is None else furthest(here, self.floor)
+
+    def _here(self) -> Positions:
         if self._entry is not None:
             return self._entry.batch.positions_at(self.cursor - self._entry.base)
         if self._evicted_at is not None:
             return self._evicted_at
-        window = self.feed.window
+        window = self.window
         newest = window.newest
         if self.state is State.LIVE and self.cursor < window.head and newest is not None:
             return newest.batch.starts  # fan-out has not come to it yet
@@ -165,29 +138,32 @@ class Subscription:
         return self._loss.dropped if self._loss is not None else 0
 
     @property
-    def closed(self) -> bool:
-        return self.state is State.CLOSED
-
-    @property
     def readable(self) -> bool:
         """Whether `take_lag` or `offer` has something to do, as far as is known without looking."""
         if self.lag_due:
             return not self.closed
-        if self.state is not State.BEHIND and self.state is not State.ENDING:
+        state = self.state
+        if state is State.HISTORY_WAITING:
+            return self._may_be_sent and not self.feed.replay.asked(self)
+        if state is State.HISTORY:
+            return self.cursor < self.window.head and self._may_be_sent
+        if state is not State.BEHIND and state is not State.ENDING:
             return False
-        if self.cursor >= self.feed.window.head:
+        if self.cursor >= self.window.head:
             return True
         # ENDING: what is left may be nothing that costs credit, and then it ends.
-        return not self._waiting_limit and (
-            self.mode is Mode.PUSH or self.credits > 0 or self.state is State.ENDING
-        )
+        return not self._waiting_limit and (self._may_be_sent or state is State.ENDING)
+
+    @property
+    def _may_be_sent(self) -> bool:
+        return not self._waiting_limit and (self.mode is Mode.PUSH or self.credits > 0)
 
     # --- commands --------------------------------------------------------------------------
 
     def grant(self, n: int) -> int:
         """Add credit, saturating at 2^53 - 1. Returns the balance before anything of it is used."""
         self.credits = balance = min(self.credits + n, MAX_CREDIT)
-        if self.state is State.BEHIND or self.state is State.ENDING:
+        if self.state in _NOT_LIVE:
             self.outlet.wake(self)
         return balance
 
@@ -198,8 +174,7 @@ class Subscription:
         self.feed.regroup(self, item)
         self.join = item.format.join
         self.limits = dict(limits)
-        self.simple = not self.limits and self.until is None
-        self.plain = self.simple and self.join is None
+        self._simplify()
         self._waiting_limit = False
         if self.readable:
             self.outlet.wake(self)
@@ -227,8 +202,14 @@ class Subscription:
         self.state = new
         if old is State.LIVE:
             self.group.live.pop(self, None)
+        elif old is State.HISTORY and self.place is not None:
+            self.place.left(self)
+            self.place = None
+        if new is State.CLOSED:
+            self._turn_page()
         if new is State.LIVE:
             self._unpark()
+            self.keeps = self._acting is OverflowPolicy.REPLAY
             if not self.lag_due:
                 self._since_caught_up = 0
             self.group.live[self] = None
@@ -245,10 +226,38 @@ class Subscription:
         self._lost_mark, self._unknown_mark = window.lost, window.unknown
         if self.apply(Input.OPENED) is not State.LIVE:
             return  # cancelled by what its owner was told of another one
+        self._opened()
+
+    def open_at(self, positions: Positions, missing: Ranges) -> None:
+        """The source runs: begin with the events at these positions, in the window or below it. missing:
+        what was asked for and is gone."""
+        window = self.feed.window
+        self.keeps = True
+        if window.reaches(positions):
+            self._enter(window, positions)
+            moved = self.apply(Input.JOINED)
+        else:
+            self._evicted_at = positions
+            moved = self.apply(Input.EVICTED)
+        if moved is State.CLOSED:
+            return
+        self._opened()
+        if missing and not self.closed:
+            self._account(0, missing, unknown=True)
+        if not self.closed:
+            self.outlet.wake(self)
+
+    def refuse(self, code: str, message: str) -> None:
+        """The source runs, but it cannot begin where it was asked to."""
+        if self.apply(Input.OPEN_FAILED) is State.CLOSED:
+            self.owner.notify(self, OpenFailed(self.handle, code, message))
+
+    def _opened(self) -> None:
         info = self.feed.info
         positions = info.codec.dump(self.positions)
         self.owner.notify(self, Opened(self.handle, info, positions, self.policy, self.capacity))
-        self._arrived()  # it may have been asked for nothing
+        if not self.closed:
+            self._arrived()  # it may have been asked for nothing
 
     def fall_behind(self, entry: Entry, item: Input = Input.FULL) -> None:
         """LIVE no longer: its next event is in `entry`, which it could not be sent whole."""
@@ -258,80 +267,57 @@ class Subscription:
 
     def evicted(self, positions: Positions) -> None:
         """The entry with its next event has left the window; `positions` are those of that event."""
-        self._entry = None
-        if self._evicted_at is None:
+        entry, self._entry = self._entry, None
+        if self.floor is not None:
+            positions = furthest(positions, self.floor)
+        if self.state is State.HISTORY:
+            self.lose_place(positions)
+        elif self.keeps and self.feed.info.replayable and self.state is State.BEHIND:
+            self._leave_window(positions)
+            self.apply(Input.EVICTED)
+        elif self.floor is not None and entry is not None:
+            self._drop_rest(entry)
+        elif self._evicted_at is None:
             self._evicted_at = positions
 
+    # --- history ---------------------------------------------------------------------------
+
+    def take_place(self, reader: SharedReader) -> None:
+        """Read on from a reader of history, whose window reaches its positions (called by that)."""
+        here = self.positions
+        self.place = reader
+        self.apply(Input.PLACE_GRANTED)
+        self._enter(reader.window, here)
+
+    def lose_place(self, here: Positions | None = None) -> None:
+        """It cannot be sent to, or others are to have their turn: wait for a place again."""
+        self._leave_window(self.positions if here is None else here)
+        self.apply(Input.FULL)
+
+    def join_window(self) -> None:
+        """History has brought it to what the source's window reaches: read on there."""
+        here = self.positions
+        self._enter(self.feed.window, here)
+        self.apply(Input.JOINED)
+        if self.feed.over:
+            self.end(self.feed.end_reason, self.feed.end_message, Input.ENDED)
+        elif self.cursor >= self.window.head:
+            self._at_head()  # nobody would find it there when the next batch comes
+        self.outlet.wake(self)
+
+    def read_on(self, entry: Entry) -> None:
+        """History goes on behind what it had: there is more to read."""
+        self._park(entry)
+        self._skip_read()
+
+    def _leave_window(self, here: Positions) -> None:
+        self._unpark()
+        self._evicted_at = here
+        self.window = self.feed.window
+        self.floor = None
+        self._simplify()
+
     # --- reading ---------------------------------------------------------------------------
-
-    def offer(self, max_bytes: int, max_events: int | None = None) -> Offer | None:
-        """What may be sent now, at most `max_bytes` (or one event): None if nothing may.
-
-        None also while a lag notice is due (`take_lag` first), or if the policy finds a loss.
-        """
-        if self.lag_due or not (self.state is State.BEHIND or self.state is State.ENDING):
-            return None
-        if self._give_up_what_policy_says() or self.closed:
-            return None
-        if self.cursor >= self.feed.window.head:
-            self._at_head()
-            return None
-        if self._waiting_limit:
-            return None
-        try:
-            return self._assemble(max_bytes, max_events)
-        except EncodingFailed as error:
-            self.feed.group_failed(self.group, str(error))
-            return None
-
-    def _assemble(self, max_bytes: int, max_events: int | None) -> Offer | None:
-        allowance = MAX_CREDIT if self.mode is Mode.PUSH else self.credits
-        if max_events is not None:
-            allowance = min(allowance, max_events)
-        join = self.join
-        offer = Offer([], 0, 0, [], join is not None)
-        ending = self.state is State.ENDING
-        while self._entry is not None and (allowance > offer.events or ending) and not self.lag_due:
-            cursor = self.cursor
-            entry = self._entry if not offer.segments else offer.segments[-1].entry
-            segment = self._segment(offer, entry, allowance - offer.events, max_bytes - offer.size)
-            if segment is None and self.cursor == cursor:
-                break  # complete; where the cursor moved, an event was stepped over: look again
-        if not offer.segments or self.lag_due:
-            return None
-        if join is not None and offer.size:
-            frame = join(b"".join(offer.views))
-            offer.views, offer.size = [frame], len(frame)
-        return offer
-
-    def settle(self, offer: Offer, taken: int) -> bytes:
-        """The first `taken` bytes of an offer were taken. Returns the rest of the frame that was cut.
-
-        Its owner may be told of a limit or an end before this returns: that belongs behind the rest.
-        """
-        tail = b""
-        if offer.joined:
-            if taken == 0 and offer.size:
-                return b""
-            tail = b"".join(offer.views)[taken:]
-            self.bytes += offer.size
-            for segment in offer.segments:
-                self._consume(segment, segment.last)
-        else:
-            for segment in offer.segments:
-                size = segment.end - segment.start
-                if taken >= size:
-                    self.bytes += size
-                    self._consume(segment, segment.last)
-                    taken -= size
-                    continue
-                index, tail = cut(segment.encoded, segment.start + taken)
-                if index > segment.first:
-                    self.bytes += segment.encoded.ends[index - 1] - segment.start
-                    self._consume(segment, index)
-                break
-        self._arrived()
-        return tail
 
     def take(self, max_events: int, max_bytes: int) -> bytes:
         """Read as a request does: the bytes of what may be read now, b"" if nothing may.
@@ -351,21 +337,11 @@ class Subscription:
             elif not self.lag_due:
                 return b""
 
-    def sent(self, encoded: Encoded, events: int, entry: Entry) -> None:
-        """Fan-out sent all of an entry directly."""
-        self.cursor = entry.end
-        self.scanned += len(entry.batch)
-        self.matched += events
-        self.bad += encoded.bad
-        self.bytes += len(encoded.buffer)
-        if self.mode is Mode.PULL:
-            self.credits -= events
-
     # --- lag -------------------------------------------------------------------------------
 
     def take_lag(self, now: float) -> Lagged:
         """The notice that is due, with the numbers of this moment. It must be written at once."""
-        if self.policy is not OverflowPolicy.CLOSE:  # that is for `offer` and `sweep`: no notice follows it
+        if self._acting is not OverflowPolicy.CLOSE:  # that is for `offer` and `sweep`: no notice follows it
             self._give_up_what_policy_says()
         loss = self._loss or Loss()
         self._loss = None
@@ -391,7 +367,7 @@ class Subscription:
             self.end(self.feed.end_reason, self.feed.end_message, Input.POLICY_CLOSE)
             return
         behind = self.behind
-        if self.policy is OverflowPolicy.CLOSE and self._over_capacity():
+        if self._acting is OverflowPolicy.CLOSE and self._policy_acts() and self._over_capacity():
             self._close_for_overflow()
             return
         if (
@@ -402,6 +378,15 @@ class Subscription:
         ):
             self.lag_due = True
             self.outlet.wake(self)
+
+    def report(self, now: float) -> None:
+        """Say where it is, if that is due and has changed."""
+        if self.report_every is not None and now - self._reported_at >= self.report_every:
+            here = self.positions
+            if here != self._reported:
+                self._reported, self._reported_at = dict(here), now
+                info = self.feed.info
+                self.owner.notify(self, PositionsAre(self.handle, info, info.codec.dump(here)))
 
     def set_deadline(self, deadline: float) -> None:
         """How long what is left of a removed source may still be sent."""
@@ -415,13 +400,12 @@ class Subscription:
             self.apply(item)
             self.owner.notify(self, OpenFailed(self.handle, reason.value, message))
             return
-        window = self.feed.window
         positions = self.feed.info.codec.dump(self.positions)
         loss = self._loss or Loss()
         unsent, unknown = 0, loss.unknown
         if item is not Input.LIMIT_REACHED and item is not Input.UNTIL_REACHED:
-            unsent = self.behind + window.lost - self._lost_mark
-            unknown = unknown or window.unknown != self._unknown_mark
+            unsent, uncounted = self._unsent()
+            unknown = unknown or uncounted
         if self.apply(item) is not State.CLOSED:
             self.outlet.wake(self)  # what is left may be nothing
             return
@@ -430,85 +414,6 @@ class Subscription:
         self.owner.notify(self, Ended(self.handle, self.feed.info, reason, message, positions, dropped))
 
     # --- inside ----------------------------------------------------------------------------
-
-    def _segment(self, offer: Offer, entry: Entry, allowance: int, room: int) -> Segment | None:
-        """Add the next run of events to an offer; None if the offer is complete."""
-        if offer.segments:
-            previous = offer.segments[-1]
-            if previous.last < len(previous.entry.batch) or len(offer.segments) >= _MAX_SEGMENTS:
-                return None
-            following = entry.after
-            if following is None or self._source_lost(following):
-                return None
-            entry, first = following, 0
-        else:
-            first = self.cursor - entry.base
-            while first >= len(entry.batch):  # an entry without events
-                self._park_after(entry)
-                if self.lag_due or self._entry is None:
-                    return None
-                entry, first = self._entry, 0
-        encoded = self.feed.encoded(self.group, entry)
-        first_unsendable = bisect_left(encoded.unsendable, first)
-        stop = len(entry.batch)
-        if first_unsendable < len(encoded.unsendable):
-            stop = encoded.unsendable[first_unsendable]
-            if stop == first:
-                if not offer.segments:
-                    self._give_up_unsendable(entry, first)
-                return None
-        if self.until is not None:
-            stop = self._before_until(entry, first, stop)
-            if stop == first:
-                if not offer.segments:
-                    self._pass(entry, first)  # not asked for
-                return None
-        stop = min(stop, reach(encoded.tally, first, allowance))
-        if self.limits:
-            stop = self._within_limits(offer, encoded, first, stop)
-            if stop == first and not offer.segments:
-                self._arrived()  # another subscription has used up a limit that they share
-                return None
-        start = encoded.ends[first - 1] if first else 0
-        fitting = bisect_right(encoded.ends, start + room, first, stop)
-        if fitting == first and not offer.segments:
-            fitting = first + 1  # one event, whatever its size
-        stop = min(stop, fitting)
-        if stop == first:
-            return None
-        end = encoded.ends[stop - 1]
-        segment = Segment(entry, encoded, first, stop, start, end)
-        offer.segments.append(segment)
-        offer.events += count(encoded.tally, first, stop)
-        if end > start:
-            offer.views.append(memoryview(encoded.buffer)[start:end])
-            offer.size += end - start
-        return segment
-
-    def _within_limits(self, offer: Offer, encoded: Encoded, first: int, stop: int) -> int:
-        for label, limit in self.limits.items():
-            offered = sum(count(s.encoded.tally_of(label), s.first, s.last) for s in offer.segments)
-            stop = min(stop, reach(encoded.tally_of(label), first, limit.left - offered))
-        return stop
-
-    def _consume(self, segment: Segment, upto: int) -> None:
-        """The events up to `upto` (an index in the entry) of a segment count as sent."""
-        encoded = segment.encoded
-        events = count(encoded.tally, segment.first, upto)
-        self.cursor = segment.entry.base + upto
-        self.scanned += upto - segment.first
-        self.matched += events
-        if segment.first == 0:
-            self.bad += encoded.bad
-        if self.mode is Mode.PULL:
-            self.credits -= events
-        if upto == len(segment.entry.batch):
-            self._park_after(segment.entry)
-        elif self._entry is not segment.entry:
-            self._unpark()
-            self._park(segment.entry)
-        for label, limit in self.limits.items():
-            limit.left -= count(encoded.tally_of(label), segment.first, upto)
 
     def _arrived(self) -> None:
         """After reading: limits that are used up, the end, the head."""
@@ -523,115 +428,219 @@ class Subscription:
         if self.until is not None and not self.closed and self._until_reached():
             self.end(CloseReason.UNTIL, "the end that was asked for is reached", Input.UNTIL_REACHED)
             return
-        if self.state in (State.BEHIND, State.ENDING) and self.cursor >= self.feed.window.head:
+        if self.state in _READING and self.cursor >= self.window.head:
             self._at_head()
 
     def _at_head(self) -> None:
         """No event is left: join the head, or end, but not before a notice that is due."""
         while self._entry is not None:  # entries without events
             self._park_after(self._entry)
-        if self.state is not State.ENDING:
+        if self._progress is not None:
+            self._next_page()
+        if self.state is State.HISTORY:
+            if self.place is not None:
+                self.place.finished(self)
+        elif self.state not in _READING or self.cursor < self.window.head or self._progress is not None:
+            pass  # it has gone on elsewhere
+        elif self.state is not State.ENDING:
+            self._pass_floor()
             self.apply(Input.JOINED)
         elif not self.lag_due:
             self.end(self.feed.end_reason, self.feed.end_message, Input.JOINED)
 
-    def _skip_read(self) -> None:
-        """Entering an entry: what the source lost before it is a loss of this subscription."""
-        entry = self._entry
-        if entry is None or not self._source_lost(entry):
-            return
-        gap = entry.batch.gap
-        self._account(
-            entry.lost - self._lost_mark,
-            gap.ranges if gap is not None else {},
-            unknown=entry.unknown != self._unknown_mark,
-        )
-        self._lost_mark, self._unknown_mark = entry.lost, entry.unknown
+    def _reads(self) -> bool:
+        if self.state is State.HISTORY_WAITING and self._may_be_sent:
+            self.feed.replay.ask(self)
+        return self.state in _READING
 
-    def _source_lost(self, entry: Entry) -> bool:
-        return entry.lost != self._lost_mark or entry.unknown != self._unknown_mark
+    def _until_reached(self) -> bool:
+        return reached(self.positions, self.until or {})
+
+    def _unsent(self) -> tuple[int, bool]:
+        """How many events it has not had, and whether that is not all of it or cannot be said."""
+        if self.state in _IN_HISTORY:
+            return 0, self.behind > 0
+        if self.floor is not None:
+            loss = self._loss_upto(None)
+            return loss.dropped, loss.unknown
+        window, progress = self.feed.window, self._progress
+        lost = self._lost_mark if progress is None else progress.lost
+        unknown = self._unknown_mark if progress is None else progress.unknown
+        return self.behind + window.lost - lost, window.unknown != unknown
+
+    # --- policies --------------------------------------------------------------------------
 
     def _close_for_overflow(self) -> None:
         message = f"more than {self.capacity} events behind"
         self.end(CloseReason.OVERFLOW, message, Input.POLICY_CLOSE)
 
-    def _over_capacity(self) -> bool:
-        return self.behind > self.capacity or self.cursor < self.feed.window.base
+    def _policy_acts(self) -> bool:
+        """Whether it is so far behind that its policy has a say."""
+        if self.state in _IN_HISTORY or self._progress is not None:
+            return False
+        evicted = self._evicted_at is not None
+        if self.keeps and not evicted:
+            if self._acting is not OverflowPolicy.REPLAY and self.behind <= self.capacity:
+                self.keeps = False  # it has come from where it began to where its policy holds
+            return False
+        return evicted or self.behind > self.capacity
 
     def _give_up_what_policy_says(self) -> bool:
         """Whether something was given up (a notice is then due)."""
-        over = self._over_capacity()
-        if not over and self._evicted_at is None:
+        if not self._policy_acts():
             return False
-        if over and self.policy is OverflowPolicy.CLOSE:
+        if self._acting is OverflowPolicy.CLOSE and self._over_capacity():
             self._close_for_overflow()
             return False
+        self.keeps = self._acting is OverflowPolicy.REPLAY
+        return self._drop_oldest()
+
+    @property
+    def _acting(self) -> OverflowPolicy:
+        """What happens to it when it is too far behind, the source not being held (any more)."""
+        return self.feed.limits.block_fallback if self.policy is OverflowPolicy.BLOCK else self.policy
+
+    def holds(self, batch: Batch) -> bool:
+        """Policy `block`: whether the source must wait before it publishes this, or something would be
+        lost. One that has granted no credit holds it only for a time."""
+        entry, window = self._entry, self.feed.window
+        if entry is None or self.state is not State.BEHIND or self.window is not window:
+            return False
+        full = (
+            window.head - self.cursor + len(batch) > self.capacity
+            or window.taken - entry.before + batch.cost + ENTRY_OVERHEAD > window.max_bytes
+            or window.short_of_memory
+        )
+        if not full or self.cursor == window.head or self._may_be_sent:
+            self._blocked_since = None
+            return full and self.cursor < window.head
+        if self._blocked_since is None:
+            self._blocked_since = self.feed.now
+        return self.feed.now - self._blocked_since < self.feed.limits.block_timeout
+
+    def _over_capacity(self) -> bool:
+        return self.behind > self.capacity or self.cursor < self.feed.window.base
+
+    def _drop_oldest(self) -> bool:
+        """Go on with the newest events that its capacity allows. Whether anything was given up."""
         window = self.feed.window
         old, old_cursor = self.positions, self.cursor
-        self.cursor = max(old_cursor, window.base, window.head - self.capacity)
-        self._evicted_at = None
-        self._unpark()
-        entry = window.find(self.cursor)
-        if entry is not None:
-            self._park(entry)
+        cursor = max(old_cursor, window.base, window.head - self.capacity)
+        entry = window.find(cursor)
         known = entry or window  # everything that the source lost up to here
-        dropped = self.cursor - old_cursor + known.lost - self._lost_mark
+        if self.floor is not None:
+            return self._drop_upto(entry)
+        there = window.positions if entry is None else entry.batch.positions_at(cursor - entry.base)
+        dropped = cursor - old_cursor + known.lost - self._lost_mark
         unknown = known.unknown != self._unknown_mark
-        self._lost_mark, self._unknown_mark = known.lost, known.unknown
+        index = self.feed.last_values if self._acting is OverflowPolicy.LATEST else None
+        newest = 0 if index is None else index.count(old_cursor, cursor)
+        if newest:
+            dropped -= newest
+            self._begin_pass(Pass(old_cursor, cursor, there, known.lost, known.unknown, newest), old)
+        else:
+            self._enter_at(cursor, there, known.lost, known.unknown)
         if not dropped and not unknown:
             return False  # what was evicted held no event
-        new = self.positions
-        ranges = {p: (old.get(p, 0), new[p] - 1) for p in new if new[p] > old.get(p, 0)}
-        self._account(dropped, ranges, unknown=unknown)
-        if entry is None:
+        self._account(dropped, between(old, there), unknown=unknown)
+        if entry is None and not newest:
             self._at_head()
         return True
 
-    def _give_up_unsendable(self, entry: Entry, index: int) -> None:
-        offset = entry.batch.offsets[index]
-        self._account(1, {entry.batch.partitions[index]: (offset, offset)}, unknown=False)
-        self._pass(entry, index)
-
-    def _pass(self, entry: Entry, index: int) -> None:
-        """Step over one event that is not sent."""
-        self.cursor += 1
-        if index + 1 == len(entry.batch):
-            self._park_after(entry)
-        self._arrived()
-
-    def _account(self, dropped: int, ranges: Ranges, *, unknown: bool) -> None:
-        loss = self._loss = self._loss or Loss()
-        loss.dropped += dropped
-        loss.unknown = loss.unknown or unknown
-        loss.add_ranges(ranges)
-        self._since_caught_up += dropped
-        self.feed.dropped[self.policy] += dropped
-        self.lag_due = True
-
-    def _before_until(self, entry: Entry, first: int, stop: int) -> int:
-        until = self.until or {}
-        partitions, offsets = entry.batch.partitions, entry.batch.offsets
-        index = first
-        while index < stop and offsets[index] < until.get(partitions[index], 0):
-            index += 1
-        return index
-
-    def _until_reached(self) -> bool:
-        here = self.positions
-        return all(here.get(p, 0) >= end for p, end in (self.until or {}).items())
-
-    def _park(self, entry: Entry) -> None:
-        self._entry = entry
-        entry.parked[self] = None
-
-    def _park_after(self, entry: Entry) -> None:
-        """Enter what follows an entry, if anything does."""
+    def _enter_at(self, cursor: int, here: Positions, lost: int, unknown: int) -> None:
+        """Go on in the source's window with the event of this number, which it holds or has held."""
+        window = self.feed.window
         self._unpark()
+        self.window, self.cursor, self._evicted_at = window, cursor, None
+        self._lost_mark, self._unknown_mark = lost, unknown
+        if cursor >= window.base:
+            entry = window.find(cursor)
+            if entry is not None:
+                self._park(entry)
+                self._skip_read()
+        elif self.keeps and self.feed.info.replayable:
+            self._leave_window(here)
+            self.apply(Input.EVICTED)
+            self.outlet.wake(self)
+        else:
+            self._evicted_at = here
+            self._give_up_what_policy_says()
+            self.outlet.wake(self)
+
+    # --- the newest event of every key -----------------------------------------------------
+
+    def open_with_snapshot(self, index: LastValues) -> None:
+        """The source runs: begin with the newest event of every key."""
+        window = self.feed.window
+        if self.apply(Input.JOINED) is State.BEHIND:
+            progress = Pass(0, window.head, window.positions, window.lost, window.unknown, None)
+            self._begin_pass(progress, index.starts(window.positions))
+            self._opened()
+            if not self.closed:
+                self.outlet.wake(self)
+
+    def _begin_pass(self, progress: Pass, here: Positions) -> None:
+        self._unpark()
+        self._evicted_at = here
+        self._progress = progress
+        self._next_page()
+
+    def _next_page(self) -> None:
+        """Read the next events of the pass; behind the last of them, go on in the source's window."""
+        progress, index = self._progress, self.feed.last_values
+        here = self.positions
+        self._turn_page()
+        page = index.page(progress, here) if progress is not None and index is not None else None
+        if page is not None and len(page):
+            self._page = self.feed.private_window(page)
+            self.window, self.cursor, self._evicted_at = self._page, 0, None
+            self._lost_mark = self._unknown_mark = 0
+            oldest = self._page.oldest
+            if oldest is not None:
+                self._park(oldest)
+        elif progress is not None:
+            self._progress = None
+            self._enter_at(progress.stop, progress.positions, progress.lost, progress.unknown)
+            if progress.left:  # superseded on the way: what superseded it is still to come
+                self._account(progress.left, between(here, progress.positions), unknown=False)
+
+    def _turn_page(self) -> None:
+        """Let go of the page that was read."""
+        self._unpark()
+        if self._page is not None:
+            self._page.clear(self.feed.evicted)
+            self._page = None
+            self.window = self.feed.window
+
+    def _drop_upto(self, entry: Entry | None) -> bool:
+        """The same for one with a floor, to the beginning of an entry, event by event."""
+        if entry is self._entry:
+            return False
+        loss = self._loss_upto(entry)
+        known = entry or self.window
+        self.cursor = self.window.head if entry is None else entry.base
+        self._lost_mark, self._unknown_mark = known.lost, known.unknown
+        self._unpark()
+        if entry is not None:
+            self._park(entry)
+        self._pass_floor()
+        if loss.dropped or loss.unknown:
+            self._account(loss.dropped, loss.ranges, unknown=loss.unknown)
+        if entry is None:
+            self._at_head()
+        return self.lag_due
+
+    def _drop_rest(self, entry: Entry) -> None:
+        """Its entry leaves the window: with a floor that is settled now, while its events can be counted."""
+        if self._acting is OverflowPolicy.CLOSE and not self.keeps:
+            self._entry = entry
+            self._close_for_overflow()
+            return
+        loss = Loss()
+        loss.add_events(entry.batch, self.cursor - entry.base, self.floor or {})
+        if loss.dropped:
+            self._account(loss.dropped, loss.ranges, unknown=False)
+        self.cursor = entry.end
         if entry.after is not None:
             self._park(entry.after)
             self._skip_read()
-
-    def _unpark(self) -> None:
-        if self._entry is not None:
-            self._entry.parked.pop(self, None)
-            self._entry = None

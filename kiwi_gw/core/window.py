@@ -7,11 +7,12 @@ that eviction finds exactly the readers whose next event goes away, and touches 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import Protocol
 
+from kiwi_gw.core.places import reached
 from kiwi_gw.model import Batch, Encoded, Positions
 
 ENTRY_OVERHEAD = 900
@@ -31,7 +32,7 @@ class Parked(Protocol):
 class Entry:
     """One batch in the window, the fragments made of it so far, and the readers inside it."""
 
-    __slots__ = ("after", "base", "batch", "cost", "encodings", "end", "lost", "parked", "unknown")
+    __slots__ = ("after", "base", "batch", "before", "cost", "encodings", "end", "lost", "parked", "unknown")
 
     def __init__(self, batch: Batch, base: int, lost: int = 0, unknown: int = 0) -> None:
         # What the source itself gave up so far, this entry's gap included: events whose number is known,
@@ -42,6 +43,7 @@ class Entry:
         self.base = base
         self.end = base + len(batch)
         self.cost = batch.cost + ENTRY_OVERHEAD
+        self.before = 0  # what the window had taken in before it, in bytes
         self.after: Entry | None = None
         self.parked: dict[Parked, None] = {}
         self.encodings: dict[Hashable, Encoded] = {}
@@ -87,9 +89,19 @@ class Budget:
         if rank:
             self._givers.setdefault(rank, {})[window] = None
 
+    def hold(self, size: int) -> None:
+        """So many bytes more (or less) beside the windows, of what they share."""
+        self.used += size
+        self._windows += size
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the windows hold more than their share: after `make_room`, with nothing to give up."""
+        return self._windows > self.limit - self._reserved
+
     def make_room(self) -> None:
         """Have entries evicted until the windows hold no more than their share, or none can give any."""
-        while self._windows > self.limit - self._reserved and self._givers:
+        while self.exceeded and self._givers:
             next(iter(self._givers[max(self._givers)])).give_up()
 
 
@@ -107,6 +119,7 @@ class Window:
         self._first = 0  # index of the oldest entry; the list is trimmed in large steps
         self.head = 0
         self.bytes = 0
+        self.taken = 0  # bytes of all entries that there ever were
         self.lost = 0
         self.unknown = 0
         self._positions: Positions = dict(positions)
@@ -126,6 +139,11 @@ class Window:
     def newest(self) -> Entry | None:
         """The last entry that was taken, while it is held."""
         return self._entries[-1] if self._first < len(self._entries) else None
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether all windows together hold too much, and none has any to give up."""
+        return self._budget.exceeded
 
     def __len__(self) -> int:
         return self.head - self.base
@@ -147,6 +165,8 @@ class Window:
             self._entries[-1].after = entry
         self._entries.append(entry)
         self.head = entry.end
+        entry.before = self.taken
+        self.taken += entry.cost
         self._grown(entry.cost)
         self._positions = batch.positions_at(len(batch))
         self.trim(evicted)
@@ -165,7 +185,7 @@ class Window:
         self._evict(self._evicted)
 
     def reset(self, positions: Positions) -> None:
-        """Say where the source begins. Only before the first batch."""
+        """Say where the next event will be: before the first batch, or where offsets hold no events."""
         self._positions = dict(positions)
 
     def clear(self, evicted: Callable[[Entry], None]) -> None:
@@ -180,6 +200,26 @@ class Window:
         index = bisect_right(self._entries, seq, lo=self._first, key=attrgetter("base")) - 1
         # Entries without events share their base with the one behind them, which is what bisect_right finds.
         return self._entries[index]
+
+    def reaches(self, positions: Positions) -> bool:
+        """Whether a reader that is at `positions` can go on in this window without missing anything."""
+        oldest = self.oldest
+        return reached(positions, self._positions if oldest is None else oldest.batch.starts)
+
+    def entry_at(self, positions: Positions) -> Entry | None:
+        """The last entry that begins at `positions` or before them in every partition: nothing that such
+        a reader has not had lies before it. None if that is the head. The window must reach them."""
+        if reached(positions, self._positions):
+            return None
+        index = bisect_left(
+            self._entries, True, lo=self._first, key=lambda entry: not reached(positions, entry.batch.starts)
+        )
+        return self._entries[index - 1]
+
+    @property
+    def oldest(self) -> Entry | None:
+        """The first entry that is held."""
+        return self._entries[self._first] if self._first < len(self._entries) else None
 
     def _evict(self, evicted: Callable[[Entry], None]) -> None:
         entry = self._entries[self._first]

@@ -49,6 +49,7 @@ from kiwi_gw.model import (
     Interceptor,
     Refusal,
     SourceInfo,
+    StartAt,
     WireFormat,
 )
 from kiwi_gw.runtime.meters import Meters
@@ -299,11 +300,11 @@ class Connection:
         feed = self._world.feed(command.source_id)
         if feed is None:
             raise _unknown()
-        if command.start is not None:
-            raise SubscribeRefused(
-                "start", "a subscription begins with the next event: there is no replay yet"
-            )
         item = self._wire(feed.info, command.wire)
+        if command.start not in (StartAt.LATEST, StartAt.SNAPSHOT):
+            refusal = self._world.authorize(self.identity, Action.REPLAY, feed.info)
+            if refusal is not None:
+                raise SubscribeRefused(refusal.code, refusal.message)
         try:
             until = feed.info.codec.load(command.until) if command.until is not None else None
         except ValueError as error:
@@ -317,6 +318,8 @@ class Connection:
             command.overflow,
             command.buffer_capacity,
             until,
+            command.start,
+            command.positions_every,
         )
         return feed.subscribe(request, self.outlet, self)
 

@@ -27,6 +27,7 @@ from kiwi_gw.model import (
     Credential,
     Identity,
     Interceptor,
+    OverflowPolicy,
     Refusal,
     SourceInfo,
 )
@@ -64,7 +65,7 @@ class Gateway:
         self.draining = False
         window = loaded.settings.window
         self._budget = Budget(window.memory_bytes)
-        self._memo = EncodingMemo(window.encodings_bytes, self._budget)
+        self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake)
         self._runners: dict[str, SourceRunner] = {}
         self._leaving: list[Feed] = []
         self._numbers = itertools.count(1)
@@ -232,7 +233,13 @@ class Gateway:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
         entry, kind, loaded = plan.entry, plan.kind, self.loaded
         context = loaded.context()
-        feed = Feed(plan.info, _limits(entry, loaded), self._memo, self._budget, self._clock)
+        feed = Feed(
+            plan.info,
+            _limits(entry, loaded, replayable=plan.info.replayable),
+            self._memo,
+            self._budget,
+            self._clock,
+        )
 
         @asynccontextmanager
         async def build() -> AsyncIterator[Source]:
@@ -285,6 +292,10 @@ class Gateway:
             self.keepalive.look(self.connections, now, time.time())
 
 
+def _log_mistake(error: Exception) -> None:
+    log.error("events could not be encoded", exc_info=error)
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """A source that can be started: everything that a plugin says of it has been asked."""
@@ -300,8 +311,14 @@ def _plan(entry: SourceSettings, loaded: Loaded) -> _Plan:
     return _Plan(entry, kind, SourceInfo(entry.id, entry.type, shape, kind.codec, kind.replayable))
 
 
-def _limits(entry: SourceSettings, loaded: Loaded) -> FeedLimits:
+def _limits(entry: SourceSettings, loaded: Loaded, *, replayable: bool) -> FeedLimits:
     subscriber, window = entry.subscriber, entry.window
+    usual = OverflowPolicy.REPLAY if replayable else OverflowPolicy.DROP_OLDEST
+    overflow, fallback = subscriber.overflow or usual, subscriber.block_fallback or usual
+    if OverflowPolicy.REPLAY in (overflow, fallback) and not replayable:
+        # It was said for all sources together: of this one, which cannot, it says nothing.
+        overflow = usual if overflow is OverflowPolicy.REPLAY else overflow
+        fallback = usual if fallback is OverflowPolicy.REPLAY else fallback
     limits = loaded.settings.server.limits
     return FeedLimits(
         window_events=window.events,
@@ -309,9 +326,18 @@ def _limits(entry: SourceSettings, loaded: Loaded) -> FeedLimits:
         buffer_capacity=subscriber.buffer_capacity or 0,
         lag_threshold=subscriber.lag_notice_threshold or 0,
         lag_interval=subscriber.lag_notice_interval_ms / 1000,
-        overflow=subscriber.overflow,
+        overflow=overflow,
+        allow=frozenset(subscriber.allow),
+        block_timeout=subscriber.block_timeout_ms / 1000,
+        block_fallback=fallback,
         subscribe_timeout=subscriber.subscribe_timeout_ms / 1000,
         max_wire_keys=window.max_wire_keys,
+        history_readers=window.history_readers,
+        history_events=window.history_events,
+        history_bytes=window.history_bytes,
+        last_values=window.last_values or OverflowPolicy.LATEST in (overflow, fallback),
+        last_values_keys=window.last_values_keys,
+        last_values_bytes=window.last_values_bytes,
         direct_bytes=limits.send_bytes,
         slice_seconds=limits.fan_out_slice_ms / 1000,
     )

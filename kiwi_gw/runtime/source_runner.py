@@ -15,16 +15,19 @@ from contextlib import AbstractAsyncContextManager, closing
 import structlog
 import trio
 
-from kiwi_gw.api import Measured, Source, SourceChanged, SourceFailed, SourceStatistics
+from kiwi_gw.api import History, Measured, Source, SourceChanged, SourceFailed, SourceStatistics
 from kiwi_gw.core.feed import Feed, FeedState
 from kiwi_gw.model import Batch, Kind, Positions, Shape
 from kiwi_gw.runtime.faults import fault, words
+from kiwi_gw.runtime.history import HistoryTask
 from kiwi_gw.runtime.meters import SourceMeter
 
 log = structlog.get_logger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds between restarts: doubled each time, with jitter; a run that lasted longer begins anew."""
+
+_HELD_LOG_SECONDS, _HELD_LOOK_SECONDS = 10.0, 0.25
 
 Build = Callable[[], AbstractAsyncContextManager[Source]]
 
@@ -39,9 +42,11 @@ class FeedOut:
         self._meter = meter
         self._subscribed = subscribed
         self._columns = _columns(feed.info.shape)
+        self._said_at = -math.inf
 
     async def ready(self, positions: Positions) -> None:
         self._feed.started(positions)
+        self._feed.troubled("")
         await trio.lowlevel.checkpoint()
 
     async def publish(self, batch: Batch) -> None:
@@ -50,6 +55,7 @@ class FeedOut:
             raise RuntimeError("publish was called before ready")
         if state is FeedState.RUNNING:
             self._check(batch)
+            await self._wait_for_holders(batch)
             began = time.perf_counter()
             # If this is cancelled half-way, whoever was not served yet reads on from the window.
             with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
@@ -65,6 +71,27 @@ class FeedOut:
         while not self._feed.subscribers:
             await self._subscribed().wait()
         await trio.lowlevel.checkpoint()
+
+    def trouble(self, message: str) -> None:
+        self._feed.troubled(message)
+
+    async def _wait_for_holders(self, batch: Batch) -> None:
+        """Policy `block`: until everyone has room for this batch, or may hold the source no longer."""
+        feed = self._feed
+        try:
+            while feed.state is FeedState.RUNNING and (holders := feed.holders(batch)):
+                freed = trio.Event()
+                feed.freed = freed.set
+                feed.held_by = [str(subscription.owner) for subscription in holders]
+                if trio.current_time() - self._said_at >= _HELD_LOG_SECONDS:
+                    self._said_at = trio.current_time()
+                    log.warning("source is held by subscriptions", source=feed.info.id, by=feed.held_by[:10])
+                with trio.move_on_after(
+                    _HELD_LOOK_SECONDS
+                ):  # those without credit: their time ends by itself
+                    await freed.wait()
+        finally:
+            feed.held_by = []
 
     def _check(self, batch: Batch) -> None:
         # Here it is the source's fault; in the window it would end every subscription that comes to it.
@@ -97,6 +124,7 @@ class SourceRunner:
         self.feed = feed
         self.restarts = 0
         self.last_error: str = ""
+        self.history = HistoryTask(feed)
         self._build = build
         self._changed = changed
         self._meter = meter
@@ -169,8 +197,6 @@ class SourceRunner:
                     log.error("source raised while it was stopped", source=source_id, exc_info=error)
                 return
             if error is None:
-                log.info("source ended", source=source_id)
-                self.feed.ended()
                 return
             message = words(error)
             if isinstance(error, SourceFailed):
@@ -188,6 +214,7 @@ class SourceRunner:
             self.restarts += 1
             if self._meter is not None:
                 self._meter.restarts["error"] += 1
+            self.feed.troubled("the source has failed and is started again")  # why is the operator's matter
             log.error("source raised; it is restarted", source=source_id, pause=pause, exc_info=error)
             if trio.current_time() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
@@ -201,7 +228,16 @@ class SourceRunner:
         try:
             async with self._build() as source:
                 self._source = source
-                await source.run(out, start)
+                if isinstance(source, History):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self.history.run, source)
+                        await self._run_to_its_end(source, out, start)
+                        await self.history.finish()
+                        nursery.cancel_scope.cancel()
+                elif self.feed.info.replayable:
+                    raise SourceFailed(f"sources of type {self.feed.info.type!r} lack `api.History`")  # noqa: TRY301
+                else:
+                    await self._run_to_its_end(source, out, start)
         except BaseException as raised:
             error = fault(raised)
             if error is None:
@@ -210,6 +246,12 @@ class SourceRunner:
         finally:
             self._source = None
         return None
+
+    async def _run_to_its_end(self, source: Source, out: FeedOut, start: Positions | None) -> None:
+        await source.run(out, start)
+        if trio.current_effective_deadline() > -math.inf:  # else it was stopped, and says nothing
+            log.info("source ended", source=self.feed.info.id)
+            self.feed.ended()
 
 
 def _columns(shape: Shape) -> frozenset[str]:

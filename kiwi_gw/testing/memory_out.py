@@ -22,7 +22,8 @@ class MemoryOut:
     subscribed: whether `wait_subscribed` returns at once, or only after `subscribe()`.
 
     A call that breaks the contract raises AssertionError; the first one is kept in `broken`, for a
-    source may catch it. `batches` are copies: what a source does to its lists later does not show.
+    source may catch it. `batches` are copies: what a source does to its lists later does not show. troubles:
+    what it said of them.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class MemoryOut:
         self.batches: list[Batch] = []
         self.ready_at: Positions | None = None
         self.broken: AssertionError | None = None
+        self.troubles: list[str] = []
         self._shape = shape
         self._start = dict(start or {})
         self._positions = dict(start or {})
@@ -126,6 +128,10 @@ class MemoryOut:
             await trio.lowlevel.checkpoint()
         finally:
             self._publishing = False
+
+    def trouble(self, message: str) -> None:
+        self._check_open("trouble")
+        self.troubles.append(message)
 
     async def wait_subscribed(self) -> None:
         self._check_open("wait_subscribed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,8 +12,10 @@ import trio
 
 from kiwi_gw.api import (
     Batch,
+    Extent,
     Field,
     Gap,
+    HistoryReader,
     Kind,
     Out,
     Positions,
@@ -23,6 +26,7 @@ from kiwi_gw.api import (
     SourceType,
     hookimpl,
 )
+from kiwi_gw.testing.scripted_history import ScriptedHistory
 
 SHAPE = Shape(
     (
@@ -57,11 +61,13 @@ class _Step:
 class Script:
     """One scripted source, from the test's side.
 
-    runs: how often the gateway has started it. positions: its next offsets.
+    runs: how often the gateway has started it. positions: its next offsets. history: what of it can be read
+    again, if its `ScriptedSources` are replayable.
     """
 
     def __init__(self) -> None:
         self.runs = 0
+        self.history = ScriptedHistory()
         self.positions: dict[int, int] = {0: 0}
         self._taken: Positions = {0: 0}
         self._unsure: Batch | None = None
@@ -83,6 +89,7 @@ class Script:
         partition: int = 0,
         keys: Sequence[bytes | None] | None = None,
         gap: Gap | None = None,
+        timestamp: int = -1,
     ) -> Batch:
         """Publish one batch with the next offsets of a partition. Returns when the gateway has taken it;
         raises what the gateway raised if it did not.
@@ -98,11 +105,16 @@ class Script:
             starts=dict(self.positions),
             partitions=[partition] * len(column),
             offsets=range(first, first + len(column)),
-            columns={"key": [None] * len(column) if keys is None else list(keys), "value": column},
+            columns={
+                "key": [None] * len(column) if keys is None else list(keys),
+                "value": column,
+                "timestamp": [timestamp] * len(column),
+            },
             cost=sum(64 + len(value or b"") for value in column),
             gap=gap,
         )
         self.positions[partition] = first + len(column)
+        self.history.published(batch, self.positions)
         step = await self._do(batch)
         if step.refused is not None:
             raise step.refused
@@ -121,6 +133,7 @@ class Script:
         self.runs += 1
         await self._may_start.wait()
         begin = self._taken if start is None else start
+        self.history.moved(self.positions)
         await out.ready(begin)
         if self._unsure is not None and not _has_taken(begin, self._unsure):
             await self._hand_over(out, self._unsure)
@@ -159,6 +172,25 @@ def _has_taken(positions: Positions, batch: Batch) -> bool:
     return all(positions.get(p, 0) >= offset for p, offset in batch.positions_at(len(batch)).items())
 
 
+class _Replayable:
+    """The source of a script, with its history. Implements `api.Source` and `api.History`."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        await self._script.run(out, start)
+
+    async def extent(self) -> Extent:
+        return await self._script.history.extent()
+
+    async def at(self, timestamp: int) -> Positions:
+        return await self._script.history.at(timestamp)
+
+    def read_from(self, positions: Positions) -> AbstractAsyncContextManager[HistoryReader]:
+        return self._script.history.read_from(positions)
+
+
 class ScriptedSources:
     """A plugin with the source type `scripted`, and its sources by id.
 
@@ -166,10 +198,11 @@ class ScriptedSources:
         async with open_gateway(CONFIG, plugins={"scripted": scripted}) as gateway:
             await scripted["news"].publish([b"first", b"second"])
 
-    Its events have the members `key`, `value`, `partition` and `offset`.
+    Its events have the members `key`, `value`, `partition` and `offset`. replayable: they can be read again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, replayable: bool = False) -> None:
+        self._replayable = replayable
         self._scripts: dict[str, Script] = {}
 
     def __getitem__(self, source_id: str) -> Script:
@@ -178,7 +211,8 @@ class ScriptedSources:
 
     @hookimpl
     def source_types(self) -> Sequence[SourceType]:
-        return (SourceType("scripted", ScriptedSettings, self._build, SHAPE),)
+        return (SourceType("scripted", ScriptedSettings, self._build, SHAPE, replayable=self._replayable),)
 
     def _build(self, settings: Section, context: SourceContext) -> Source:
-        return self[context.source_id]  # the same for every run: the script goes on
+        script = self[context.source_id]  # the same for every run: the script goes on
+        return _Replayable(script) if self._replayable else script

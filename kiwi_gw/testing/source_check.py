@@ -6,7 +6,8 @@ The runs, all on one object:
 2. again from there, cancelled when its first batch has been taken;
 3. again from there, cancelled at its 1st, 2nd, 3rd, 5th and 8th step, wherever that is;
 4. again from there, for `events` events, cancelled then; if it ends by itself, once more from its end;
-5. if it says that it can be read again: from its first position, to compare with what came before.
+5. if it says that it can be read again: from its first position, to compare with what came before; and, while
+   it runs, its history from there (see `history_check`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from typing import get_args
 import trio
 from pydantic import ValidationError
 
-from kiwi_gw.api import PluginContext, Section, Source, SourceContext, SourceType
+from kiwi_gw.api import History, PluginContext, Section, Source, SourceContext, SourceType
 from kiwi_gw.model import Batch, Positions, Shape
 from kiwi_gw.testing.batch_rules import broken, check_shape, column_names
+from kiwi_gw.testing.history_check import check_history
 from kiwi_gw.testing.io_watch import watch_io
 from kiwi_gw.testing.memory_out import MemoryOut
 
@@ -96,6 +98,8 @@ async def check_source(
     check.check_jumps()
     if restart and (source_type.replayable if repeatable is None else repeatable):
         await _read_again(check)
+    if source_type.replayable:
+        await _read_history(check)
     return check.report()
 
 
@@ -142,6 +146,9 @@ class _Stage:
         except trio.Cancelled:
             self.delivered = True
             raise
+
+    def trouble(self, message: str) -> None:
+        self.out.trouble(message)
 
     async def wait_subscribed(self) -> None:
         if self.out.ready_at is None:
@@ -335,6 +342,39 @@ async def _read_again(check: _Check) -> None:
                 )
     if out.events < total:
         broken(f"it ended after {out.events} events when it was read again, and after {total} before")
+
+
+async def _read_history(check: _Check) -> None:
+    source, first = check.source, check.first
+    if not isinstance(source, History):
+        broken(f"source type {check.source_type.name!r} is replayable, so its sources must be an api.History")
+    ready = trio.Event()
+
+    class Stage(MemoryOut):
+        async def ready(self, positions: Positions) -> None:
+            await super().ready(positions)
+            ready.set()
+
+    def rows_of(batches: list[Batch]) -> dict[int, list[_Row]]:
+        read = MemoryOut()
+        read.batches = batches
+        return check.rows_of(read)
+
+    out = Stage(check.shape, check.positions)
+    failure: AssertionError | None = None
+    with trio.move_on_after(check.timeout) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(check.source.run, out, dict(check.positions))
+            await ready.wait()
+            try:
+                await check_history(source, first or {}, check.positions, check.shape, rows_of, check.rows)
+            except AssertionError as error:
+                failure = error  # raised below, outside of the nursery
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if scope.cancelled_caught:
+        broken(f"its history was not read within {check.timeout} s")
 
 
 def _settings(source_type: SourceType, settings: Section | Mapping[str, object]) -> Section:

@@ -47,6 +47,7 @@ KAFKA = SourceType(
     services=("kafka",),
     sections=("kafka",),
     source_id=_source_id,
+    replayable=True,
 )
 
 

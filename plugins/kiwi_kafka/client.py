@@ -157,15 +157,17 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
 class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
     """A consumer on a LookingClient, without a group and without a reset of offsets."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, wait_ms: int | None = None) -> None:
+        """wait_ms: how long a broker may hold a fetch for which it has nothing; None: as the settings say."""
         options, client = connection_options(settings), settings.client
+        wait_ms = client.fetch_max_wait_ms if wait_ms is None else wait_ms
         super().__init__(
             **options,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
-            fetch_max_wait_ms=client.fetch_max_wait_ms,
+            fetch_max_wait_ms=wait_ms,
             fetch_min_bytes=client.fetch_min_bytes,
             fetch_max_bytes=client.fetch_max_bytes,
             max_partition_fetch_bytes=client.max_partition_fetch_bytes,
@@ -174,7 +176,7 @@ class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
             consumer_timeout_ms=5_000,
         )
         self._client = LookingClient(**options)
-        self._usual = (client.fetch_max_wait_ms, client.fetch_min_bytes)
+        self._usual = (wait_ms, client.fetch_min_bytes)
 
     @property
     def missed(self) -> bool:

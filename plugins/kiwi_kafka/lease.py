@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -44,8 +44,9 @@ class Lease:
         self.stalls: dict[int, tuple[int, float]] = {}  # the watch's notes: where a partition is since when
         self.on_room: Callable[[], None] = lambda: None
         self.ends: dict[int, int] = {}  # of its partitions, as the watch saw them last
+        self.headers = headers
+        self._nothing = to_columns((), headers).columns
         self._taken = dict(positions)
-        self._headers = headers
         self._queue: deque[Columns | _Skip] = deque()
         self._over: Exception | None = None
         self._something = trio.Event()
@@ -63,6 +64,14 @@ class Lease:
         """By partition, how many offsets the source has not been given, as far as the watch has looked."""
         return {p: max(0, self.ends[p] - offset) for p, offset in self._taken.items() if p in self.ends}
 
+    def added(self, partitions: Iterable[int]) -> list[int]:
+        """Which of the topic's partitions are not read yet, and should be."""
+        return [partition for partition in partitions if partition not in self.next]
+
+    def goal(self, partition: int, end: int) -> int:
+        """How far the partition is to be read, which ends at `end`."""
+        return end
+
     def places(self) -> dict[Place, int]:
         """Where to read on, of the partitions that do not rest; nothing when it is over."""
         if self._over is not None:
@@ -75,7 +84,7 @@ class Lease:
         """What a consumer has read, to be published next. Returns the number of records."""
         if self._over is not None:
             return 0  # of a topic that is another one by now, for instance
-        columns = to_columns(fetched, self._headers)
+        columns = to_columns(fetched, self.headers)
         self.next.update(columns.ends)
         if columns.offsets:
             self._put(columns)
@@ -129,8 +138,7 @@ class Lease:
         if isinstance(item, _Skip):
             self._taken[item.partition] = item.next
             gap = Gap({item.partition: (item.first, item.next - 1)}, item.count)
-            nothing = to_columns((), self._headers)
-            return Batch(dict(self._taken), (), (), nothing.columns, 0, gap)
+            return Batch(dict(self._taken), (), (), self._nothing, 0, gap)
         starts = dict(self._taken)
         self._taken.update(item.ends)
         return Batch(starts, item.partitions, item.offsets, item.columns, item.cost)

@@ -7,7 +7,8 @@ consumers are closed and everybody who asks waits at the gate. When it answers a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import structlog
@@ -19,6 +20,8 @@ from kiwi_kafka.seam import Scout, Transport, UnreachableError
 T = TypeVar("T")
 
 log = structlog.get_logger("kiwi_kafka")
+
+AWAY = "the Kafka cluster does not answer"
 
 
 class Probe(Protocol):
@@ -44,6 +47,20 @@ class Link:
         self._open = trio.Event()
         self._hurry = trio.Event()
         self._away_since: float | None = None
+        self._listeners: dict[object, Callable[[str], None]] = {}
+
+    @contextmanager
+    def told(self, listener: Callable[[str], None]) -> Iterator[None]:
+        """Have it told, as long as the block lasts, what is wrong with the cluster: now, if anything is, and
+        when that changes (an empty message: nothing is)."""
+        key = object()
+        self._listeners[key] = listener
+        try:
+            if self._away_since is not None:
+                listener(AWAY)
+            yield
+        finally:
+            del self._listeners[key]
 
     @property
     def up(self) -> bool:
@@ -110,9 +127,15 @@ class Link:
             seconds = round(trio.current_time() - self._away_since, 1)
             log.info("kafka broker back", servers=self._servers, away_seconds=seconds)
             self._away_since = None
+            self._tell("")
+
+    def _tell(self, message: str) -> None:
+        for listener in list(self._listeners.values()):
+            listener(message)
 
     def _is_away(self, error: UnreachableError) -> None:
         if self._away_since is None:
             self._away_since = trio.current_time()
             log.warning("kafka broker away", servers=self._servers, error=str(error))
             self._probe.away()
+            self._tell(AWAY)

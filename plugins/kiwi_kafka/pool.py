@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import cast
 
 import structlog
 import trio
 
-from kiwi_gw.api import PluginContext, PluginError, SourceChanged
+from kiwi_gw.api import HistoryReader, PluginContext, PluginError, SourceChanged
 from kiwi_kafka.client import tls_context
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.link import Link
+from kiwi_kafka.lookup import Lookup
 from kiwi_kafka.noise import quiet_client
-from kiwi_kafka.pause import Pauses
 from kiwi_kafka.reader import Reader
-from kiwi_kafka.seam import Consumer, Missing, Place, Scout, TopicView, Transport, UnreachableError
+from kiwi_kafka.replay import Replay
+from kiwi_kafka.seam import Consumer, Missing, Place, Scout, TopicView, Transport
 from kiwi_kafka.settings import KafkaSettings
+from kiwi_kafka.stretch import Stretch
 from kiwi_kafka.transport import AioTransport, client_loop
+from kiwi_kafka.turns import Turns
 from kiwi_kafka.watch import Watch
 from kiwi_kafka.wire import NO_ID
 
@@ -33,18 +36,22 @@ _LONGEST_GATHER_MS = 80
 
 
 class Kafka:
-    """What sources use: look for a topic, ask where it ends, and lease a place in the pool."""
+    """What sources use: `lookup` asks about topics, `lease` has one read on, `replay` has it read again."""
 
     def __init__(self, settings: KafkaSettings, transport: Transport, nursery: trio.Nursery) -> None:
         self._transport = transport
         self._most = settings.client.max_consumers
+        self._poll_records = settings.client.max_poll_records
         self._readers: list[Reader] = []
         self._nursery = nursery
-        self._home: dict[Lease, Reader] = {}
+        self._home: dict[Lease, Reader | Replay] = {}
+        self._turns = Turns(settings.client.max_history_consumers)
         self._ids: dict[str, bytes] = {}  # of the topics as they were last leased
         self._watch = Watch(settings, self._reassign, self._rebuild, self.away)
         servers = ", ".join(settings.servers)
         self._link = Link(transport, self, servers, settings.probe_interval_ms / 1000)
+        self.lookup = Lookup(self._link)
+        self._archive = _Archive(self.lookup, transport, self._link)
 
     def start(self) -> None:
         """Serve, in tasks of the nursery, until that is cancelled."""
@@ -57,54 +64,14 @@ class Kafka:
         """Whether the cluster answered the last probe."""
         return self._link.up
 
+    def told(self, listener: Callable[[str], None]) -> AbstractContextManager[None]:
+        """See `Link.told`."""
+        return self._link.told(listener)
+
     @property
     def consumers(self) -> tuple[int, ...]:
         """How many partitions each consumer in use reads."""
         return tuple(reader.partitions for reader in self._readers if reader.leases)
-
-    async def find(self, topic: str) -> TopicView:
-        """The topic, as soon as it exists. Waits for ever and creates nothing."""
-        pauses = Pauses(0.5, 5.0)
-        told = False
-        while True:
-            view = await self._describe(topic)
-            if isinstance(view, TopicView):
-                if told:
-                    log.info("kafka topic found", topic=topic)
-                return view
-            if not told:
-                log.warning(
-                    "no permission for kafka topic, waiting" if view.denied else "waiting for kafka topic",
-                    topic=topic,
-                )
-                told = True
-            await trio.sleep(pauses.next())
-
-    async def ends(self, topic: str) -> tuple[TopicView, dict[int, int]]:
-        """The topic and the end of all its partitions: what a reader of committed records may read up to.
-
-        Waits until every partition has a leader that answers.
-        """
-        pauses = Pauses(0.1, 2.0)
-        while True:
-            view = await self.find(topic)
-            ends = await self.known_ends(view, stable=True)
-            if len(ends) == len(view.leaders):
-                return view, ends
-            await trio.sleep(pauses.next())
-
-    async def known_ends(self, view: TopicView, stable: bool = False) -> dict[int, int]:
-        """The ends of those partitions whose leaders answer; `stable`: without open transactions."""
-
-        async def asked(scout: Scout) -> dict[int, int]:
-            offsets = await scout.ends([view], stable)
-            return {
-                p: offsets.known[Place(view.name, p)]
-                for p in view.leaders
-                if Place(view.name, p) in offsets.known
-            }
-
-        return await self._link.ask(asked)
 
     def is_same(self, view: TopicView) -> bool:
         """Whether positions of the topic's last lease still mean anything; if there was none, they may."""
@@ -133,6 +100,27 @@ class Kafka:
             self._watch.remove(lease)
             del self._home[lease]
 
+    @asynccontextmanager
+    async def replay(self, live: Lease, positions: Mapping[int, int]) -> AsyncIterator[HistoryReader]:
+        """Read the topic of a lease again from `positions` on, with a consumer for this alone.
+
+        Reading waits for its turn while `client.max_history_consumers` are in use.
+        """
+        stretch = Stretch(live, positions)
+        replay = Replay(self._archive, stretch, self._turns, self._poll_records)
+        self._home[stretch] = replay
+        self._watch.add(stretch)
+        try:
+            yield replay
+        finally:
+            stretch.end(trio.ClosedResourceError())
+            self._watch.remove(stretch)
+            del self._home[stretch]
+            try:
+                await replay.close()
+            finally:
+                self._turns.give(replay)
+
     # --- for readers ---
 
     async def consumer(self) -> Consumer:
@@ -160,10 +148,7 @@ class Kafka:
         return round(min(1.0, max(0.0, (partitions - _UNPACED) / 400)) * _LONGEST_GATHER_MS)
 
     async def unreadable(self, place: Place, offset: int) -> tuple[int, int] | None:
-        view = await self._describe(place.topic)
-        if isinstance(view, Missing) or view.leaders.get(place.partition, -1) < 0:
-            raise UnreachableError(f"{place.topic}/{place.partition} has no leader")
-        return await (await self._link.scout()).unreadable(view, place, offset)
+        return await self.lookup.unreadable(place, offset)
 
     def out_of_range(self, lease: Lease, partition: int) -> None:
         self._nursery.start_soon(self._find_range, lease, partition)
@@ -174,19 +159,16 @@ class Kafka:
         await self._watch.look(scout)
 
     def received(self) -> int:
-        return sum(reader.records for reader in self._readers)
+        return sum(reader.records for reader in self._everybody())
 
     def away(self) -> None:
-        for reader in self._readers:
+        for reader in self._everybody():
             reader.rebuild()
 
     # --- details ---
 
-    async def _describe(self, topic: str) -> TopicView | Missing:
-        async def asked(scout: Scout) -> TopicView | Missing:
-            return (await scout.describe([topic]))[topic]
-
-        return await self._link.ask(asked)
+    def _everybody(self) -> set[Reader | Replay]:
+        return {*self._readers, *self._home.values()}
 
     def _choose(self, lease: Lease) -> Reader:
         partitions = sum(reader.partitions for reader in self._readers) + len(lease.next)
@@ -210,46 +192,29 @@ class Kafka:
         self._home[lease].rebuild()
 
     async def _find_range(self, lease: Lease, partition: int) -> None:
-        """A position is not in the log: it was deleted (announce it, go on at the log's start), or the
-        log ends before it (another topic of that name, or one that was cut off)."""
-        topic = lease.topic
-        while not lease.over:
-            view = await self._describe(topic)
-            if isinstance(view, TopicView) and partition in view.leaders:
-                if view.id != lease.topic_id:
-                    lease.end(SourceChanged(f"topic {topic!r} has been deleted and created anew"))
-                    break
-                start, end = await self._link.ask(lambda scout: _range(scout, view, partition))  # noqa: B023
-                position = lease.next[partition]
-                if end is not None and position > end:
-                    lease.end(
-                        SourceChanged(
-                            f"partition {partition} of topic {topic!r} ends at offset {end}, before "
-                            f"{position}: it was cut off or created anew"
-                        )
-                    )
-                    break
-                if start is not None and end is not None:
-                    if start > position:
-                        log.warning(
-                            "kafka records are gone",
-                            topic=topic,
-                            partition=partition,
-                            first=position,
-                            last=start - 1,
-                        )
-                    lease.skip(partition, max(start, position))
-                    break
-            await trio.sleep(0.5)
+        await self.lookup.find_range(lease, partition)
         if lease in self._home:
             self._reassign(lease)
 
 
-async def _range(scout: Scout, view: TopicView, partition: int) -> tuple[int | None, int | None]:
-    place = Place(view.name, partition)
-    starts = await scout.starts([view])
-    ends = await scout.ends([view], stable=False)
-    return starts.known.get(place), ends.known.get(place)
+class _Archive:
+    """The pool as a replay sees it, which waits for its repairs itself."""
+
+    def __init__(self, lookup: Lookup, transport: Transport, link: Link) -> None:
+        self._transport = transport
+        self._link = link
+        self.find_range = lookup.find_range
+        self.check = lookup.check
+        self.nothing_before = lookup.nothing_before
+        self.unreadable = lookup.unreadable
+        self.suspect = link.suspect
+
+    async def history_consumer(self) -> Consumer:
+        await self._link.scout()
+        return await self._transport.consumer(live=False)
+
+    def out_of_range(self, lease: Lease, partition: int) -> None:
+        """It rests until the next read."""
 
 
 @asynccontextmanager

@@ -12,19 +12,11 @@ from typing import Protocol
 import structlog
 import trio
 
-from kiwi_gw.api import SourceFailed
-from kiwi_kafka.columns import Fetched, KafkaRecord
+from kiwi_kafka.columns import Fetched
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.pause import Pauses
-from kiwi_kafka.seam import (
-    Consumer,
-    DeniedError,
-    OutOfRangeError,
-    Place,
-    TooLargeError,
-    UndecodableError,
-    UnreachableError,
-)
+from kiwi_kafka.repairs import REPAIRABLE, Helper, Repairs
+from kiwi_kafka.seam import Consumer, Place, UnreachableError
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -35,7 +27,7 @@ _BUSY_S = 0.02
 _FEW = 3
 
 
-class Host(Protocol):
+class Host(Helper, Protocol):
     """What a reader needs of the pool."""
 
     async def consumer(self) -> Consumer:
@@ -47,12 +39,6 @@ class Host(Protocol):
     def suspect(self) -> None:
         """Something did not work that should: look at the brokers at once."""
 
-    def out_of_range(self, lease: Lease, partition: int) -> None:
-        """Find out where to go on with a partition that rests."""
-
-    async def unreadable(self, place: Place, offset: int) -> tuple[int, int] | None:
-        """First and next offset of a batch that nobody can decode, from `offset` on."""
-
     def longest_gather_ms(self) -> int:
         """How long a broker may gather records before it answers a busy reader; 0: not at all."""
 
@@ -62,6 +48,7 @@ class Reader:
         self.leases: list[Lease] = []
         self.records = 0  # received so far
         self._host = host
+        self._repairs = Repairs(host, self.leases)
         self._changed = True
         self._kicked = trio.Event()
         self._turn: trio.CancelScope | None = None
@@ -127,13 +114,10 @@ class Reader:
             self._kicked = trio.Event()
             try:
                 got = await self._one_turn(consumer)
-            except (OutOfRangeError, TooLargeError, DeniedError) as error:
-                self._tell_lease(error)
-                await self._rewind(consumer)
-            except UndecodableError as error:
-                await self._rewind(consumer)
-                await self._step_over(consumer, error)
-                await self._rewind(consumer)
+            except REPAIRABLE as error:
+                self.records += await self._repairs.repair(consumer, error)
+                if any(lease.over for lease in self.leases):
+                    self._changed = True
             else:
                 if got:
                     self.records += got
@@ -173,90 +157,7 @@ class Reader:
             for partition in lease.next:
                 lease.advance(partition, positions.get(Place(lease.topic, partition), 0))
 
-    # --- trouble ---
-
-    def _tell_lease(self, error: OutOfRangeError | TooLargeError | DeniedError) -> None:
-        match error:
-            case OutOfRangeError():
-                for place, offset in error.places.items():
-                    for lease in self._of(place):
-                        if lease.next[place.partition] == offset:  # not a leftover of an earlier position
-                            lease.held.add(place.partition)
-                            self._host.out_of_range(lease, place.partition)
-            case TooLargeError():
-                for lease in self._of(error.place):
-                    log.warning("kafka record too large", topic=lease.topic, offset=error.offset)
-                    lease.skip(error.place.partition, error.offset + 1, count=1)
-            case DeniedError():
-                for lease in self.leases:
-                    if lease.topic == error.topic:
-                        # Rights may come back: the source is started again, with growing pauses.
-                        lease.end(PermissionError(str(error)))
-                self._changed = True
-
-    async def _rewind(self, consumer: Consumer) -> None:
-        """Back to the leases' positions: what the consumer had fetched may be lost."""
-        places = self._places()
-        await consumer.seek(places)
-        held = [Place(lease.topic, p) for lease in self.leases if not lease.over for p in lease.held]
-        await consumer.pause([place for place in held if place not in places])
-
-    async def _step_over(self, consumer: Consumer, error: UndecodableError) -> None:
-        """Find the batch that cannot be decoded, publish what stands before it, and skip it."""
-        for lease in self.leases:
-            for place, offset in lease.places().items():
-                bounds = await self._host.unreadable(place, offset)
-                if bounds is None:
-                    continue
-                first, behind = bounds
-                if behind <= lease.next[place.partition]:
-                    lease.end(SourceFailed(f"{place.topic}/{place.partition} is damaged at offset {offset}"))
-                    self._changed = True
-                    return
-                if not await self._read_up_to(consumer, lease, place, first):
-                    return  # and try again
-                log.error(
-                    "kafka batch cannot be decoded, skipped",
-                    topic=place.topic,
-                    partition=place.partition,
-                    first=first,
-                    last=behind - 1,
-                    error=str(error),
-                )
-                lease.skip(place.partition, behind)
-                return
-        # Nothing that the brokers hold is damaged: it was damaged on its way. Another connection.
-        raise UnreachableError(str(error))
-
-    async def _read_up_to(self, consumer: Consumer, lease: Lease, place: Place, stop: int) -> bool:
-        """Publish what stands before offset `stop`. False: not all of it came."""
-        # One by one: the client decodes batch after batch, and loses what one call had collected.
-        records: list[KafkaRecord] = []
-        position = lease.next[place.partition]
-        complete = True
-        while position < stop:
-            try:
-                fetched = await consumer.read([place], _WAIT_MS, max_records=1)
-            except UndecodableError:
-                break  # the rest holds no record
-            if not fetched:
-                complete = False
-                break
-            for part in fetched[place.topic]:
-                records.extend(part.records)
-                position = part.next
-        if records:
-            self.records += lease.offer([Fetched(place.partition, records, position)])
-        return complete
-
     # --- details ---
-
-    def _of(self, place: Place) -> list[Lease]:
-        return [
-            lease
-            for lease in self.leases
-            if lease.topic == place.topic and place.partition in lease.next and not lease.over
-        ]
 
     def _places(self) -> dict[Place, int]:
         return {place: offset for lease in self.leases for place, offset in lease.places().items()}

@@ -99,6 +99,12 @@ class Scout(Protocol):
     async def ends(self, views: Collection[TopicView], stable: bool) -> Offsets:
         """The offset behind the last record; `stable`: before the first one of an open transaction."""
 
+    async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
+        """The first committed record at or after `timestamp` (ms, not negative); -1 where there is none."""
+
+    async def nothing_before(self, view: TopicView, place: Place, offset: int) -> int | None:
+        """If no record is kept from `offset` to the end: the end. None: one is kept, or who knows."""
+
     async def unreadable(self, view: TopicView, place: Place, offset: int) -> tuple[int, int] | None:
         """First and next offset of the first batch from `offset` on, within one fetch, that cannot be
         decoded; None if all can."""
@@ -116,6 +122,9 @@ class Consumer(Protocol):
         """Go on from these offsets, and drop what was fetched before."""
 
     async def pause(self, places: Collection[Place]) -> None: ...
+
+    async def resume(self, positions: Mapping[Place, int]) -> None:
+        """Read these places again, from these offsets."""
 
     async def positions(self, places: Collection[Place]) -> dict[Place, int]: ...
 
@@ -139,4 +148,5 @@ class Transport(Protocol):
 
     async def scout(self) -> Scout: ...
 
-    async def consumer(self) -> Consumer: ...
+    async def consumer(self, *, live: bool = True) -> Consumer:
+        """live: it waits for records to come; else it reads what there is, and is answered at once."""

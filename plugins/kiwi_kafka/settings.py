@@ -87,6 +87,9 @@ class ClientSettings(Section):
     max_consumers: Annotated[int, Field(ge=1, le=64)] = 10
     """How many consumers (each with a connection to every broker) share the sources of the cluster."""
 
+    max_history_consumers: Annotated[int, Field(ge=1, le=64)] = 4
+    """How many further consumers may read history at a time; where more are needed they take turns."""
+
     @model_validator(mode="after")
     def _waits_fit(self) -> Self:
         if self.fetch_max_wait_ms >= self.request_timeout_ms:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
-from kiwi_gw.api import Out, Positions, Section, SourceChanged, SourceContext, SourceStatistics
+import trio
+
+from kiwi_gw.api import (
+    Extent,
+    HistoryReader,
+    Out,
+    Positions,
+    Section,
+    SourceChanged,
+    SourceContext,
+    SourceStatistics,
+)
 from kiwi_kafka.lease import Lease
+from kiwi_kafka.lookup import cut_off
 from kiwi_kafka.pool import Kafka
 from kiwi_kafka.seam import TopicView
 from kiwi_kafka.settings import KafkaSourceSettings
@@ -15,7 +29,8 @@ class KafkaSource:
     """Events from the end of the topic on, or from given positions.
 
     While the cluster is away `run` goes on waiting: its subscriptions stay. A topic that does not exist
-    is waited for. What was deleted before it was read is announced as a gap.
+    is waited for. What was deleted before it was read is announced as a gap. While `run` is running it
+    can be read again (`History`).
     """
 
     def __init__(self, settings: KafkaSourceSettings, kafka: Kafka) -> None:
@@ -24,6 +39,7 @@ class KafkaSource:
         self._headers = settings.fields is not None and "headers" in settings.fields
         self._kafka = kafka
         self._lease: Lease | None = None
+        self._began = trio.Event()
 
     def statistics(self) -> SourceStatistics:
         """Behind the end that the brokers let a reader of committed records read up to (with no open
@@ -34,16 +50,49 @@ class KafkaSource:
 
     async def run(self, out: Out, start: Positions | None) -> None:
         """SourceChanged: the topic was deleted, created anew, cut off, or (if so set) has grown."""
+        with self._kafka.told(out.trouble):
+            await self._run(out, start)
+
+    async def _run(self, out: Out, start: Positions | None) -> None:
         if start is None:
-            view, positions = await self._kafka.ends(self._topic)
+            view, positions = await self._kafka.lookup.ends(self._topic)
         else:
-            view = await self._kafka.find(self._topic)
+            view = await self._kafka.lookup.find(self._topic)
             positions = await self._continue(view, start)
         with self._kafka.lease(view, positions, headers=self._headers, follow=self._follow) as lease:
             self._lease = lease
-            await out.ready(dict(positions))
-            while True:
-                await out.publish(await lease.take())
+            self._began.set()
+            try:
+                await out.ready(dict(positions))
+                while True:
+                    await out.publish(await lease.take())
+            finally:
+                self._lease, self._began = None, trio.Event()
+
+    # --- history ---
+
+    async def extent(self) -> Extent:
+        """The first record that the cluster keeps of every partition, and where the next one will be.
+
+        The end is the cluster's (of committed records), not where this gateway's own reading is: a client
+        may come with positions from another gateway that is a little further. SourceChanged as in `run`.
+        """
+        return await self._kafka.lookup.extent(await self._live())
+
+    async def at(self, timestamp: int) -> Positions:
+        """In every partition the first committed record at or after `timestamp` (ms), or the end."""
+        return await self._kafka.lookup.since(await self._live(), timestamp)
+
+    @asynccontextmanager
+    async def read_from(self, positions: Positions) -> AsyncIterator[HistoryReader]:
+        """Read from `positions`. Reading takes turns while `client.max_history_consumers` are in use."""
+        async with self._kafka.replay(await self._live(), positions) as reader:
+            yield reader
+
+    async def _live(self) -> Lease:
+        while self._lease is None:
+            await self._began.wait()
+        return self._lease
 
     async def _continue(self, view: TopicView, start: Positions) -> dict[int, int]:
         topic = self._topic
@@ -58,13 +107,10 @@ class KafkaSource:
             raise SourceChanged(
                 f"topic {topic!r} has grown from {len(start)} to {len(view.leaders)} partitions"
             )
-        ends = await self._kafka.known_ends(view)
+        ends = await self._kafka.lookup.known_ends(view)
         for partition, position in start.items():
             if position > ends.get(partition, position):
-                raise SourceChanged(
-                    f"partition {partition} of topic {topic!r} ends at offset {ends[partition]}, before "
-                    f"{position}: it was cut off or created anew"
-                )
+                raise cut_off(topic, partition, ends[partition], position)
         return {partition: start.get(partition, 0) for partition in view.leaders}
 
 

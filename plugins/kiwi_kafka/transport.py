@@ -50,6 +50,8 @@ _EARLIEST, _LATEST = -2, -1
 _READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
 _CLOSE_S = 2.0
 _LINGER_S = 0.05
+_HISTORY_WAIT_MS = 100
+_PATIENCE_MS = 500
 _LOST = (kafka_errors.KafkaError, OSError, asyncio.CancelledError)
 """What the client raises when it cannot go on. It lets out the cancellation of a task of its own, too:
 Trio's is another exception."""
@@ -99,9 +101,9 @@ class AioTransport:
         client = await self._open(opened, 2 * within / 1000 * len(self._settings.servers))
         return AioScout(self._loop, client, within / 1000)
 
-    async def consumer(self) -> Consumer:
+    async def consumer(self, *, live: bool = True) -> Consumer:
         async def opened() -> LookingConsumer:
-            consumer = LookingConsumer(self._settings)
+            consumer = LookingConsumer(self._settings, None if live else _HISTORY_WAIT_MS)
             try:
                 await consumer.start()
             except BaseException:
@@ -138,6 +140,12 @@ class AioScout:
 
     async def ends(self, views: Collection[TopicView], stable: bool) -> Offsets:
         return await self._call(self._offsets(views, _LATEST, int(stable)))
+
+    async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
+        return await self._call(self._offsets(views, timestamp, 1))
+
+    async def nothing_before(self, view: TopicView, place: Place, offset: int) -> int | None:
+        return await self._call(self._nothing_before(view.leaders[place.partition], place, offset))
 
     async def unreadable(self, view: TopicView, place: Place, offset: int) -> tuple[int, int] | None:
         return await self._call(self._unreadable(view.leaders[place.partition], place, offset))
@@ -198,6 +206,20 @@ class AioScout:
                 known.update(_offsets_of(answer))
         return Offsets(known, frozenset(silent))
 
+    async def _nothing_before(self, leader: int, place: Place, offset: int) -> int | None:
+        # A leader that has a batch from there on answers with it, whatever its size. One that has none
+        # waits, and then answers with nothing, and with the end of what is committed. So it does, though
+        # at once, when it slows us down on purpose.
+        asked = [(place.topic, [(place.partition, offset, 1)])]
+        response = await self._client.send(leader, FetchRequest(_PATIENCE_MS, 1, 1, 1, asked))
+        if response.API_VERSION < 4 or response.throttle_time_ms:
+            return None
+        for _, partitions in response.topics:
+            for _, error_code, _, stable_end, *rest in partitions:
+                if error_code == 0 and not rest[-1]:
+                    return int(stable_end)
+        return None
+
     async def _unreadable(self, leader: int, place: Place, offset: int) -> tuple[int, int] | None:
         data = await self._raw(leader, place, offset)
         found = first_unreadable(data)
@@ -241,6 +263,14 @@ class AioConsumer:
             self._consumer.pause(*_partitions(places))
 
         await self._run(paused())
+
+    async def resume(self, positions: Mapping[Place, int]) -> None:
+        async def resumed() -> None:
+            for place, offset in positions.items():
+                self._consumer.seek(TopicPartition(*place), offset)
+            self._consumer.resume(*_partitions(positions))
+
+        await self._run(resumed())
 
     async def positions(self, places: Collection[Place]) -> dict[Place, int]:
         async def asked() -> dict[Place, int]:

@@ -95,7 +95,7 @@ class Watch:
             lease.end(SourceChanged(f"topic {lease.topic!r} has been deleted and created anew"))
             self._regrown(lease)
             return
-        added = [partition for partition in view.leaders if partition not in lease.next]
+        added = lease.added(view.leaders)
         if added and self._discovers:
             if lease.follow:
                 lease.grow(added)
@@ -109,7 +109,7 @@ class Watch:
     def _is_stalled(self, lease: Lease, ends: Mapping[Place, int], now: float) -> bool:
         stalled = False
         for partition, offset in lease.next.items():
-            end = ends.get(Place(lease.topic, partition), 0)
+            end = lease.goal(partition, ends.get(Place(lease.topic, partition), 0))
             if end <= offset or partition in lease.held or not lease.has_room:
                 lease.stalls.pop(partition, None)
                 continue

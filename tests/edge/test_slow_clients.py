@@ -47,7 +47,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(kind: str, folder: Path, **subscriber: object) -> AsyncIterator[Bench]:
+async def running(
+    kind: str, folder: Path, *, replayable: bool = False, **subscriber: object
+) -> AsyncIterator[Bench]:
     server: dict[str, object] = {"limits": {"unsent_bytes": 16 * 1024}}
     tls = None
     if kind == "tls":
@@ -58,7 +60,7 @@ async def running(kind: str, folder: Path, **subscriber: object) -> AsyncIterato
         server["tls"] = {"cert": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
         tls = ssl.create_default_context()
         authority.configure_trust(tls)
-    sources = ScriptedSources()
+    sources = ScriptedSources(replayable=replayable)
     sources["a"].positions.update({0: 0, 1: 0})
     config = {
         "plugins": ["scripted"],
@@ -158,6 +160,48 @@ async def test_the_others_get_everything_and_the_slow_know_exactly_what_they_did
         for connection in bench.gateway.gateway.connections:
             assert not connection.outlet.full
             assert connection.outlet.clear
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nobody_misses_anything_that_the_source_still_has(kind: str, tmp_path: Path) -> None:
+    async with (
+        running(kind, tmp_path, replayable=True, lag_notice_interval_ms=100) as bench,
+        bench.connect(None) as healthy,
+        bench.connect() as never,
+        bench.connect() as slow,
+        bench.connect() as pulling,
+    ):
+        for client in (healthy, never, slow):
+            assert (await client.subscribe("a"))["overflow"] == "replay"
+        await pulling.subscribe("a", mode="pull")
+        slow.read_bytes = 1024
+        everything, little, nothing, pulled = Account(), Account(), Account(), Account()
+        batches = 120
+        for number in range(batches):
+            await bench.publish()
+            await read(healthy, everything, (number + 1) * BATCH)
+            little.add(await slow.message())
+        total = batches * BATCH
+        slow.read_bytes = 64 * 1024
+        await pulling.send(command("REQUEST", "a", n=10 * total))
+
+        async def read_answered(client: Client, account: Account) -> None:
+            while account.total < total:
+                message = await client.message()
+                if message["type"] != "REQUEST_OK":
+                    account.add(message)
+
+        async with trio.open_nursery() as nursery:
+            for client, account in ((never, nothing), (slow, little), (pulling, pulled)):
+                nursery.start_soon(read_answered, client, account)
+        for account in (everything, little, nothing, pulled):
+            assert (account.got, account.given_up) == (total, 0)
+        (runner,) = bench.gateway.gateway.runners()
+        assert runner.feed.events_replayed > total
+        await bench.publish()
+        for client, account in ((healthy, everything), (never, nothing), (slow, little), (pulling, pulled)):
+            await read(client, account, total + BATCH)
+        assert runner.feed.replaying == runner.feed.behind == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,13 +20,15 @@ Message = dict[str, Any]
 class Client:
     """recording: every event and notice of its one subscription. others: all other messages, in order.
 
-    pongs: payloads. closed: payload of the server's close frame.
+    standings: how many events had come, and the positions that a POSITIONS notice told then. pongs:
+    payloads. closed: payload of the server's close frame.
     """
 
     def __init__(self, stream: trio.abc.Stream, source: str) -> None:
         self.recording = Recording(source)
         self.others: list[Message] = []
         self.results: list[Message] = []
+        self.standings: list[tuple[int, dict[str, int]]] = []
         self.pongs: list[bytes] = []
         self.closed: bytes | None = None
         self.gone = False
@@ -111,7 +113,10 @@ class Client:
                 else:
                     self.recording.run(0, data["count"], data["count"])
             elif message["type"] == "NOTICE" and message["data"].get("sourceId") == self._source:
-                self.recording.notice(message["data"])
+                if message["data"]["type"] == "POSITIONS":
+                    self.standings.append((self.recording.events, message["data"]["positions"]))
+                else:
+                    self.recording.notice(message["data"])
             else:
                 self.others.append(message)
         else:

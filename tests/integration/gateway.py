@@ -133,11 +133,12 @@ async def gateway(
     *,
     env: Mapping[str, str] | None = None,
     expected_errors: Collection[str] = (),
+    killed: bool = False,
 ) -> AsyncIterator[GatewayProcess]:
     """A gateway on `config`, written to `folder`/kiwi-gw.yml; it listens when the block begins.
 
-    At the end it is stopped, if it still runs, and must then leave with code 0, and with no errors of ours
-    in its log but for the events named in `expected_errors`.
+    At the end it is stopped, if it still runs, and must then leave with code 0 (killed: the test has killed
+    it with -9), and with no errors of ours in its log but for the events named in `expected_errors`.
     """
     path = folder / "kiwi-gw.yml"
     path.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config)))
@@ -159,7 +160,7 @@ async def gateway(
             await running.logged("gateway listens")
         yield running
         code = process.poll() if process.poll() is not None else await running.stop()
-    assert code == 0, running.tail()
+    assert code == (-signal.SIGKILL if killed else 0), running.tail()
     for line in running.log:
         ours = line["logger"].startswith("kiwi")  # the Kafka client writes about every try to connect
         bad = ours and line["level"] in ("error", "critical") and line["event"] not in expected_errors

@@ -137,8 +137,9 @@ async def test_a_page_that_cannot_keep_up_is_told_what_it_missed(
 ) -> None:
     records, size = 40_000, 512  # far more than both kernels hold for a connection
     topic = await topics.create(new_topic())
+    small = {"window": {"events": 1_000}, "subscriber": {"overflow": "drop_oldest"}}
     async with (
-        gateway(tmp_path, kafka_config(broker.bootstrap, topic, window={"events": 1_000})) as running,
+        gateway(tmp_path, kafka_config(broker.bootstrap, topic, **small)) as running,
         page(running.address, topic) as shown,
     ):
         assert await shown.line() == SUBSCRIBED

@@ -47,7 +47,10 @@ async def test_they_are_told_exactly_what_they_missed_and_cost_nothing(
     figure: Callable[[str, object], None],
 ) -> None:
     topic = await topics.create(new_topic(), partitions=PARTITIONS)
-    async with gateway(tmp_path, kafka_config(broker.bootstrap, topic, window=WINDOW)) as running:
+    # Kafka's own default is to read on from its history, where nothing is missed.
+    dropping = {"overflow": "drop_oldest"}
+    config = kafka_config(broker.bootstrap, topic, window=WINDOW, subscriber=dropping)
+    async with gateway(tmp_path, config) as running:
         address = running.address
         healthy = [Reader(f"push {n}", address, topic) for n in range(5)]
         healthy += [Reader(f"pull {n}", address, topic, "pull", 5_000) for n in range(5)]

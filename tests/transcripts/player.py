@@ -11,7 +11,7 @@ A transcript is made of lines:
     ! opened flights {...}          what happens in the core; see `_NOTICES`
     < {"type": ...}                 a text frame of the gateway
     < close 1008 the reason         it closes the connection
-    = open flights push             a command to the core: `open`, `grant`, `cancel`
+    = open flights push             a command to the core: `open`, `grant`, `cancel`; `from` with `open`
 
 What is expected follows the line that causes it, in order and complete. A transcript goes on after a
 close, as if on a connection with the same past, so that many bad frames fit in one file.
@@ -41,11 +41,23 @@ from kiwi_gw.core.notices import (
     Notice,
     Opened,
     OpenFailed,
+    PositionsAre,
     SourceAppeared,
+    SourceTroubled,
 )
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
-from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, OverflowPolicy, SourceInfo, WireFormat
+from kiwi_gw.model import (
+    ANONYMOUS,
+    AtPositions,
+    AtTime,
+    Batch,
+    CloseReason,
+    OverflowPolicy,
+    SourceInfo,
+    StartAt,
+    WireFormat,
+)
 from kiwi_kafka.shape import event_shape
 
 SOURCES = {
@@ -81,6 +93,8 @@ _NOTICES: dict[str, Callable[..., Notice]] = {
     "cancelled": Cancelled,
     "lagged": _lagged,
     "ended": _ended,
+    "positions": lambda source_id, positions: PositionsAre(source_id, source(source_id), positions),
+    "troubled": lambda source_id, message: SourceTroubled(source_id, source(source_id), message),
     "draining": Draining,
     "appeared": lambda source_id: SourceAppeared(source(source_id)),
 }
@@ -161,12 +175,23 @@ class Player:
 
 def _open_line(command: Open) -> str:
     assert command.handle == command.source_id
-    assert (command.credits, command.limits, command.start, command.until) == (0, {}, None, None)
+    assert (command.credits, command.limits, command.until) == (0, {}, None)
     words = ["= open", command.source_id, command.mode.value]
     if command.overflow is not None:
         words.append(command.overflow.value)
     if command.buffer_capacity is not None:
         words.append(str(command.buffer_capacity))
+    match command.start:
+        case StartAt.LATEST:
+            pass
+        case StartAt(value=name):
+            words += ["from", name]
+        case AtTime(timestamp):
+            words += ["from time", str(timestamp)]
+        case AtPositions(positions, skip_missing):
+            words += ["from", json.dumps(positions), *(["skipping"] if skip_missing else [])]
+    if command.positions_every is not None:
+        words.append(f"positions every {command.positions_every:g} s")
     return " ".join(words)
 
 

@@ -13,8 +13,8 @@ ROOT = Path(kiwi_gw.__file__).parent
 STRANGERS = ("kiwi", "zetta", "lenses", "pulsar", "kafka", "counter", "spark")
 """Protocols and plugins. The core and the runtime work for all of them and must not know one."""
 
-_OURS = re.compile(r"(?i:kiwi[_-]gw)|\bCounter\b|\bcounters\b")
-"""The package itself, what `collections` has, and a plain word."""
+_OURS = re.compile(r"(?i:kiwi[_-]gw)|\bCounter\b|\b[Cc]ounters\b|\bperf_counter\b")
+"""The package itself, what `collections` and `time` have, and a plain word."""
 
 _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(STRANGERS)})", re.IGNORECASE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -21,6 +22,18 @@ from kiwi_gw.cli.options import note
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     help="At most so many events per second; implies --mode pull.",
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="START",
+    help="Where to begin: latest (the default), earliest, snapshot (the newest event of every key), "
+    "-5m (s, m, h or d ago), 2026-01-31T12:00Z, or offsets as JSON: '{\"0\": 12}'.",
+)
+@click.option(
+    "--resume/--no-resume",
+    default=True,
+    help="After a lost connection go on behind the last event (the default), or with what comes then.",
 )
 @click.option("-n", "--number", type=click.IntRange(min=1), help="End after so many events.")
 @click.option("--json", "form", flag_value="json", help="Every message as it came, one JSON object a line.")
@@ -44,6 +57,8 @@ def tail(
     source: str,
     mode: str | None,
     rate: float | None,
+    start: str | None,
+    resume: bool,
     number: int | None,
     form: str | None,
     token: str | None,
@@ -57,7 +72,8 @@ def tail(
     """Print the events of SOURCE as they come.
 
     URL is the gateway's address: ws://host:8000, wss://host, host:port, unix:/path/to/socket. Lost
-    connections are made again; what was lost meanwhile is said on standard error. It ends with exit
+    connections are made again, and go on behind the last event where the gateway still has it; what was
+    lost meanwhile is said on standard error. It ends with exit
     code 0 after -n events, when the source ends or when nobody reads its output any more, with 1 when
     the gateway refuses, and with 130 on Ctrl-C.
     """
@@ -69,6 +85,7 @@ def tail(
         address = parse_address(url)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="URL") from None
+    begin = _start(start)
     bearer = _token(token, token_file)
     if bearer is not None and not address.tls and not address.loopback and not quiet:
         note(f"kiwi-gw: the token goes unencrypted to {address.host}; use wss:// where there is TLS")
@@ -95,9 +112,20 @@ def tail(
         rate=rate,
         limit=number,
         wait=wait,
+        start=begin,
+        resume=resume,
         headers=headers,
     )
     return trio.run(follow, address, plan, Printing(form or "lines", quiet, verbose), dialler(context))
+
+
+def _start(text: str | None) -> object:
+    from kiwi_gw.cli.tail.start import parse_start
+
+    try:
+        return None if text is None else parse_start(text, datetime.now(UTC))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--from") from None
 
 
 def _token(token: str | None, token_file: Path | None) -> str | None:

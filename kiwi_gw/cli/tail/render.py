@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from kiwi_gw.client.messages import Data, Lag, SubscriptionClosed
-from kiwi_gw.client.watch import Reconnecting, Subscribed
+from kiwi_gw.client.watch import NotResumed, Reconnecting, Subscribed
 from kiwi_gw.terminal import escape, escape_json
 
 Paint = Callable[[str, str], str]
@@ -85,8 +85,21 @@ def say_closed(closed: SubscriptionClosed, verbose: bool) -> str:
     return text
 
 
-def say_subscribed(subscribed: Subscribed, source: str, mode: str) -> str:
-    return f"connected to {subscribed.address}, {mode} subscription to {source}"
+def say_subscribed(subscribed: Subscribed, source: str, mode: str, verbose: bool) -> str:
+    text = f"connected to {subscribed.address}, {mode} subscription to {source}"
+    if subscribed.resumed is not None:
+        text += ", resumed where it was"
+        if verbose:
+            text += f" at {_compact(subscribed.resumed)}"
+        if subscribed.repeats:
+            text += f" (up to {subscribed.repeats} events come again)"
+    elif verbose and subscribed.data.get("positions"):
+        text += f" from {_compact(subscribed.data['positions'])}"
+    return text
+
+
+def say_not_resumed(not_resumed: NotResumed) -> str:
+    return f"cannot resume: {not_resumed.why}; going on with what comes now"
 
 
 def say_reconnecting(reconnecting: Reconnecting) -> str:

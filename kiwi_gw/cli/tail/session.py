@@ -14,9 +14,9 @@ from kiwi_gw.cli.options import note
 from kiwi_gw.cli.tail import render
 from kiwi_gw.cli.tail.output import Output
 from kiwi_gw.client.address import Address
-from kiwi_gw.client.messages import Draining, Event, Lag, SubscriptionClosed
+from kiwi_gw.client.messages import Draining, Event, Lag, SubscriptionClosed, Trouble
 from kiwi_gw.client.transport import Dial
-from kiwi_gw.client.watch import Happening, Plan, Reconnecting, Subscribed, watch
+from kiwi_gw.client.watch import Happening, NotResumed, Plan, Reconnecting, Subscribed, watch
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape, escape_json, wants_colour
 
@@ -82,11 +82,17 @@ class _Screen:
                 await self._notice(frame, render.say_lag(happening, self._printing.verbose))
             case SubscriptionClosed(frame=frame):
                 await self._notice(frame, render.say_closed(happening, self._printing.verbose))
+            case Trouble(frame=frame, message=message):
+                words = f"the source is in trouble: {message}" if message else "the source works again"
+                await self._notice(frame, words)
             case Draining(frame=frame, retry_after=seconds):
                 when = f"; it wants us back in {seconds:.1f} s" if seconds else ""
                 await self._notice(frame, f"the server is going away{when}")
             case Subscribed():
-                await self._say(render.say_subscribed(happening, self._plan.source_id, self._plan.mode))
+                source, mode = self._plan.source_id, self._plan.mode
+                await self._say(render.say_subscribed(happening, source, mode, self._printing.verbose))
+            case NotResumed():
+                await self._say(render.say_not_resumed(happening))
             case Reconnecting():
                 await self._say(render.say_reconnecting(happening))
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened
+from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened, PositionsAre, SourceTroubled
 from kiwi_gw.dialects.frames import text_frame
 from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import Mode
@@ -32,7 +32,11 @@ class Replies(Protocol):
 
     def lag(self, source_id: str, lagged: Lagged) -> bytes: ...
 
+    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None: ...
+
     def closed(self, source_id: str, ended: Ended) -> bytes: ...
+
+    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None: ...
 
     def draining(self, draining: Draining) -> bytes | None: ...
 
@@ -71,6 +75,10 @@ class FlatReplies:
         }
         return _message("NOTICE", data)
 
+    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:
+        data: Data = {"type": "POSITIONS", "sourceId": source_id, "positions": positions.positions}
+        return _message("NOTICE", data)
+
     def closed(self, source_id: str, ended: Ended) -> bytes:
         data: Data = {
             "type": "SUBSCRIPTION_CLOSED",
@@ -81,6 +89,12 @@ class FlatReplies:
             "dropped": ended.dropped,
         }
         return _message("NOTICE", data)
+
+    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None:
+        if not troubled.message:
+            return _message("NOTICE", {"type": "SOURCE_RESTORED", "sourceId": source_id})
+        words = _clean(troubled.message)
+        return _message("NOTICE", {"type": "SOURCE_DEGRADED", "sourceId": source_id, "message": words})
 
     def draining(self, draining: Draining) -> bytes | None:
         return _message("NOTICE", {"type": "DRAINING", "retryAfterMs": draining.retry_after_ms})
@@ -104,6 +118,9 @@ class NestedReplies:
     def lag(self, source_id: str, lagged: Lagged) -> bytes:
         return _message("NOTICE", {"type": "LAG", "sourceId": source_id, "count": lagged.count})
 
+    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:
+        return None
+
     def closed(self, source_id: str, ended: Ended) -> bytes:
         data: Data = {
             "type": "SUBSCRIPTION_CLOSED",
@@ -111,6 +128,9 @@ class NestedReplies:
             "message": _clean(ended.message),
         }
         return _message("NOTICE", data)
+
+    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None:
+        return None
 
     def draining(self, draining: Draining) -> bytes | None:
         return None

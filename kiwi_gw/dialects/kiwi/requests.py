@@ -36,11 +36,17 @@ class _Members(msgspec.Struct, rename="camel", gc=False):
     n: Raw = _ABSENT
     buffer_capacity: Raw = _ABSENT
     overflow: Raw = _ABSENT
+    begin: Raw = msgspec.field(default=_ABSENT, name="from")
+    on_missing: Raw = _ABSENT
+    positions_every_ms: Raw = _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCommand:
-    """One command. `type` is one of TYPES. The optional members are as they were written, None: absent."""
+    """One command. `type` is one of TYPES. The optional members are as they were written, None: absent.
+
+    begin: the member `from`.
+    """
 
     type: str
     source_id: str
@@ -48,6 +54,9 @@ class ClientCommand:
     n: Raw | None
     buffer_capacity: Raw | None
     overflow: Raw | None
+    begin: Raw | None
+    on_missing: Raw | None
+    positions_every_ms: Raw | None
 
 
 _read_members = msgspec.json.Decoder(_Members).decode
@@ -81,6 +90,9 @@ def read(message: str) -> ClientCommand:
         _present(members.n),
         _present(members.buffer_capacity),
         _present(members.overflow),
+        _present(members.begin),
+        _present(members.on_missing),
+        _present(members.positions_every_ms),
     )
 
 

@@ -18,9 +18,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply
-from kiwi_gw.core.notices import Cancelled, Draining, Ended, Granted, Lagged, Notice, Opened, OpenFailed
+from kiwi_gw.core.notices import (
+    Cancelled,
+    Draining,
+    Ended,
+    Granted,
+    Lagged,
+    Notice,
+    Opened,
+    OpenFailed,
+    PositionsAre,
+    SourceTroubled,
+)
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import requests
+from kiwi_gw.dialects.kiwi.beginnings import Wrong, beginning
 from kiwi_gw.dialects.kiwi.replies import Replies
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.errors import ConnectionEnd
@@ -41,6 +53,8 @@ _SENTENCES = {"unknown_source": NO_SUCH_SOURCE}
 _MODES = {mode.value: mode for mode in Mode}
 _POLICIES = {policy.value: policy for policy in OverflowPolicy}
 
+
+MIN_POSITIONS_EVERY_MS: Final = 100
 
 MAX_UNANSWERED = 64
 """REQUESTs that may wait for a source that is starting: their replies come all at once."""
@@ -108,8 +122,14 @@ class KiwiSession:
                 return (Reply(self._replies.ok("UNSUBSCRIBE", source_id)),)
             case Lagged(handle=str(source_id)):
                 return (Reply(self._replies.lag(source_id, notice)),)
+            case PositionsAre(handle=str(source_id)):
+                frame = self._replies.positions(source_id, notice)
+                return () if frame is None else (Reply(frame),)
             case Ended(handle=str(source_id)):
                 return self._ended(source_id, notice)
+            case SourceTroubled(handle=str(source_id)):
+                frame = self._replies.troubled(source_id, notice)
+                return () if frame is None else (Reply(frame),)
             case Draining():
                 frame = self._replies.draining(notice)
                 return () if frame is None else (Reply(frame),)
@@ -119,30 +139,46 @@ class KiwiSession:
     # --- what the client says --------------------------------------------------------------
 
     def _subscribe(self, command: requests.ClientCommand) -> Command:
-        source_id = command.source_id
-
-        def refused(words: str) -> Command:
-            return self._error("SUBSCRIBE", source_id, words)
-
+        source_id, most = command.source_id, self._limits.subscriptions
         if source_id in self._subscriptions:
-            return refused(ALREADY_SUBSCRIBED)
+            return self._error("SUBSCRIBE", source_id, ALREADY_SUBSCRIBED)
+        try:
+            opening = self._opening(command)
+        except Wrong as wrong:
+            return self._error("SUBSCRIBE", source_id, str(wrong))
+        if len(self._subscriptions) >= most:
+            return self._error("SUBSCRIBE", source_id, f"A connection can have at most {most} subscriptions")
+        self._subscriptions[source_id] = _Subscription(opening.mode)
+        return opening
+
+    def _opening(self, command: requests.ClientCommand) -> Open:
+        """What a SUBSCRIBE asks for. Raises Wrong."""
         mode = Mode.PUSH if command.mode is None else _MODES.get(requests.text(command.mode) or "")
         if mode is None:
-            return refused('mode must be "push" or "pull"')
+            raise Wrong('mode must be "push" or "pull"')
         policy = None
         if command.overflow is not None:
             policy = _POLICIES.get(requests.text(command.overflow) or "")
             if policy is None:
-                return refused(
-                    "overflow must be the name of an overflow policy, such as drop_oldest or close"
-                )
+                raise Wrong(f"overflow must be one of {', '.join(_POLICIES)}")
         capacity = requests.integer(command.buffer_capacity)
         if capacity is None and command.buffer_capacity is not None:
-            return refused(f"bufferCapacity must be an integer from 1 to {requests.MAX_INTEGER}")
-        if len(self._subscriptions) >= self._limits.subscriptions:
-            return refused(f"A connection can have at most {self._limits.subscriptions} subscriptions")
-        self._subscriptions[source_id] = _Subscription(mode)
-        return Open(source_id, source_id, self._wire, mode, overflow=policy, buffer_capacity=capacity)
+            raise Wrong(f"bufferCapacity must be an integer from 1 to {requests.MAX_INTEGER}")
+        every = requests.integer(command.positions_every_ms)
+        if command.positions_every_ms is not None and (every is None or every < MIN_POSITIONS_EVERY_MS):
+            raise Wrong(
+                f"positionsEveryMs must be an integer from {MIN_POSITIONS_EVERY_MS} to {requests.MAX_INTEGER}"
+            )
+        return Open(
+            command.source_id,
+            command.source_id,
+            self._wire,
+            mode,
+            overflow=policy,
+            buffer_capacity=capacity,
+            start=beginning(command.begin, command.on_missing),
+            positions_every=None if every is None else every / 1000,
+        )
 
     def _unsubscribe(self, source_id: str) -> Iterable[Command]:
         subscription = self._subscriptions.pop(source_id, None)

@@ -27,6 +27,7 @@ class Offsets:
         self.is_ready = trio.Event()
         self.offsets: dict[int, list[int]] = {}
         self.gaps: list[Gap] = []
+        self.troubles: list[str] = []
         self.positions: dict[int, int] = {}
         self.count = 0
         self.gate = trio.Event()
@@ -54,6 +55,9 @@ class Offsets:
         self._grown.set()
         await trio.lowlevel.checkpoint()
 
+    def trouble(self, message: str) -> None:
+        self.troubles.append(message)
+
     async def wait_subscribed(self) -> None:
         await trio.lowlevel.checkpoint()
 
@@ -79,16 +83,17 @@ def context_of(bootstrap: str, **settings: Any) -> PluginContext:
 class Running:
     """A source that runs: `out` takes its events; `ended` is set, with `error`, when `run` has ended."""
 
-    def __init__(self, out: Any) -> None:
+    def __init__(self, source: Any, out: Any) -> None:
+        self.source = source
         self.out = out
         self.error: Exception | None = None
         self.ended = trio.Event()
         self.scope = trio.CancelScope()
 
-    async def run(self, source: Any, start: Positions | None) -> None:
+    async def run(self, start: Positions | None) -> None:
         with self.scope:
             try:
-                await source.run(self.out, start)
+                await self.source.run(self.out, start)
             except Exception as error:  # noqa: BLE001  (a test looks at it)
                 self.error = error
         self.ended.set()
@@ -104,8 +109,8 @@ def start_source(
 ) -> Running:
     section = KafkaSourceSettings(type="kafka", topic=topic, **settings)
     context = SourceContext(topic, PluginContext({}), {"kafka": kafka})
-    running = Running(Offsets() if out is None else out)
-    nursery.start_soon(running.run, KAFKA.build(section, context), start)
+    running = Running(KAFKA.build(section, context), Offsets() if out is None else out)
+    nursery.start_soon(running.run, start)
     return running
 
 

@@ -49,6 +49,7 @@ class FakeTransport:
     topics: dict[str, FakeTopic] = field(default_factory=dict)
     frozen: bool = False
     deaf: bool = False  # consumers get nothing, though brokers answer
+    shows_holes: bool = True  # a fetch at the end of the log shows what offsets hold no record
     consumers: list[FakeConsumer] = field(default_factory=list)
     failing: list[Exception] = field(default_factory=list)
     asked_for: set[str] = field(default_factory=set)
@@ -69,10 +70,13 @@ class FakeTransport:
             topic.starts.append(0)
             topic.ends.append(0)
 
-    def add(self, name: str, partition: int, *values: bytes | None, spoiled: bool = False) -> None:
+    def add(
+        self, name: str, partition: int, *values: bytes | None, spoiled: bool = False, timestamp: int = -1
+    ) -> None:
         topic = self.topics[name]
         for value in values:
-            topic.rows[partition].append(Row(topic.ends[partition], value, spoiled=spoiled))
+            row = Row(topic.ends[partition], value, timestamp=timestamp, spoiled=spoiled)
+            topic.rows[partition].append(row)
             topic.ends[partition] += 1
         self.wake()
 
@@ -84,6 +88,10 @@ class FakeTransport:
         topic = self.topics[name]
         topic.starts[partition] = before
         topic.rows[partition] = [row for row in topic.rows[partition] if row.offset >= before]
+
+    def compact(self, name: str, partition: int, *offsets: int) -> None:
+        rows = self.topics[name].rows
+        rows[partition] = [row for row in rows[partition] if row.offset not in offsets]
 
     def wake(self) -> None:
         self.changed.set()
@@ -103,9 +111,9 @@ class FakeTransport:
         await self.answer()
         return FakeScout(self)
 
-    async def consumer(self) -> FakeConsumer:
+    async def consumer(self, *, live: bool = True) -> FakeConsumer:
         await self.answer()
-        self.consumers.append(FakeConsumer(self))
+        self.consumers.append(FakeConsumer(self, live=live))
         return self.consumers[-1]
 
 
@@ -144,6 +152,21 @@ class FakeScout:
             }
         )
 
+    async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
+        await self.at.answer()
+        known = {}
+        for view in views:
+            for partition, rows in enumerate(self.at.topics[view.name].rows):
+                later = [row.offset for row in rows if row.timestamp >= timestamp]
+                known[Place(view.name, partition)] = later[0] if later else -1
+        return Offsets(known)
+
+    async def nothing_before(self, view: TopicView, place: Place, offset: int) -> int | None:
+        await self.at.answer()
+        topic = self.at.topics[place.topic]
+        kept = any(row.offset >= offset for row in topic.rows[place.partition])
+        return None if kept else topic.ends[place.partition]
+
     async def unreadable(self, view: TopicView, place: Place, offset: int) -> tuple[int, int] | None:
         await self.at.answer()
         rows = self.at.topics[place.topic].rows[place.partition]
@@ -161,6 +184,7 @@ class FakeConsumer:
     paused: set[Place] = field(default_factory=set)
     closed: bool = False
     gathering: int = 0
+    live: bool = True
 
     async def assign(self, positions: Mapping[Place, int]) -> None:
         assert not self.places, "assigned twice"
@@ -175,9 +199,16 @@ class FakeConsumer:
         await trio.lowlevel.checkpoint()
         self.paused.update(places)
 
+    async def resume(self, positions: Mapping[Place, int]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.places.update(positions)
+        self.paused.difference_update(positions)
+
     async def positions(self, places: Collection[Place]) -> dict[Place, int]:
         await trio.lowlevel.checkpoint()
         for place in places:  # a real one passes holes by fetching them
+            if not self.at.shows_holes:
+                break
             topic = self.at.topics[place.topic]
             if not any(row.offset >= self.places[place] for row in topic.rows[place.partition]):
                 self.places[place] = max(self.places[place], topic.ends[place.partition])

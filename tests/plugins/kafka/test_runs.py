@@ -6,7 +6,9 @@ or `WRITTEN_FOR` stays as it is and the new version is read record by record.
 
 from __future__ import annotations
 
+import gc
 import inspect
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -173,6 +175,23 @@ def test_a_wrong_sum_is_found() -> None:
     with pytest.raises(CorruptRecordException):
         run.getall(10)
     assert state.position == 0
+
+
+@pytest.mark.parametrize("read", [0, 3, None])
+def test_what_was_fetched_goes_with_its_last_reference(read: int | None) -> None:
+    fetches = _Fetches()
+    gc.collect()
+    gc.disable()
+    try:
+        result, _ = fetched(*pack([Packed(5)]), 0)
+        fetch = weakref.ref(result._partition_records)
+        fetches[PLACE] = result
+        if read != 0:
+            result.getall(read)
+        del result, fetches[PLACE]
+        assert fetch() is None
+    finally:
+        gc.enable()
 
 
 def test_another_version_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

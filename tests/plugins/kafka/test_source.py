@@ -83,11 +83,16 @@ async def test_an_outage_is_noticed_said_once_and_loses_nothing(
             await trio.sleep(5)
             assert not kafka.up
             assert not cluster.reading
+            assert run.out.troubles == ["the Kafka cluster does not answer"]
+            late = Run(kafka, "t")
+            nursery.start_soon(late)
             await trio.sleep(600)
+            assert late.out.troubles == ["the Kafka cluster does not answer"]
             cluster.frozen = False
             cluster.add("t", 0, b"2")
             with trio.fail_after(5):
                 await run.out.wait_events(2)
+            assert run.out.troubles == late.out.troubles == ["the Kafka cluster does not answer", ""]
         assert [entry["event"] for entry in logs] == ["kafka broker away", "kafka broker back"]
         assert not run.ended.is_set()
         nursery.cancel_scope.cancel()

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 
 from benchmarks import records
-from benchmarks.check import faults
+from benchmarks.check import Check, order, parted, place
 from kiwi_gw.dialects.frames import text_frame
 
 
@@ -16,6 +17,10 @@ def event(partition: int, offset: int, number: int) -> bytes:
 
 def right(count: int, partitions: int) -> list[bytes]:
     return [event(n % partitions, n // partitions, n) for n in range(count)]
+
+
+def faults(stream: bytes, total: int, partitions: int) -> list[str]:
+    return Check(stream, total, [0] * partitions).faults
 
 
 def test_everything_once_and_in_order() -> None:
@@ -35,7 +40,7 @@ def test_one_is_missing() -> None:
 
 def test_the_last_is_missing() -> None:
     assert faults(b"".join(right(10, 2)[:-1]), 10, 2) == [
-        "partition 1: ends before offset 4, 5 were produced"
+        "partition 1: ends before offset 4, produced was up to 5"
     ]
 
 
@@ -54,3 +59,46 @@ def test_an_unknown_partition() -> None:
 
 def test_not_everything_is_told() -> None:
     assert len(faults(b"".join(event(0, 2 * n, n) for n in range(100)), 100, 1)) <= 6
+
+
+def test_a_topic_that_had_records_before_and_a_client_that_came_later() -> None:
+    events = [event(0, 7 + 1, 2), event(1, 9 + 1, 3), event(0, 7 + 2, 4)]
+    assert Check(b"".join(events), 5, [7, 9], first=2).faults == []
+    assert Check(b"".join(events), 5, [7, 9]).faults
+    assert Check(b"".join(events), 6, [7, 9], first=2).faults
+
+
+def test_what_is_known_of_every_event() -> None:
+    value = records.value(1, 128, 123_456_789).decode()
+    data = {"partition": 1, "offset": 70_000, "value": value}
+    frame = text_frame(json.dumps({"type": "RESULT", "data": data}).encode())
+    check = Check(frame, 2, [0, 70_000], first=1)
+    assert check.times.tolist() == [123_456_789]
+    assert parted(check.places[0]) == (1, 70_000)
+
+
+def test_the_original_servers_events_have_only_a_payload() -> None:
+    payload = base64.b64encode(records.value(0, 128)).decode()
+    data = {"partition": 0, "offset": 0, "payload": payload}
+    frame = text_frame(json.dumps({"type": "RESULT", "data": data}).encode())
+    assert Check(frame, 1, [0]).faults == []
+
+
+PLACES = [place(p, o) for p, o in [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2)]]
+
+
+def test_the_order_between_partitions_is_free() -> None:
+    assert order([(2, 4), (0, 2), (4, 5)], PLACES, [0, 0], [3, 2]) == []
+
+
+@pytest.mark.parametrize(
+    "segments", [[(0, 1), (2, 5)], [(0, 5), (4, 5)], [(0, 4)], [(4, 5), (0, 4)], [(1, 5)], [(0, 5), (2, 3)]]
+)
+def test_missing_doubled_and_out_of_order(segments: list[tuple[int, int]]) -> None:
+    assert order(segments, PLACES, [0, 0], [3, 2])
+
+
+def test_one_that_came_late_and_one_that_has_left() -> None:
+    assert order([(1, 5)], PLACES, None, [3, 2]) == []
+    assert order([(0, 3)], PLACES, [0, 0], None) == []
+    assert order([(1, 3), (4, 5)], PLACES, None, [3, 2])

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from benchmarks import report
-from benchmarks.runs import Run, configuration
-from benchmarks.scenarios import SCENARIOS, System
+from benchmarks import plots, report, results
+from benchmarks.configuration import configuration, merged
+from benchmarks.profile import table
+from benchmarks.run import Run, System
+from benchmarks.scenario import Goal
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.sizes import Sizes
+from benchmarks.throughput import figures
 
 FANOUT = SCENARIOS[0]
 
@@ -27,53 +33,126 @@ def run(rate: int, server: float = 1.0, client: float = 0.5) -> Run:
 ROUNDS: list[dict[System, Run]] = [
     {"gateway": run(3_000_000), "ceiling": run(4_000_000), "peer": run(100_000)},
     {"gateway": run(1_000_000), "ceiling": run(4_000_000), "peer": run(50_000)},
-    {"gateway": run(2_000_000, server=0.5), "ceiling": run(4_000_000)},
+    {"gateway": run(2_000_000, server=0.5), "ceiling": run(4_000_000), "best ceiling": run(8_000_000)},
 ]
 
 
-def test_a_ratio_is_the_median_of_what_each_round_gave() -> None:
-    assert report.ratio(ROUNDS, "gateway", "ceiling") == (0.5, 0.25, 0.75)
-    assert report.ratio(ROUNDS, "gateway", "peer") == (25.0, 20.0, 30.0)
-    assert report.ratio(ROUNDS, "gateway", "getmany") is None
+def test_ratios_are_of_one_round() -> None:
+    first, _, last = map(figures, ROUNDS)
+    assert first["of the ceiling"] == 0.75
+    assert first["times the peer"] == 30.0
+    assert last["of the ceiling, by cpu"] == 1.0
+    assert last["load client alone"] == 8.0  # 16 M/s per second of its own against 2 M/s
+    assert "times the peer" not in last
+    assert figures({"peer": run(1)}) == {}
 
 
-def test_a_ratio_by_processor_time() -> None:
-    assert report.ratio(ROUNDS, "gateway", "ceiling", "per_cpu") == (0.75, 0.25, 1.0)
+def test_a_row_is_the_median_beside_its_target() -> None:
+    rows = report.rows(FANOUT, [figures(one) for one in ROUNDS])
+    assert rows[0] == ("fanout", "deliveries", "", "2,000,000/s (1,000,000/s to 3,000,000/s)", "")
+    assert rows[1] == ("fanout", "of the ceiling", ">= 60%", "50% (25% to 75%)", "no")
+    assert {row[1]: row[4] for row in rows}["times the peer"] == "no"
+    assert {row[1]: row[4] for row in rows}["load client alone"] == "yes"
 
 
-def test_the_headroom_of_the_load_client_is_that_of_the_run_in_which_it_was_busiest() -> None:
-    busy: dict[System, Run] = {"gateway": run(1_000_000, client=0.8), "ceiling": run(4_000_000, client=1.0)}
-    assert report.headroom([*ROUNDS, busy]) == pytest.approx(1.25)
+@pytest.mark.parametrize(
+    ("goal", "value", "reached"),
+    [
+        (Goal("a", at_least=2.0), 2.0, True),
+        (Goal("a", at_least=2.0), 1.9, False),
+        (Goal("a", at_most=0.0), 0.0, True),
+        (Goal("a", at_most=2.0), 2.1, False),
+        (Goal("a"), 5.0, None),
+    ],
+)
+def test_whether_a_target_is_reached(goal: Goal, value: float, reached: bool | None) -> None:
+    assert goal.reached(value) is reached
+
+
+def test_text_and_markdown_have_every_goal_that_was_measured() -> None:
+    rounds = [figures(one) for one in ROUNDS]
+    title, heads, *lines = report.text(FANOUT, rounds)
+    assert title.startswith("fanout: ")
+    assert heads.split()[0] == "figure"
+    assert len(lines) == len(FANOUT.goals)
+    assert report.markdown([(FANOUT, rounds)]).count("\n") == len(FANOUT.goals) + 2
+
+
+def test_the_block_of_the_readme() -> None:
+    text = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+    assert report.block(text, "new \\1\n") == f"before\n{report.BEGIN}\nnew \\1\n{report.END}\nafter\n"
+    with pytest.raises(ValueError, match="once"):
+        report.block("nothing", "new")
+
+
+def test_the_readme_has_the_block_once() -> None:
+    assert report.block(report.README.read_text(), "")
+
+
+def test_every_scenario_is_whole() -> None:
+    assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
+    for scenario in SCENARIOS:
+        assert scenario.says
+        assert len({goal.figure for goal in scenario.goals}) == len(scenario.goals)
+        assert scenario.small
 
 
 def test_a_line_is_json_with_everything_that_was_measured() -> None:
-    line = json.loads(report.line(FANOUT, "ceiling", 2, run(4_000_000), 65_536))
-    assert line["scenario"] == "fanout"
-    assert line["system"] == "ceiling"
-    assert line["round"] == 2
-    assert line["deliveries_per_s"] == 4_000_000
-    assert line["slice"] == 65_536
-    assert line["faults"] == []
+    said = json.loads(json.dumps(run(4_000_000).said()))
+    assert said["deliveries_per_s"] == 4_000_000
+    assert said["faults"] == []
 
 
-def test_a_table_has_a_line_per_system_and_straight_columns() -> None:
-    title, heads, *rows = report.table(FANOUT, ROUNDS)
-    assert "100 subscribers" in title
-    assert [row.split()[0] for row in rows] == ["gateway", "ceiling", "peer"]
-    assert "2,000,000" in rows[0]
-    assert "50% (25% - 75%)" in rows[0]
-    column = heads.index("deliveries/s") + len("deliveries/s")
-    assert all(row[column - 1] == "0" and row[column] == " " for row in rows)
+def test_saved_lines_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    with (tmp_path / "out").open("w") as out:
+        log = results.Log("fanout", True, out)
+        log.add({"scenario": "fanout", "round": 1, "figures": {"deliveries": 3.0}})
+        log.add({"scenario": "fanout", "round": 2, "void": "wrong"})
+        log.close()
+    assert results.saved("fanout") == log.lines
+    assert results.of_rounds(log.lines) == [{"deliveries": 3.0}]
+    assert results.saved("single") == []
 
 
-def test_every_scenario_has_a_gateway_and_something_to_compare_it_with() -> None:
-    assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
-    for scenario in SCENARIOS:
-        assert {"gateway", "ceiling"} <= set(scenario.systems)
-        assert scenario.of("ceiling").mode == "push"
-        assert scenario.of("gateway") == scenario
+def test_points_of_the_plots_are_medians() -> None:
+    fast = [
+        {"system": "gateway", "subscribers": 10, "delays": {}, "deliveries_per_s": rate} for rate in (1, 9, 4)
+    ]
+    slow = [
+        {"system": "gateway", "subscribers": 10, "rate": 100, "delays": {"p50": 1.0, "p99": p99}}
+        for p99 in (2.0, 4.0)
+    ]
+    assert plots.throughput([*fast, *slow]) == {"gateway": {10: 4}}
+    assert plots.delays([*fast, *slow], "p99") == {10: {100: 3.0}}
 
 
-def test_the_window_holds_the_whole_run() -> None:
-    settings = configuration(FANOUT, "t", "127.0.0.1:9092", 8000)
-    assert settings["window"]["events"] >= FANOUT.total  # type: ignore[index]
+def test_plots_are_drawn_and_the_same_again(tmp_path: Path) -> None:
+    lines = [
+        {"system": "gateway", "subscribers": 10, "delays": {}, "deliveries_per_s": 5},
+        {"system": "gateway", "subscribers": 10, "rate": 100, "delays": {"p50": 1.0, "p99": 2.0}},
+    ]
+    plots.draw(lines, tmp_path)
+    assert plots.drawn(tmp_path) == list(plots.PLOTS.items())
+    first = {name: (tmp_path / f"{name}.svg").read_bytes() for name in plots.PLOTS}
+    plots.draw(lines, tmp_path)
+    assert first == {name: (tmp_path / f"{name}.svg").read_bytes() for name in plots.PLOTS}
+    assert all((tmp_path / f"{name}.png").stat().st_size < 100_000 for name in plots.PLOTS)
+
+
+def test_settings_are_merged_key_by_key() -> None:
+    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 4}, "d": 5}) == {"a": {"b": 1, "c": 4}, "d": 5}
+    made = configuration(Sizes(settings={"server": {"drain_ms": 1}}), ["t"], "127.0.0.1:9092")
+    assert made["server"] == {"address": "127.0.0.1:0", "drain_ms": 1}
+
+
+def test_a_profile_by_function() -> None:
+    file = "/x/site-packages/aiokafka/conn.py"
+    samples = [(3, [(file, 1, "read"), (file, 2, "main")]), (1, [("/y/kiwi_gw/core/feed.py", 7, "publish")])]
+    lines = table("fanout", samples)
+    alone = lines.index("\n  by function, without what it calls")
+    assert lines[alone + 1 : alone + 3] == [
+        "   75.0%  aiokafka/conn.py:read",
+        "   25.0%  kiwi_gw/core/feed.py:publish",
+    ]
+    assert "   75.0%  aiokafka/conn.py:main" in lines

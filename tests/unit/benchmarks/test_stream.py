@@ -42,7 +42,7 @@ class TestReaders:
         assert len(reference.ends) == 10
         feed(second, stream, 7)
         assert (first.events, second.events) == (10, 10)
-        assert second.diverged is None
+        assert second.segments == []
 
     def test_an_event_counts_when_it_is_whole(self) -> None:
         reference = Reference()
@@ -79,7 +79,7 @@ class TestReaders:
         first, second = Reader(reference), Reader(reference)
         feed(first, b"".join(map(event, range(6))))
         feed(second, event(0) + event(1) + event(3) + event(4) + event(5), size)
-        assert second.diverged == 2
+        assert second.all_segments == [(0, 2), (3, 6)]
         assert second.events == 5
 
     def test_a_doubled_event_at_the_head_is_left_to_the_check_of_the_reference(self) -> None:
@@ -89,6 +89,7 @@ class TestReaders:
         feed(second, event(0) + event(1) + event(1))
         assert bytes(reference.data) == event(0) + event(1) + event(1)
         assert (first.events, second.events) == (2, 3)
+        assert second.segments == []
 
     def test_other_bytes_inside_an_event_are_seen(self) -> None:
         reference = Reference()
@@ -96,7 +97,116 @@ class TestReaders:
         right = event(1, filled=300)
         feed(first, event(0) + right)
         feed(second, event(0) + right.replace(b"xx", b"xy", 1))
-        assert second.diverged == 1
+        assert second.all_segments == [(0, 1), (2, 3)]  # it is in the reference now, where `check` finds it
+
+
+def loss(dropped: int, ranges: dict[str, list[int]]) -> bytes:
+    data = {
+        "type": "LAG",
+        "sourceId": "s",
+        "count": dropped,
+        "behind": 0,
+        "dropped": dropped,
+        "ranges": ranges,
+    }
+    return text_frame(json.dumps({"type": "NOTICE", "data": data}, separators=(",", ":")).encode())
+
+
+class TestLosses:
+    def both(self, second: bytes, size: int | None = None) -> Reader:
+        reference = Reference()
+        feed(Reader(reference), b"".join(map(event, range(10))))
+        reader = Reader(reference)
+        feed(reader, second, size)
+        return reader
+
+    @pytest.mark.parametrize("size", [None, 1, 50])
+    def test_what_a_notice_gave_up_is_not_missed(self, size: int | None) -> None:
+        rest = b"".join(map(event, range(5, 10)))
+        reader = self.both(event(0) + event(1) + loss(3, {"0": [2, 4]}) + rest, size)
+        assert reader.segments == []
+        assert (reader.events, reader.given_up) == (10, 3)
+        assert reader.gaps == [(2, 5, {"0": [2, 4]})]
+
+    @pytest.mark.parametrize("said", [2, 4])
+    def test_a_notice_that_is_one_event_off_is_seen(self, said: int) -> None:
+        rest = b"".join(map(event, range(5, 10)))
+        reader = self.both(event(0) + event(1) + loss(said, {}) + rest)
+        assert len(reader.all_segments) == 2
+
+    def test_more_than_there_is_cannot_be_given_up(self) -> None:
+        assert self.both(event(0) + loss(50, {})).wrong
+
+    def test_a_notice_of_no_loss_changes_nothing(self) -> None:
+        reader = self.both(event(0) + lag(7) + event(1))
+        assert (reader.events, reader.given_up, reader.gaps) == (2, 0, [])
+
+
+class TestLateReaders:
+    def test_it_follows_from_its_first_event_on(self) -> None:
+        reference = Reference()
+        feed(Reader(reference), b"".join(map(event, range(10))))
+        reader = Reader(reference, late=True)
+        feed(reader, lag(1) + event(7) + event(8), 9)
+        assert (reader.first, reader.events) == (7, 9)
+        assert reader.control == {"NOTICE LAG": 1}
+        feed(reader, event(9) + event(10))
+        assert reader.events == 11
+        assert len(reference.ends) == 11
+
+    def test_it_may_be_ahead_of_all_others(self) -> None:
+        reference = Reference()
+        first, reader = Reader(reference), Reader(reference, late=True)
+        feed(reader, event(3) + event(4))
+        assert (reader.first, reader.events) == (None, 0)
+        feed(first, b"".join(map(event, range(5))))
+        reader.join()
+        assert (reader.first, reader.events, reader.segments) == (3, 5, [])
+
+    def test_it_misses_nothing_behind_its_first_event(self) -> None:
+        reference = Reference()
+        feed(Reader(reference), b"".join(map(event, range(10))))
+        reader = Reader(reference, late=True)
+        feed(reader, event(4) + event(6))
+        assert reader.all_segments == [(4, 5), (6, 7)]
+
+
+class TestOrdersOfTheirOwn:
+    @pytest.mark.parametrize("size", [None, 1, 50])
+    def test_a_reader_goes_on_where_the_reference_has_its_event(self, size: int | None) -> None:
+        reference = Reference()
+        feed(Reader(reference), b"".join(map(event, range(6))))
+        reader = Reader(reference)
+        feed(reader, b"".join(map(event, (3, 4, 0, 1, 2, 5))), size)
+        assert reader.all_segments == [(0, 0), (3, 5), (0, 3), (5, 6)]
+        assert (reader.events, len(reference.ends)) == (6, 6)
+
+    def test_it_adds_what_nobody_has_read(self) -> None:
+        reference = Reference()
+        first, second = Reader(reference), Reader(reference)
+        feed(first, event(0) + event(1))
+        feed(second, b"".join(map(event, (7, 8, 0, 9))))
+        feed(first, b"".join(map(event, (2, 7, 8, 9))))
+        feed(second, event(1) + event(2))
+        assert (first.events, second.events, len(reference.ends)) == (6, 6, 6)
+        assert bytes(reference.data) == b"".join(map(event, (0, 1, 7, 8, 9, 2)))
+        assert first.all_segments == [(0, 2), (5, 6), (2, 5)]
+
+
+@given(st.lists(st.permutations(range(8)), min_size=1, max_size=4), st.integers(1, 300))
+def test_readers_with_any_orders_have_what_they_have_read(orders: list[list[int]], size: int) -> None:
+    reference = Reference()
+    readers = [Reader(reference) for _ in orders]
+    texts = [b"".join(map(event, numbers)) for numbers in orders]
+    for at in range(0, len(texts[0]), size):
+        for reader, text in zip(readers, texts, strict=True):
+            feed(reader, text[at : at + size])
+    for reader, text in zip(readers, texts, strict=True):
+        assert reader.events == 8
+        begins = [0, *reference.ends]
+        have = b"".join(reference.data[begins[a] : begins[b]] for a, b in reader.all_segments)
+        assert have == text
+    assert len(reference.ends) == 8
 
 
 frames = st.lists(
@@ -131,7 +241,7 @@ def test_like_a_parser_for_any_chunks_and_any_order(
             given_out[index] = at + len(chunk)
     assert bytes(reference.data) == b"".join(events)
     for stream, reader in zip(streams, readers, strict=True):
-        assert reader.diverged is None
+        assert reader.segments == []
         assert reader.events == stream.count(None)
         replies = [frame for frame in stream if frame is not None]
         assert reader.control == Counter(

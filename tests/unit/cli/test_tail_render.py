@@ -3,7 +3,9 @@ import base64
 import pytest
 
 from kiwi_gw.cli.tail import render
+from kiwi_gw.client.address import parse_address
 from kiwi_gw.client.messages import Lag, SubscriptionClosed
+from kiwi_gw.client.watch import NotResumed, Subscribed
 
 
 def kafka(**data: object) -> dict[str, object]:
@@ -85,6 +87,25 @@ def test_lag_in_a_line() -> None:
     assert say(count=5, dropped=2) == "lag: 5 events behind, 2 of them given up"
     assert say(count=5, dropped=None) == "lag: 5 events behind, an unknown number given up"
     assert say(verbose=True, count=5, dropped=2, ranges={"0": [1, 2]}).endswith('{"0":[1,2]}')
+
+
+def test_a_subscription_in_a_line() -> None:
+    def say(subscribed: Subscribed, verbose: bool = False) -> str:
+        return render.say_subscribed(subscribed, "flights", "pull", verbose)
+
+    address = parse_address("gw.example")
+    plain = "connected to ws://gw.example:8000/, pull subscription to flights"
+    begun = Subscribed(address, {"positions": {"0": 3}})
+    assert say(begun) == plain
+    assert say(begun, verbose=True) == f'{plain} from {{"0":3}}'
+    resumed = Subscribed(address, {}, {"0": 3})
+    assert say(resumed) == f"{plain}, resumed where it was"
+    assert say(resumed, verbose=True) == f'{plain}, resumed where it was at {{"0":3}}'
+    repeating = Subscribed(address, {}, {"0": 3}, 7)
+    assert say(repeating) == f"{plain}, resumed where it was (up to 7 events come again)"
+    assert render.say_not_resumed(NotResumed("it is gone")) == (
+        "cannot resume: it is gone; going on with what comes now"
+    )
 
 
 def test_a_close_in_a_line() -> None:

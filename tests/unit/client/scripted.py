@@ -41,11 +41,23 @@ class Peer:
         message: dict[str, object] = json.loads(await self.ws.get_message())
         return message
 
-    async def subscribed(self) -> dict[str, object]:
-        """Takes a SUBSCRIBE and accepts it."""
+    async def records(self, partition: int, *offsets: int) -> None:
+        for offset in offsets:
+            await self.send(
+                "RESULT", sourceId="s", sourceType="kafka", value="v", partition=partition, offset=offset
+            )
+
+    async def subscribed(self, **more: object) -> dict[str, object]:
+        """Takes a SUBSCRIBE and accepts it, with these further members."""
         command = await self.command()
         assert command["type"] == "SUBSCRIBE"
-        await self.send("SUBSCRIBE_OK", sourceId=command["sourceId"])
+        await self.send("SUBSCRIBE_OK", sourceId=command["sourceId"], **more)
+        return command
+
+    async def refused(self, error: str) -> dict[str, object]:
+        """Takes a SUBSCRIBE and refuses it."""
+        command = await self.command()
+        await self.send("SUBSCRIBE_ERROR", sourceId=command["sourceId"], error=error)
         return command
 
     async def credit(self) -> int:

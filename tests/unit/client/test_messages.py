@@ -3,7 +3,17 @@ import json
 import pytest
 
 from kiwi_gw.client import messages
-from kiwi_gw.client.messages import Draining, Event, Lag, NotKiwi, Response, SubscriptionClosed, Unknown
+from kiwi_gw.client.messages import (
+    Draining,
+    Event,
+    Lag,
+    NotKiwi,
+    Response,
+    Standing,
+    SubscriptionClosed,
+    Trouble,
+    Unknown,
+)
 
 
 def parse(value: object) -> messages.Message:
@@ -15,6 +25,12 @@ def test_what_it_sends() -> None:
         "type": "SUBSCRIBE",
         "sourceId": 'a"b',
         "mode": "pull",
+    }
+    assert json.loads(messages.subscribe("s", "push", **{"from": {"timestamp": 5}, "onMissing": None})) == {
+        "type": "SUBSCRIBE",
+        "sourceId": "s",
+        "mode": "push",
+        "from": {"timestamp": 5},
     }
     assert json.loads(messages.request("s", 7)) == {"type": "REQUEST", "sourceId": "s", "n": 7}
 
@@ -43,6 +59,14 @@ def test_our_further_messages() -> None:
     )
     assert isinstance(closed, SubscriptionClosed)
     assert closed.reason == "ended"
+    assert parse({"type": "NOTICE", "data": {"type": "POSITIONS", "positions": {"0": 1}}}) == Standing(
+        {"type": "POSITIONS", "positions": {"0": 1}}
+    )
+    degraded = parse({"type": "NOTICE", "data": {"type": "SOURCE_DEGRADED", "message": "no broker"}})
+    restored = parse({"type": "NOTICE", "data": {"type": "SOURCE_RESTORED"}})
+    assert isinstance(degraded, Trouble)
+    assert isinstance(restored, Trouble)
+    assert (degraded.message, restored.message) == ("no broker", "")
     draining = parse({"type": "NOTICE", "data": {"type": "DRAINING", "retryAfterMs": 1500}})
     assert isinstance(draining, Draining)
     assert draining.retry_after == 1.5

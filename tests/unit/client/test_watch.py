@@ -64,7 +64,12 @@ async def test_push_ends_after_the_limit(autojump_clock: MockClock) -> None:
         watching = await follow(served, Plan("s", limit=3, headers=[("Authorization", "Bearer t")]))
     assert watching.counts == [1, 2, 3]
     assert isinstance(watching.happenings[0], Subscribed)
-    assert seen["command"] == {"type": "SUBSCRIBE", "sourceId": "s", "mode": "push"}
+    assert seen["command"] == {
+        "type": "SUBSCRIBE",
+        "sourceId": "s",
+        "mode": "push",
+        "positionsEveryMs": 1000,
+    }
     assert (seen["authorization"], seen["path"]) == ("Bearer t", "/kiwi")
 
 

@@ -154,20 +154,23 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
             ["1: window: bytes (1073741824) must not be more than memory_bytes (536870912)"],
         ),
         (
-            "subscriber:\n  overflow: replay",
-            ["2: subscriber.overflow: 'replay' is not available yet; use 'drop_oldest' or 'close'"],
-        ),
-        (
-            "subscriber:\n  overflow: latest",
-            ["2: subscriber.overflow: 'latest' is not available yet; use 'drop_oldest' or 'close'"],
-        ),
-        (
-            "subscriber:\n  overflow: block",
-            ["2: subscriber.overflow: 'block' is not available yet; use 'drop_oldest' or 'close'"],
-        ),
-        (
             "subscriber:\n  overflow: burst",
-            ["2: subscriber.overflow: must be 'drop_oldest' or 'close', not 'burst'"],
+            ["2: subscriber.overflow: must be one of replay, drop_oldest, latest, block, close, not 'burst'"],
+        ),
+        (
+            "subscriber:\n  allow: [replay, burst]",
+            ["2: subscriber.allow[1]: must be one of replay, drop_oldest, latest, block, close, not 'burst'"],
+        ),
+        (
+            "subscriber:\n  block_fallback: block",
+            [
+                "2: subscriber.block_fallback: is what happens where 'block' does not hold the source: "
+                "it must be another policy"
+            ],
+        ),
+        (
+            "sources:\n  - type: tick\n    id: a\n    subscriber:\n      overflow: replay",
+            ["5: sources[0].subscriber.overflow: sources of type 'tick' cannot be read again"],
         ),
         # sources
         (

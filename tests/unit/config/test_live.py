@@ -57,8 +57,7 @@ def test_what_alters_a_source(change: str, compare: Compare) -> None:
 
 def test_defaults_that_are_written_down_alter_nothing(compare: Compare) -> None:
     change = (
-        "{type: tick, id: a, min: 0, interval_ms: 1s, subscriber: {overflow: drop_oldest}, window: "
-        "{events: 65536}}"
+        "{type: tick, id: a, min: 0, interval_ms: 1s, subscriber: {overflow: null}, window: {events: 65536}}"
     )
     assert compare(SOURCES, SOURCES.replace("{type: tick, id: a}", change)).empty
 

@@ -34,7 +34,7 @@ def test_an_empty_file_is_the_defaults(load_text: Loader, tmp_path: Path) -> Non
     assert settings.server.tls is None
     assert settings.server.limits.max_connections == 10_000
     assert settings.window.bytes == 64 * 1024 * 1024
-    assert settings.subscriber.overflow is OverflowPolicy.DROP_OLDEST
+    assert settings.subscriber.overflow is None
     assert settings.kiwi.envelope == "flat"
     assert settings.sources == {}
     assert settings.sections == {}

@@ -100,11 +100,9 @@ class Desk:
 
     def _open(self, command: Open) -> None:
         feed = self.gateway.feeds.get(command.source_id)
-        refused = "No source exists with the specified ID" if feed is None else None
-        if command.start is not None:
-            refused = "there is no replay yet"
-        if feed is None or refused is not None:
-            self.carry_out(self.session.notice(OpenFailed(command.handle, "refused", str(refused))))
+        if feed is None:
+            words = "No source exists with the specified ID"
+            self.carry_out(self.session.notice(OpenFailed(command.handle, "refused", words)))
             return
         # "end": where the source's next event will be at this moment.
         until = feed.positions if command.until == "end" else feed.info.codec.load(command.until or {})
@@ -115,5 +113,6 @@ class Desk:
             command.credits,
             command.limits,
             until=until if command.until is not None else None,
+            start=command.start,
         )
         feed.subscribe(request, self.outlet, self)

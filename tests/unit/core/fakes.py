@@ -30,6 +30,8 @@ from kiwi_gw.model import (
     Positions,
     Shape,
     SourceInfo,
+    Start,
+    StartAt,
     WireFormat,
 )
 
@@ -272,6 +274,7 @@ def names(
 
 
 INFO = SourceInfo("source", "fake", Shape(()))
+REPLAYABLE = SourceInfo("source", "fake", Shape(()), replayable=True)
 
 
 @dataclass
@@ -303,6 +306,7 @@ class World:
         hole: int = 0,
         cost: int = 0,
         values: Sequence[object] | None = None,
+        keys: Sequence[object] | None = None,
     ) -> Batch:
         """The next event of each of these partitions, in this order. hole: offsets left out before them."""
         for partition in {*self.next} if hole else ():
@@ -317,6 +321,8 @@ class World:
             self.next[partition] += 1
         self.made += places
         columns = {} if values is None else {"value": values}
+        if keys is not None:
+            columns["key"] = keys
         return Batch(starts, [p for p, _ in places], [o for _, o in places], columns, cost, gap)
 
     def produce(self, events: int | Sequence[int], **options: object) -> list[Place]:
@@ -337,12 +343,16 @@ class World:
         limits: Mapping[Hashable, Limit] | None = None,
         until: Positions | None = None,
         interceptor: Interceptor | None = None,
+        start: Start = StartAt.LATEST,
+        report_every: float | None = None,
         handle: Hashable = "h",
     ) -> Subscription:
         """credit: None, push; else the first balance of a pull subscription."""
         item: Wire = wire(form or names(), interceptor)
         mode = Mode.PUSH if credit is None else Mode.PULL
-        request = Request(handle, item, mode, credit or 0, limits or {}, overflow, capacity, until)
+        request = Request(
+            handle, item, mode, credit or 0, limits or {}, overflow, capacity, until, start, report_every
+        )
         return self.feed.subscribe(request, client.outlet, client)
 
     def pass_time(self, seconds: float) -> None:

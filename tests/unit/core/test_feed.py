@@ -13,8 +13,9 @@ from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.feed import FeedLimits, lost
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened
 from kiwi_gw.core.offers import pieces
+from kiwi_gw.core.reading import MAX_CREDIT
 from kiwi_gw.core.states import State
-from kiwi_gw.core.subscription import MAX_CREDIT, Subscription
+from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import CloseReason, Encoded, Gap, Interceptor, OverflowPolicy
@@ -62,7 +63,7 @@ def test_a_wish_is_clamped_to_what_the_source_allows() -> None:
     assert (wide.subscribe(Client()).capacity, wide.subscribe(Client()).threshold) == (50, 50)
 
 
-@pytest.mark.parametrize("policy", [OverflowPolicy.REPLAY, OverflowPolicy.LATEST, OverflowPolicy.BLOCK])
+@pytest.mark.parametrize("policy", [OverflowPolicy.LATEST, OverflowPolicy.BLOCK])
 def test_a_policy_that_is_not_there_is_refused_in_words(policy: OverflowPolicy) -> None:
     world = World()
     with pytest.raises(SubscribeRefused, match=f"{policy.value} is not available here; there is drop_oldest"):

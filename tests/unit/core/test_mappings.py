@@ -26,7 +26,17 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.model import Batch, CloseReason, Encoded, Joiner, Mode, OverflowPolicy, SourceInfo, WireFormat
+from kiwi_gw.model import (
+    Batch,
+    CloseReason,
+    Encoded,
+    Joiner,
+    Mode,
+    OverflowPolicy,
+    SourceInfo,
+    StartAt,
+    WireFormat,
+)
 from tests.unit.core.desk import Desk, Gateway, line
 from tests.unit.core.fakes import Mailbox
 
@@ -414,7 +424,7 @@ class LensesSql:
 
             return each(("lenses_sql", least), write)
 
-        start = "earliest" if "EARLIEST" in words else None
+        start = StartAt.EARLIEST if "EARLIEST" in words else StartAt.LATEST
         until = {"0": 4} if "BOUNDED" in words else "end" if "LIMIT" not in words else None
         yield Open("query", words[3], form, limits=limits, start=start, until=until)
 
@@ -464,11 +474,14 @@ def test_lenses_sql_without_history_there_is_nothing_before_the_end_and_it_ends_
     assert desk.open == {}
 
 
-def test_lenses_sql_a_start_in_history_is_refused_in_words() -> None:
+def test_lenses_sql_begins_with_the_first_event_and_ends_with_the_last_that_there_was() -> None:
     gateway = Gateway("t")
+    gateway.publish("t", 0, 1, 2)
     desk = Desk(gateway, LensesSql())
     desk.say(sql="SELECT * FROM t EARLIEST")
-    assert desk.hear() == [{"type": "ERROR", "data": "there is no replay yet"}]
+    heard = desk.hear()
+    assert [m["data"]["value"] for m in heard[:-1]] == [0, 1, 2]  # type: ignore[index]
+    assert heard[-1] == {"type": "END"}
     assert desk.hung_up is not None
 
 

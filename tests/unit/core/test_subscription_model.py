@@ -24,8 +24,9 @@ from hypothesis.stateful import (
 from kiwi_gw.core.encoding import Wire, weight, wire
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.notices import Ended, Lagged, Notice, Opened
+from kiwi_gw.core.reading import MAX_CREDIT
 from kiwi_gw.core.states import State
-from kiwi_gw.core.subscription import MAX_CREDIT, Subscription
+from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import CloseReason, Gap, OverflowPolicy, Ranges, WireFormat
 from tests.unit.core.fakes import Client, Event, Place, World, joined, names

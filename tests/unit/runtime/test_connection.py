@@ -39,7 +39,7 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import WireFormat
+from kiwi_gw.model import AtTime, Batch, Encoded, WireFormat
 from kiwi_gw.runtime.connection import describe
 from tests.unit.core.fakes import names
 from tests.unit.runtime.fakes import Bench, Client, Sources, batch, config, open_it, running, settled
@@ -143,7 +143,7 @@ async def test_what_cannot_be_is_refused_in_words(world: Fixture) -> None:
 
     client = world.connect()
     client.does(open_it("a", refuse))
-    client.does(replace(open_it("a"), start={"0": 0}))
+    client.does(replace(open_it("a"), start=AtTime(0)))
     client.does(replace(open_it("b"), until="tomorrow"))
     assert client.refusals == ["fields", "start", "positions"]
     assert client.connection.subscriptions == {}
@@ -312,6 +312,22 @@ async def test_a_session_that_fails_in_a_fan_out_ends_its_connection_alone(
     assert broken.socket.close_code == 1011
     (line,) = logged("connection failed")
     assert line["err_id"] in broken.socket.close_reason
+    assert logged("source raised; it is restarted") == []
+
+
+async def test_a_format_that_fails_ends_its_own_subscriptions_alone(world: Fixture, logged: Logged) -> None:
+    def encode(batch: Batch) -> Encoded:
+        raise ZeroDivisionError
+
+    broken, again, healthy = world.connect(), world.connect(), world.connect()
+    for client in (broken, again):
+        client.does(open_it("a", lambda info: WireFormat("broken", encode)))
+    healthy.does(open_it("a"))
+    await world.publish("a", 0, 3)
+    assert healthy.offsets == [0, 1, 2]
+    assert broken.ends == again.ends == ["failed"]
+    assert broken.socket.close_code is None
+    assert len(logged("events could not be encoded")) == 1
     assert logged("source raised; it is restarted") == []
 
 

@@ -24,10 +24,11 @@ from kiwi_gw.api import (
     SourceFailed,
     SourceInfo,
 )
-from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
+from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.feed import Feed, FeedLimits, FeedState, Request
+from kiwi_gw.core.notices import Opened, SourceTroubled
 from kiwi_gw.core.window import Budget
-from kiwi_gw.model import CloseReason
+from kiwi_gw.model import CloseReason, Encoded, Mode, WireFormat
 from kiwi_gw.runtime.source_runner import FIRST_PAUSE, LONGEST_PAUSE, SourceRunner
 from tests.unit.core.fakes import Client, World
 from tests.unit.runtime.fakes import SHAPE, batch, settled
@@ -61,6 +62,16 @@ class Bench:
         self.source = source
         self.runner = SourceRunner(self.feed, self._build, self.changes.append)
 
+    def subscribe(self, client: Client) -> None:
+        request = Request(
+            "news",
+            wire(WireFormat("news", lambda batch: Encoded(b"", [0] * len(batch))), None),
+            Mode.PUSH,
+            0,
+            {},
+        )
+        self.feed.subscribe(request, client.outlet, client)
+
     @asynccontextmanager
     async def _build(self) -> AsyncIterator[Source]:
         self.entered += 1
@@ -90,6 +101,39 @@ async def test_a_finite_source_ends_its_feed(autojump_clock: MockClock) -> None:
     assert bench.runner.restarts == 0
     assert bench.runner.done.is_set()
     assert bench.entered == bench.left == 1
+
+
+async def test_subscribers_are_told_what_keeps_a_source_from_its_origin(
+    autojump_clock: MockClock, logged: Logged
+) -> None:
+    async def cut_off(out: Out, start: Positions | None) -> None:
+        await out.ready({0: 0} if start is None else start)
+        out.trouble("the well is dry")
+        out.trouble("the well is dry")
+        await trio.sleep(10)
+        out.trouble("")
+        await trio.sleep(10)
+        raise OSError("the address of a broker")
+
+    bench = Bench(Acts(cut_off, forever))
+    live, late = Client(), Client()
+    bench.subscribe(live)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.runner.run)
+        await trio.sleep(5)
+        bench.subscribe(late)
+        assert [type(notice) for notice in late.notices] == [Opened, SourceTroubled]
+        assert troubles(live) == troubles(late) == ["the well is dry"]
+        await trio.sleep(10)
+        assert troubles(live) == troubles(late) == ["the well is dry", ""]
+        await trio.sleep(10)
+        failed = ["the well is dry", "", "the source has failed and is started again", ""]
+        assert troubles(live) == troubles(late) == failed
+        nursery.cancel_scope.cancel()
+
+
+def troubles(client: Client) -> list[str]:
+    return [notice.message for notice in client.notices if isinstance(notice, SourceTroubled)]
 
 
 async def test_a_source_that_raises_goes_on_behind_what_was_taken(

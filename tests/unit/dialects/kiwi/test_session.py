@@ -38,7 +38,9 @@ anything = st.recursive(
     lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
     max_leaves=10,
 )
-names = st.sampled_from(["type", "sourceId", "mode", "n", "bufferCapacity", "overflow"])
+names = st.sampled_from(
+    ["type", "sourceId", "mode", "n", "bufferCapacity", "overflow", "from", "onMissing", "positionsEveryMs"]
+)
 shaped = st.dictionaries(names | st.text(max_size=3), anything, max_size=8).map(json.dumps)
 frames = (
     st.text()

@@ -35,4 +35,11 @@ def test_every_message_of_the_protocol_is_recorded() -> None:
     answers = {f"{kind}_{end}" for kind in ("SUBSCRIBE", "UNSUBSCRIBE", "REQUEST") for end in ("OK", "ERROR")}
     assert said[">"] >= {"SUBSCRIBE", "UNSUBSCRIBE", "REQUEST"}
     assert said["<"] >= answers | {f"COMMAND_RESPONSE {answer}" for answer in answers}
-    assert said["<"] >= {"RESULT", "NOTICE LAG", "NOTICE SUBSCRIPTION_CLOSED", "NOTICE DRAINING"}
+    assert said["<"] >= {
+        "RESULT",
+        "NOTICE LAG",
+        "NOTICE SUBSCRIPTION_CLOSED",
+        "NOTICE DRAINING",
+        "NOTICE SOURCE_DEGRADED",
+        "NOTICE SOURCE_RESTORED",
+    }

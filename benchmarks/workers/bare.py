@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import child
-from benchmarks.reading import reading
+from benchmarks.workers import child
+from benchmarks.workers.reading import reading
 
 
 async def main() -> None:
@@ -25,7 +25,9 @@ async def main() -> None:
         have = await _read(consumer, have, settings["total"])
         child.say(done=child.now(), cpu=time.process_time() - begun)
         wrong = [] if have == settings["total"] else [f"{have} records instead of {settings['total']}"]
-        child.say(result={"faults": wrong, "control": {}, "bytes": 0, "receives": 0, "received": 0})
+        child.say(
+            result={"faults": wrong, "control": {}, "bytes": 0, "events": have, "receives": 0, "received": 0}
+        )
 
 
 async def _read(consumer: Any, have: int, events: int) -> int:

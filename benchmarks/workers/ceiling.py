@@ -16,7 +16,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import child, frames
+from benchmarks import frames
+from benchmarks.workers import child
 
 _UNSENT_BYTES = 64 * 1024
 """TCP_NOTSENT_LOWAT, as the gateway's default `unsent_bytes`."""

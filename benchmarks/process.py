@@ -73,11 +73,11 @@ class Worker:
 
 @asynccontextmanager
 async def started(name: str, settings: Mapping[str, object], folder: Path) -> AsyncIterator[Worker]:
-    """`python -m benchmarks.NAME SETTINGS`; what it writes to stderr goes to a log in `folder`."""
+    """`python -m benchmarks.workers.NAME SETTINGS`; what it writes to stderr goes to a log in `folder`."""
     log = folder / f"{name}.log"
     with log.open("ab") as output:
         process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", f"benchmarks.{name}", json.dumps(settings)],
+            [sys.executable, "-m", f"benchmarks.workers.{name}", json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,

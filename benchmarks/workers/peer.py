@@ -16,8 +16,8 @@ from typing import Any
 import uvloop
 from websockets.asyncio.server import ServerConnection, broadcast, serve
 
-from benchmarks import child
-from benchmarks.reading import reading
+from benchmarks.workers import child
+from benchmarks.workers.reading import reading
 
 _MOST_RECORDS = 500
 

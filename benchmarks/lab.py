@@ -1,0 +1,266 @@
+"""What runs are made of: topics, servers, load clients and producers, each fresh, and what they measured."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import procfs
+from benchmarks.configuration import configuration, new_certificate
+from benchmarks.errors import RunFailed, RunVoid
+from benchmarks.process import Worker, started
+from benchmarks.procfs import Meter
+from benchmarks.run import Run, System
+from benchmarks.serving import START_SECONDS, Server, gateway
+from benchmarks.sizes import Sizes
+from benchmarks.target import Target
+from kiwi_gw.demo.broker import Broker
+from kiwi_gw.demo.topics import Topics
+
+RUN_SECONDS = 180.0
+_LABS = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Where results go. line: one JSON object. say: words for who is waiting."""
+
+    line: Callable[[dict[str, Any]], None]
+    say: Callable[[str], None]
+
+
+class Lab:
+    """The place where one scenario is measured, on one broker.
+
+    folder: takes configurations, logs and captured frames. only: leave out other systems. target: a server
+    that is measured instead of ours. frames, slices: what the counted run gave, once it was made (see
+    `throughput`): a file, and the bytes that each ceiling sends at a time.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        folder: Path,
+        note: Note,
+        only: Sequence[System] = (),
+        target: Target | None = None,
+    ) -> None:
+        self.note = note
+        self.only = tuple(only)
+        self.target = target
+        self.frames = folder / "frames"
+        self.slices: dict[System, int] = {}
+        self._broker = broker
+        self._topics = Topics(broker.bootstrap)
+        self._folder = folder
+        self._names = f"bench-{os.getpid()}-{next(_LABS)}"
+        self._number = 0
+
+    # --- the parts of a run ----------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.bootstrap
+
+    def new_folder(self) -> Path:
+        self._number += 1
+        folder = self._folder / f"run-{self._number}"
+        folder.mkdir(parents=True)
+        return folder
+
+    @asynccontextmanager
+    async def topics(self, sizes: Sizes) -> AsyncIterator[list[str]]:
+        """Fresh topics."""
+        self._number += 1
+        names = [f"{self._names}-{self._number}-{index}" for index in range(sizes.topics)]
+        for name in names:
+            await self._topics.create(name, partitions=sizes.partitions)
+        yield names
+        for name in names:
+            await self._topics.delete(name)
+
+    @asynccontextmanager
+    async def gateway(
+        self, sizes: Sizes, topics: Sequence[str], module: Sequence[str] = ("kiwi_gw",)
+    ) -> AsyncIterator[Server]:
+        """The gateway with a source for each topic, ready. module: what is run in its place, with what
+        arguments before those of the gateway."""
+        folder = self.new_folder()
+        tls = new_certificate(folder) if sizes.tls else None
+        settings = configuration(sizes, topics, self.bootstrap, tls)
+        async with gateway(folder, settings, module, None if tls is None else tls.cert) as server:
+            yield server
+
+    @asynccontextmanager
+    async def load(
+        self, sizes: Sizes, server: Server, sources: Sequence[str], **changes: object
+    ) -> AsyncIterator[Worker]:
+        """The subscribers, all subscribed. changes: settings of the load client over those of `sizes`."""
+        settings = {
+            "host": server.host,
+            "port": server.port,
+            "path": server.path,
+            "ca": None if server.ca is None else str(server.ca),
+            "sources": list(sources),
+            "subscribers": sizes.subscribers,
+            "mode": sizes.mode,
+            "credits": sizes.credits,
+            "subscribe": dict(sizes.subscribe),
+            "bases": [0] * sizes.partitions,
+            "first": 0,
+            "warm": sizes.warm,
+            "total": sizes.total,
+            "stalled": sizes.stalled,
+            "delays": sizes.delays,
+            "periods": sizes.periods,
+            "churn": sizes.churn,
+            "capture": None,
+            **changes,
+        }
+        async with started("load_client", settings, self.new_folder()) as load:
+            await load.hear("ready", START_SECONDS)
+            yield load
+
+    @asynccontextmanager
+    async def producer(self, sizes: Sizes, topics: Sequence[str], **changes: object) -> AsyncIterator[Worker]:
+        """Whoever fills the topics, with everything made and nothing sent."""
+        settings = self.kafka(sizes, topics) | {
+            "topics": list(topics),
+            "first": 0,
+            "warm": sizes.warm,
+            "total": sizes.total,
+            "size": sizes.size,
+            "batch_bytes": sizes.batch_bytes,
+            "rate": sizes.rate,
+            **changes,
+        }
+        async with started("producer", settings, self.new_folder()) as producer:
+            await producer.hear("ready", RUN_SECONDS)
+            yield producer
+
+    def kafka(self, sizes: Sizes, topics: Sequence[str]) -> dict[str, Any]:
+        """What the workers that read from Kafka themselves need."""
+        return {"bootstrap": self.bootstrap, "topic": topics[0], "partitions": sizes.partitions}
+
+    async def measure(self, sizes: Sizes, load: Worker, feeder: Worker, server: int | None) -> Run:
+        """One run of parts that are ready: warm-up, then from before the first record to the last event.
+
+        feeder: who sends, the producer or the ceiling itself. server: its process, if it is ours.
+        """
+        with self._pinned(sizes, server, load.pid, feeder.pid):
+            await feeder.tell()
+            await all_sent(feeder)
+            await load.hear("warm", RUN_SECONDS)
+            meter = Meter(self._pids(server, feeder.pid))
+            await feeder.tell()
+            begun = (await feeder.hear_any(START_SECONDS))["started"]
+            most = RUN_SECONDS + (sizes.seconds if sizes.rate else 0.0)
+            done = await finished(load, most)
+            used = meter.used()
+        sent = await feeder.hear_any(START_SECONDS)
+        if sizes.stalled:
+            await load.tell("leave them")
+        result = await load.hear("result", RUN_SECONDS)
+        return made(sizes, result, done, begun, used, sent.get("late", {}))
+
+    def _pids(self, server: int | None, feeder: int) -> dict[str, int]:
+        found = {} if server is None else {"server": server}
+        if feeder != server:
+            found["producer"] = feeder
+            if self._broker.pid is not None:
+                found["broker"] = self._broker.pid
+        return found
+
+    @contextmanager
+    def _pinned(self, sizes: Sizes, server: int | None, *others: int) -> Iterator[None]:
+        cores = sorted(os.sched_getaffinity(0))
+        if not sizes.pin or server is None:
+            yield
+            return
+        if len(cores) < 2:
+            raise RunFailed("pinning needs two cores")
+        broker = self._broker.pid
+        for pid in {*others} - {server}:
+            procfs.pin(pid, cores[1:])
+        if broker is not None:
+            procfs.pin(broker, cores[1:])
+        procfs.pin(server, cores[:1])
+        try:
+            yield
+        finally:
+            if broker is not None:
+                procfs.pin(broker, cores)
+
+    # --- what a run gave -------------------------------------------------------------------
+
+    def checked(self, system: System, sizes: Sizes, run: Run, **facts: object) -> Run:
+        """Note a run. Raises RunVoid if what was read in it is not what was produced."""
+        self.note.line({"system": system, **_told(sizes), **run.said(), **facts})
+        if run.faults:
+            raise RunVoid(f"{system}: {'; '.join(run.faults)}")
+        return run
+
+
+def made(
+    sizes: Sizes,
+    result: dict[str, Any],
+    done: dict[str, float],
+    begun: float,
+    used: dict[str, float],
+    late: dict[str, float],
+) -> Run:
+    """The run that a load client's `done` and `result` tell of."""
+    # One topic's records go to all of its subscribers, of which a topic has its share.
+    records = sizes.measured * sizes.topics
+    return Run(
+        deliveries=sizes.measured * sizes.subscribers,
+        records=records,
+        seconds=done["done"] - begun,
+        cpu=used | {"client": round(done["cpu"], 2)},
+        faults=result["faults"],
+        control=result["control"],
+        frame=round(result["bytes"] / max(1, result["events"]), 1),
+        receive=round(result["received"] / max(1, result["receives"])),
+        delays=result.get("delays", {}),
+        late=late,
+        counts={
+            name: result[name]
+            for name in ("left", "given_up", "stalled_intact", "own_order")
+            if result.get(name)
+        },
+    )
+
+
+async def finished(load: Worker, most: float = RUN_SECONDS) -> dict[str, float]:
+    """What the load client says when all have everything; or after so many seconds, when it is stopped."""
+    try:
+        done: dict[str, float] = await load.hear("done", most)
+    except RunFailed:
+        await load.tell("stop")
+        done = await load.hear("done", START_SECONDS)
+    return done
+
+
+async def all_sent(feeder: Worker) -> None:
+    """Until what it was told to send is sent."""
+    said = await feeder.hear_any(RUN_SECONDS)
+    if "started" in said:
+        said = await feeder.hear_any(RUN_SECONDS)
+    if "sent" not in said:
+        raise RunFailed(f"the warm-up was not sent: {said}")
+
+
+def _told(sizes: Sizes) -> dict[str, object]:
+    """Sizes that are not what they are by default, and those that every line has."""
+    plain = replace(Sizes(), subscribers=sizes.subscribers)
+    always = {"subscribers", "size", "partitions", "mode"}
+    return {
+        name: value
+        for name in Sizes.__dataclass_fields__
+        if (value := getattr(sizes, name)) != getattr(plain, name) or name in always
+    }

@@ -1,0 +1,165 @@
+"""Where the time goes: samples of the real gateway under load, and instruction counts of the hot path.
+
+python -m benchmarks profile [SCENARIO]   # by function, by module and by line
+python -m benchmarks instructions         # callgrind (valgrind), the same on a busy machine
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+
+from benchmarks.errors import RunFailed
+from benchmarks.lab import Lab, Note
+from benchmarks.results import FOLDER
+from benchmarks.scenario import Scenario
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.throughput import read_file
+from kiwi_gw.demo.broker import Broker
+
+_TOP = 25
+_EVERYTHING = 0.99
+"""What is in so many samples says nothing: the way from the start to the event loop."""
+_LONGER = 4
+"""So many times the records of the scenario: a sample comes every 4 ms or so, as the kernel's clock ticks."""
+_BATCHES = 10
+_EVENTS = 400
+_SUBSCRIBERS = 100
+_COLLECTED = re.compile(r"Collected : (\d+)")
+
+Sample = tuple[int, Sequence[tuple[str, int, str]]]
+"""How often, and (file, line, function) of every frame, innermost first."""
+
+_PROFILED = ("fanout", "single")
+
+
+@click.command(help="Samples the gateway while SCENARIO runs, by default " + " and ".join(_PROFILED) + ".")
+@click.argument("names", metavar="[SCENARIO]...", nargs=-1, type=click.Choice([s.name for s in SCENARIOS]))
+@click.option("--save", is_flag=True, help="Write the tables to benchmarks/results, too.")
+def profile(names: tuple[str, ...], save: bool) -> None:
+    for scenario in SCENARIOS:
+        if scenario.name in (names or _PROFILED):
+            with tempfile.TemporaryDirectory(prefix="bench-profile-") as folder:
+                samples = trio.run(_sampled, scenario, Path(folder))
+            text = "\n".join(table(scenario.name, samples)) + "\n"
+            click.echo(text, nl=False)
+            if save:
+                (FOLDER / f"profile-{scenario.name}.txt").write_text(text)
+
+
+async def _sampled(scenario: Scenario, folder: Path) -> list[Sample]:
+    sizes = replace(scenario.sizes, records=scenario.sizes.records * _LONGER)
+    async with Broker(folder / "broker", heap="1g") as broker:
+        lab = Lab(broker, folder, Note(lambda line: None, lambda text: click.echo(text, err=True)))
+        file = folder / "samples"
+        async with (
+            lab.topics(sizes) as topics,
+            lab.gateway(sizes, topics, ("benchmarks.workers.profiled_gateway", str(file))) as server,
+            lab.load(sizes, server, topics) as load,
+            lab.producer(sizes, topics) as producer,
+        ):
+            await read_file(server, file)  # what was until here is the start
+            lab.checked("gateway", sizes, await lab.measure(sizes, load, producer, server.pid))
+            found = await read_file(server, file)
+    return [(count, stack) for count, stack in found["samples"]]
+
+
+def table(name: str, samples: Sequence[Sample]) -> list[str]:
+    """The report: part of the processor time by module, by function (alone, and with what it calls) and by
+    line."""
+    total = sum(count for count, _ in samples) or 1
+    modules, alone, whole, lines = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for count, stack in samples:
+        names = [f"{_module(file)}:{function}" for file, _, function in stack]
+        if not names:
+            continue
+        modules[_module(stack[0][0])] += count
+        alone[names[0]] += count
+        for one in set(names):
+            whole[one] += count
+        file, line, _ = stack[0]
+        lines[f"{_module(file)}:{line}  {linecache.getline(file, line).strip()[:70]}"] += count
+    parts = [f"{name}: {total:,} samples of processor time"]
+    parts += _part("by module", modules, total)
+    parts += _part("by function, without what it calls", alone, total)
+    parts += _part("by function, with what it calls", whole, total)
+    parts += _part("by line (a call into compiled code counts for its line)", lines, total)
+    return parts
+
+
+def _part(title: str, counts: Counter[str], total: int) -> Iterable[str]:
+    yield f"\n  {title}"
+    told = [(name, count) for name, count in counts.most_common() if count <= total * _EVERYTHING]
+    for name, count in told[:_TOP]:
+        yield f"  {count / total:6.1%}  {name}"
+
+
+def _module(file: str) -> str:
+    """`kiwi_gw/core/feed.py`: a file as it is found below a folder of packages."""
+    for mark in ("/site-packages/", "/plugins/"):
+        if mark in file:
+            return file.rpartition(mark)[2]
+    for mark in ("/kiwi_gw/", "/benchmarks/"):
+        if mark in file:
+            return mark[1:] + file.partition(mark)[2]
+    return "/".join(Path(file).parts[-2:])
+
+
+@click.command(help="Instructions that the hot path takes, counted by valgrind's callgrind.")
+@click.option("--save", is_flag=True, help="Write the figures to benchmarks/results, too.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep callgrind's files in this folder.")
+def instructions(save: bool, keep: Path | None) -> None:
+    found = counted(keep)
+    click.echo("".join(f"{name}: {value:,.0f}\n" for name, value in found.items()), nl=False)
+    if save:
+        (FOLDER / "instructions.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def counted(keep: Path | None = None) -> dict[str, float]:
+    """Instructions per event and per send. Differences of runs that are equal but for one thing, so that
+    start and making the records do not count."""
+    if shutil.which("valgrind") is None:
+        raise RunFailed("there is no valgrind; on Debian: apt-get install valgrind")
+    per_batch = {count: _per_batch(count, keep) for count in (0, 1, _SUBSCRIBERS)}
+    send = (per_batch[_SUBSCRIBERS] - per_batch[1]) / (_SUBSCRIBERS - 1)
+    return {
+        f"batch of {_EVENTS} events to {_SUBSCRIBERS} subscribers": per_batch[_SUBSCRIBERS] - per_batch[0],
+        "encoding, per event": (per_batch[1] - per_batch[0] - send) / _EVENTS,
+        "one more subscriber, per batch": send,
+        "delivery of one event to one subscriber": (per_batch[_SUBSCRIBERS] - per_batch[0])
+        / (_EVENTS * _SUBSCRIBERS),
+    }
+
+
+def _per_batch(subscribers: int, keep: Path | None) -> float:
+    least, most = (_instructions(count, subscribers, keep) for count in (1, 1 + _BATCHES))
+    return (most - least) / _BATCHES
+
+
+def _instructions(batches: int, subscribers: int, keep: Path | None) -> int:
+    out = "/dev/null" if keep is None else str(keep / f"callgrind.{subscribers}.{batches}")
+    command: list[Any] = [
+        "valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
+        sys.executable, "-m", "benchmarks.hot_path", str(batches), str(subscribers), str(_EVENTS),
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": "0"}
+    )
+    found = _COLLECTED.search(done.stderr)
+    if done.returncode or found is None:
+        raise RunFailed(f"callgrind failed: {done.stderr[-2_000:]}")
+    return int(found[1])

@@ -1,0 +1,72 @@
+"""What a scenario is: a measurement with its sizes, and the figures that it should reach."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from benchmarks.lab import Lab
+    from benchmarks.sizes import Sizes
+
+Figures = Mapping[str, float]
+"""What one round gave, by name, in the unit that the scenario's goal of that name has."""
+
+Measure = Callable[["Lab", "Sizes"], Awaitable[Figures]]
+"""One round of a scenario. Raises RunVoid where what was read is not what was produced."""
+
+Unit = Literal["/s", "%", "x", "ms", "s", "KiB", "MiB", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One figure of a scenario. at_least, at_most: the target, if it has one ("%": 0.6 is 60 %)."""
+
+    figure: str
+    unit: Unit = ""
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def reached(self, value: float) -> bool | None:
+        """None: there is no target."""
+        if self.at_least is not None:
+            return value >= self.at_least
+        return value <= self.at_most if self.at_most is not None else None
+
+    @property
+    def target(self) -> str:
+        """In words; empty if there is none."""
+        if self.at_least is not None:
+            return f">= {self.shown(self.at_least)}"
+        return f"<= {self.shown(self.at_most)}" if self.at_most is not None else ""
+
+    def shown(self, value: float) -> str:
+        match self.unit:
+            case "%":
+                return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+            case "x":
+                return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
+            case "/s":
+                return f"{value:,.0f}/s"
+            case "":
+                return f"{value:,.0f}"
+        return f"{value:,.1f} {self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """says: what is measured, for a reader of the table. small: sizes that take seconds, for the tests.
+
+    repeat: rounds, if not as many as usual. needs: what the gateway must be able to do; without it the
+    scenario is not run.
+    """
+
+    name: str
+    says: str
+    measure: Measure
+    sizes: Sizes
+    goals: tuple[Goal, ...]
+    small: Mapping[str, Any] = field(default_factory=dict)
+    repeat: int | None = None
+    needs: Literal["replay", "metrics"] | None = None

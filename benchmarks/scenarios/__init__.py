@@ -1,0 +1,15 @@
+"""All scenarios, in the order of the report."""
+
+from __future__ import annotations
+
+from benchmarks.scenario import Scenario
+from benchmarks.scenarios import crowds, delays, fast, history, many_sources, soak
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *fast.SCENARIOS,
+    *delays.SCENARIOS,
+    *crowds.SCENARIOS,
+    *history.SCENARIOS,
+    *many_sources.SCENARIOS,
+    *soak.SCENARIOS,
+)

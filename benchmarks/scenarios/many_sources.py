@@ -1,0 +1,67 @@
+"""A hundred topics, each with one subscriber."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import trio
+
+from benchmarks.lab import Lab
+from benchmarks.procfs import Meter
+from benchmarks.scenario import Figures, Goal, Scenario
+from benchmarks.scenarios.delays import of
+from benchmarks.sizes import Sizes
+from benchmarks.throughput import run
+
+
+async def sources(lab: Lab, sizes: Sizes) -> Figures:
+    """One after the other: as fast as possible, the same records in one topic (to one subscriber, and so
+    few that there are as many deliveries to as many subscribers), at a rate, and idle."""
+    fast = replace(sizes, rate=0, delays=0)
+    many = await run(lab, "gateway", fast)
+    one_topic = replace(fast, topics=1, records=fast.records * fast.topics)
+    one = await run(lab, "gateway", replace(one_topic, subscribers=1))
+    crowd = await run(lab, "gateway", replace(one_topic, records=one_topic.records // 4))
+    at_a_rate = of(await run(lab, "gateway", sizes))
+    return {
+        "records": many.records_rate,
+        "of one topic with 100 subscribers": many.rate / crowd.rate,
+        "of one topic with one subscriber": many.records_rate / one.records_rate,
+        "p50": at_a_rate["p50"],
+        "p99": at_a_rate["p99"],
+        "cpu": at_a_rate["server cpu"],
+        "cpu, idle": await _idle(lab, fast),
+    }
+
+
+async def _idle(lab: Lab, sizes: Sizes) -> float:
+    lab.note.say("  idle")
+    async with (
+        lab.topics(sizes) as topics,
+        lab.gateway(sizes, topics) as server,
+        lab.load(sizes, server, topics),
+    ):
+        assert server.pid is not None
+        meter = Meter({"server": server.pid})
+        await trio.sleep(sizes.seconds)  # what is measured is this time
+        return meter.used()["server"] / sizes.seconds
+
+
+SCENARIOS = (
+    Scenario(
+        name="sources",
+        says="one subscriber on each of 100 topics of 4 partitions; at 20 records/s each; idle",
+        measure=sources,
+        sizes=Sizes(topics=100, records=4_000, warm=40, rate=20, seconds=20.0, delays=100),
+        goals=(
+            Goal("records", "/s"),
+            Goal("of one topic with 100 subscribers", "%", at_least=0.7),
+            Goal("of one topic with one subscriber", "%"),
+            Goal("p50", "ms"),
+            Goal("p99", "ms", at_most=60.0),
+            Goal("cpu", "%", at_most=0.25),
+            Goal("cpu, idle", "%", at_most=0.03),
+        ),
+        small={"topics": 2, "subscribers": 2, "records": 400, "seconds": 1.0, "delays": 2},
+    ),
+)

@@ -1,0 +1,88 @@
+"""Everything mixed for a long time: does anything grow?"""
+
+from __future__ import annotations
+
+import statistics
+
+import trio
+
+from benchmarks import procfs
+from benchmarks.lab import Lab
+from benchmarks.scenario import Figures, Goal, Scenario
+from benchmarks.sizes import Sizes
+
+_SAMPLE_SECONDS = 1.0
+_MIB = 1024 * 1024
+
+
+async def soak(lab: Lab, sizes: Sizes) -> Figures:
+    memory, files = list[float](), list[int]()
+
+    async def watch(pid: int) -> None:
+        while True:
+            memory.append(procfs.resident_bytes(pid) / _MIB)
+            files.append(procfs.descriptors(pid))
+            await trio.sleep(min(_SAMPLE_SECONDS, sizes.seconds / 20))
+
+    async with (
+        lab.topics(sizes) as topics,
+        lab.gateway(sizes, topics) as server,
+        lab.load(sizes, server, topics) as load,
+        lab.producer(sizes, topics) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        assert server.pid is not None
+        nursery.start_soon(watch, server.pid)
+        run = await lab.measure(sizes, load, producer, server.pid)
+        nursery.cancel_scope.cancel()
+    lab.checked(
+        "gateway", sizes, run, memory_mib=_thinned(memory), descriptors=files[:: max(1, len(files) // 60)]
+    )
+    minute = max(1, len(memory) // sizes.periods)
+    p99 = [one for one in run.delays["periods"] if one is not None]
+    settled = memory[minute : 2 * minute]  # in the first one windows fill
+    return {
+        "p99, first minute": p99[0],
+        "p99, last minute": p99[-1],
+        "p99, last / first": p99[-1] / max(p99[0], 0.01),
+        "memory, last minute": statistics.fmean(memory[-minute:]),
+        "memory, growth since the second": statistics.fmean(memory[-minute:]) - statistics.fmean(settled),
+        "descriptors, growth": statistics.median(files[-minute:]) - statistics.median(files[:minute]),
+        "connections that went and came": run.counts.get("left", 0),
+    }
+
+
+def _thinned(values: list[float]) -> list[float]:
+    return [round(value, 1) for value in values[:: max(1, len(values) // 60)]]
+
+
+SCENARIOS = (
+    Scenario(
+        name="soak",
+        says="10 minutes of 500 records/s to 100 push and pull subscribers, of which 10 go and others come "
+        "every 10 seconds, beside 10 that do not read",
+        measure=soak,
+        sizes=Sizes(
+            rate=500, seconds=600.0, periods=10, delays=20, stalled=10, mode="mixed", credits=1_000, churn=1.0
+        ),
+        goals=(
+            Goal("p99, first minute", "ms"),
+            Goal("p99, last minute", "ms"),
+            Goal("p99, last / first", "x", at_most=1.1),
+            Goal("memory, last minute", "MiB"),
+            Goal("memory, growth since the second", "MiB", at_most=5.0),
+            Goal("descriptors, growth", at_most=0),
+            Goal("connections that went and came"),
+        ),
+        small={
+            "subscribers": 10,
+            "rate": 300,
+            "seconds": 3.0,
+            "periods": 3,
+            "delays": 4,
+            "stalled": 2,
+            "churn": 4.0,
+        },
+        repeat=1,
+    ),
+)

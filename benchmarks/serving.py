@@ -1,0 +1,85 @@
+"""The gateway as a process: started on a configuration, ready when all its sources are."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from benchmarks.errors import RunFailed
+from benchmarks.workers.subscriber import trusting
+from kiwi_gw.demo.loopback import HOST
+from kiwi_gw.demo.process import Child, tail
+
+START_SECONDS = 60.0
+_POLL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where subscribers connect. pid: None where it is not ours. ca: its authority, for TLS."""
+
+    port: int
+    pid: int | None
+    host: str = HOST
+    path: str = "/"
+    ca: Path | None = None
+    child: Child | None = None
+
+
+@asynccontextmanager
+async def gateway(
+    folder: Path, settings: Mapping[str, object], module: Sequence[str], ca: Path | None
+) -> AsyncIterator[Server]:
+    """A gateway with this configuration. folder: for it and for the log. module: what is run, with what
+    arguments before those of the gateway. ca: whom its certificate comes from, if it has one."""
+    log, config = folder / "gateway.log", folder / "kiwi.yml"
+    config.write_text(json.dumps(settings))
+    child = await Child.start([sys.executable, "-m", *module, "run", "--config", str(config)], log)
+    try:
+        port = 0
+        with trio.move_on_after(START_SECONDS) as waiting:
+            while not (port and await trio.to_thread.run_sync(_ready, port, ca)):
+                if child.returncode is not None:
+                    raise RunFailed(f"the gateway ended with code {child.returncode}; {log}:{tail(log)}")
+                await trio.sleep(_POLL)
+                port = port or _port(log)
+        if waiting.cancelled_caught:
+            raise RunFailed(f"the gateway is not ready; {log}:{tail(log)}")
+        yield Server(port, child.pid, ca=ca, child=child)
+    finally:
+        await child.end(START_SECONDS)
+
+
+def _port(log: Path) -> int:
+    """The port that a gateway has found for itself, as its log says; 0 as long as it does not."""
+    for text in log.read_text().splitlines(keepends=True):
+        if text.endswith("\n") and text.startswith("{"):
+            line = json.loads(text)
+            if line["event"] == "gateway listens":
+                return int(line["addresses"][0].rpartition(":")[2])
+    return 0
+
+
+def _ready(port: int, ca: Path | None) -> bool:
+    """Whether `/readyz` says that all sources run."""
+    connection = (
+        http.client.HTTPConnection(HOST, port, timeout=2.0)
+        if ca is None
+        else http.client.HTTPSConnection(HOST, port, timeout=2.0, context=trusting(str(ca)))
+    )
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        sources = json.load(answer)["sources"]
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return answer.status == 200 and all(source["state"] == "running" for source in sources)

@@ -1,0 +1,63 @@
+"""How large a run is: what a scenario fixes and the command line changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of a run.
+
+    subscribers: connections with one subscription each, dealt to the topics in turn. records: how many are
+    measured per topic, after `warm` others; with a `rate` (records per second of each topic) they are
+    those of `seconds`. size: bytes of a record's value. credits: what a pull subscriber's balance is
+    renewed to when half of it is used. batch_bytes: of a Kafka batch.
+    stalled: further subscribers that do not read. delays: how many note when they receive (0: only the
+    events are checked, which costs the least). churn: subscribers that go and come per second.
+    tls: encrypted connections. pin: the server alone on the first core, everything else on the others.
+    peer_part: the peer gets one peer_part-th of the records, so that its run does not last forever (a rate
+    is a rate). slices: bytes of a send that are tried for the best ceiling. subscribe: further members of
+    SUBSCRIBE. settings: over the gateway's defaults, nested.
+    """
+
+    subscribers: int = 100
+    records: int = 100_000
+    warm: int = 4_000
+    rate: int = 0
+    seconds: float = 10.0
+    size: int = 128
+    partitions: int = 4
+    topics: int = 1
+    batch_bytes: int = 64 * 1024
+    mode: Literal["push", "pull", "mixed"] = "push"
+    credits: int = 10_000
+    stalled: int = 0
+    delays: int = 0
+    periods: int = 1
+    churn: float = 0.0
+    tls: bool = False
+    pin: bool = False
+    peer_part: int = 1
+    slices: tuple[int, ...] = (16 * 1024, 64 * 1024, 128 * 1024, 256 * 1024)
+    subscribe: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> int:
+        """Records of each topic that are measured."""
+        return max(1, round(self.rate * self.seconds)) if self.rate else self.records
+
+    @property
+    def total(self) -> int:
+        """Records of each topic, with those of the warm-up."""
+        return self.warm + self.measured
+
+    def for_peer(self) -> Sizes:
+        """What the plain peer gets of it."""
+        part = self.peer_part
+        return replace(
+            self, warm=max(1, self.warm // part), records=max(1, self.records // part), mode="push"
+        )

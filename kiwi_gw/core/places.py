@@ -1,0 +1,92 @@
+"""Arithmetic of positions: who is where, compared partition by partition."""
+
+from __future__ import annotations
+
+from kiwi_gw.model import Batch, Gap, Positions, Ranges
+
+
+def reached(here: Positions, goal: Positions) -> bool:
+    """Whether a reader at `here` has had everything below `goal`, in every partition of it."""
+    return all(here.get(partition, 0) >= offset for partition, offset in goal.items())
+
+
+def furthest(one: Positions, other: Positions) -> dict[int, int]:
+    """In every partition the later of two positions."""
+    found = dict(one)
+    for partition, offset in other.items():
+        if offset > found.get(partition, 0):
+            found[partition] = offset
+    return found
+
+
+def nearest(one: Positions, other: Positions) -> dict[int, int]:
+    """In every partition the earlier of two positions; a partition that only one names: that one."""
+    return {**one, **{p: min(offset, one.get(p, offset)) for p, offset in other.items()}}
+
+
+def ahead(goal: Positions, here: Positions) -> int:
+    """Offsets from `here` to `goal`, where it is ahead. Exact in events where no offsets are missing."""
+    return sum(offset - here.get(p, 0) for p, offset in goal.items() if offset > here.get(p, 0))
+
+
+def between(here: Positions, goal: Positions) -> dict[int, tuple[int, int]]:
+    """The ranges that a reader gives up by going from `here` to `goal`."""
+    return {p: (here.get(p, 0), offset - 1) for p, offset in goal.items() if offset > here.get(p, 0)}
+
+
+def above(gap: Gap, floor: Positions) -> Gap | None:
+    """What of a gap concerns a reader that has had everything below `floor`; None: nothing."""
+    ranges: Ranges = {
+        p: (max(first, floor.get(p, 0)), last)
+        for p, (first, last) in gap.ranges.items()
+        if last >= floor.get(p, 0)
+    }
+    if ranges == gap.ranges:
+        return gap
+    return _part(gap, ranges)
+
+
+def below(gap: Gap, aim: Positions) -> Gap | None:
+    """What of a gap lies before `aim`; None: nothing. Partitions that `aim` does not name are left as they
+    are."""
+    ranges: Ranges = {
+        p: (first, min(last, aim.get(p, last + 1) - 1))
+        for p, (first, last) in gap.ranges.items()
+        if first < aim.get(p, last + 1)
+    }
+    if ranges == gap.ranges:
+        return gap
+    return _part(gap, ranges)
+
+
+def pieces(batch: Batch, size: int) -> list[Batch]:
+    """The same events in batches of at most `size`; the gap belongs to the first."""
+    if len(batch) <= size:
+        return [batch]
+    found: list[Batch] = []
+    starts = batch.starts
+    for first in range(0, len(batch), size):
+        stop = min(first + size, len(batch))
+        piece = Batch(
+            starts=starts,
+            partitions=batch.partitions[first:stop],
+            offsets=batch.offsets[first:stop],
+            columns={name: column[first:stop] for name, column in batch.columns.items()},
+            cost=batch.cost * (stop - first) // len(batch),
+            gap=batch.gap if first == 0 else None,
+        )
+        found.append(piece)
+        starts = piece.positions_at(len(piece))
+    return found
+
+
+def _part(gap: Gap, ranges: Ranges) -> Gap | None:
+    if not ranges:
+        return None
+    # Where every offset of the whole was an event, those of a part can be counted, too.
+    whole = gap.count is not None and gap.count == _size(gap.ranges)
+    return Gap(ranges, _size(ranges) if whole else None)
+
+
+def _size(ranges: Ranges) -> int:
+    return sum(last - first + 1 for first, last in ranges.values())

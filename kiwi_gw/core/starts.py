@@ -1,0 +1,92 @@
+"""Where a subscription begins: from what was asked for to positions.
+
+What lies in the source's window is found out at once; for the rest its history is asked, which takes time
+(`runtime.history`). A source that cannot be read again has nothing but its window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kiwi_gw.core.places import reached
+from kiwi_gw.core.window import Window
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import AtPositions, AtTime, Extent, Positions, Ranges, SourceInfo, Start, StartAt
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`AtPositions`, read by the source's codec."""
+
+    positions: Positions
+    skip_missing: bool
+
+
+Where = StartAt | AtTime | Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Complete positions, and what was asked for before them and is gone."""
+
+    positions: Positions
+    missing: Ranges = field(default_factory=dict)
+
+
+def load(start: Start, info: SourceInfo) -> Where:
+    """What is asked for, in the source's terms. Raises SubscribeRefused."""
+    if isinstance(start, AtTime) and not info.replayable:
+        raise SubscribeRefused("start", "this source cannot be read again, so it has no past to look up")
+    if not isinstance(start, AtPositions):
+        return start
+    try:
+        return Wanted(info.codec.load(start.positions), start.skip_missing)
+    except ValueError as error:
+        raise SubscribeRefused("positions", str(error)) from error
+
+
+def at_once(where: Where, window: Window, info: SourceInfo) -> Begin | None:
+    """Where that is, if the window is enough to know it; None: its history must be asked.
+
+    Raises SubscribeRefused. Not for `latest`, which is the head, nor `snapshot`, which is no place.
+    """
+    oldest = window.oldest
+    held = Extent(window.positions if oldest is None else oldest.batch.starts, window.positions)
+    if isinstance(where, Wanted):
+        complete = where.positions.keys() == held.end.keys()
+        if complete and reached(where.positions, held.first) and reached(held.end, where.positions):
+            return Begin(where.positions)
+    return None if info.replayable else begin(where, held, info)
+
+
+def begin(where: Where, extent: Extent, info: SourceInfo) -> Begin:
+    """Where that is in what the source has. Raises SubscribeRefused."""
+    if not isinstance(where, Wanted):
+        return Begin(extent.first)
+    first, end = extent.first, extent.end
+    for partition in where.positions:
+        if partition not in first:
+            raise _refused(f"there is no partition {partition}", extent, info)
+    beyond = [p for p, offset in where.positions.items() if offset > end.get(p, 0)]
+    if beyond:
+        raise _refused(f"the next event of partition {beyond[0]} is before the one asked for", extent, info)
+    missing = {p: (offset, first[p] - 1) for p, offset in where.positions.items() if offset < first[p]}
+    if missing and not where.skip_missing:
+        raise _refused("some of what was asked for is gone", extent, info)
+    return Begin({p: max(where.positions.get(p, 0), offset) for p, offset in first.items()}, missing)
+
+
+def _refused(why: str, extent: Extent, info: SourceInfo) -> SubscribeRefused:
+    dump = info.codec.dump
+    return SubscribeRefused(
+        "positions", f"{why}; there is {_json(dump(extent.first))} to {_json(dump(extent.end))}"
+    )
+
+
+def _json(value: object) -> str:
+    """As it would be written by a client. (Positions hold nothing that needs an escape.)"""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}": {_json(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)

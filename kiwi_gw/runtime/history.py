@@ -1,0 +1,251 @@
+"""Reads the history of one source for those who are below its window (see `core.history`).
+
+While the source runs, a few tasks at a time read for one group of subscriptions each. A reader that fails is
+opened again where it was, after a pause; while the source itself is restarted everyone waits.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from contextlib import closing
+
+import structlog
+import trio
+
+from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
+from kiwi_gw.core.feed import Feed
+from kiwi_gw.core.history import Replay, SharedReader
+from kiwi_gw.core.places import pieces
+from kiwi_gw.core.starts import Where
+from kiwi_gw.model import AtTime, Batch, Extent
+from kiwi_gw.runtime.faults import fault, words
+
+log = structlog.get_logger(__name__)
+
+PIECE_EVENTS = 1_000
+"""So many events are handed over before others get their turn: to encode and send more at a time would show
+in the latency of what is live."""
+
+TURN_SECONDS = 1.0
+"""How long a reader may go on while somebody waits who has none."""
+
+PATIENCE_SECONDS = 0.5
+"""How long members that are slow may hold up those that have read everything, before they lose their place;
+what was used up comes back at a tenth of the time, so they slow the others down by a tenth at most."""
+
+LINGER_SECONDS = 1.0
+"""How long a reader that nobody reads is kept: a client that grants credit in small portions comes back."""
+
+_QUESTIONS_AT_ONCE = 4
+_AT_ONCE = 16
+_PATIENCE_REGAINED = 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
+
+
+class HistoryTask:
+    """Reads history for one feed. failures: how often a reader, or a question where to begin, has failed."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.failures = 0
+        self._feed = feed
+        self._todo, self._progress = _Signal(), _Signal()
+        self._failing = False
+        self._asking: set[AtTime | None] = set()
+        self._questions = trio.Semaphore(_QUESTIONS_AT_ONCE)
+
+    async def run(self, source: History) -> None:
+        """Until cancelled. Raises SourceChanged or SourceFailed where a reader does."""
+        replay = self._feed.replay
+        replay.changed = self._changed
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    for where in self._feed.unresolved.values():
+                        question = _question(where)
+                        if question not in self._asking:
+                            self._asking.add(question)
+                            nursery.start_soon(self._ask, source, question)
+                    opens_in = replay.opens_in
+                    if opens_in == 0:
+                        while (reader := replay.open()) is not None:
+                            nursery.start_soon(self._serve, source, reader)
+                        opens_in = None
+                    with trio.move_on_after(math.inf if opens_in is None else opens_in):
+                        await self._todo.wait()
+        finally:
+            replay.changed = _nothing
+            replay.close()
+
+    async def finish(self) -> None:
+        """Until nobody reads history any more. For a source that has ended, while `run` goes on."""
+        while self._feed.replaying:
+            await self._progress.wait()
+
+    def _changed(self) -> None:
+        self._todo.set()
+        self._progress.set()
+
+    # --- where to begin --------------------------------------------------------------------
+
+    async def _ask(self, source: History, question: AtTime | None) -> None:
+        """Ask the source once for all who want to know the same; those who come meanwhile, again."""
+        pauses = _Pauses()
+        try:
+            async with self._questions:
+                while asking := [s for s, w in self._feed.unresolved.items() if _question(w) == question]:
+                    try:
+                        extent = await _answer(source, question)
+                    except BaseException as raised:  # noqa: BLE001  see `_failed`
+                        self._failed(raised, "history does not say where to begin; it is asked again")
+                        await pauses.wait()
+                        continue
+                    self._failing = False
+                    for number, subscription in enumerate(asking, 1):
+                        self._feed.resolved(subscription, extent)
+                        if number % _AT_ONCE == 0:
+                            await trio.lowlevel.checkpoint()
+                    await trio.lowlevel.checkpoint()
+        finally:
+            self._asking.discard(question)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def _serve(self, source: History, reader: SharedReader) -> None:
+        """Read for one group of subscriptions until none of them is left, or others have their turn."""
+        turn = _Turn(reader, self._feed.replay)
+        pauses = _Pauses()
+        try:
+            while True:
+                before = reader.positions
+                try:
+                    async with source.read_from(dict(before)) as events:
+                        await self._read(turn, events)
+                except BaseException as raised:  # noqa: BLE001  see `_failed`
+                    self._failed(raised, "history cannot be read; it is tried again")
+                    if reader.positions != before:
+                        pauses = _Pauses()
+                    await pauses.wait()
+                else:
+                    return
+        finally:
+            reader.close()
+
+    async def _read(self, turn: _Turn, events: HistoryReader) -> None:
+        reader = turn.reader
+        while await turn.goes_on():
+            if reader.arrived:
+                reader.join()
+                await turn.wait()
+                continue
+            batch = await events.read(reader.aim())
+            self._failing = False
+            for piece in pieces(batch, PIECE_EVENTS):
+                if not await turn.room(piece):
+                    return
+                with closing(reader.take(piece)) as steps:  # type: ignore[type-var]
+                    for _ in steps:
+                        await trio.lowlevel.checkpoint()
+            turn.replay.pass_by()
+            await trio.lowlevel.checkpoint()
+
+    def _failed(self, raised: BaseException, event: str) -> None:
+        """Count a fault of the source's; raises what is none, and what ends the run. (The third place that
+        catches everything: for a reader is to the source what the source is to the gateway.)"""
+        error = fault(raised)
+        if error is None or isinstance(error, SourceChanged | SourceFailed):
+            raise raised
+        self.failures += 1
+        if not self._failing:  # once, until something works again
+            log.error(event, source=self._feed.info.id, error=words(error), exc_info=error)
+        self._failing = True
+
+
+class _Signal:
+    """An event that is over once it was waited for."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+        self._event = trio.Event()
+
+
+class _Pauses:
+    """Pauses after failures in a row: longer each time, with jitter."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE
+
+    async def wait(self) -> None:
+        pause, self._next = self._next, min(self._next * 2, _LONGEST_PAUSE)
+        await trio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311  jitter, not a secret
+
+
+class _Turn:
+    """The time of one reader: how long it may go on, and how long its slow members may hold it up."""
+
+    def __init__(self, reader: SharedReader, replay: Replay) -> None:
+        self.reader = reader
+        self.replay = replay
+        self._signal = _Signal()
+        self._over_at = trio.current_time() + TURN_SECONDS
+        self._patience, self._spent_at = PATIENCE_SECONDS, trio.current_time()
+        reader.changed = self._signal.set
+
+    @property
+    def over(self) -> bool:
+        return self.replay.starved and trio.current_time() >= self._over_at
+
+    async def wait(self) -> None:
+        """Until there is something to do, or others are to have their turn."""
+        # Somebody may come to wait at any time: the end of the turn is looked for, not announced.
+        with trio.move_on_after(TURN_SECONDS):
+            await self._signal.wait()
+
+    async def goes_on(self) -> bool:
+        """Whether anybody reads; if not, somebody may come back within a moment."""
+        with trio.move_on_after(LINGER_SECONDS):
+            while not self.reader.members and not self.replay.starved:
+                await self._signal.wait()
+        return bool(self.reader.members) and not self.over
+
+    async def room(self, piece: Batch) -> bool:
+        """Wait until every member has read enough of what is there. Where others have read it all already,
+        not for ever: who is overtaken asks for a place again. False: it is over."""
+        reader = self.reader
+        now = trio.current_time()
+        regained = (now - self._spent_at) * _PATIENCE_REGAINED
+        self._patience = min(PATIENCE_SECONDS, self._patience + regained)
+        while reader.members and not reader.fits(piece):
+            began, starving = trio.current_time(), reader.starving
+            if self.over:
+                return False
+            if starving and self._patience <= 0:
+                break
+            with trio.move_on_after(self._patience if starving else TURN_SECONDS):
+                await self._signal.wait()
+            if starving:
+                self._patience -= trio.current_time() - began
+        self._spent_at = trio.current_time()
+        return bool(reader.members)
+
+
+async def _answer(source: History, question: AtTime | None) -> Extent:
+    extent = await source.extent()
+    if question is None:
+        return extent
+    return Extent(await source.at(question.timestamp), extent.end)
+
+
+def _question(where: Where) -> AtTime | None:
+    """What is to be asked: when, or (None) what there is."""
+    return where if isinstance(where, AtTime) else None
+
+
+def _nothing() -> None:
+    """Nobody reads history now."""

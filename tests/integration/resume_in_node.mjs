@@ -1,0 +1,27 @@
+// Runs the lines of README.md that resume, in Node: node resume_in_node.mjs README SOURCE URL...
+// Connects to one address after the other and writes, a line each, "subscribed", "dropped" with the number that
+// a LAG notice says, "error ..." and the partition and offset of every event.
+import { readFileSync } from "node:fs";
+
+const [readme, source, ...urls] = process.argv.slice(2);
+const lines = readFileSync(readme, "utf8").match(/```js\n(.*?)```/s)[1];
+const ours = lines.replace('"flights"', JSON.stringify(source));
+const { subscribe, note } = new Function(`${ours}\nreturn { subscribe, note };`)();
+const write = (line) => process.stdout.write(`${line}\n`);
+let turn = 0;
+
+function hear(message) {
+  const { type, data } = message;
+  if (type === "RESULT") write(`${data.partition} ${data.offset}`);
+  else if (type === "SUBSCRIBE_OK") write("subscribed");
+  else if (data.type === "LAG") write(`dropped ${data.dropped}`);
+  else write(`error ${JSON.stringify(message)}`);
+  note(message);
+}
+function connect() {
+  const socket = new WebSocket(urls[turn++ % urls.length]);
+  socket.onopen = () => subscribe(socket);
+  socket.onmessage = ({ data }) => hear(JSON.parse(data));
+  socket.onclose = () => setTimeout(connect, 50);
+}
+connect();

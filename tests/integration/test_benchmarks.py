@@ -1,0 +1,58 @@
+"""Every scenario of the benchmarks, small: what it gives has all its figures, and what was read is what was
+produced. How fast it was does not matter here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import results
+from benchmarks.configuration import can
+from benchmarks.lab import Lab, Note
+from benchmarks.report import rows
+from benchmarks.rounds import rounds
+from benchmarks.scenario import Scenario
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.target import Target
+from kiwi_gw.demo.broker import Broker
+
+pytestmark = pytest.mark.integration
+
+RUN = [scenario for scenario in SCENARIOS if scenario.needs is None or can(scenario.needs)]
+
+
+@pytest.mark.parametrize("scenario", RUN, ids=[scenario.name for scenario in RUN])
+async def test_a_small_round(scenario: Scenario, broker: Broker, tmp_path: Path) -> None:
+    small = replace(scenario, sizes=replace(scenario.sizes, **scenario.small))
+    lines: list[dict[str, Any]] = []
+    said: list[str] = []
+    assert await rounds(small, 1, broker, tmp_path, lines.append, said.append), said
+    assert all(json.loads(json.dumps(line))["scenario"] == scenario.name for line in lines)
+    runs = [line for line in lines if "system" in line]
+    assert runs
+    assert not any(run["faults"] for run in runs)
+    (figures,) = results.of_rounds(lines)
+    assert {goal.figure for goal in scenario.goals} <= set(figures)
+    assert len(rows(scenario, [figures])) == len(scenario.goals)
+
+
+async def test_a_server_that_somebody_else_has_started(broker: Broker, tmp_path: Path) -> None:
+    """Twice on one topic: the second run begins behind the records of the first."""
+    lines: list[dict[str, Any]] = []
+    fanout = SCENARIOS[0]
+    sizes = replace(fanout.sizes, **fanout.small)
+    other = Lab(broker, tmp_path / "other", Note(lines.append, lambda text: None))
+    async with other.topics(sizes) as (topic,), other.gateway(sizes, [topic]) as server:
+        target = Target.at(f"ws://{server.host}:{server.port}/kiwi", topic, topic, broker.bootstrap)
+        small = replace(fanout, sizes=sizes)
+        assert await rounds(
+            small, 2, broker, tmp_path, lines.append, lambda text: None, only=("target",), target=target
+        )
+    assert [line["system"] for line in lines if "system" in line] == ["target", "target"]
+    assert [set(figures) for figures in results.of_rounds(lines)] == [
+        {"deliveries", "records", "client headroom"}
+    ] * 2

@@ -1,0 +1,227 @@
+"""Reading history, one by one: places, joins, limits, ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_gw.core.commands import Limit
+from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.history import STANDSTILL_SECONDS
+from kiwi_gw.core.notices import Opened
+from kiwi_gw.core.places import above, below, pieces
+from kiwi_gw.core.states import State
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import AtPositions, AtTime, Batch, CloseReason, Extent, Gap, OverflowPolicy, StartAt
+from tests.unit.core.fakes import REPLAYABLE, Client, World, names
+from tests.unit.core.past import Driver, Past, drive
+
+LIMITS = FeedLimits(window_events=10, overflow=OverflowPolicy.REPLAY)
+
+
+class Replayed:
+    """A world with 100 events of two partitions, the last ten of them in the window."""
+
+    def __init__(self, limits: FeedLimits = LIMITS) -> None:
+        self.world = World(limits, info=REPLAYABLE, start={0: 0, 1: 0})
+        self.past = Past(self.world)
+        self.drivers: list[Driver] = []
+        for _ in range(50):
+            self.produce([0, 1])
+
+    def produce(self, partitions: list[int]) -> None:
+        self.past.made.update(self.world.produce(partitions))
+
+    def subscribe(self, client: Client, **options: object) -> Subscription:
+        subscription = self.world.subscribe(client, **options)  # type: ignore[arg-type]
+        for waiting in list(self.world.feed.unresolved):
+            self.world.feed.resolved(waiting, self.past.extent)
+        return subscription
+
+    def read(self) -> None:
+        while (reader := self.world.feed.replay.open()) is not None:
+            self.drivers.append(Driver(self.past, reader))
+        drive(self.drivers)
+
+
+def test_a_limit_that_is_reached_in_history_ends_it_there() -> None:
+    it, client = Replayed(), Client()
+    it.subscribe(client, start=StartAt.EARLIEST, limits={None: Limit(7)})
+    it.read()
+    assert len(client.places) == 7
+    assert [end.reason for end in client.ends] == [CloseReason.LIMIT]
+    assert it.world.feed.replaying == 0
+    assert it.world.feed.replay.readers == []
+
+
+def test_positions_that_are_reached_in_history_end_it_there() -> None:
+    it, client = Replayed(), Client()
+    it.subscribe(client, start=StartAt.EARLIEST, until={0: 5, 1: 3})
+    it.read()
+    assert sorted(client.places) == [(0, n) for n in range(5)] + [(1, n) for n in range(3)]
+    assert [end.reason for end in client.ends] == [CloseReason.UNTIL]
+
+
+def test_a_filter_in_history_costs_no_credit() -> None:
+    it, client = Replayed(), Client()
+    subscription = it.subscribe(
+        client, form=names(keep=lambda p: p[1] % 10 == 0), credit=4, start=StartAt.EARLIEST
+    )
+    it.read()
+    assert len(client.places) == 4
+    subscription.grant(100)
+    it.read()
+    assert sorted(client.places) == [(p, n) for p in (0, 1) for n in range(0, 50, 10)]
+    assert subscription.state is State.LIVE
+    assert subscription.credits == 94
+
+
+def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_was() -> None:
+    it, slow, fast = Replayed(), Client(), Client()
+    subscription = it.subscribe(slow, start=StartAt.EARLIEST, credit=5)
+    it.subscribe(fast, start=StartAt.EARLIEST)
+    it.read()
+    assert subscription.state is State.HISTORY
+    it.world.pass_time(0.1)
+    it.world.pass_time(STANDSTILL_SECONDS)
+    assert subscription.state is State.HISTORY_WAITING
+    assert not it.world.feed.replay.asked(subscription)
+    it.read()
+    assert len(fast.places) == 100
+    subscription.grant(1000)
+    it.read()
+    assert sorted(slow.places) == sorted(fast.places) == sorted(it.world.made)
+    assert subscription.state is State.LIVE
+
+
+def test_members_whose_turn_has_not_come_do_not_stand_still() -> None:
+    """A thousand that wait for the same events get them one after the other, which takes its time."""
+    it = Replayed()
+    clients = [Client() for _ in range(50)]
+    for client in clients:
+        it.subscribe(client, start=StartAt.EARLIEST)
+    reader = it.world.feed.replay.open()
+    assert reader is not None
+    driver = Driver(it.past, reader)
+    while driver.step():
+        it.world.pass_time(STANDSTILL_SECONDS)
+        assert len(reader.members) + sum(len(client.places) == 100 for client in clients) == 50
+    assert it.world.feed.replay.opened == 1
+    assert all(sorted(client.places) == sorted(it.world.made) for client in clients)
+
+
+def test_one_that_waits_and_was_forgotten_is_found_by_the_sweep() -> None:
+    it, client = Replayed(), Client()
+    subscription = it.subscribe(client, start=StartAt.EARLIEST)
+    reader = it.world.feed.replay.open()
+    assert reader is not None
+    it.world.pass_time(STANDSTILL_SECONDS)  # the LAG that is due now wakes it as well, but only once
+    subscription.lose_place()
+    assert not it.world.feed.replay.asked(subscription)
+    it.world.pass_time(STANDSTILL_SECONDS)
+    assert it.world.feed.replay.asked(subscription) or subscription.state is State.HISTORY
+    it.drivers.append(Driver(it.past, reader))
+    it.read()
+    assert sorted(client.places) == sorted(it.world.made)
+
+
+def test_those_who_are_near_share_a_reader_that_begins_with_the_first_of_them() -> None:
+    it = Replayed()
+    clients = [Client() for _ in range(5)]
+    for number, client in enumerate(clients):
+        it.subscribe(client, start=AtPositions({"0": 10 + number, "1": 20 - number}))
+    it.read()
+    assert it.world.feed.replay.opened == 1
+    for number, client in enumerate(clients):
+        expected = [(0, n) for n in range(10 + number, 50)] + [(1, n) for n in range(20 - number, 50)]
+        assert sorted(client.places) == expected
+
+
+def test_behind_counts_offsets_in_history() -> None:
+    it, client = Replayed(), Client()
+    subscription = it.subscribe(client, start=StartAt.EARLIEST, credit=0)
+    assert subscription.behind == 100
+    assert it.world.feed.replaying == 1
+    subscription.grant(30)
+    it.read()
+    assert subscription.behind == 70
+    assert it.world.feed.events_replayed == 30
+
+
+def test_removed_in_history_the_notice_does_not_know_how_many_were_not_sent() -> None:
+    it, client = Replayed(), Client()
+    it.subscribe(client, start=StartAt.EARLIEST, credit=3)
+    it.read()
+    it.world.feed.removed(CloseReason.REMOVED, "removed", 5)
+    (end,) = client.ends
+    assert (end.dropped, end.positions) == (None, {"0": 3, "1": 0})
+
+
+def test_a_policy_acts_from_where_the_start_has_led_to_what_is_live() -> None:
+    it, client = Replayed(), Client()
+    subscription = it.subscribe(
+        client, start=StartAt.EARLIEST, overflow=OverflowPolicy.DROP_OLDEST, capacity=3
+    )
+    it.read()
+    assert sorted(client.places) == sorted(it.world.made)
+    assert subscription.state is State.LIVE
+    client.outlet.take = lambda size: 0
+    for _ in range(10):
+        it.produce([0])
+    client.outlet.take = lambda size: size
+    client.outlet.writable()
+    assert sum(lag.dropped or 0 for lag in client.lags) > 0
+
+
+def test_a_source_that_cannot_be_read_again_has_its_window() -> None:
+    world = World(FeedLimits(window_events=10))
+    for _ in range(30):
+        world.produce(1)
+    first, middle, gone, skipping = (Client() for _ in range(4))
+    world.subscribe(first, start=StartAt.EARLIEST)
+    world.subscribe(middle, start=AtPositions({"0": 25}))
+    world.subscribe(gone, start=AtPositions({"0": 5}))
+    world.subscribe(skipping, start=AtPositions({"0": 5}, skip_missing=True))
+    assert first.places == skipping.places == world.made[20:]
+    assert middle.places == world.made[25:]
+    assert 'there is {"0": 20} to {"0": 30}' in str(gone.notices[0])
+    assert [(lag.dropped, lag.ranges) for lag in skipping.lags] == [(None, {0: (5, 19)})]
+    for start, words in ((AtTime(5), "no past"), (AtPositions("x"), "must be an object")):
+        with pytest.raises(SubscribeRefused, match=words):
+            world.subscribe(Client(), start=start)
+
+
+def test_positions_ahead_of_this_gateway_are_stepped_up_to() -> None:
+    """Another gateway was faster: what that one has sent is not sent again."""
+    it, client = Replayed(), Client()
+    subscription = it.world.subscribe(client, start=AtPositions({"0": 52, "1": 50}))
+    it.world.feed.resolved(subscription, Extent({0: 0, 1: 0}, {0: 60, 1: 60}))
+    assert subscription.state is State.LIVE
+    (opened,) = client.notices
+    assert isinstance(opened, Opened)
+    assert opened.positions == {"0": 52, "1": 50}
+    it.produce([0, 1, 0, 1])
+    it.produce([0, 1])
+    assert client.places == [(1, 50), (1, 51), (0, 52), (1, 52)]
+    assert subscription.floor is None
+
+
+def test_gaps_are_cut_to_what_concerns_a_reader() -> None:
+    gap = Gap({0: (10, 19), 1: (5, 9)}, 15)
+    assert above(gap, {0: 10, 1: 0}) is gap
+    assert above(gap, {0: 12, 1: 10}) == Gap({0: (12, 19)}, 8)
+    assert above(gap, {0: 20, 1: 10}) is None
+    assert above(Gap({0: (10, 19)}, 3), {0: 12}) == Gap({0: (12, 19)}, None)
+    assert below(gap, {0: 15, 1: 5}) == Gap({0: (10, 14)}, 5)
+    assert below(gap, {0: 20, 1: 10}) is gap
+
+
+def test_pieces_hold_the_same_events_and_the_gap_once() -> None:
+    batch = Batch(
+        {0: 3, 1: 7}, [0, 1, 0, 1, 0], [3, 7, 4, 8, 9], {"v": list("abcde")}, 100, Gap({0: (1, 2)}, 2)
+    )
+    parts = pieces(batch, 2)
+    assert [part.starts for part in parts] == [{0: 3, 1: 7}, {0: 4, 1: 8}, {0: 5, 1: 9}]
+    assert [list(part.columns["v"]) for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
+    assert [part.gap for part in parts] == [batch.gap, None, None]
+    assert pieces(batch, 5) == [batch]

@@ -1,0 +1,273 @@
+"""The newest event of every key: the policy `latest` and snapshots, against a list of what was produced."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.last_values import LastValues
+from kiwi_gw.core.notices import Ended, Lagged, Opened
+from kiwi_gw.core.reading import MAX_CREDIT
+from kiwi_gw.core.states import State
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.core.window import Budget, Entry
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import Batch, OverflowPolicy, StartAt
+from tests.unit.core.fakes import Client, Event, Place, World
+
+PARTITIONS = 2
+ENDLESS = 1 << 60
+LATEST = FeedLimits(window_events=20, overflow=OverflowPolicy.LATEST, last_values=True)
+
+
+def keyed(world: World, keys: str, partition: int = 0) -> None:
+    """One event for each letter; `-` has no key."""
+    world.produce([partition] * len(keys), keys=[None if key == "-" else key.encode() for key in keys])
+
+
+def slow(world: World, **options: object) -> tuple[Client, Subscription]:
+    client = Client()
+    subscription = world.subscribe(client, **options)  # type: ignore[arg-type]
+    client.outlet.take = lambda size: 0
+    return client, subscription
+
+
+def read_on(client: Client) -> None:
+    client.outlet.take = lambda size: size
+    client.outlet.writable()
+
+
+def test_one_too_far_behind_gets_the_newest_event_of_every_key_in_the_order_of_update() -> None:
+    world = World(LATEST)
+    client, subscription = slow(world, capacity=3)
+    for _ in range(10):
+        keyed(world, "abcab")
+    keyed(world, "d")
+    read_on(client)
+    # 51 events: 48, 49 and 50 are within its capacity; before them the newest of the others is c, at 47.
+    assert [offset for _, offset in client.places] == [47, 48, 49, 50]
+    (lag,) = client.lags
+    assert (lag.dropped, lag.ranges) == (47, {0: (0, 47)})
+    assert subscription.state is State.LIVE
+
+
+def test_events_without_a_key_are_given_up_and_tombstones_are_events() -> None:
+    world = World(LATEST)
+    client, _ = slow(world, capacity=1)
+    keyed(world, "a-b--c")
+    read_on(client)
+    assert [offset for _, offset in client.places] == [0, 2, 5]
+    assert sum(lag.dropped or 0 for lag in client.lags) == 3
+
+
+def test_a_snapshot_then_what_is_live() -> None:
+    world = World(LATEST)
+    keyed(world, "abcab")
+    client = Client()
+    world.subscribe(client, start=StartAt.SNAPSHOT)
+    keyed(world, "d")
+    assert [offset for _, offset in client.places] == [2, 3, 4, 5]
+    (opened,) = client.notices
+    assert isinstance(opened, Opened)
+    assert opened.positions == {"0": 2}
+
+
+def test_a_snapshot_of_nothing() -> None:
+    world, client = World(LATEST), Client()
+    subscription = world.subscribe(client, start=StartAt.SNAPSHOT)
+    assert subscription.state is State.LIVE
+    keyed(world, "a")
+    assert client.places == [(0, 0)]
+
+
+def test_a_snapshot_where_none_is_kept_is_refused_in_words() -> None:
+    with pytest.raises(SubscribeRefused, match="not kept by key") as refused:
+        World().subscribe(Client(), start=StartAt.SNAPSHOT)
+    assert refused.value.code == "start"
+
+
+def test_a_snapshot_of_many_keys_comes_in_pages_as_credit_allows() -> None:
+    world = World(LATEST)
+    for first in range(0, 3000, 100):
+        world.produce([0] * 100, keys=[b"%d" % n for n in range(first, first + 100)])
+    client = Client()
+    subscription = world.subscribe(client, start=StartAt.SNAPSHOT, credit=1500)
+    assert [offset for _, offset in client.places] == list(range(1500))
+    subscription.grant(5000)
+    assert [offset for _, offset in client.places] == list(range(3000))
+    assert client.lags == []
+
+
+def test_the_index_is_bounded_by_keys_bytes_and_all_memory() -> None:
+    def entry(first: int, size: int) -> Entry:
+        keys = [b"%d" % n for n in range(first, first + size)]
+        return Entry(
+            Batch({0: first}, [0] * size, range(first, first + size), {"key": keys}, 100 * size), first
+        )
+
+    budget = Budget(1_000_000)
+    index = LastValues(50, 1_000_000, budget)
+    index.update(entry(0, 80))
+    assert len(index) == 50
+    assert index.count(0, 30) == 0
+    assert index.count(0, 80) == 50
+    assert budget.used == index.bytes
+    small = LastValues(1000, 5_000, budget)
+    small.update(entry(0, 80))
+    assert small.bytes <= 5_000
+    for first in range(100, 20_000, 40):
+        again = entry(0, 40)
+        again.base, again.end = first, first + 40
+        index.update(again)
+    assert len(index._order) < 3_000
+    index.clear()
+    small.clear()
+    assert budget.used == 0
+
+
+class Reader(Client):
+    def __init__(self) -> None:
+        super().__init__(self._take)
+        self.room = ENDLESS
+        self.first = 0
+        self.snapshot: dict[bytes, int] = {}
+        self.subscription: Subscription | None = None
+
+    def _take(self, size: int) -> int:
+        taken = min(size, self.room)
+        self.room -= taken
+        return taken
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(
+        window=st.integers(3, 20),
+        most=st.sampled_from([3, 1000]),
+        memory=st.sampled_from([ENDLESS, 15_000]),
+    )
+    def begin(self, window: int, most: int, memory: int) -> None:
+        limits = FeedLimits(
+            window_events=window,
+            direct_bytes=120,
+            slice_seconds=0,
+            overflow=OverflowPolicy.LATEST,
+            last_values=True,
+            last_values_keys=most,
+        )
+        self.complete = most > 100 and memory == ENDLESS
+        self.world = World(limits, memory, start=dict.fromkeys(range(PARTITIONS), 0))
+        self.keys: list[bytes | None] = []
+        self.readers: list[Reader] = []
+
+    @rule(events=st.lists(st.tuples(st.integers(0, 1), st.sampled_from("abcdefgh-")), max_size=12))
+    def produce(self, events: list[tuple[int, str]]) -> None:
+        # A key is always in the same partition, as it is in Kafka.
+        keys = [None if key == "-" else key.encode() for _, key in events]
+        places = [p if key is None else key[0] % 2 for (p, _), key in zip(events, keys, strict=True)]
+        self.keys += keys
+        self.world.produce(places, keys=keys)
+
+    @precondition(lambda self: len(self.readers) < 6)
+    @rule(
+        snapshot=st.booleans(),
+        credit=st.none() | st.integers(0, 3),
+        capacity=st.none() | st.integers(1, 15),
+        room=st.sampled_from([ENDLESS, 0, 40]),
+    )
+    def subscribe(self, credit: int | None, capacity: int | None, room: int, *, snapshot: bool) -> None:
+        reader = Reader()
+        reader.first = len(self.keys)
+        if snapshot:
+            newest = {key: n for n, key in enumerate(self.keys) if key is not None}
+            reader.snapshot = newest if self.complete else {}
+        start = StartAt.SNAPSHOT if snapshot else StartAt.LATEST
+        self.readers.append(reader)
+        reader.room = room + 10  # the answer
+        reader.subscription = self.world.subscribe(reader, credit=credit, capacity=capacity, start=start)
+
+    @rule(which=st.integers(0, 5), room=st.sampled_from([0, 1, 13, 40, 150, ENDLESS]))
+    def read(self, which: int, room: int) -> None:
+        if self.readers:
+            reader = self.readers[which % len(self.readers)]
+            reader.room = room
+            reader.outlet.writable()
+
+    @rule(which=st.integers(0, 5), n=st.integers(1, 20))
+    def grant(self, which: int, n: int) -> None:
+        if self.readers:
+            subscription = self.readers[which % len(self.readers)].subscription
+            if subscription is not None and subscription.mode.value == "pull":
+                subscription.grant(n)
+
+    @rule(seconds=st.sampled_from([0.3, 1.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    @invariant()
+    def memory_adds_up(self) -> None:
+        if hasattr(self, "world"):
+            feed, memo = self.world.feed, self.world.memo
+            assert feed.last_values is not None
+            pages = [r.subscription._page for r in self.readers if r.subscription and r.subscription._page]
+            held = feed.window.bytes + sum(page.bytes for page in pages) + feed.last_values.bytes + memo.bytes
+            assert self.world.budget.used == held
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        number = {place: n for n, place in enumerate(self.world.made)}
+        for reader in self.readers:
+            reader.room = ENDLESS
+            reader.outlet.writable()
+            assert reader.subscription is not None
+            reader.subscription.grant(MAX_CREDIT)
+            assert reader.subscription.state is State.LIVE
+            self.check(reader, number)
+        self.world.feed.ended()
+        assert all(any(isinstance(n, Ended) for n in reader.notices) for reader in self.readers)
+        self.world.feed.close()
+        assert self.world.budget.used == 0
+
+    def check(self, reader: Reader, number: dict[Place, int]) -> None:
+        next_offset: dict[int, int] = {}
+        got: list[int] = []
+        dropped = 0
+        for item in reader.read():
+            if isinstance(item, Event):
+                partition, offset = item.place
+                assert offset >= next_offset.get(partition, 0), "twice, or out of order"
+                next_offset[partition] = offset + 1
+                got.append(number[item.place])
+            elif isinstance(item, Lagged):
+                assert item.dropped is not None
+                dropped += item.dropped
+        live = [n for n in got if n >= reader.first]
+        assert len(live) + dropped == len(self.keys) - reader.first
+        if self.complete:
+            for key, newest in {key: n for n, key in enumerate(self.keys) if key is not None}.items():
+                assert newest in got or (newest < reader.first and not reader.snapshot), key
+        for n in got:
+            assert n >= reader.first or self.keys[n] is not None
+
+
+def test_every_client_has_the_newest_event_of_every_key() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=70,
+            stateful_step_count=40,
+            deadline=None,
+            report_multiple_bugs=False,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )

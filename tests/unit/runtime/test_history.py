@@ -1,0 +1,334 @@
+"""Reading a source again: who gets a reader, for how long, and what happens when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+from trio.testing import MockClock
+
+from kiwi_gw.core.commands import Cancel, Grant, Open
+from kiwi_gw.core.notices import Lagged, Opened, OpenFailed
+from kiwi_gw.core.states import State
+from kiwi_gw.errors import SourceChanged
+from kiwi_gw.model import Action, AtPositions, AtTime, Identity, Mode, OverflowPolicy, Refusal, Start, StartAt
+from kiwi_gw.testing import Script, ScriptedSources
+from tests.unit.core.fakes import names
+from tests.unit.runtime.fakes import Bench, Client, running
+
+CONFIG = """
+plugins: [scripted]
+window: {events: 100}
+sources:
+  - {type: scripted, id: news, subscriber: {subscribe_timeout_ms: 1000}}
+"""
+
+
+@asynccontextmanager
+async def gateway(folder: Path, text: str = CONFIG, **plugins: object) -> AsyncIterator[tuple[Bench, Script]]:
+    scripted = ScriptedSources(replayable=True)
+    async with running(folder, text, scripted=scripted, **plugins) as bench:
+        yield bench, scripted["news"]
+
+
+def begin(
+    start: Start = StartAt.EARLIEST,
+    *,
+    credit: int | None = None,
+    overflow: OverflowPolicy | None = OverflowPolicy.REPLAY,
+) -> Open:
+    mode = Mode.PUSH if credit is None else Mode.PULL
+    return Open("news", "news", lambda info: names(), mode, credit or 0, overflow=overflow, start=start)
+
+
+async def publish(script: Script, events: int, *, size: int = 50, timestamp: int = -1) -> None:
+    for _ in range(events // size):
+        await script.publish([b"x"] * size, timestamp=timestamp)
+
+
+def state(client: Client) -> State:
+    return client.connection.subscriptions["news"].state
+
+
+async def test_from_the_first_event_into_what_is_live(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        client = bench.connect()
+        client.does(begin())
+        await trio.sleep(0.5)
+        assert client.offsets == list(range(1000))
+        assert state(client) is State.LIVE
+        await publish(script, 50)
+        assert client.offsets == list(range(1050))
+        assert script.history.opened == 1
+        (opened,) = client.told(Opened)
+        assert isinstance(opened, Opened)
+        assert opened.positions == {"0": 0}
+
+
+async def test_a_client_that_fell_out_of_the_window_misses_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        client = bench.connect()
+        client.does(begin(StartAt.LATEST))
+        client.socket.take = lambda size: 0
+        await publish(script, 1000)
+        assert state(client) is State.HISTORY_WAITING
+        await trio.sleep(0.5)
+        assert script.history.opened == 0, "nobody reads for one that cannot be sent to"
+        client.socket.take = lambda size: size
+        client.socket.writable()
+        await trio.sleep(0.5)
+        assert client.offsets == list(range(1000))
+        assert all(notice.dropped == 0 for notice in client.told(Lagged) if isinstance(notice, Lagged))
+        runner = next(iter(bench.gateway.runners()))
+        assert runner.feed.events_replayed >= 900
+        assert runner.feed.replaying == 0
+
+
+async def test_by_time_and_by_positions(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 500, timestamp=1)
+        await publish(script, 500, timestamp=2)
+        clients = [bench.connect() for _ in range(3)]
+        clients[0].does(begin(AtTime(2)))
+        clients[1].does(begin(AtPositions({"0": 700})))
+        clients[2].does(begin(AtTime(3)))
+        await trio.sleep(0.5)
+        assert [client.offsets[:1] for client in clients] == [[500], [700], []]
+        assert [len(client.offsets) for client in clients] == [500, 300, 0]
+        assert all(state(client) is State.LIVE for client in clients)
+
+
+async def test_positions_in_the_window_need_no_history(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        script.history.hold()
+        client = bench.connect()
+        client.does(begin(AtPositions({"0": 930})))
+        assert client.offsets == list(range(930, 1000))
+        assert state(client) is State.LIVE
+
+
+async def test_what_is_gone_is_refused_or_skipped_as_asked(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        script.history.delete(0, 400)
+        refused, beyond, unknown, skipping = (bench.connect() for _ in range(4))
+        refused.does(begin(AtPositions({"0": 100})))
+        beyond.does(begin(AtPositions({"0": 1001})))
+        unknown.does(begin(AtPositions({"7": 1})))
+        skipping.does(begin(AtPositions({"0": 100}, skip_missing=True)))
+        await trio.sleep(0.5)
+        for client, why in ((refused, "gone"), (beyond, "before the one"), (unknown, "no partition 7")):
+            (failed,) = client.told(OpenFailed)
+            assert isinstance(failed, OpenFailed)
+            assert failed.code == "positions"
+            assert why in failed.message
+            assert '{"0": 400} to {"0": 1000}' in failed.message
+        assert skipping.offsets == list(range(400, 1000))
+        lag = skipping.told(Lagged)[0]
+        assert isinstance(lag, Lagged)
+        assert (lag.dropped, lag.ranges) == (None, {0: (100, 399)})
+
+
+async def test_the_right_to_replay(tmp_path: Path, autojump_clock: MockClock) -> None:
+    class NoReplay:
+        from kiwi_gw.api import hookimpl
+
+        @hookimpl
+        def authorize(self, identity: Identity, action: Action, source: object) -> Refusal | None:
+            return Refusal("forbidden", "not you") if action is Action.REPLAY else None
+
+    text = CONFIG.replace("[scripted]", "[scripted, rules]")
+    async with gateway(tmp_path, text, rules=NoReplay()) as (bench, script):
+        await publish(script, 1000)
+        client, other = bench.connect(), bench.connect()
+        client.does(begin())
+        other.does(begin(StartAt.LATEST))
+        assert client.refusals == ["forbidden"]
+        assert (other.refusals, other.opened) == ([], 1)
+
+
+async def test_a_start_that_takes_too_long(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        script.history.hold()
+        client, cancelled, patient = (bench.connect() for _ in range(3))
+        client.does(begin())
+        cancelled.does(begin(), Cancel("news"))
+        await trio.sleep(0.9)
+        assert client.refusals == []
+        patient.does(begin(credit=2), Grant("news", 3))
+        await trio.sleep(0.4)
+        assert client.refusals == ["failed"]
+        assert (cancelled.refusals, cancelled.opened) == ([], 0)
+        script.history.release()
+        await trio.sleep(0.5)
+        assert patient.offsets == [0, 1, 2, 3, 4]
+        assert (client.opened, cancelled.opened) == (0, 0)
+
+
+async def test_a_herd_shares_one_reader(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 5_000, size=1000)
+        herd = [bench.connect() for _ in range(40)]
+        for number, client in enumerate(herd):
+            client.does(begin(AtPositions({"0": 100 + number % 7})))
+            await trio.sleep(0.01)  # they come back by and by
+        await trio.sleep(0.5)
+        for number, client in enumerate(herd):
+            assert client.offsets == list(range(100 + number % 7, 5_000))
+        assert script.history.opened == 1
+        assert script.history.read_events <= 4_900
+
+
+async def test_a_client_that_stands_still_gives_its_place_away(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 5_000, size=1000)
+        slow, fast = bench.connect(), bench.connect()
+        slow.does(begin(credit=10))
+        fast.does(begin())
+        await trio.sleep(5)
+        assert state(fast) is State.LIVE
+        assert fast.offsets == list(range(5_000))
+        await trio.sleep(1)
+        assert state(slow) is State.HISTORY_WAITING
+        slow.does(Grant("news", 10))
+        await trio.sleep(0.5)
+        assert slow.offsets == list(range(20))
+        slow.does(Grant("news", 1_000_000))
+        await trio.sleep(5)
+        assert slow.offsets == list(range(5_000))
+
+
+async def test_readers_take_turns(tmp_path: Path, autojump_clock: MockClock) -> None:
+    text = CONFIG.replace("events: 100", "events: 100, history_readers: 1")
+    async with gateway(tmp_path, text) as (bench, script):
+        await publish(script, 100_000, size=5000)
+        first, second = bench.connect(), bench.connect()
+        # As fast as it is read it would be through at once: it takes what it is given by and by.
+        first.does(begin(credit=1))
+        second.does(begin(AtPositions({"0": 80_000}), credit=1))
+        for _ in range(20):
+            for client in (first, second):
+                client.does(Grant("news", 500))
+            await trio.sleep(0.2)
+        assert len(first.offsets) > 1000
+        assert len(second.offsets) > 1000
+        assert script.history.opened > 2
+        for client in (first, second):
+            client.does(Grant("news", 1_000_000))
+        await trio.sleep(10)
+        assert first.offsets == list(range(100_000))
+        assert second.offsets == list(range(80_000, 100_000))
+
+
+async def test_a_reader_that_fails_is_opened_again(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 5_000, size=1000)
+        client = bench.connect()
+        client.does(begin(credit=0))
+        await trio.sleep(0.5)
+        script.history.fail(OSError("no route"), OSError("no route"), OSError("no route"))
+        client.does(Grant("news", 1_000_000))
+        await trio.sleep(5)
+        assert client.offsets == list(range(5_000))
+        assert next(iter(bench.gateway.runners())).history.failures == 3
+
+
+async def test_a_source_that_is_restarted_goes_on_with_its_history(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 5_000, size=1000)
+        client = bench.connect()
+        client.does(begin(credit=500))
+        await trio.sleep(0.3)
+        assert state(client) is State.HISTORY
+        await script.fail(OSError("gone"))
+        await trio.sleep(0.5)
+        assert state(client) is State.HISTORY_WAITING
+        client.does(Grant("news", 1_000_000))
+        await trio.sleep(2)
+        assert script.runs == 2
+        assert client.offsets == list(range(5_000))
+
+
+async def test_history_that_finds_the_source_changed(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        client = bench.connect()
+        client.does(begin(credit=0))
+        await trio.sleep(0.5)
+        script.history.fail(SourceChanged("it was created again"))
+        client.does(Grant("news", 1))
+        await trio.sleep(1)
+        assert client.ends == ["changed"]
+        assert script.runs == 2
+
+
+async def test_a_finite_source_is_read_to_its_end(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        client = bench.connect()
+        client.does(begin(credit=10))
+        await trio.sleep(0.5)
+        await script.end()
+        await trio.sleep(0.5)
+        assert client.ends == []
+        client.does(Grant("news", 1_000_000))
+        await trio.sleep(1)
+        assert client.offsets == list(range(1000))
+        assert client.ends == ["ended"]
+        assert next(iter(bench.gateway.runners())).done.is_set()
+
+
+async def test_block_holds_the_source_until_its_client_has_room(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    text = CONFIG.replace("subscribe_timeout_ms: 1000", "overflow: block, buffer_capacity: 60")
+    async with gateway(tmp_path, text) as (bench, script), trio.open_nursery() as nursery:
+        client, other = bench.connect(), bench.connect()
+        client.does(begin(StartAt.LATEST, overflow=None))
+        other.does(begin(StartAt.LATEST, overflow=OverflowPolicy.DROP_OLDEST))
+        client.socket.take = lambda size: 0
+        nursery.start_soon(lambda: publish(script, 200))
+        await trio.sleep(15)
+        feed = next(iter(bench.gateway.runners())).feed
+        assert feed.events_in == 50
+        assert feed.held_by == [str(client.connection)]
+        client.socket.take = lambda size: size
+        client.socket.writable()
+        await trio.sleep(0.5)
+        assert client.offsets == other.offsets == list(range(200))
+        assert feed.held_by == []
+
+
+async def test_block_lets_the_source_go_when_its_client_grants_no_credit_or_leaves(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    text = CONFIG.replace("subscribe_timeout_ms: 1000", "allow: [block], buffer_capacity: 60")
+    async with gateway(tmp_path, text) as (bench, script), trio.open_nursery() as nursery:
+        client, other = bench.connect(), bench.connect()
+        client.does(begin(StartAt.LATEST, credit=0, overflow=OverflowPolicy.BLOCK))
+        nursery.start_soon(lambda: publish(script, 100))
+        await trio.sleep(29)
+        feed = next(iter(bench.gateway.runners())).feed
+        assert feed.events_in == 50
+        await trio.sleep(2)
+        assert feed.events_in == 100
+        client.leave()
+        other.does(begin(StartAt.LATEST, overflow=OverflowPolicy.BLOCK))
+        other.socket.take = lambda size: 0
+        nursery.start_soon(lambda: publish(script, 100))
+        await trio.sleep(10)
+        assert feed.events_in == 150
+        other.leave()
+        await trio.sleep(0.5)
+        assert feed.events_in == 200
