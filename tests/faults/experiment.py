@@ -208,6 +208,14 @@ class _Injecting:
         came = (item.at for item in one.history if isinstance(item, Run) and item.at is not None)
         return next((at - self._healed for at in came if at > self._healed), 0.0)
 
+    def _untold(self, one: Watcher) -> list[str]:
+        """What a client was told of its source since the strike, if not that it fails and is back."""
+        told = [(at - self._struck, kind) for at, kind in one.told if at >= self._struck]
+        kinds = [kind for _, kind in told]
+        if kinds[:1] + kinds[-1:] == ["SOURCE_DEGRADED", "SOURCE_RESTORED"]:
+            return [] if told[0][0] <= self._fault.notice_within else ["SOURCE_DEGRADED too late"]
+        return kinds or ["nothing"]
+
     def _lines(self) -> int:
         return sum(line["event"] == self._fault.notice for line in self._scene.gateway.log)
 
@@ -243,6 +251,10 @@ class _Injecting:
             reasons.append("the fault had no effect")
         if fault.notice is not None and self._noticed is None:
             reasons.append(f"not noticed within {fault.notice_within:g} s")
+        if fault.notice is not None:
+            reasons += [
+                f"{one.name} was told {told}" for one in scene.watchers if (told := self._untold(one))
+            ]
         if self._served is not None and self._served > fault.serve_within:
             reasons.append(f"served again after {self._served:.1f} s, not {fault.serve_within:g}")
         result = Result.HANG if hang is not None else Result.FAILED if reasons else Result.PASSED

@@ -59,12 +59,17 @@ async def kafka_scene(
     rate: float = 400,
     each: int = 4,
     policy: dict[str, object] | None = None,
+    window: dict[str, object] | None = None,
 ) -> AsyncIterator[Scene]:
-    """A topic of its own, `each` push and pull watchers of it, and four of the beat."""
+    """A topic of its own, `each` push and pull watchers of it, and four of the beat.
+
+    policy: what watchers ask for in SUBSCRIBE (`{"overflow": "drop_oldest"}`); without it they have Kafka's
+    default, `replay`. window: of the gateway; a small one makes them read from Kafka's history.
+    """
     topic = f"afflicted-{os.getpid()}-{next(_count)}"
     await Topics(direct).create(topic, PARTITIONS, replication=replication)
     kafka: dict[str, object] = {"type": "kafka", "topic": topic}
-    config = configuration([BEAT, kafka], kafka={"bootstrap_servers": gateways_way})
+    config = configuration([BEAT, kafka], kafka={"bootstrap_servers": gateways_way}, window=window or {})
     async with (
         faulted_gateway(folder, config) as running,
         feeder(direct, topic, answer_within_ms=2_000) as producer,
