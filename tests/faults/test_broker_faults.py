@@ -34,7 +34,7 @@ async def test_longer_ones(
 async def test_with_a_window_that_holds_less_than_the_outage(
     faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
 ) -> None:
-    """What comes in one go after it is more than the window: it is read again from Kafka, with nothing lost."""
+    """What comes at once after it is more than the window holds: it is read again from Kafka."""
     async with (
         faulty_broker.between() as between,
         kafka_scene(
