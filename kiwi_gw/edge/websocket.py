@@ -36,6 +36,7 @@ log = structlog.get_logger(__name__)
 
 _CONTROLS_PER_SECOND, _CONTROLS_BURST = 50, 100
 _FRAGMENTS_PER_SECOND, _FRAGMENTS_BURST = 1_000, 2_048
+_EXCESS_PAUSE_SECONDS = 0.25
 _FLOOD_SECONDS = 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
@@ -137,6 +138,10 @@ async def _converse(
         if reading.frames.over:
             return
         await outlet.wait_room()
+        if reading.excessive:
+            # What it sends counts for nothing, but looking through it takes time from everybody else.
+            reading.excessive = False
+            await trio.sleep(_EXCESS_PAUSE_SECONDS)
         try:
             data = await transport.receive_some(_READ_BYTES)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -146,12 +151,13 @@ async def _converse(
 
 
 class Reading:
-    """What is done with the bytes of one client."""
+    """What is done with the bytes of one client. excessive: there were more frames than it may send."""
 
-    __slots__ = ("_connection", "_controls", "_fragments", "_outlet", "frames")
+    __slots__ = ("_connection", "_controls", "_fragments", "_outlet", "excessive", "frames")
 
     def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader) -> None:
         self.frames = frames
+        self.excessive = False
         self._connection = connection
         self._outlet = outlet
         # Made for clients that send such frames at all.
@@ -189,13 +195,17 @@ class Reading:
 
     def _count_control(self) -> None:
         self._controls = self._controls or Throttle(_CONTROLS_PER_SECOND, _CONTROLS_BURST, _FLOOD_SECONDS)
-        if self._controls.admit(time.monotonic()) is Verdict.FLOOD:
-            raise ConnectionEnd(1008, "rate_limited: too many pings or pongs")
+        self._judge(self._controls, "too many pings or pongs")
 
     def _count_fragment(self) -> None:
         self._fragments = self._fragments or Throttle(_FRAGMENTS_PER_SECOND, _FRAGMENTS_BURST, _FLOOD_SECONDS)
-        if self._fragments.admit(time.monotonic()) is Verdict.FLOOD:
-            raise ConnectionEnd(1008, "rate_limited: too many fragments")
+        self._judge(self._fragments, "too many fragments")
+
+    def _judge(self, throttle: Throttle, too_many: str) -> None:
+        verdict = throttle.admit(time.monotonic())
+        if verdict is Verdict.FLOOD:
+            raise ConnectionEnd(1008, f"rate_limited: {too_many}")
+        self.excessive |= verdict is Verdict.EXCESS
 
 
 def session_limits(gateway: Gateway) -> SessionLimits:

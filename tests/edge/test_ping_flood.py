@@ -92,3 +92,12 @@ def test_a_flood_ends_the_connection_after_three_seconds(clock: Clock, frames: b
         hear(frames)
     assert outlet.closed == (1008, reason)
     assert 3 <= clock.now - began < 4
+
+
+def test_an_excess_is_noted_so_that_the_reader_can_pause(clock: Clock) -> None:
+    outlet = Hung()
+    reading = websocket.Reading(outlet, outlet, FrameReader(1000))  # type: ignore[arg-type]
+    list(reading.take(PING * 50))
+    assert not reading.excessive
+    list(reading.take(PING * 5_000))
+    assert reading.excessive

@@ -12,7 +12,7 @@ from tests.faults.proxy import BLACKHOLE, PAUSE, Proxy, Way
 
 AWAY = "kafka broker away"
 
-DAMAGED = Way(corrupt_every=500, corrupt_in=b"xxxx")
+DAMAGED = Way(corrupt_every=500, corrupt_in=b"x")
 """Bits turned over in the values: Kafka's checksum covers a record, not its offset, its partition, or the
 length of an answer. Who must fear for those needs TLS."""
 
@@ -55,6 +55,7 @@ def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injec
 
     slowly = Way(bytes_per_second=10_000, piece=500)
     moment = Phases(steady=0.2, impacted=0.1, recovering=0.1)
+    half = Phases(steady=0.2, impacted=0.5, recovering=0.1)
     second = Phases(steady=0.2, impacted=1.0, recovering=0.2)
     found = [
         (Injection(KILLED, "R1", broker.kill, broker.start, AWAY, notice_within=5), Phases()),
@@ -65,7 +66,7 @@ def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injec
         (Injection("10 kB/s", "R3", applied(down=slowly), heal), Phases()),
         (Injection("connections paused", "R3", applied(PAUSE), heal), second),
         (Injection("one byte at a time", "R3", applied(down=Way(piece=1)), heal), second),
-        (Injection("values damaged", "R7", applied(down=DAMAGED), heal, count=turned), moment),
+        (Injection("values damaged", "R7", applied(down=DAMAGED), heal, count=turned), half),
         (Injection("connections reset", "R3", reset, nothing, count=accepted), moment),
         (Injection("broker's end half closed", "R3", half_closed("down"), nothing, count=accepted), moment),
         (Injection("gateway's end half closed", "R3", half_closed("up"), nothing, count=accepted), moment),

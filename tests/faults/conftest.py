@@ -27,6 +27,7 @@ def passed(request: pytest.FixtureRequest) -> Callable[[Outcome], None]:
     def note(outcome: Outcome) -> None:
         request.config.stash.setdefault(_outcomes, []).append(outcome)
         assert outcome.result is Result.PASSED, f"{outcome.kind}: {outcome.result}: {outcome.reasons}"
+        assert not outcome.held_up, f"{outcome.kind}: {outcome.blocker} held the loop for {outcome.blocked} s"
 
     return note
 

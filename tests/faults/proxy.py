@@ -33,7 +33,7 @@ class Way:
     paused: they wait, and go on when healed. swallowed: they are gone, also the news that an end has closed;
     the connection stays dead when healed, as behind a firewall that has forgotten it. delay: seconds, of
     every byte. bytes_per_second: at most. piece: bytes that are sent at a time. corrupt_every: about so many
-    bytes apart a bit is turned over; with `corrupt_in`, of the next place that has these bytes.
+    bytes apart a bit is turned over; with `corrupt_in`, some bits of the next run of that byte.
     """
 
     paused: bool = False
@@ -190,12 +190,19 @@ class Proxy:
         changed = bytearray(data)
         due = self._until_corrupt[side]
         while due < len(changed) and (at := changed.find(way.corrupt_in, due)) >= 0:
-            if at < len(changed):
-                changed[at] ^= 1 << self._dice.randrange(8)
-                self.corrupted += 1
+            self._turn_over(changed, at, way.corrupt_in)
             due = at + self._next_corrupt(way)
         self._until_corrupt[side] = max(0, due - len(changed))
         return bytes(changed)
+
+    def _turn_over(self, data: bytearray, at: int, within: bytes) -> None:
+        end = at
+        while within and data[end : end + 1] == within:
+            end += 1
+        # So many in a run that the same damage never comes twice.
+        for _ in range(4 if within else 1):
+            data[self._dice.randrange(at, max(end, at + 1))] ^= 1 << self._dice.randrange(8)
+        self.corrupted += 1
 
     def _next_corrupt(self, way: Way) -> int:
         return 0 if way.corrupt_every is None else self._dice.randint(1, 2 * way.corrupt_every)

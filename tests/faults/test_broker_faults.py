@@ -31,6 +31,20 @@ async def test_longer_ones(
         passed(await injected(stage, injection, phases))
 
 
+async def test_with_a_window_that_holds_less_than_the_outage(
+    faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
+) -> None:
+    """What comes at once after it is more than the window holds: it is read again from Kafka."""
+    async with (
+        faulty_broker.between() as between,
+        kafka_scene(
+            tmp_path, faulty_broker.bootstrap, faulty_broker.proxied, rate=2_000, window={"events": 500}
+        ) as stage,
+    ):
+        injection, phases = broker_faults(faulty_broker, between)["black hole"]
+        passed(await injected(stage, injection, phases))
+
+
 async def test_brief_ones_one_after_the_other(
     faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
 ) -> None:

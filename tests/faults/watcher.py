@@ -35,9 +35,9 @@ class Wish:
 
 class Watcher:
     """history: what it was given since `cut`. next: where it is, per partition. lost: how many of its
-    connections have ended without its wish. complaints: what no protocol allows. latest: the last event.
+    connections have ended without its wish. complaints: what no protocol allows. told: what it was told about
+    its source, and when (SOURCE_DEGRADED, SOURCE_RESTORED).
 
-    delays: (when it came, seconds since the event's own `at`), of events that have one.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Watcher:
         self.next: dict[int, int] = {}
         self.lost = 0
         self.complaints: list[str] = []
+        self.told: list[tuple[float, str]] = []
         self.last_at = 0.0
         self.closed: Closed | None = None
         self._port = port
@@ -166,6 +167,8 @@ class Watcher:
                 positions = {int(p): offset for p, offset in data["positions"].items()}
                 self.closed = Closed(data["reason"], data["dropped"], positions)
                 self.history.append(self.closed)
+            case "NOTICE" if data["type"] in ("SOURCE_DEGRADED", "SOURCE_RESTORED"):
+                self.told.append((now, data["type"]))
             case _:
                 self.complaints.append(f"unexpected: {message}")
 

@@ -76,14 +76,14 @@ class Recording:
         self.items.append(["run", partition, first, last])
 
     def notice(self, data: Mapping[str, Any]) -> None:
-        """A LAG or SUBSCRIPTION_CLOSED."""
+        """A NOTICE about a subscription: LAG and SUBSCRIPTION_CLOSED are part of its history."""
         kind = data["type"]
         if kind == "LAG":
             self.missed += data["dropped"] or 0
             self.items.append(["lag", data])
         elif kind == "SUBSCRIPTION_CLOSED":
             self.items.append(["closed", data])
-        else:
+        elif kind not in ("SOURCE_DEGRADED", "SOURCE_RESTORED"):  # which say nothing about events
             self.faults.append(f"notice {data}")
 
     def has(self, total: int) -> bool:

@@ -30,5 +30,5 @@ def test_a_row_of_the_table() -> None:
     shown = with_table(f"before\n{BEGIN}\nold\n{END}\nafter", results)
     assert shown.startswith(f"before\n{BEGIN}\n2 injections, 150 events")
     assert shown.endswith(f"{END}\nafter")
-    assert "| killed | R1 | 2 | 1, 1, 0 | 0.50 s | 1.00 s, 1.00 s | 3.00 s | 60 ms |" in shown
+    assert "| killed | R1 | 2 | 1, 1, 0 | 0.50 s | 1.00 s, 1.00 s | 3.00 s | 32 ms, 60 ms |" in shown
     assert "old" not in shown
