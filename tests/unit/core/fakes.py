@@ -291,7 +291,8 @@ class World:
     def __post_init__(self) -> None:
         self.clock = Clock()
         self.budget = Budget(self.memory)
-        self.memo = EncodingMemo(self.memo_bytes, self.budget)
+        self.mistakes: list[Exception] = []
+        self.memo = EncodingMemo(self.memo_bytes, self.budget, self.mistakes.append)
         self.feed = Feed(self.info, self.limits, self.memo, self.budget, self.clock)
         self.next = dict(self.start)
         self.made: list[Place] = []

@@ -211,7 +211,7 @@ def test_a_fan_out_let_go_half_way_leaves_nobody_behind() -> None:
     assert world.feed.behind == 0
 
 
-def test_an_error_of_a_format_reaches_the_caller_and_the_others_are_served() -> None:
+def test_a_mistake_of_a_format_is_told_and_ends_those_who_have_it_and_nobody_else() -> None:
     world, good = World(), Client()
 
     def broken(place: tuple[int, int]) -> bool:
@@ -222,10 +222,10 @@ def test_an_error_of_a_format_reaches_the_caller_and_the_others_are_served() -> 
     bad = world.subscribe(Client(), names("bad", fails=broken), credit=0)
     last = Client()
     world.subscribe(last, names("last"))
-    with pytest.raises(RuntimeError, match="a bug"):
-        world.produce(2)
+    world.produce(2)
     assert good.places == last.places == world.made
-    assert bad.state is State.BEHIND
+    assert bad.state is State.CLOSED
+    assert [str(error) for error in world.mistakes] == ["a bug"]
 
 
 # --- lag ------------------------------------------------------------------------------------------------
