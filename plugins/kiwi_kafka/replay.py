@@ -6,6 +6,7 @@ cancelled, or that fails, costs a seek or another consumer, and nothing is read 
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import structlog
@@ -27,6 +28,9 @@ _TURN_RECORDS = 1_000
 _TURN_BYTES = 1024 * 1024
 _FIRST_RECORDS = 100
 """Of the first read, when nobody knows yet how large records are."""
+_CHECK_S = 0.02
+"""How old the last look at the topic's id may be when records are handed over: less than it takes to delete a
+topic and to make it anew."""
 _NOTHING_S = 1.0
 """Nothing for so long: perhaps there is nothing up to the end of the log."""
 
@@ -73,6 +77,7 @@ class Replay:
         self._turn_records = min(_TURN_RECORDS, poll_records)
         self._most = min(_FIRST_RECORDS, poll_records)
         self._moved = trio.current_time()
+        self._checked_at = -math.inf
 
     async def read(self, until: Positions) -> Batch:
         """The next events below `until`, as in `kiwi_gw.api`. SourceChanged: it is another topic by now."""
@@ -139,6 +144,10 @@ class Replay:
             self._stale = self._stale or bool(stretch.held)
         else:
             parts = fetched.get(stretch.topic, [])
+            if parts and trio.current_time() - self._checked_at >= _CHECK_S:
+                # A topic that was deleted and made anew while nobody read answers as if it were the old one.
+                await self._archive.check(stretch)
+                self._checked_at = trio.current_time()
             count = sum(len(part.records) for part in parts)
             stretch.offer(parts)
             # Noted at once: the end may be moved on before the next turn.
