@@ -9,7 +9,7 @@ import trio
 
 from kiwi_gw.errors import KiwiError
 
-_LINGER_BYTES = 256 * 1024
+_LINGER_BYTES = 2 * 1024 * 1024
 _LINGER_SECONDS = 1.0
 _RETRY_AFTER_SECONDS = 5
 
