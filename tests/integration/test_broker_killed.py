@@ -64,10 +64,7 @@ async def test_nothing_is_lost_doubled_or_reordered(
     for recording in recordings:
         assert recording.faults == [], recording.name
         assert judge(recording.history, everything) == Verdict(), recording.name
-        assert any(start >= killed_at - 1 and end >= back_at for start, end in recording.pauses), (
-            f"{recording.name} did not notice that the broker was away: {recording.pauses}"
-        )
-    served = [_served_again(recording, back_at) for recording in recordings]
+    served = [_served_again(recording, killed_at, back_at) for recording in recordings]
     figure(
         "seconds from the broker's return to the first event, slowest of 40 readers", round(max(served), 2)
     )
@@ -83,5 +80,8 @@ async def _feed(producer: Feeder, halfway: trio.Event) -> None:
             halfway.set()
 
 
-def _served_again(recording: Recording, back_at: float) -> float:
-    return min(end for _, end in recording.pauses if end >= back_at) - back_at
+def _served_again(recording: Recording, killed_at: float, back_at: float) -> float:
+    """Seconds; 0 for one that had an event before the broker's starter knew that it was back."""
+    outages = [(end - start, end) for start, end in recording.pauses if start < back_at and end > killed_at]
+    assert outages, f"{recording.name} did not notice that the broker was away: {recording.pauses}"
+    return max(0.0, max(outages)[1] - back_at)
