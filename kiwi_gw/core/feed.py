@@ -23,7 +23,7 @@ from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.starts import Where, at_once, begin, load
-from kiwi_gw.core.states import Input, State
+from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry, Window
 from kiwi_gw.errors import EncodingFailed, SubscribeRefused
@@ -90,10 +90,6 @@ class Request:
     until: Positions | None = None
     start: Start = StartAt.LATEST
     report_every: float | None = None
-
-
-_IN_HISTORY = frozenset((State.HISTORY_WAITING, State.HISTORY))
-_NOT_LIVE = frozenset((State.BEHIND, State.ENDING)) | _IN_HISTORY
 
 
 class Group:
@@ -300,14 +296,14 @@ class Feed:
         if old is State.OPENING:
             self._opening.pop(subscription, None)
             self._starts.pop(subscription, None)
-        if new in _NOT_LIVE:
+        if new in NOT_LIVE:
             self._not_live[subscription] = None
         else:
             self._not_live.pop(subscription, None)
         if old is State.HISTORY_WAITING:
             self.replay.withdrawn(subscription)
-        if (new in _IN_HISTORY) is not (old in _IN_HISTORY):
-            self.replaying += 1 if new in _IN_HISTORY else -1
+        if (new in IN_HISTORY) is not (old in IN_HISTORY):
+            self.replaying += 1 if new in IN_HISTORY else -1
             self.replay.changed()
         if new is State.CLOSED:
             self._size -= 1

@@ -22,6 +22,16 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
+IN_HISTORY = frozenset({State.HISTORY_WAITING, State.HISTORY})
+"""Below the source's window."""
+
+READING = frozenset({State.BEHIND, State.ENDING, State.HISTORY})
+"""What is next is read at the client's pace, from whichever window holds it."""
+
+NOT_LIVE = READING | IN_HISTORY
+"""Open, and has not had everything."""
+
+
 class Input(enum.Enum):
     OPENED = "opened"  # the source runs; the subscription begins at its head
     OPEN_FAILED = "open_failed"  # the source did not start in time, or cannot serve the start

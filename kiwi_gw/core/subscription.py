@@ -21,17 +21,13 @@ from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.places import ahead, between, furthest, reached
 from kiwi_gw.core.reading import MAX_CREDIT, Reading
-from kiwi_gw.core.states import Input, State, after
+from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, READING, Input, State, after
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Entry, Window
 from kiwi_gw.model import Batch, CloseReason, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
     from kiwi_gw.core.feed import Feed, Group
     from kiwi_gw.core.history import SharedReader
-
-_IN_HISTORY = (State.HISTORY_WAITING, State.HISTORY)
-_READING = (State.BEHIND, State.ENDING, State.HISTORY)
-_NOT_LIVE = (*_READING, State.HISTORY_WAITING)
 
 
 class Subscription(Reading):
@@ -98,7 +94,7 @@ class Subscription(Reading):
     def behind(self) -> int:
         """Events of the source between its next event and the head. In history, and on its way out of it,
         where nobody has counted them: offsets, which is more where compaction has left holes."""
-        if self.state in _IN_HISTORY or self.floor is not None:
+        if self.state in IN_HISTORY or self.floor is not None:
             return ahead(self.feed.window.positions, self.positions)
         if self._progress is not None:
             rest = self.window.head - self.cursor + (self._progress.left or 0)
@@ -163,7 +159,7 @@ class Subscription(Reading):
     def grant(self, n: int) -> int:
         """Add credit, saturating at 2^53 - 1. Returns the balance before anything of it is used."""
         self.credits = balance = min(self.credits + n, MAX_CREDIT)
-        if self.state in _NOT_LIVE:
+        if self.state in NOT_LIVE:
             self.outlet.wake(self)
         return balance
 
@@ -428,7 +424,7 @@ class Subscription(Reading):
         if self.until is not None and not self.closed and self._until_reached():
             self.end(CloseReason.UNTIL, "the end that was asked for is reached", Input.UNTIL_REACHED)
             return
-        if self.state in _READING and self.cursor >= self.window.head:
+        if self.state in READING and self.cursor >= self.window.head:
             self._at_head()
 
     def _at_head(self) -> None:
@@ -440,7 +436,7 @@ class Subscription(Reading):
         if self.state is State.HISTORY:
             if self.place is not None:
                 self.place.finished(self)
-        elif self.state not in _READING or self.cursor < self.window.head or self._progress is not None:
+        elif self.state not in READING or self.cursor < self.window.head or self._progress is not None:
             pass  # it has gone on elsewhere
         elif self.state is not State.ENDING:
             self._pass_floor()
@@ -451,14 +447,14 @@ class Subscription(Reading):
     def _reads(self) -> bool:
         if self.state is State.HISTORY_WAITING and self._may_be_sent:
             self.feed.replay.ask(self)
-        return self.state in _READING
+        return self.state in READING
 
     def _until_reached(self) -> bool:
         return reached(self.positions, self.until or {})
 
     def _unsent(self) -> tuple[int, bool]:
         """How many events it has not had, and whether that is not all of it or cannot be said."""
-        if self.state in _IN_HISTORY:
+        if self.state in IN_HISTORY:
             return 0, self.behind > 0
         if self.floor is not None:
             loss = self._loss_upto(None)
@@ -476,7 +472,7 @@ class Subscription(Reading):
 
     def _policy_acts(self) -> bool:
         """Whether it is so far behind that its policy has a say."""
-        if self.state in _IN_HISTORY or self._progress is not None:
+        if self.state in IN_HISTORY or self._progress is not None:
             return False
         evicted = self._evicted_at is not None
         if self.keeps and not evicted:

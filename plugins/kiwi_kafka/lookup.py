@@ -12,7 +12,6 @@ from kiwi_kafka.lease import Lease
 from kiwi_kafka.link import Link
 from kiwi_kafka.pause import Pauses
 from kiwi_kafka.seam import Missing, Offsets, Place, Scout, TopicView, UnreachableError
-from kiwi_kafka.wire import NO_ID
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -83,8 +82,8 @@ class Lookup:
     async def check(self, lease: Lease) -> None:
         """End the lease if its topic is another one by now."""
         view = await self.describe(lease.topic)
-        if isinstance(view, TopicView) and _is_another(view, lease):
-            lease.end(_anew(lease.topic))
+        if isinstance(view, TopicView) and view.is_another(lease.topic_id):
+            lease.end(created_anew(lease.topic))
 
     async def unreadable(self, place: Place, offset: int) -> tuple[int, int] | None:
         view = await self._led(place)
@@ -102,8 +101,8 @@ class Lookup:
         while not lease.over:
             view = await self.describe(topic)
             if isinstance(view, TopicView) and partition in view.leaders:
-                if view.id != lease.topic_id:
-                    lease.end(_anew(topic))
+                if view.is_another(lease.topic_id):
+                    lease.end(created_anew(topic))
                     return
                 start = (await self._known(view, lambda scout, view: scout.starts([view]))).get(partition)
                 end = (await self.known_ends(view)).get(partition)
@@ -144,8 +143,8 @@ class Lookup:
         pauses = Pauses(0.1, 2.0)
         while True:
             view = await self.find(lease.topic)
-            if _is_another(view, lease):
-                raise _anew(lease.topic)
+            if view.is_another(lease.topic_id):
+                raise created_anew(lease.topic)
             known = await self._known(view, ask)
             if lease.next.keys() <= known.keys():
                 return {partition: known[partition] for partition in lease.next}
@@ -160,9 +159,6 @@ def cut_off(topic: str, partition: int, end: int, position: int) -> SourceChange
     )
 
 
-def _is_another(view: TopicView, lease: Lease) -> bool:
-    return NO_ID not in (view.id, lease.topic_id) and view.id != lease.topic_id
-
-
-def _anew(topic: str) -> SourceChanged:
+def created_anew(topic: str) -> SourceChanged:
+    """What is wrong where a topic's id is another one than it was."""
     return SourceChanged(f"topic {topic!r} has been deleted and created anew")

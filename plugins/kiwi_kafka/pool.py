@@ -9,11 +9,11 @@ from typing import cast
 import structlog
 import trio
 
-from kiwi_gw.api import HistoryReader, PluginContext, PluginError, SourceChanged
+from kiwi_gw.api import HistoryReader, PluginContext, PluginError
 from kiwi_kafka.client import tls_context
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.link import Link
-from kiwi_kafka.lookup import Lookup
+from kiwi_kafka.lookup import Lookup, created_anew
 from kiwi_kafka.noise import quiet_client
 from kiwi_kafka.reader import Reader
 from kiwi_kafka.replay import Replay
@@ -23,7 +23,6 @@ from kiwi_kafka.stretch import Stretch
 from kiwi_kafka.transport import AioTransport, client_loop
 from kiwi_kafka.turns import Turns
 from kiwi_kafka.watch import Watch
-from kiwi_kafka.wire import NO_ID
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -75,7 +74,7 @@ class Kafka:
 
     def is_same(self, view: TopicView) -> bool:
         """Whether positions of the topic's last lease still mean anything; if there was none, they may."""
-        return self._ids.get(view.name, view.id) == view.id
+        return not view.is_another(self._ids.get(view.name, view.id))
 
     @contextmanager
     def lease(
@@ -137,8 +136,8 @@ class Kafka:
                 for partition in set(lease.next) - lease.held:
                     lease.held.add(partition)
                     self.out_of_range(lease, partition)
-            elif NO_ID not in (lease.topic_id, view.id) and view.id != lease.topic_id:
-                lease.end(SourceChanged(f"topic {lease.topic!r} has been deleted and created anew"))
+            elif view.is_another(lease.topic_id):
+                lease.end(created_anew(lease.topic))
 
     def suspect(self) -> None:
         self._link.suspect()

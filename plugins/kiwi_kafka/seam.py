@@ -24,6 +24,10 @@ class UnreachableError(KiwiError):
     """No broker answered in time. The message says which were asked and what happened."""
 
 
+NO_ID = bytes(16)
+"""The topic id where the broker gives none."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicView:
     """What the cluster says about a topic that exists.
@@ -37,6 +41,11 @@ class TopicView:
     id: bytes
     leaders: Mapping[int, int]
     readable: bool | None = None
+
+    def is_another(self, known_id: bytes) -> bool:
+        """Whether this is another topic than the one of the same name that had this id. Without ids nobody
+        can tell, and it counts as the same."""
+        return NO_ID not in (known_id, self.id) and self.id != known_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from kiwi_gw.api import (
     SourceStatistics,
 )
 from kiwi_kafka.lease import Lease
-from kiwi_kafka.lookup import cut_off
+from kiwi_kafka.lookup import created_anew, cut_off
 from kiwi_kafka.pool import Kafka
 from kiwi_kafka.seam import TopicView
 from kiwi_kafka.settings import KafkaSourceSettings
@@ -97,7 +97,7 @@ class KafkaSource:
     async def _continue(self, view: TopicView, start: Positions) -> dict[int, int]:
         topic = self._topic
         if not self._kafka.is_same(view):
-            raise SourceChanged(f"topic {topic!r} has been deleted and created anew")
+            raise created_anew(topic)
         if not set(start) <= set(view.leaders):
             raise SourceChanged(
                 f"topic {topic!r} has fewer partitions than it had: it has been deleted and created anew"

@@ -28,6 +28,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from kiwi_kafka.client import LookingClient, LookingConsumer, connection_options
 from kiwi_kafka.columns import Fetched
 from kiwi_kafka.seam import (
+    NO_ID,
     Consumer,
     DeniedError,
     Missing,
@@ -41,7 +42,7 @@ from kiwi_kafka.seam import (
     UnreachableError,
 )
 from kiwi_kafka.settings import KafkaSettings
-from kiwi_kafka.wire import NO_ID, RIGHTS_UNKNOWN, TopicsRequest
+from kiwi_kafka.wire import RIGHTS_UNKNOWN, TopicsRequest
 
 T = TypeVar("T")
 

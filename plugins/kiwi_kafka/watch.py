@@ -11,9 +11,9 @@ import trio
 
 from kiwi_gw.api import SourceChanged
 from kiwi_kafka.lease import Lease
+from kiwi_kafka.lookup import created_anew
 from kiwi_kafka.seam import Missing, Place, Scout, TopicView
 from kiwi_kafka.settings import KafkaSettings
-from kiwi_kafka.wire import NO_ID
 
 log = structlog.get_logger("kiwi_kafka")
 
@@ -91,8 +91,8 @@ class Watch:
                 self._turns.appendleft(lease)  # look again next time
             return
         lease.missing = 0
-        if NO_ID not in (lease.topic_id, view.id) and view.id != lease.topic_id:
-            lease.end(SourceChanged(f"topic {lease.topic!r} has been deleted and created anew"))
+        if view.is_another(lease.topic_id):
+            lease.end(created_anew(lease.topic))
             self._regrown(lease)
             return
         added = lease.added(view.leaders)

@@ -21,8 +21,8 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-NO_ID = bytes(16)
-"""The topic id where the broker gives none."""
+from kiwi_kafka.seam import NO_ID
+
 RIGHTS_UNKNOWN = -(2**31)
 
 

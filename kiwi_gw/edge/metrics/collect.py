@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from kiwi_gw import __version__
 from kiwi_gw.core.feed import Feed, FeedState
-from kiwi_gw.core.states import State
+from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.edge.metrics.catalog import CATALOG
 from kiwi_gw.edge.metrics.snapshot import Snapshot
@@ -31,8 +31,6 @@ _TURN_SECONDS = 0.001
 _WS = "ws"
 """The transport of every connection that has subscriptions so far."""
 
-_LAGGING = frozenset({State.BEHIND, State.HISTORY, State.HISTORY_WAITING, State.ENDING})
-_REPLAYING = frozenset({State.HISTORY, State.HISTORY_WAITING})
 _MAX_PARTITIONS = 256
 
 
@@ -184,11 +182,11 @@ class Collector:
         if subscription.closed:
             return  # it ended while we looked
         over.subscriptions[label, subscription.mode.value] += 1
-        if subscription.state in _LAGGING:
+        if subscription.state in NOT_LIVE:
             over.lagging[label] += 1
             if subscription.mode is Mode.PULL and subscription.credits == 0:
                 over.out_of_credit[label] += 1
-            if subscription.state in _REPLAYING:
+            if subscription.state in IN_HISTORY:
                 over.replaying[label] += 1
             slowest = over.slowest.setdefault(label, _Slowest())
             if subscription.behind > slowest.behind:
@@ -316,7 +314,7 @@ def _put_open(snapshot: Snapshot, over: _Open) -> None:
 
 def _age(subscription: Subscription | None, wall: float) -> float:
     """Seconds since the next event of a subscription happened; 0 if that is not known."""
-    if subscription is None or subscription.state in _REPLAYING:
+    if subscription is None or subscription.state in IN_HISTORY:
         return 0.0
     window = subscription.feed.window
     cursor = max(subscription.cursor, window.base)

@@ -11,7 +11,8 @@ from aiokafka.consumer.fetcher import Fetcher
 
 from kiwi_kafka.noise import RepeatFilter, quiet_client
 from kiwi_kafka.pause import Pauses
-from kiwi_kafka.wire import NO_ID, TopicsRequest, TopicsRequestV12, TopicsResponseV12
+from kiwi_kafka.seam import NO_ID
+from kiwi_kafka.wire import TopicsRequest, TopicsRequestV12, TopicsResponseV12
 
 
 def test_pauses_grow_to_a_limit_with_jitter() -> None:
