@@ -29,7 +29,7 @@ _OWN_CODES = frozenset({4401, 4402, 4408, 4409, 4500, 4503})
 """Close codes that have a series of their own. A client may send any number from 3000 to 4999."""
 
 
-_UNDECIDED = frozenset({"internal_error", "auth_timeout", "keys_unavailable", "not_configured"})
+UNDECIDED = frozenset({"internal_error", "auth_timeout", "keys_unavailable", "not_configured"})
 """Codes of refusals that say nothing about the client."""
 
 
@@ -195,7 +195,7 @@ class Meters:
         if isinstance(answer, Identity):
             result = "anonymous" if answer.name == ANONYMOUS.name else "accepted"
         else:
-            result = "failed" if answer.code in _UNDECIDED else "refused"
+            result = "failed" if answer.code in UNDECIDED else "refused"
         self.auth[method, result] += 1
 
     def handshake_over(self, transport: str, seconds: float) -> None:

@@ -65,6 +65,9 @@ async def test_who_may_see_one_source_sees_that(no_tracebacks: None) -> None:
         await client.subscribe("rest")
         editor, address = bearer("editors-token-0001"), gateway.admin_address
         assert [s["id"] for s in (await fetch(address, "/sources", editor))["sources"]] == ["news"]
+        # The key of a page is an id: where some are hidden there is one page.
+        whole = await fetch(address, "/sources?limit=1", editor)
+        assert ([s["id"] for s in whole["sources"]], whole["next"]) == (["news"], None)
         found = (await fetch(address, "/subscriptions", editor))["subscriptions"]
         assert [(s["source"], s["identity"]) for s in found] == [("news", "reader")]
         for path in ("/metrics", "/connections"):

@@ -14,9 +14,9 @@ from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import Scope
 from kiwi_gw.model import Action, Head, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.meters import UNDECIDED
 
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
-_UNDECIDED = ("internal_error", "auth_timeout", "keys_unavailable", "not_configured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Access:
     async def _identity(self, scope: Scope) -> Identity:
         answer = await self._gateway.authenticate(_credential(scope))
         if isinstance(answer, Refusal):
-            status = 503 if answer.code in _UNDECIDED else 403 if answer.code == "forbidden" else 401
+            status = 503 if answer.code in UNDECIDED else 403 if answer.code == "forbidden" else 401
             headers = _CHALLENGE if status == 401 else ()
             raise HttpError(status, f"{answer.code}: {answer.message}", headers)
         return answer

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, quote
 import msgspec
 import trio
 
-from kiwi_gw.edge.admin.access import Access
-from kiwi_gw.edge.admin.fleet import Fleet, Item, Topic
+from kiwi_gw.edge.admin.access import Access, Rights
+from kiwi_gw.edge.admin.fleet import Fleet, Item, Page, Topic
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.health import NO_STORE, HealthView, add_health_routes
@@ -64,7 +64,10 @@ def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
         if not rights.everything and topic not in _SOURCE_OF:
             await access.everything(scope)
         after, limit = page_of(scope)
-        page = await fleet.page(topic, after, limit)
+        if not rights.everything and topic == "sources":
+            page = await _visible(fleet, rights)
+        else:
+            page = await fleet.page(topic, after, limit)
         items = page.items
         if not rights.everything:
             items = [item for item in items if rights.see(item[_SOURCE_OF[topic]])]
@@ -73,6 +76,20 @@ def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
         await respond_json(send, {topic: items, "next": following, **missing})
 
     return app
+
+
+async def _visible(fleet: Fleet, rights: Rights) -> Page:
+    """The sources that may be seen, at once: the key of a page is a source's id, maybe of a hidden one."""
+    found: list[Item] = []
+    silent: set[int] = set()
+    after = ""
+    while True:
+        page = await fleet.page("sources", after, _MOST)
+        found += [item for item in page.items if rights.see(item["id"])]
+        silent.update(page.silent)
+        after = page.next
+        if not after:
+            return Page(found, silent=tuple(sorted(silent)))
 
 
 def disconnect(fleet: Fleet, access: Access) -> App:
