@@ -1,0 +1,1 @@
+"""The process that runs the queries: it imports PySpark and no Trio."""

@@ -1,0 +1,106 @@
+"""What the gateway tells the driver about a query, and what the driver tells about it: plain values that
+travel as JSON. Both processes import this module; it imports neither Trio nor PySpark."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Format = Literal["json", "avro", "string", "binary", "raw"]
+OutputMode = Literal["append", "update", "complete"]
+BadRecord = Literal["drop", "null", "fail"]
+
+
+class StreamInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream that a query reads: a source of the gateway.
+
+    kafka: options of Spark's Kafka source (`kafka.bootstrap.servers`, ..., `subscribe`), if Spark can read
+        the records where they come from. None: they are read from the gateway, at `bridge`.
+    start: `latest`, `earliest` or ms since the epoch; a checkpoint wins.
+    schema: DDL of the decoded value; empty: inferred from a sample (json) or not needed.
+    avro: an Avro schema as JSON text (format avro); registry: URL of a Schema Registry instead.
+    max_offsets: most records of one micro-batch.
+    """
+
+    source: str
+    format: Format
+    schema: str = ""
+    start: str | int = "latest"
+    kafka: dict[str, str] | None = None
+    bridge: str = ""
+    avro: str = ""
+    registry: str = ""
+    registry_subject: str = ""
+    on_bad_record: BadRecord = "drop"
+    fail_on_data_loss: bool = True
+    max_offsets: int = 100_000
+
+
+class TableInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One static table that a query reads, as `spark.read.format(format).options(options).load(path)`."""
+
+    format: str
+    path: str = ""
+    schema: str = ""
+    options: dict[str, str] = {}
+
+
+class Watermark(msgspec.Struct, frozen=True):
+    """`withWatermark(column, delay)`."""
+
+    column: str
+    delay: str
+
+
+class Sink(msgspec.Struct, frozen=True, kw_only=True):
+    """Where results go instead of the gateway: a Kafka topic. options: of Spark's Kafka sink."""
+
+    topic: str
+    options: dict[str, str]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a driver needs to run the query of one source.
+
+    sql, transform: one of the two is set; transform is `module:function`.
+    trigger: Spark's processing time (`500 ms`); empty: whatever there is now, then the end.
+    key: columns of the result that make an event's key; empty: events have none.
+    checkpoint: the folder (any Hadoop file system) below which this query's checkpoints are.
+    fresh: whether a checkpoint that cannot be kept is left and a new one begun (a reload altered the query);
+        else it is refused (`on_other_checkpoint` says otherwise).
+    """
+
+    source: str
+    streams: dict[str, StreamInput] = {}
+    tables: dict[str, TableInput] = {}
+    watermarks: dict[str, Watermark] = {}
+    sql: str = ""
+    transform: str = ""
+    output_mode: OutputMode = "append"
+    trigger: str = "500 ms"
+    key: list[str] = []
+    checkpoint: str = ""
+    fresh: bool = False
+    sink: Sink | None = None
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """How to make the session: `master` or `remote`, configuration, folders to import user code from."""
+
+    master: str = ""
+    remote: str = ""
+    conf: dict[str, str] = {}
+    python_path: list[str] = []
+
+
+Trouble = Literal["query", "user", "data_loss", "bad_record", "checkpoint", "no_space", "unreachable", "gone"]
+"""Why a query ended.
+
+query: SQL or `transform` cannot be analysed: it never works. user: a function of the user raised.
+data_loss: records it must read are gone. bad_record: one could not be decoded and `on_bad_record` is fail.
+checkpoint: it is another query's or another Spark's. no_space: nothing can be written. unreachable: Kafka
+does not answer. gone: anything else that ended it while it ran."""
+
+FINAL: frozenset[Trouble] = frozenset({"query", "data_loss", "bad_record", "checkpoint", "no_space"})
+"""Trouble that trying again does not mend."""

@@ -1,0 +1,249 @@
+"""The protocol between gateway and driver over a Unix socket, free of I/O: messages in, bytes out, and back.
+
+Theory of operation. The gateway listens; the driver connects once for commands (`role: control`) and once
+for every running query (`role: rows`). Every frame is
+
+    length (4 bytes, big-endian, of what follows) | kind (1 byte) | body
+
+where the body of every kind but ROWS is the JSON of the message below. On a `rows` connection the driver
+sends BEGIN, any number of ROWS (each an Arrow IPC stream with its schema and one or more record batches of
+the columns `key` and `value`, JSON text or null), END, and waits for ACK before the next BEGIN. That wait is
+the backpressure: `foreachBatch` does not return before it, so Spark reads no further.
+
+Both processes import this module; it imports neither Trio nor PySpark.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from kiwi_spark.spec import Query, Session, Trouble
+
+VERSION: Final = 1
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""Bytes of one frame, of any kind."""
+
+ROWS_BYTES: Final = 1024 * 1024
+"""What a ROWS frame should have at most; one row that is larger goes alone, up to MAX_MESSAGE."""
+
+_HEAD = struct.Struct(">IB")
+
+
+class WireError(Exception):
+    """What came is not this protocol: the connection cannot be used any further."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all messages."""
+
+
+# --- both roles ---
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """The first message of every connection, from the driver. token: what it was started with.
+
+    role: `control`, or the id of the source whose rows follow.
+    """
+
+    version: int
+    token: str
+    role: str
+
+
+# --- control: gateway to driver ---
+
+
+class Open(Message, frozen=True, kw_only=True):
+    """Make the session. Answered by Opened, or Failed with an empty source."""
+
+    session: Session
+
+
+class Start(Message, frozen=True, kw_only=True):
+    """Run a query. Answered by Started, or Ended. run: names this run in all answers."""
+
+    run: int
+    query: Query
+
+
+class Stop(Message, frozen=True, kw_only=True):
+    """Stop a run. Answered by Ended, whatever state it is in."""
+
+    run: int
+
+
+class Analyse(Message, frozen=True, kw_only=True):
+    """Have Spark analyse a query without running it. Answered by Analysed. explain: with the plan."""
+
+    run: int
+    query: Query
+    explain: bool = False
+
+
+# --- control: driver to gateway ---
+
+
+class Opened(Message, frozen=True, kw_only=True):
+    """The session is there. spark: its version."""
+
+    spark: str
+    pid: int
+
+
+class Failed(Message, frozen=True, kw_only=True):
+    """The session could not be made."""
+
+    message: str
+
+
+class Started(Message, frozen=True, kw_only=True):
+    """The query runs. query: the id that its checkpoint carries. next_batch: the id of its next batch.
+
+    notes: for the log, such as what became of an older checkpoint.
+    """
+
+    run: int
+    query: str
+    next_batch: int
+    notes: list[str] = []
+
+
+class Progress(Message, frozen=True, kw_only=True):
+    """What Spark said of one micro-batch. watermark: ms since the epoch, None without one."""
+
+    run: int
+    batch: int
+    input_rows: int
+    seconds: float
+    bad: int = 0
+    bad_sample: str = ""
+    state_rows: int = 0
+    watermark: int | None = None
+
+
+class Ended(Message, frozen=True, kw_only=True):
+    """The run is over. trouble: None if it ended by itself or was stopped. message: Spark's words."""
+
+    run: int
+    trouble: Trouble | None = None
+    message: str = ""
+
+
+class Analysed(Message, frozen=True, kw_only=True):
+    """error: Spark's message, empty if the query is right; line: where in the SQL, from 1, or 0.
+
+    columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
+    """
+
+    run: int
+    error: str = ""
+    line: int = 0
+    columns: list[tuple[str, str]] = []
+    schemas: dict[str, str] = {}
+    notes: list[str] = []
+    plan: str = ""
+
+
+# --- rows ---
+
+
+class Begin(Message, frozen=True, kw_only=True):
+    """A batch of a query follows. query: as in Started. timestamp: when it was computed (ms)."""
+
+    query: str
+    batch: int
+    timestamp: int
+
+
+class Rows(Message, frozen=True, kw_only=True):
+    """A part of the batch. arrow: an Arrow IPC stream."""
+
+    arrow: bytes
+
+
+class End(Message, frozen=True, kw_only=True):
+    """The batch is complete. rows: how many it has."""
+
+    rows: int
+
+
+class Ack(Message, frozen=True, kw_only=True):
+    """Gateway to driver: the batch was taken, or had been before. Spark may go on."""
+
+    batch: int
+
+
+_KINDS: Final[tuple[type[Message], ...]] = (
+    Hello,
+    Open,
+    Start,
+    Stop,
+    Analyse,
+    Opened,
+    Failed,
+    Started,
+    Progress,
+    Ended,
+    Analysed,
+    Begin,
+    Rows,
+    End,
+    Ack,
+)
+_NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS, 1)}
+_DECODERS: Final = {
+    number: msgspec.json.Decoder(kind) for kind, number in _NUMBERS.items() if kind is not Rows
+}
+_ROWS: Final = _NUMBERS[Rows]
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(message: Message) -> bytes:
+    """One frame. WireError if it is too large."""
+    body = message.arrow if isinstance(message, Rows) else _encode(message)
+    if len(body) + 1 > MAX_MESSAGE:
+        raise WireError(f"{type(message).__name__} of {len(body)} bytes is larger than {MAX_MESSAGE}")
+    return _HEAD.pack(len(body) + 1, _NUMBERS[type(message)]) + body
+
+
+class Reader:
+    """Cuts what comes from a socket into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> list[Message]:
+        """The messages that are complete now, in order. WireError for what is none: read no further then."""
+        buffer = self._buffer
+        buffer += data
+        found: list[Message] = []
+        at = 0
+        while len(buffer) - at >= _HEAD.size:
+            size, number = _HEAD.unpack_from(buffer, at)
+            if not 1 <= size <= MAX_MESSAGE:
+                raise WireError(f"a frame of {size} bytes")
+            end = at + 4 + size
+            if len(buffer) < end:
+                break
+            found.append(_decode(number, bytes(memoryview(buffer)[at + _HEAD.size : end])))
+            at = end
+        del buffer[:at]
+        return found
+
+
+def _decode(number: int, body: bytes) -> Message:
+    if number == _ROWS:
+        return Rows(arrow=body)
+    decoder = _DECODERS.get(number)
+    if decoder is None:
+        raise WireError(f"a frame of the unknown kind {number}")
+    try:
+        message: Message = decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise WireError(f"a broken {_KINDS[number - 1].__name__}: {error}") from error
+    return message
