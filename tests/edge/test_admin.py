@@ -68,6 +68,7 @@ async def test_who_may_see_one_source_sees_that(no_tracebacks: None) -> None:
         # The key of a page is an id: where some are hidden there is one page.
         whole = await fetch(address, "/sources?limit=1", editor)
         assert ([s["id"] for s in whole["sources"]], whole["next"]) == (["news"], None)
+        assert whole["sources"][0]["heldBy"] is None, "connections are not theirs to see"
         found = (await fetch(address, "/subscriptions", editor))["subscriptions"]
         assert [(s["source"], s["identity"]) for s in found] == [("news", "reader")]
         for path in ("/metrics", "/connections"):
@@ -75,6 +76,7 @@ async def test_who_may_see_one_source_sees_that(no_tracebacks: None) -> None:
         assert (await ask(address, "/api/v1/connections/1", "DELETE", editor))[0] == 403
         boss = bearer("bosses-token-00001")
         assert len((await fetch(address, "/subscriptions", boss))["subscriptions"]) == 2
+        assert [s["heldBy"] for s in (await fetch(address, "/sources", boss))["sources"]] == [[], []]
 
 
 async def test_a_plugin_that_fails_lets_nobody_in(log_lines: list[Any]) -> None:

@@ -70,12 +70,17 @@ def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
             page = await fleet.page(topic, after, limit)
         items = page.items
         if not rights.everything:
-            items = [item for item in items if rights.see(item[_SOURCE_OF[topic]])]
+            items = [_in_part(item) for item in items if rights.see(item[_SOURCE_OF[topic]])]
         following = f"{path}?limit={limit}&after={quote(page.next, safe='')}" if page.next else None
         missing = {"silentWorkers": page.silent} if page.silent else {}
         await respond_json(send, {topic: items, "next": following, **missing})
 
     return app
+
+
+def _in_part(item: Item) -> Item:
+    """An item for those who may not see the connections of others."""
+    return {**item, "heldBy": None} if "heldBy" in item else item
 
 
 async def _visible(fleet: Fleet, rights: Rights) -> Page:

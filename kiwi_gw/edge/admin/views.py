@@ -13,10 +13,13 @@ from kiwi_gw.runtime.source_runner import SourceRunner
 
 Item = dict[str, Any]
 
+_HOLDERS = 10
+
 
 def sources(runners: Sequence[SourceRunner]) -> list[Item]:
     """One item per source. `lag` is null where the source does not know; `positions` is null until it has
-    started; `lag` and `positions` are in its own words (Kafka: by partition)."""
+    started; `lag` and `positions` are in its own words (Kafka: by partition). `heldBy`: the connections for
+    which the source waits just now (policy `block`), the first ten."""
     now = time.monotonic()
     return [_source(runner, now) for runner in runners]
 
@@ -36,6 +39,7 @@ def _source(runner: SourceRunner, now: float) -> Item:
         "stalledSeconds": round(runner.stalled(now), 3),
         "subscriptions": feed.subscribers,
         "lagging": feed.behind,
+        "heldBy": feed.held_by[:_HOLDERS],
         "wireKeys": feed.wire_keys,
         "events": feed.events_in,
         "dropped": feed.events_dropped,

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from kiwi_gw.core.commands import Cancel, Grant, Open
 from kiwi_gw.core.notices import Lagged, Opened, OpenFailed
 from kiwi_gw.core.states import State
+from kiwi_gw.edge.admin.views import sources
 from kiwi_gw.errors import SourceChanged
 from kiwi_gw.model import Action, AtPositions, AtTime, Identity, Mode, OverflowPolicy, Refusal, Start, StartAt
 from kiwi_gw.testing import Script, ScriptedSources
@@ -303,6 +304,8 @@ async def test_block_holds_the_source_until_its_client_has_room(
         feed = next(iter(bench.gateway.runners())).feed
         assert feed.events_in == 50
         assert feed.held_by == [str(client.connection)]
+        (item,) = sources(list(bench.gateway.runners()))
+        assert item["heldBy"] == feed.held_by
         client.socket.take = lambda size: size
         client.socket.writable()
         await trio.sleep(0.5)
