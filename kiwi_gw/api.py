@@ -67,6 +67,7 @@ from kiwi_gw.model import (
     SourceInfo,
     SourceStatistics,
     Token,
+    Unreadable,
 )
 from kiwi_gw.units import Bytes, Milliseconds
 
@@ -112,6 +113,7 @@ __all__ = [
     "SourceType",
     "SubscribeRefused",
     "Token",
+    "Unreadable",
     "hookimpl",
 ]
 

@@ -51,15 +51,24 @@ BY_PARTITION = PositionCodec(
 """The default codec: `{"0": 12, "1": 7}`."""
 
 
+class Unreadable(enum.Enum):
+    """Why a source steps over events that its origin still has."""
+
+    DAMAGED = "damaged"  # nobody can decode them
+    TOO_LARGE = "too_large"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Events that the source itself gave up before a batch (history gone, a record too large).
 
-    `count` is None where the source cannot know how many there were.
+    `count` is None where the source cannot know how many there were. unreadable: why, if they are still
+    there; it feeds `source_decode_errors_total`.
     """
 
     ranges: Ranges
     count: int | None
+    unreadable: Unreadable | None = None
 
 
 @dataclass(frozen=True, slots=True)

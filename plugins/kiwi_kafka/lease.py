@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import trio
 
-from kiwi_gw.api import Batch, Gap
+from kiwi_gw.api import Batch, Gap, Unreadable
 from kiwi_kafka.columns import Columns, Fetched, to_columns
 from kiwi_kafka.seam import Place, TopicView
 
@@ -24,6 +24,7 @@ class _Skip:
     first: int
     next: int
     count: int | None
+    unreadable: Unreadable | None
 
 
 class Lease:
@@ -95,12 +96,15 @@ class Lease:
         if offset > self.next.get(partition, offset):
             self.next[partition] = offset
 
-    def skip(self, partition: int, to: int, count: int | None = None) -> None:
-        """Nothing of `partition` can be had before offset `to`: announce it, and go on there."""
+    def skip(
+        self, partition: int, to: int, count: int | None = None, unreadable: Unreadable | None = None
+    ) -> None:
+        """Nothing of `partition` can be had before offset `to`: announce it, and go on there. unreadable:
+        why, if the broker still has it."""
         first = self.next[partition]
         if to > first:
             self.next[partition] = to
-            self._put(_Skip(partition, first, to, count))
+            self._put(_Skip(partition, first, to, count, unreadable))
         self.held.discard(partition)
 
     def grow(self, partitions: Sequence[int]) -> None:
@@ -137,7 +141,7 @@ class Lease:
             self._taken.setdefault(partition, 0)  # one that has joined
         if isinstance(item, _Skip):
             self._taken[item.partition] = item.next
-            gap = Gap({item.partition: (item.first, item.next - 1)}, item.count)
+            gap = Gap({item.partition: (item.first, item.next - 1)}, item.count, item.unreadable)
             return Batch(dict(self._taken), (), (), self._nothing, 0, gap)
         starts = dict(self._taken)
         self._taken.update(item.ends)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from kiwi_gw.api import SourceFailed
+from kiwi_gw.api import SourceFailed, Unreadable
 from kiwi_kafka.columns import Fetched, KafkaRecord
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.seam import (
@@ -59,7 +59,9 @@ class Repairs:
             case TooLargeError():
                 for lease in self._of(error.place):
                     log.warning("kafka record too large", topic=lease.topic, offset=error.offset)
-                    lease.skip(error.place.partition, error.offset + 1, count=1)
+                    lease.skip(
+                        error.place.partition, error.offset + 1, count=1, unreadable=Unreadable.TOO_LARGE
+                    )
             case DeniedError():
                 for lease in self._leases:
                     if lease.topic == error.topic:
@@ -106,7 +108,7 @@ class Repairs:
                         last=behind - 1,
                         error=str(error),
                     )
-                    lease.skip(place.partition, behind)
+                    lease.skip(place.partition, behind, unreadable=Unreadable.DAMAGED)
                 return got  # if it is not complete: try again
         # Nothing that the brokers hold is damaged: it was damaged on its way. Another connection.
         raise UnreachableError(str(error))

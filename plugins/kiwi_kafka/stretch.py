@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-from kiwi_gw.api import Batch
+from kiwi_gw.api import Batch, Unreadable
 from kiwi_kafka.columns import Columns, Fetched
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.seam import Place, TopicView
@@ -55,10 +55,12 @@ class Stretch(Lease):
         """The reader has passed offsets that hold no record."""
         super().advance(partition, min(offset, self._end(partition)))
 
-    def skip(self, partition: int, to: int, count: int | None = None) -> None:
+    def skip(
+        self, partition: int, to: int, count: int | None = None, unreadable: Unreadable | None = None
+    ) -> None:
         """Nothing of `partition` can be had before offset `to`; what lies beyond the end is no loss of
         this reader's."""
-        super().skip(partition, min(to, self._end(partition)), count)
+        super().skip(partition, min(to, self._end(partition)), count, unreadable)
 
     def next_batch(self) -> Batch | None:
         """What waits; an empty batch with the ends if there is nothing more; None: read on.

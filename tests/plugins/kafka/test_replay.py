@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from kiwi_gw.api import Extent, Gap, History, HistoryReader, SourceChanged, SourceFailed
+from kiwi_gw.api import Extent, Gap, History, HistoryReader, SourceChanged, SourceFailed, Unreadable
 from kiwi_kafka.columns import Fetched
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.seam import DeniedError, Place, TooLargeError, TopicView, UndecodableError, UnreachableError
@@ -289,7 +289,7 @@ async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster
             taken = Taken({0: 0, 1: 0})
             async with read_from(run, {0: 0, 1: 0}) as reader:
                 assert await taken.read_to(reader, {0: until, 1: 5})
-            assert taken.gaps == ([Gap({0: lost}, None)] if lost else [])
+            assert taken.gaps == ([Gap({0: lost}, None, Unreadable.DAMAGED)] if lost else [])
             assert taken.offsets == {0: [*range(20), *range(27, until)], 1: list(range(5))}
 
 
@@ -311,7 +311,7 @@ async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, clus
         taken = Taken({0: 0, 1: 0})
         cluster.failing.append(TooLargeError(Place("t", 0), 0))
         assert await taken.read_to(reader, {0: 20, 1: 0})
-    assert taken.gaps == [Gap({0: (0, 0)}, 1)]
+    assert taken.gaps == [Gap({0: (0, 0)}, 1, Unreadable.TOO_LARGE)]
     assert taken.offsets[0] == list(range(1, 20))
 
 

@@ -7,7 +7,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kiwi_gw.api import Batch, Gap, Measured, SourceChanged, SourceFailed, SourceStatistics
+from kiwi_gw.api import Batch, Gap, Measured, SourceChanged, SourceFailed, SourceStatistics, Unreadable
 from kiwi_gw.testing import MemoryOut, check_source
 from kiwi_kafka import KAFKA, KafkaSettings
 from kiwi_kafka.seam import DeniedError, Place, TooLargeError, UndecodableError, UnreachableError
@@ -262,7 +262,9 @@ async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster
         nursery.start_soon(run, {0: 0, 1: 0})
         await run.out.wait_events(4)
         nursery.cancel_scope.cancel()
-    assert [batch.gap for batch in run.out.batches if batch.gap] == [Gap({0: (2, 4)}, None)]
+    assert [batch.gap for batch in run.out.batches if batch.gap] == [
+        Gap({0: (2, 4)}, None, Unreadable.DAMAGED)
+    ]
     assert [r["value"] for r in run.out.records if r["partition"] == 0] == [b"good", b"too", b"after"]
 
 
@@ -314,7 +316,9 @@ async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, clus
         cluster.add("t", 0, b"huge", b"next")
         await run.out.wait_events(1)
         nursery.cancel_scope.cancel()
-    assert [batch.gap for batch in run.out.batches if batch.gap] == [Gap({0: (0, 0)}, 1)]
+    assert [batch.gap for batch in run.out.batches if batch.gap] == [
+        Gap({0: (0, 0)}, 1, Unreadable.TOO_LARGE)
+    ]
     assert run.values == [b"next"]
 
 
