@@ -6,6 +6,7 @@ that subscription lives. Commands are carried out at once and in order.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,11 +15,31 @@ from kiwi_gw.core.notices import Notice
 from kiwi_gw.model import Credential, Mode, OverflowPolicy, SourceInfo, Start, StartAt, WireFormat
 
 
+class Breach(enum.Enum):
+    """What a client did that it may not: it came too often (the first four), or it broke its protocol."""
+
+    COMMANDS = "commands"
+    REQUESTS = "requests"  # for credit
+    CONTROLS = "controls"  # pings and pongs
+    FRAGMENTS = "fragments"
+
+    FRAMING = "framing"
+    NOT_UTF8 = "not_utf8"
+    TOO_LARGE = "too_large"
+    TOO_MANY_FRAGMENTS = "too_many_fragments"
+    BINARY = "binary"  # where only text is understood
+    MESSAGE = "message"  # one that is no command
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Write this, complete with its frame header (`frames.text_frame`), behind all events sent so far."""
+    """Write this, complete with its frame header (`frames.text_frame`), behind all events sent so far.
+
+    breach: what the client is told off for, to be counted.
+    """
 
     frame: bytes
+    breach: Breach | None = None
 
 
 class Limit:
@@ -95,10 +116,14 @@ class Authenticate:
 
 @dataclass(frozen=True, slots=True)
 class Hangup:
-    """Close the connection with this WebSocket code and reason (at most 123 bytes of UTF-8)."""
+    """Close the connection with this WebSocket code and reason (at most 123 bytes of UTF-8).
+
+    breach: what the client is closed for, to be counted.
+    """
 
     code: int
     reason: str
+    breach: Breach | None = None
 
 
 Command = Reply | Open | Grant | Recast | Cancel | Authenticate | Hangup

@@ -61,13 +61,15 @@ class ClientGone(OSError):  # noqa: N818  (ASGI 2.4 wants an OSError from `send`
 class Exchange:
     """Give it the request head, then `run` it with an application.
 
-    last: the response says `Connection: close`. Set it any time before the response begins.
+    last: the response says `Connection: close`. Set it any time before the response begins. status: of the
+    response, 0 as long as there is none.
     """
 
     def __init__(
         self, stream: trio.abc.Stream, head: RequestHead, limits: HttpLimits, closing: trio.Event, ends: Ends
     ) -> None:
         self.last = False
+        self.status = 0
         self._stream = stream
         self._head = head
         self._limits = limits
@@ -214,6 +216,7 @@ class Exchange:
         self._finished.set()
 
     def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+        self.status = status
         # A client that was never told to continue may or may not send its body now: nobody can say
         # where the next request begins.
         if self._closing.is_set() or self._h11.they_are_waiting_for_100_continue:

@@ -71,12 +71,14 @@ class FrameReader:
     """Fed with everything that a client sends, cut in any way.
 
     max_payload: bytes that a message may have, over all its fragments. max_fragments: frames that it may
-    have. goodbye: the client's close frame has come. over: it has, or the protocol was broken; whatever
-    comes then is not looked at.
+    have. counts: of the frames that came, by opcode: 16 numbers, in which others may count, too. goodbye:
+    the client's close frame has come. over: it has, or the protocol was broken; whatever comes then is not
+    looked at.
     """
 
     __slots__ = (
         "_control",
+        "_counts",
         "_decoder",
         "_fin",
         "_fragments",
@@ -93,9 +95,10 @@ class FrameReader:
         "over",
     )
 
-    def __init__(self, max_payload: int, max_fragments: int = 1024) -> None:
+    def __init__(self, max_payload: int, max_fragments: int = 1024, counts: list[int] | None = None) -> None:
         self._max_payload = max_payload
         self._max_fragments = max_fragments
+        self._counts = [0] * 16 if counts is None else counts
         self.goodbye = False
         self.over = False
         self._held = b""  # a header that was cut
@@ -169,6 +172,7 @@ class FrameReader:
         begins = position + header + 4
         self._mask = bytes(data[begins - 4 : begins])
         self._opcode, self._fin, self._left = first & 0x0F, bool(first & _FIN), length
+        self._counts[self._opcode] += 1
         if not first & _CONTROL:
             self._fragments += 1
             self._message_bytes += length

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
@@ -13,9 +15,16 @@ from kiwi_gw.edge.head import RequestHead, read_head
 from kiwi_gw.edge.routing import HttpRoute, Routes
 from kiwi_gw.edge.upgrade import wants_websocket
 
-__all__ = ["Ends", "HttpLimits", "serve_http"]
+__all__ = ["Answered", "Ends", "HttpLimits", "serve_http"]
+
+Answered = Callable[[str, str, int, float], None]
+"""Told of every request that was answered: its route (empty: there is none), method, status and seconds."""
 
 _log = structlog.get_logger(__name__)
+
+
+def _nobody(route: str, method: str, status: int, seconds: float) -> None:
+    pass
 
 
 async def serve_http(
@@ -25,6 +34,7 @@ async def serve_http(
     limits: HttpLimits,
     closing: trio.Event,
     ends: Ends,
+    answered: Answered = _nobody,
 ) -> None:
     """Serve the connection from its first request to its end, and close it.
 
@@ -39,7 +49,9 @@ async def serve_http(
         head: RequestHead | None = first
         while head is not None:
             exchange = Exchange(stream, head, limits, closing, ends)
-            await _serve_one(exchange, head, routes)
+            began = time.monotonic()
+            route = await _serve_one(exchange, head, routes)
+            answered(route, head.method, exchange.status, time.monotonic() - began)
             received = await exchange.rest()
             if received is None:
                 if exchange.unread:
@@ -57,7 +69,8 @@ async def serve_http(
             await stream.aclose()
 
 
-async def _serve_one(exchange: Exchange, head: RequestHead, routes: Routes) -> None:
+async def _serve_one(exchange: Exchange, head: RequestHead, routes: Routes) -> str:
+    """The name of the route, empty if there is none."""
     try:
         if wants_websocket(head):
             exchange.last = True
@@ -67,8 +80,9 @@ async def _serve_one(exchange: Exchange, head: RequestHead, routes: Routes) -> N
             raise HttpError(400, "not a plain request")  # noqa: TRY301
     except HttpError as error:
         await exchange.answer(error)
-    else:
-        await exchange.run(route.app)
+        return ""
+    await exchange.run(route.app)
+    return route.name
 
 
 async def _next_head(

@@ -29,6 +29,7 @@ from kiwi_gw.edge.origin import origin_allowed
 from kiwi_gw.edge.routing import Routes, WebSocketRoute
 from kiwi_gw.edge.tls import Certificates, TlsFiles
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
+from kiwi_gw.edge.upgrade import wants_websocket
 from kiwi_gw.edge.websocket import serve_websocket
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import Refusal
@@ -243,6 +244,7 @@ class Listener:
         head_limits = HeadLimits(
             total_bytes=settings.limits.head_bytes, seconds=settings.limits.head_timeout_ms / 1000
         )
+        head = None
         try:
             head = await read_head(transport, head_limits, deadline=in_time)
             if head is None:
@@ -255,6 +257,8 @@ class Listener:
         except HttpError as error:
             self.rejected[_reason(error)] += 1
             await refuse(transport, error)
+            if head is not None and not wants_websocket(head):
+                self._gateway.meters.request_over("", head.method, error.status, time.monotonic() - began)
             return None
         http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
         ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
@@ -268,7 +272,9 @@ class Listener:
         closing = self._closing if self._http_connections < _HTTP_KEPT else _AT_ONCE
         self._http_connections += 1
         try:
-            await serve_http(transport, head, self._routes, limits, closing, ends)
+            await serve_http(
+                transport, head, self._routes, limits, closing, ends, self._gateway.meters.request_over
+            )
         finally:
             self._http_connections -= 1
 

@@ -20,12 +20,15 @@ import trio
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.dialects.frames import close_frame
 from kiwi_gw.edge.transports import Transport
+from kiwi_gw.runtime.meters import Histogram
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 _NOTHING = memoryview(b"")
 _TURN_BYTES = 4 * 1024 * 1024
 """How much one pump may send before it lets others run."""
+_STALL_SECONDS = 0.001
+"""A socket that takes nothing for less is none that stalls: others may just have had their turn."""
 
 
 class Outlet:
@@ -33,7 +36,7 @@ class Outlet:
 
     spawn: starts a task in the connection's nursery. clock: monotonic seconds.
     sent_bytes, taken_at: what the socket took, and when it last took something. closing: called once,
-    when the close frame is queued.
+    when the close frame is queued. stalls: how long the socket takes nothing, each time; None: not measured.
     """
 
     __slots__ = (
@@ -53,6 +56,7 @@ class Outlet:
         "_room",
         "_send_bytes",
         "_spawn",
+        "_stalls",
         "_tail",
         "_transport",
         "clear",
@@ -69,11 +73,13 @@ class Outlet:
         lane_bytes: int = 16 * 1024,
         send_bytes: int = 256 * 1024,
         closing: Callable[[], None] = lambda: None,
+        stalls: Histogram | None = None,
     ) -> None:
         self._transport = transport
         self._spawn = spawn
         self._clock = clock
         self._closing = closing
+        self._stalls = stalls
         self._lane_limit = lane_bytes
         self._send_bytes = send_bytes
         self._tail = _NOTHING
@@ -222,7 +228,7 @@ class Outlet:
     async def _drain(self) -> None:
         try:
             while True:
-                await self._transport.wait_writable()
+                await self._wait_writable()
                 done = self._pump()
                 self._tell()
                 if done or self._transport.broken:
@@ -233,6 +239,18 @@ class Outlet:
             self._draining = False
         self.clear = not self._transport.broken and self.close_code is None and self.idle
         self._tell()
+
+    async def _wait_writable(self) -> None:
+        if self._stalls is None:
+            await self._transport.wait_writable()
+            return
+        began = self._clock()
+        try:
+            await self._transport.wait_writable()
+        finally:
+            waited = self._clock() - began
+            if waited >= _STALL_SECONDS:
+                self._stalls.observe(waited)
 
     def _pump(self) -> bool:
         """Write until nothing is left (True), nothing more is taken, or the turn is over (False)."""

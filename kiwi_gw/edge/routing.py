@@ -21,9 +21,10 @@ class WebSocketRoute:
 
 @dataclass(frozen=True, slots=True)
 class HttpRoute:
-    """Where a plain request goes."""
+    """Where a plain request goes. name: the path as it is served, `{id}` for what differs."""
 
     app: App
+    name: str
 
 
 class Routes:
@@ -65,9 +66,10 @@ class Routes:
             if dialect is None:
                 raise HttpError(404, "no WebSocket protocol is served at this path")
             return WebSocketRoute(dialect, check_upgrade(head))
-        methods = self._http.get(head.path)
+        name, methods = head.path, self._http.get(head.path)
         if methods is None and not head.path.endswith("/"):
-            methods = self._below.get(head.path[: head.path.rfind("/") + 1])
+            above = head.path[: head.path.rfind("/") + 1]
+            name, methods = f"{above}{{id}}", self._below.get(above)
         if methods is None:
             if head.path not in self._websocket:
                 raise HttpError(404, "nothing is served at this path")
@@ -80,4 +82,4 @@ class Routes:
         if app is None:
             allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
             raise HttpError(405, "this path does not take that method", (("Allow", ", ".join(allowed)),))
-        return HttpRoute(app)
+        return HttpRoute(app, name)

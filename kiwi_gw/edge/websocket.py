@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 import trio
 
+from kiwi_gw.core.commands import Breach
 from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.frames import CLOSE, PONG, close_frame, header
 from kiwi_gw.dialects.throttle import Throttle, Verdict
@@ -31,6 +32,7 @@ from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import Identity
 from kiwi_gw.runtime.connection import Connection, describe
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.meters import Meters
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +43,13 @@ _FLOOD_SECONDS = 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
 _NO_CODE, _EMPTY_CLOSE = 1005, header(0, CLOSE)
+_BREACHES = {
+    1002: Breach.FRAMING,
+    1007: Breach.NOT_UTF8,
+    1008: Breach.TOO_MANY_FRAGMENTS,
+    1009: Breach.TOO_LARGE,
+}
+"""What a client has done that a `FrameReader` ends with this close code."""
 
 
 async def serve_websocket(
@@ -78,6 +87,7 @@ async def serve_websocket(
             limits.control_bytes,
             limits.send_bytes,
             partial(end_within, close_seconds),
+            gateway.meters.stalls if gateway.measured else None,
         )
         connection = Connection(
             gateway.next_number(),
@@ -90,7 +100,10 @@ async def serve_websocket(
             time.monotonic(),
             partial(end_within, _ABORT_SECONDS),
         )
-        reading = Reading(connection, outlet, FrameReader(dialect.max_message_bytes, limits.max_fragments))
+        frames = FrameReader(
+            dialect.max_message_bytes, limits.max_fragments, gateway.meters.frames(dialect.name)
+        )
+        reading = Reading(connection, outlet, frames, gateway.meters)
         try:
             outlet.control(response)
             gateway.came(connection)
@@ -153,13 +166,14 @@ async def _converse(
 class Reading:
     """What is done with the bytes of one client. excessive: there were more frames than it may send."""
 
-    __slots__ = ("_connection", "_controls", "_fragments", "_outlet", "excessive", "frames")
+    __slots__ = ("_connection", "_controls", "_fragments", "_meters", "_outlet", "excessive", "frames")
 
-    def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader) -> None:
+    def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader, meters: Meters) -> None:
         self.frames = frames
         self.excessive = False
         self._connection = connection
         self._outlet = outlet
+        self._meters = meters
         # Made for clients that send such frames at all.
         self._controls: Throttle | None = None
         self._fragments: Throttle | None = None
@@ -169,6 +183,7 @@ class Reading:
         connection = self._connection
         if data:
             connection.heard_at = time.monotonic()
+            self._meters.received_bytes += len(data)
         try:
             for item in self.frames.feed(data):
                 if isinstance(item, str | bytes):
@@ -182,8 +197,12 @@ class Reading:
                     self._count_control()
                     if isinstance(item, Ping):
                         self._outlet.pong(header(len(item.payload), PONG) + item.payload)
+                    else:
+                        connection.ponged(time.monotonic())
         except ConnectionEnd as end:
             self.frames.over = True
+            if not isinstance(end, _TooOftenError):
+                self._meters.breached(connection.dialect, _BREACHES[end.code])
             connection.hang_up(end.code, end.reason)
 
     def _answer(self, goodbye: Goodbye) -> None:
@@ -195,17 +214,24 @@ class Reading:
 
     def _count_control(self) -> None:
         self._controls = self._controls or Throttle(_CONTROLS_PER_SECOND, _CONTROLS_BURST, _FLOOD_SECONDS)
-        self._judge(self._controls, "too many pings or pongs")
+        self._judge(self._controls, Breach.CONTROLS, "too many pings or pongs")
 
     def _count_fragment(self) -> None:
         self._fragments = self._fragments or Throttle(_FRAGMENTS_PER_SECOND, _FRAGMENTS_BURST, _FLOOD_SECONDS)
-        self._judge(self._fragments, "too many fragments")
+        self._judge(self._fragments, Breach.FRAGMENTS, "too many fragments")
 
-    def _judge(self, throttle: Throttle, too_many: str) -> None:
+    def _judge(self, throttle: Throttle, breach: Breach, too_many: str) -> None:
         verdict = throttle.admit(time.monotonic())
+        if verdict is Verdict.PASS:
+            return
+        self._meters.breached(self._connection.dialect, breach)
         if verdict is Verdict.FLOOD:
-            raise ConnectionEnd(1008, f"rate_limited: {too_many}")
-        self.excessive |= verdict is Verdict.EXCESS
+            raise _TooOftenError(1008, f"rate_limited: {too_many}")
+        self.excessive = True
+
+
+class _TooOftenError(ConnectionEnd):
+    """What came was sound, but came too often."""
 
 
 def session_limits(gateway: Gateway) -> SessionLimits:

@@ -96,6 +96,9 @@ class World(Protocol):
     @property
     def meters(self) -> Meters: ...
 
+    def now(self) -> float:
+        """Monotonic seconds, on the clock that messages come by."""
+
     def feed(self, source_id: str) -> Feed | None: ...
 
     def sources(self) -> Iterable[SourceInfo]: ...
@@ -118,6 +121,7 @@ class Signs:
     taken_at: when it last took something else than a ping. pinged_at: when the first ping was sent since it
     last gave a sign of life, and pinged_bytes: what had been sent by then. unanswered_at: since when its
     machine answers nothing, None if it answers, and answered_bytes: what had been sent when it last had.
+    awaits_pong_of: when the ping was sent that is to be answered next, None if there is none.
     """
 
     taken_at: float
@@ -125,6 +129,7 @@ class Signs:
     pinged_bytes: int = 0
     unanswered_at: float | None = None
     answered_bytes: int = 0
+    awaits_pong_of: float | None = None
 
 
 class Connection:
@@ -160,6 +165,8 @@ class Connection:
         self._session = session
         self._after_open: dict[Hashable, list[Notice]] = {}
         self._depth = 0
+        self._asked_at: float | None = None  # when the message came that is being carried out
+        self._opening: dict[Hashable, float] = {}  # when they were asked for that wait for their source
         self.closed = False
 
     def start(self) -> None:
@@ -171,7 +178,17 @@ class Connection:
         """One message of the client. One that comes after the close frame is not looked at."""
         if self.outlet.close_code is not None:
             return
-        self._carry_out(self._session.receive(message, now))
+        self._asked_at = now
+        try:
+            self._carry_out(self._session.receive(message, now))
+        finally:
+            self._asked_at = None
+
+    def ponged(self, now: float) -> None:
+        """The client has answered a ping, or sent a pong that nobody had asked for."""
+        sent_at, self.signs.awaits_pong_of = self.signs.awaits_pong_of, None
+        if sent_at is not None:
+            self._world.meters.pings.observe(now - sent_at)
 
     def source_appeared(self, source: SourceInfo) -> None:
         self._tell(SourceAppeared(source))
@@ -184,7 +201,7 @@ class Connection:
         if isinstance(notice, Opened):
             self.subscriptions.setdefault(handle, subscription)
             self._world.meters.source(subscription.feed.info.id).started[self.dialect] += 1
-            self._count("subscribe", "ok")
+            self._count("subscribe", "ok", self._opening.pop(handle, None))
             self._tell(notice)
             for later in self._after_open.pop(handle, ()):
                 self._tell(later)
@@ -192,7 +209,7 @@ class Connection:
         if isinstance(notice, Ended):
             self._forget(handle, notice.reason)
         elif isinstance(notice, OpenFailed):
-            self._count("subscribe", "refused")
+            self._count("subscribe", "refused", self._opening.pop(handle, None))
             self._forget(handle, CloseReason.FAILED)
         self._tell(notice)
 
@@ -269,6 +286,8 @@ class Connection:
     def _one(self, command: Command) -> None:
         match command:
             case Reply():
+                if command.breach is not None:
+                    self._world.meters.breached(self.dialect, command.breach)
                 self.outlet.control(command.frame)
             case Grant():
                 self._grant(command)
@@ -279,6 +298,8 @@ class Connection:
             case Recast():
                 self._recast(command)
             case Hangup():
+                if command.breach is not None:
+                    self._world.meters.breached(self.dialect, command.breach)
                 self.hang_up(command.code, command.reason)
             case Authenticate():
                 self._count("authenticate", "ok")
@@ -294,6 +315,8 @@ class Connection:
         self._granted(command.source_id, command.credits)
         if not subscription.closed:
             self.subscriptions[command.handle] = subscription
+        if subscription.state is State.OPENING and self._asked_at is not None:
+            self._opening[command.handle] = self._asked_at
         self._world.subscribed(command.source_id)
 
     def _subscribe(self, command: Open) -> Subscription:
@@ -370,8 +393,13 @@ class Connection:
             self._tell(Authenticated(answer))
             self.apply_rules()
 
-    def _count(self, command: str, result: str) -> None:
-        self._world.meters.commands[self.dialect, command, result] += 1
+    def _count(self, command: str, result: str, asked_at: float | None = None) -> None:
+        """A command was answered. asked_at: when it came, if not just now."""
+        meters = self._world.meters
+        meters.commands[self.dialect, command, result] += 1
+        since = asked_at if asked_at is not None else self._asked_at
+        if since is not None:
+            meters.command_over(self.dialect, command, self._world.now() - since)
 
     def _granted(self, source_id: str, credit: int) -> None:
         if credit:
@@ -380,6 +408,7 @@ class Connection:
     def _forget(self, handle: Hashable, reason: CloseReason) -> None:
         subscription = self.subscriptions.pop(handle, None)
         self._after_open.pop(handle, None)
+        self._opening.pop(handle, None)
         if subscription is not None:
             self.delivered += subscription.matched
             self._world.meters.subscription_over(self.dialect, subscription, reason)

@@ -166,6 +166,10 @@ class Gateway:
 
     # --- what connections need (runtime.connection.World) ----------------------------------
 
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._clock()
+
     def feed(self, source_id: str) -> Feed | None:
         runner = self._runners.get(source_id)
         return runner.feed if runner is not None else None

@@ -97,6 +97,8 @@ class Keepalive:
         elif now - outlet.taken_at >= limits.ping_interval_ms / 1000:
             if signs.pinged_at <= alive_at:
                 signs.pinged_at = now
+            if signs.awaits_pong_of is None:
+                signs.awaits_pong_of = now
             outlet.control(_PING)
             signs.pinged_bytes = outlet.sent_bytes
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from kiwi_gw.core.commands import Breach
 from kiwi_gw.core.feed import Feed
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, Credential, Head, Identity, Mode, Password, Refusal
@@ -23,6 +24,17 @@ DELAYS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 
 LIVES = (1.0, 10.0, 60.0, 300.0, 1_800.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0)
 """Upper bounds, in seconds, of how long connections last."""
+
+STALLS = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)
+"""Upper bounds, in seconds, of how long a socket takes nothing."""
+
+REQUESTS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Upper bounds, in seconds, of HTTP requests: those of OpenTelemetry, whose name the metric has."""
+
+_METHODS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
+_OTHER_METHOD = "_OTHER"  # as OpenTelemetry calls those that it does not know
+
+_RATES = frozenset({Breach.COMMANDS, Breach.REQUESTS, Breach.CONTROLS, Breach.FRAGMENTS})
 
 _CODES = frozenset({1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012, 1013})
 _OWN_CODES = frozenset({4401, 4402, 4408, 4409, 4500, 4503})
@@ -56,8 +68,9 @@ class SourceMeter:
     """What is added up for one source, over its restarts, or for all those without a label of their own.
 
     delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used as well. dropped (by
-    policy) and lag_notices: of feeds that are over. last_event: when the newest event happened, in seconds
-    since the epoch (when it came, if it does not say); 0 if there was none.
+    policy), lag_notices and replayed: of feeds that are over. last_event: when the newest event happened, in
+    seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable: what the
+    source could not read and stepped over, by kind.
     """
 
     __slots__ = (
@@ -74,8 +87,10 @@ class SourceMeter:
         "label",
         "lag_notices",
         "last_event",
+        "replayed",
         "restarts",
         "started",
+        "unreadable",
     )
 
     def __init__(self, label: str) -> None:
@@ -94,11 +109,15 @@ class SourceMeter:
         self.credits_used = 0
         self.dropped: Counter[str] = Counter()
         self.lag_notices = 0
+        self.replayed = 0
+        self.unreadable: Counter[str] = Counter()
 
     def published(self, batch: Batch, subscribers: int, seconds: float, wall: float) -> None:
         """A batch was taken, and everybody who could be was served, within `seconds`; it is `wall` now."""
         # For a source of single events this is a good part of all that is done: no calls that can be spared.
         size = len(batch.offsets)
+        if batch.gap is not None and batch.gap.unreadable is not None:
+            self.unreadable[batch.gap.unreadable.value] += 1
         if not size:
             return
         self.events += size
@@ -129,8 +148,11 @@ class Meters:
 
     max_sources: how many sources get a meter of their own; those that come later share one.
     opened: connections by dialect. closed: by dialect and close code. lives: their durations by dialect.
-    sent_bytes: of connections that are over. commands: by dialect, command and result. auth: by method and
-    result.
+    sent_bytes: of connections that are over; received_bytes: of all. commands: by dialect, command and
+    result; their durations by dialect and command, from the message to its answer. auth: by method and
+    result. protocol_errors: by dialect and kind. rate_limited: what was refused for coming too often.
+    stalls: how long sockets took nothing. pings: from a ping to its pong. requests: plain HTTP, by route,
+    method and status.
     """
 
     def __init__(self, max_sources: int) -> None:
@@ -145,6 +167,14 @@ class Meters:
         self.auth: Counter[tuple[str, str]] = Counter()
         self.loop_lag = Histogram()
         self.handshakes: dict[str, Histogram] = {}
+        self.received_bytes = 0
+        self.command_durations: dict[tuple[str, str], Histogram] = {}
+        self.protocol_errors: Counter[tuple[str, str]] = Counter()
+        self.rate_limited: Counter[str] = Counter()
+        self.stalls = Histogram(STALLS)
+        self.pings = Histogram()
+        self.requests: dict[tuple[str, str, str], Histogram] = {}
+        self._frames: dict[str, list[int]] = {}
 
     def source(self, source_id: str) -> SourceMeter:
         """The meter of a source, the same for as long as the process lives."""
@@ -182,6 +212,7 @@ class Meters:
         for policy, count in feed.dropped.items():
             meter.dropped[policy.value] += count
         meter.lag_notices += feed.lag_notices
+        meter.replayed += feed.events_replayed
 
     def asked_who(self, credential: Credential, answer: Identity | Refusal) -> None:
         """A client was authenticated, or not."""
@@ -200,3 +231,30 @@ class Meters:
 
     def handshake_over(self, transport: str, seconds: float) -> None:
         self.handshakes.setdefault(transport, Histogram()).observe(seconds)
+
+    def frames(self, dialect: str) -> list[int]:
+        """How many frames came, by opcode (16 numbers): whoever reads them counts in here."""
+        return self._frames.setdefault(dialect, [0] * 16)
+
+    def all_frames(self) -> Mapping[str, Sequence[int]]:
+        """The same of every dialect."""
+        return self._frames
+
+    def command_over(self, dialect: str, command: str, seconds: float) -> None:
+        """A command was answered, so long after it came."""
+        histogram = self.command_durations.get((dialect, command))
+        if histogram is None:
+            histogram = self.command_durations[dialect, command] = Histogram()
+        histogram.observe(seconds)
+
+    def breached(self, dialect: str, breach: Breach) -> None:
+        """A client did what it may not."""
+        if breach in _RATES:
+            self.rate_limited[breach.value] += 1
+        else:
+            self.protocol_errors[dialect, breach.value] += 1
+
+    def request_over(self, route: str, method: str, status: int, seconds: float) -> None:
+        """A plain HTTP request was answered. route: as it is served, empty where nothing is."""
+        key = route, method if method in _METHODS else _OTHER_METHOD, str(status)
+        self.requests.setdefault(key, Histogram(REQUESTS)).observe(seconds)

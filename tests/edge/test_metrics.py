@@ -228,6 +228,18 @@ async def test_the_slowest_subscription_is_known(tmp_path: Path, autojump_clock:
         assert values["kiwigw_subscription_lag_events_max"]["a",] == 10
 
 
+async def test_what_was_read_again_is_counted(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with running(tmp_path, config("a"), fake=Sources()) as bench:
+        feed = bench.gateway.feed("a")
+        assert feed is not None
+        feed.events_replayed = 40
+        bench.gateway.meters.source("a").replayed = 2  # of a feed before this one
+        bench.gateway.meters.source("a").unreadable["damaged"] = 3
+        values = (await collector(bench).collect()).values
+        assert values["kiwigw_events_replayed_total"] == {("a",): 42}
+        assert values["kiwigw_source_decode_errors_total"] == {("a", "damaged"): 3}
+
+
 async def test_alone_it_is_one_worker(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with running(tmp_path, config("a"), fake=Sources()) as bench:
         values = (await Alone(bench.gateway, collector(bench)).snapshot()).values
@@ -331,7 +343,7 @@ def test_a_long_text_comes_in_pieces() -> None:
 
 def test_names_have_their_units() -> None:
     for name, metric in CATALOG.items():
-        assert re.fullmatch(r"(kiwigw|process|python)_[a-z_]+", name)
+        assert re.fullmatch(r"(kiwigw|process|python|http_server)_[a-z_]+", name)
         assert name.endswith("_total") == (metric.kind is Kind.COUNTER), name
         assert "_ms" not in name
         assert metric.meaning.endswith("."), name

@@ -20,6 +20,7 @@ from kiwi_gw.dialects.frames import BINARY, CLOSE, PING, PONG, TEXT, close_frame
 from kiwi_gw.edge.outlet import Outlet
 from kiwi_gw.edge.transports import Bytes
 from kiwi_gw.model import Batch, Encoded, WireFormat
+from kiwi_gw.runtime.meters import STALLS, Histogram
 from tests.edge.wire import Frame, FrameReader
 from tests.unit.core.fakes import Clock, World
 
@@ -135,7 +136,10 @@ class Bench:
         self.clock = Clock()
         self.spawned = 0
         self.closings = 0
-        self.outlet = Outlet(transport, self.spawn, self.clock, lane_bytes, send_bytes, self.closing)
+        self.stalls = Histogram(STALLS)
+        self.outlet = Outlet(
+            transport, self.spawn, self.clock, lane_bytes, send_bytes, self.closing, self.stalls
+        )
         self.world = World()
         self.owner = Owner(self.outlet)
 
@@ -537,3 +541,25 @@ async def test_it_knows_when_the_socket_last_took_something() -> None:
         b.clock.now = 9.0
         b.outlet.control(header(0, PING))
         assert b.outlet.taken_at == 5.0
+
+
+# --- what is measured -------------------------------------------------------------------------------
+
+
+async def test_it_is_measured_how_long_the_socket_takes_nothing() -> None:
+    async with bench() as b:
+        for seconds in (20.0, 0.0005, 2.0):  # the second one is no stall
+            b.transport.full = True
+            b.outlet.control(text_frame(b"one"))
+            await quiet()
+            b.clock.now += seconds
+            b.transport.drain()
+            await quiet()
+        assert b.stalls.sum == pytest.approx(22.0)
+        b.transport.full = True
+        b.outlet.control(text_frame(b"never"))
+        await quiet()
+        b.clock.now += 7.0
+        b.transport.breaks()
+        await quiet()
+        assert (sum(b.stalls.counts), b.stalls.sum) == (3, pytest.approx(29.0)), "also if it ends with it"

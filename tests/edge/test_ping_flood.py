@@ -8,6 +8,7 @@ import pytest
 
 from kiwi_gw.edge import websocket
 from kiwi_gw.edge.frames_in import FrameReader
+from kiwi_gw.runtime.meters import Meters
 
 PING, PONG = b"\x89\x80\0\0\0\0", b"\x8a\x80\0\0\0\0"
 FIRST, MIDDLE, LAST = b"\x01\x80\0\0\0\0", b"\x00\x80\0\0\0\0", b"\x80\x80\0\0\0\0"
@@ -25,6 +26,13 @@ class Hung:
 
     closed: tuple[int, str] | None = None
     heard_at = 0.0
+    dialect = "kiwi"
+
+    def __init__(self) -> None:
+        self.meters = Meters(1)
+
+    def ponged(self, now: float) -> None:
+        pass
 
     def pong(self, frame: bytes) -> None:
         assert frame == b"\x8a\x00"
@@ -44,7 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def inbound(outlet: Hung) -> Callable[[bytes], object]:
-    reading = websocket.Reading(outlet, outlet, FrameReader(1000))  # type: ignore[arg-type]
+    reading = websocket.Reading(outlet, outlet, FrameReader(1000), outlet.meters)  # type: ignore[arg-type]
     return lambda data: list(reading.take(data))
 
 
@@ -91,12 +99,14 @@ def test_a_flood_ends_the_connection_after_three_seconds(clock: Clock, frames: b
         clock.now += 0.01
         hear(frames)
     assert outlet.closed == (1008, reason)
+    assert set(outlet.meters.rate_limited) == {"fragments" if "fragments" in reason else "controls"}
+    assert not outlet.meters.protocol_errors, "each of them was sound"
     assert 3 <= clock.now - began < 4
 
 
 def test_an_excess_is_noted_so_that_the_reader_can_pause(clock: Clock) -> None:
     outlet = Hung()
-    reading = websocket.Reading(outlet, outlet, FrameReader(1000))  # type: ignore[arg-type]
+    reading = websocket.Reading(outlet, outlet, FrameReader(1000), outlet.meters)  # type: ignore[arg-type]
     list(reading.take(PING * 50))
     assert not reading.excessive
     list(reading.take(PING * 5_000))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply
+from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply
 from kiwi_gw.core.notices import (
     Cancelled,
     Draining,
@@ -89,17 +89,23 @@ class KiwiSession:
     def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
         """One frame of the client. See the top of this file for what answers it."""
         if not isinstance(message, str):
-            return (Hangup(requests.UNSUPPORTED_DATA, "bad_request: only text frames are understood"),)
+            return (
+                Hangup(
+                    requests.UNSUPPORTED_DATA, "bad_request: only text frames are understood", Breach.BINARY
+                ),
+            )
         try:
             command = requests.read(message)
         except ConnectionEnd as end:
-            return (Hangup(end.code, end.reason),)
+            return (Hangup(end.code, end.reason, Breach.MESSAGE),)
         flow_control = command.type == "REQUEST"
         verdict = (self._requests if flow_control else self._commands).admit(now)
+        breach = Breach.REQUESTS if flow_control else Breach.COMMANDS
         if verdict is Verdict.FLOOD:
-            return (Hangup(requests.POLICY_VIOLATION, RATE_LIMITED),)
+            return (Hangup(requests.POLICY_VIOLATION, RATE_LIMITED, breach),)
         if verdict is Verdict.EXCESS:
-            return (self._error(command.type, command.source_id, self._too_many(flow_control=flow_control)),)
+            words = self._too_many(flow_control=flow_control)
+            return (self._error(command.type, command.source_id, words, breach),)
         match command.type:
             case "SUBSCRIBE":
                 return (self._subscribe(command),)
@@ -246,6 +252,6 @@ class KiwiSession:
             return f"Too many REQUESTs: at most {limits.requests_per_second:g} a second"
         return f"Too many commands: at most {limits.commands_per_second:g} a second"
 
-    def _error(self, command: str, source_id: str, words: str) -> Reply:
+    def _error(self, command: str, source_id: str, words: str, breach: Breach | None = None) -> Reply:
         # An id that no source can have is not sent back whole: replies wait in memory for slow readers.
-        return Reply(self._replies.error(command, source_id[:MAX_SOURCE_ID], words))
+        return Reply(self._replies.error(command, source_id[:MAX_SOURCE_ID], words), breach)

@@ -95,7 +95,15 @@ _CONNECTIONS = (
         ("connections_closed_total", "dialect code", "Connections that ended, by WebSocket close code."),
         ("connections_rejected_total", "reason", "Connections refused before they were any."),
         ("sent_bytes_total", "transport", "Bytes that sockets took."),
+        ("received_bytes_total", "transport", "Bytes that clients sent, behind their handshakes."),
+        ("frames_received_total", "dialect opcode", "Frames that clients sent, control frames too."),
         ("commands_total", "dialect command result", "Commands carried out."),
+        (
+            "rate_limited_total",
+            "kind",
+            "What came too often: commands, requests (for credit), controls (pings, pongs), fragments.",
+        ),
+        ("protocol_errors_total", "dialect kind", "Connections that were closed for what was sent on them."),
         (
             "pong_timeouts_total",
             "transport",
@@ -120,6 +128,23 @@ _CONNECTIONS = (
             "transport",
             "From the first look at a connection to its request being let in.",
         ),
+        (
+            "command_duration_seconds",
+            "dialect command",
+            "From a command to its answer; a SUBSCRIBE waits for its source.",
+        ),
+        (
+            "write_stall_seconds",
+            "transport",
+            "How long a socket took nothing, each time that it was more than a millisecond.",
+        ),
+        ("ping_rtt_seconds", "transport", "From a ping to its pong; only idle connections get pings."),
+    ),
+    Metric(
+        "http_server_request_duration_seconds",
+        Kind.HISTOGRAM,
+        "Plain HTTP requests, those of the admin address too, by OpenTelemetry's name and buckets.",
+        ("http_route", "http_request_method", "http_response_status_code"),
     ),
 )
 
@@ -145,6 +170,7 @@ _SUBSCRIPTIONS = (
         ("events_delivered_total", "source dialect", "Events that clients were sent."),
         ("delivered_bytes_total", "source dialect", "The bytes of these events with their framing."),
         ("events_dropped_total", "source policy", "Events given up for clients, each announced."),
+        ("events_replayed_total", "source", "Of the delivered ones, those read from the source's history."),
         ("lag_notices_total", "source", "LAG notices."),
         ("credits_granted_total", "source", "Credit that pull subscriptions were given."),
         ("credits_used_total", "source", "Credit that they used."),
@@ -187,6 +213,11 @@ _SOURCES = (
         Kind.COUNTER,
         ("source_events_total", "source", "Events read from the source (by every worker for itself)."),
         ("source_bytes_total", "source", "What these events weigh in memory."),
+        (
+            "source_decode_errors_total",
+            "source kind",
+            "What could not be read and was stepped over: damaged, too_large.",
+        ),
         ("source_restarts_total", "source reason", "Starts after the first: error, changed, altered."),
     ),
 )

@@ -28,6 +28,8 @@ from kiwi_gw.runtime.source_runner import SourceRunner
 _TURN_SECONDS = 0.001
 """How long is read before others get their turn."""
 
+_OPCODES = {0: "continuation", 1: "text", 2: "binary", 8: "close", 9: "ping", 10: "pong"}
+
 _WS = "ws"
 """The transport of every connection that has subscriptions so far."""
 
@@ -73,6 +75,7 @@ class _Open:
     credits_used: Counter[str] = field(default_factory=Counter)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     lag_notices: Counter[str] = field(default_factory=Counter)
+    replayed: Counter[str] = field(default_factory=Counter)
     slowest: dict[str, _Slowest] = field(default_factory=dict)
 
 
@@ -154,7 +157,21 @@ class Collector:
             _put(snapshot, "connection_duration_seconds", lives, dialect)
         for transport, handshakes in meters.handshakes.items():
             _put(snapshot, "handshake_duration_seconds", handshakes, transport)
+        for command, durations in meters.command_durations.items():
+            _put(snapshot, "command_duration_seconds", durations, *command)
+        for request, durations in meters.requests.items():
+            _put(snapshot, "http_server_request_duration_seconds", durations, *request)
         _put(snapshot, "event_loop_lag_seconds", meters.loop_lag)
+        _put(snapshot, "write_stall_seconds", meters.stalls, _WS)
+        _put(snapshot, "ping_rtt_seconds", meters.pings, _WS)
+        snapshot.put("received_bytes_total", meters.received_bytes, _WS)
+        for dialect, frames in meters.all_frames().items():
+            for opcode, name in _OPCODES.items():
+                snapshot.put("frames_received_total", frames[opcode], dialect, name)
+        for error, count in meters.protocol_errors.items():
+            snapshot.put("protocol_errors_total", count, *error)
+        for kind, count in meters.rate_limited.items():
+            snapshot.put("rate_limited_total", count, kind)
         snapshot.put("pong_timeouts_total", gateway.keepalive.unresponsive, _WS)
         snapshot.put("vanished_total", gateway.keepalive.vanished, _WS)
         snapshot.put("write_deadline_exceeded_total", gateway.keepalive.stalled, _WS)
@@ -221,6 +238,7 @@ class Collector:
         for policy, count in feed.dropped.items():
             snapshot.put("events_dropped_total", count, label, policy.value)
         snapshot.put("lag_notices_total", feed.lag_notices, label)
+        snapshot.put("events_replayed_total", feed.events_replayed, label)
         snapshot.put("window_events", len(feed.window), label)
         snapshot.put("window_bytes", feed.window.bytes, label)
         snapshot.put("wire_keys", feed.wire_keys, label)
@@ -263,6 +281,7 @@ def _source_over(over: _Open, meter: SourceMeter) -> None:
         over.delivered_bytes[label, dialect] += count
     over.credits_used[label] += meter.credits_used
     over.lag_notices[label] += meter.lag_notices
+    over.replayed[label] += meter.replayed
     for policy, count in meter.dropped.items():
         over.dropped[label, policy] += count
 
@@ -276,6 +295,8 @@ def _meter(snapshot: Snapshot, meter: SourceMeter) -> None:
     if meter.last_event:
         snapshot.put("source_last_event_timestamp_seconds", meter.last_event, label)
     snapshot.put("source_restarts_total", 0, label, "error")
+    for kind, count in meter.unreadable.items():
+        snapshot.put("source_decode_errors_total", count, label, kind)
     for reason, count in meter.restarts.items():
         snapshot.put("source_restarts_total", count, label, reason)
     for dialect, count in meter.started.items():
@@ -298,6 +319,7 @@ def _put_open(snapshot: Snapshot, over: _Open) -> None:
         ("subscriptions_out_of_credit", over.out_of_credit),
         ("subscriptions_replaying", over.replaying),
         ("lag_notices_total", over.lag_notices),
+        ("events_replayed_total", over.replayed),
     ):
         for label, count in counts.items():
             snapshot.put(name, count, label)

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kiwi_gw.api import Batch, Measured, Out, Positions, SourceContext, SourceStatistics
+from kiwi_gw.api import Batch, Gap, Measured, Out, Positions, SourceContext, SourceStatistics, Unreadable
 from kiwi_gw.core.commands import Cancel, Grant
 from kiwi_gw.model import OverflowPolicy
 from kiwi_gw.runtime.meters import OTHER, Histogram, Meters
@@ -21,6 +21,14 @@ def test_a_histogram_counts_a_value_at_its_bound() -> None:
     for value in (0.5, 1.0, 1.5, 2.0, 9.0):
         histogram.observe(value)
     assert (histogram.counts, histogram.sum) == ([2, 2, 1], 14.0)
+
+
+def test_what_a_source_steps_over_is_counted_by_kind() -> None:
+    meter = Meters(10).source("a")
+    for unreadable in (Unreadable.DAMAGED, None, Unreadable.DAMAGED, Unreadable.TOO_LARGE):
+        meter.published(Batch({0: 0}, [], [], {}, 0, Gap({0: (0, 4)}, None, unreadable)), 1, 0.0, 3.0)
+    assert meter.unreadable == {"damaged": 2, "too_large": 1}
+    assert meter.events == 0
 
 
 def test_sources_beyond_the_bound_share_a_meter() -> None:
@@ -52,6 +60,29 @@ def test_the_delay_of_a_batch(
     assert sum(meter.delivery_delay.counts) == delays
     assert meter.delivery_delay.sum == 2.0 * delays, "from the first event of the batch, the oldest"
     assert sum(meter.fanout.counts) == 1
+
+
+async def test_a_subscribe_lasts_until_its_source_works(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
+        await trio.sleep(3)
+        await out.ready({0: 0})
+        await trio.sleep_forever()
+
+    async with running(tmp_path, config("a", "b"), fake=Sources({"a": run})) as bench:
+        durations = bench.gateway.meters.command_durations
+        client = bench.subscribe("a", "b", "nobody")
+        assert durations["fake", "subscribe"].sum == 0.0
+        assert sum(durations["fake", "subscribe"].counts) == 2, "b is open, and there is no third one"
+        client.does(Grant("a", 1))
+        await trio.sleep(5)
+        assert durations["fake", "subscribe"].sum == pytest.approx(3.0)
+        client.does(Cancel("b"))
+        assert sum(durations["fake", "unsubscribe"].counts) == 1
+        bench.subscribe("a").leave()
+        client.leave()
+        assert sum(sum(item.counts) for item in durations.values()) == sum(
+            bench.gateway.meters.commands.values()
+        ), "every command that is counted has its duration"
 
 
 async def test_what_a_client_had_stays_counted_when_it_goes(
@@ -105,11 +136,12 @@ async def test_what_a_source_that_was_replaced_dropped_stays_counted(
         feed = bench.gateway.feed("a")
         assert feed is not None
         feed.dropped[OverflowPolicy.DROP_OLDEST] = 7
+        feed.events_replayed = 5
         feed.lag_notices = 2
         bench.gateway.apply(load_text(tmp_path, config("a other"), {"fake": Sources()}))
         await trio.sleep(1)
         meter = bench.gateway.meters.source("a")
-        assert (meter.dropped, meter.lag_notices) == ({"drop_oldest": 7}, 2)
+        assert (meter.dropped, meter.lag_notices, meter.replayed) == ({"drop_oldest": 7}, 2, 5)
         assert meter.restarts == {"altered": 1}
 
 

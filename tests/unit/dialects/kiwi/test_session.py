@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply, Session
+from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply, Session
 from kiwi_gw.core.notices import Cancelled, Ended, Granted, Notice, Opened, OpenFailed
 from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
@@ -103,7 +103,7 @@ def test_a_bomb_is_answered_within_ten_milliseconds(message: str) -> None:
 def test_what_a_bomb_is_answered() -> None:
     client = session()
     (nested,) = client.receive('{"a":' + "[" * 30_000 + "]" * 30_000 + "}", now=1.0)
-    assert nested == Hangup(1008, "bad_request: the message is nested too deeply")
+    assert nested == Hangup(1008, "bad_request: the message is nested too deeply", Breach.MESSAGE)
     (opened,) = client.receive(
         '{"type":"SUBSCRIBE","sourceId":"a","mode":"pull","x":' + "9" * 60_000 + "}", 1.0
     )
