@@ -22,8 +22,21 @@ from kiwi_gw.demo.topics import Topics
 
 _POLL = 0.02
 
-BARE: Mapping[str, object] = {"metrics": {"enabled": False}}
-"""Settings of the gateway without metrics."""
+BARE: Mapping[str, object] = {
+    "metrics": {"enabled": False},
+    "server": {
+        "limits": {
+            "max_connections": 0,
+            "max_subscriptions": 0,
+            "max_fragments": 0,
+            "commands_per_second": 0,
+            "requests_per_second": 0,
+            "stall_timeout_ms": 0,
+            "vanished_after_ms": 0,
+        }
+    },
+}
+"""Settings of the gateway without metrics, and without the limits that can be switched off."""
 
 
 def compare(*systems: System) -> Measure:

@@ -57,6 +57,7 @@ def _fallback(value: object) -> object:
     return _policy(value)
 
 
+Number = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Delay = Annotated[Milliseconds, Field(ge=1)]
 Size = Annotated[Bytes, Field(ge=1)]
@@ -85,14 +86,15 @@ class Tls(Section):
 
 
 class Limits(Section):
-    """What one client, or all together, may cost."""
+    """What one client, or all together, may cost. A limit that 0 switches off is switched off
+    for benchmarks, and in networks that are trusted."""
 
-    max_connections: Positive = 10_000
-    """Connections at a time; more get 503."""
+    max_connections: Number = 10_000
+    """Connections at a time; more get 503. 0: as many as there are descriptors for."""
     max_message_bytes: Size = 64 * KIB
     """Largest message of a client; a larger one closes the connection with 1009."""
-    max_fragments: Positive = 1024
-    """Frames that one message may come in; more close the connection with 1008."""
+    max_fragments: Number = 1024
+    """Frames that one message may come in; more close the connection with 1008. 0: any number."""
     head_bytes: Annotated[Bytes, Field(ge=1024)] = 16 * KIB
     """Largest HTTP request head; a larger one gets 431."""
     head_timeout_ms: Delay = 5_000
@@ -112,14 +114,14 @@ class Limits(Section):
     vanished_after_ms: Milliseconds = 28_000
     """A TCP connection whose machine has answered nothing for this long, though it was sent something, is
     aborted (one that only does not read still answers); 0: when the system gives up. Linux only."""
-    max_subscriptions: Positive = 128
-    """Subscriptions of one connection."""
-    commands_per_second: Positive = 100
-    """Commands of one connection, credit requests apart."""
+    max_subscriptions: Number = 128
+    """Subscriptions of one connection; 0: any number."""
+    commands_per_second: Number = 100
+    """Commands of one connection, credit requests apart; 0: any number."""
     commands_burst: Positive = 200
     """Commands that may come at once."""
-    requests_per_second: Positive = 2_000
-    """Credit requests of one connection."""
+    requests_per_second: Number = 2_000
+    """Credit requests of one connection; 0: any number."""
     requests_burst: Positive = 2_000
     """Credit requests that may come at once."""
     flood_ms: Delay = 3_000

@@ -17,7 +17,8 @@ from kiwi_gw.model import Identity
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What one client may ask for. Rates are per second; bursts are what a full bucket holds."""
+    """What one client may ask for. Rates are per second; bursts are what a full bucket holds. 0 subscriptions
+    and rates of 0 are no limit."""
 
     subscriptions: int = 128
     commands_per_second: float = 100

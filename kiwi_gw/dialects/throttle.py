@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 
 QUIET_SECONDS = 1.0
 """An excess is over when nothing was refused for this long."""
@@ -15,7 +16,7 @@ class Verdict(enum.Enum):
 
 
 class Throttle:
-    """Lets `rate` commands a second pass, and `burst` at once after a pause.
+    """Lets `rate` commands a second pass, and `burst` at once after a pause; all of them where `rate` is 0.
 
     A refused command costs nothing, so a client above its rate still gets its rate. Refusals less than
     QUIET_SECONDS apart are one *excess*, whatever passes in between; a refusal that comes `flood_seconds`
@@ -27,9 +28,9 @@ class Throttle:
 
     def __init__(self, rate: float, burst: int, flood_seconds: float) -> None:
         self._rate = rate
-        self._burst = float(burst)
+        self._burst = float(burst) if rate else math.inf
         self._flood_seconds = flood_seconds
-        self._tokens = float(burst)
+        self._tokens = self._burst
         self._updated = float("-inf")
         self._excess_since = float("-inf")
         self._refused_at = float("-inf")

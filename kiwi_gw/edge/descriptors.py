@@ -9,11 +9,15 @@ _OTHERS = 512
 
 
 def raise_limit(connections: int) -> str | None:
-    """Raise the soft limit of descriptors as far as so many connections need, and as far as it may be raised.
+    """Raise the soft limit of descriptors as far as so many connections need (0: any number), and as far as
+    it may be raised.
 
     Returns a warning in words where that is not far enough.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if not connections:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return None
     wanted = connections + _OTHERS
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return None

@@ -71,9 +71,9 @@ class FrameReader:
     """Fed with everything that a client sends, cut in any way.
 
     max_payload: bytes that a message may have, over all its fragments. max_fragments: frames that it may
-    have. counts: of the frames that came, by opcode: 16 numbers, in which others may count, too. goodbye:
-    the client's close frame has come. over: it has, or the protocol was broken; whatever comes then is not
-    looked at.
+    have; 0: any number. counts: of the frames that came, by opcode: 16 numbers, in which others may count,
+    too. goodbye: the client's close frame has come. over: it has, or the protocol was broken; whatever comes
+    then is not looked at.
     """
 
     __slots__ = (
@@ -192,7 +192,7 @@ class FrameReader:
             self._end(1002, "a new message inside a fragmented one")
         if self._message_bytes + length > self._max_payload:
             self._end(1009, f"a message is larger than {self._max_payload} bytes")
-        if self._fragments == self._max_fragments:
+        if self._fragments == self._max_fragments and self._fragments:
             self._end(1008, f"a message has more than {self._max_fragments} fragments")
 
     # --- payloads ------------------------------------------------------------------------------

@@ -311,7 +311,8 @@ class Listener:
     def _check_room(self) -> None:
         """Raises HttpError 503 at the limit. Sockets that have not said what they want yet do not count: they
         are given five seconds, and no client's place."""
-        if len(self._gateway.connections) >= self._gateway.loaded.settings.server.limits.max_connections:
+        most = self._gateway.loaded.settings.server.limits.max_connections
+        if most and len(self._gateway.connections) >= most:
             raise HttpError(503, "too many connections; try again later")
 
 

@@ -34,3 +34,14 @@ def test_it_is_raised_as_far_as_needed_and_allowed(
     if warning is not None:
         assert "4096" in warning
         assert "10512" in warning
+
+
+@pytest.mark.parametrize("soft", [1024, 4096])
+def test_without_a_limit_of_connections_it_is_raised_as_far_as_allowed(
+    monkeypatch: pytest.MonkeyPatch, soft: int
+) -> None:
+    limits = [soft, 4096]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, new: limits.__setitem__(slice(None), new))
+    assert raise_limit(0) is None
+    assert limits == [4096, 4096]

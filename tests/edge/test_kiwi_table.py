@@ -12,6 +12,7 @@ from kiwi_gw.errors import SourceFailed
 from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.edge.bench import error, running
 from tests.edge.wire import (
+    CONTINUATION,
     TEXT,
     Over,
     command,
@@ -294,6 +295,24 @@ async def test_too_many_commands_are_refused_and_then_the_connection_is_closed()
                 except Over as reason:
                     over = reason
         assert (over.code, over.reason) == (1008, "rate_limited")
+
+
+async def test_what_is_switched_off_is_no_limit() -> None:
+    rates = {"commands_per_second": 0, "commands_burst": 1, "requests_per_second": 0, "requests_burst": 1}
+    none = {"max_connections": 0, "max_subscriptions": 0, "max_fragments": 0}
+    async with running({**rates, **none}) as bench, bench.connect() as client:
+        for source in ("a", "b"):
+            await client.subscribe(source, mode="pull")
+        await client.send(command("REQUEST", "a", n=1) * 500)
+        await client.send(command("UNSUBSCRIBE", "c") * 500)
+        kinds = [(await client.message())["type"] for _ in range(1_000)]
+        assert kinds == ["REQUEST_OK"] * 500 + ["UNSUBSCRIBE_ERROR"] * 500
+        await client.send(
+            frame(TEXT, b"", fin=False)
+            + frame(CONTINUATION, b"", fin=False) * 1_500
+            + frame(CONTINUATION, json.dumps({"type": "UNSUBSCRIBE", "sourceId": "a"}).encode())
+        )
+        assert (await client.message())["type"] == "UNSUBSCRIBE_OK"
 
 
 async def test_too_many_requests_are_refused_apart_from_the_rest() -> None:

@@ -152,7 +152,7 @@ class KiwiSession:
             opening = self._opening(command)
         except Wrong as wrong:
             return self._error("SUBSCRIBE", source_id, str(wrong))
-        if len(self._subscriptions) >= most:
+        if most and len(self._subscriptions) >= most:
             return self._error("SUBSCRIBE", source_id, f"A connection can have at most {most} subscriptions")
         self._subscriptions[source_id] = _Subscription(opening.mode)
         return opening

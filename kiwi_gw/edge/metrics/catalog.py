@@ -85,7 +85,11 @@ _CONNECTIONS = (
     *_own(
         Kind.GAUGE,
         ("connections", "dialect transport", "Open connections."),
-        ("connections_limit", "", "How many there may be: `server.limits.max_connections`, of all workers."),
+        (
+            "connections_limit",
+            "",
+            "How many there may be: `server.limits.max_connections`, of all workers, if there is a limit.",
+        ),
         ("connections_blocked", "transport", "Connections whose socket takes nothing at the moment."),
         ("outbound_buffer_bytes", "transport", "What connections own that their clients have not taken."),
     ),

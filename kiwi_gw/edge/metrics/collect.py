@@ -252,7 +252,8 @@ class Collector:
         snapshot.put("draining", int(gateway.draining))
         snapshot.put("tasks", trio.lowlevel.current_statistics().tasks_living)
         snapshot.put("workers", settings.server.workers)
-        snapshot.put("connections_limit", settings.server.limits.max_connections)
+        if settings.server.limits.max_connections:  # whoever divides by it would divide by zero
+            snapshot.put("connections_limit", settings.server.limits.max_connections)
         for dialect in self._dialects:
             snapshot.put("connections", 0, dialect, _WS)
             snapshot.put("connections_opened_total", 0, dialect, _WS)

@@ -12,7 +12,8 @@ from benchmarks.run import Run, System
 from benchmarks.scenario import Goal
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.sizes import Sizes
-from benchmarks.throughput import figures
+from benchmarks.throughput import BARE, figures
+from kiwi_gw.config.schema import Core
 
 FANOUT = SCENARIOS[0]
 
@@ -144,6 +145,23 @@ def test_settings_are_merged_key_by_key() -> None:
     assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 4}, "d": 5}) == {"a": {"b": 1, "c": 4}, "d": 5}
     made = configuration(Sizes(settings={"server": {"drain_ms": 1}}), ["t"], "127.0.0.1:9092")
     assert made["server"] == {"address": "127.0.0.1:0", "drain_ms": 1}
+
+
+def test_the_bare_gateway_has_no_metrics_and_no_limits() -> None:
+    settings = Core.model_validate(BARE)
+    limits = settings.server.limits
+    assert not settings.metrics.enabled
+    assert not any(
+        (
+            limits.max_connections,
+            limits.max_subscriptions,
+            limits.max_fragments,
+            limits.commands_per_second,
+            limits.requests_per_second,
+            limits.stall_timeout_ms,
+            limits.vanished_after_ms,
+        )
+    )
 
 
 def test_a_profile_by_function() -> None:

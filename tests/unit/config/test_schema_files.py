@@ -133,7 +133,7 @@ def test_the_schema_accepts(value: dict[str, Any], validator: jsonschema.Draft7V
         {"hooks": {"intercept": "a.wasm"}},
         {"server": {"adress": "x"}},
         {"server": {"drain_ms": "soon"}},
-        {"server": {"limits": {"max_connections": 0}}},
+        {"server": {"limits": {"max_connections": -1}}},
         {"server": {"limits": {"head_timeout_ms": 0}}},
         {"server": {"tls": {"cert": "a"}}},
         {"subscriber": {"overflow": "burst"}},

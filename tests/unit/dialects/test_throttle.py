@@ -19,6 +19,11 @@ def test_a_full_bucket_is_a_burst() -> None:
     assert exhausted().admit(0) is EXCESS
 
 
+def test_a_rate_of_nothing_is_no_limit() -> None:
+    throttle = Throttle(0, 1, flood_seconds=3)
+    assert {throttle.admit(now) for now in (5.0, 5.0, 5.5, 4.0) for _ in range(1_000)} == {PASS}
+
+
 def test_it_refills_at_the_rate_and_not_above_the_burst() -> None:
     throttle = exhausted()
     assert throttle.admit(0.25) is PASS
