@@ -28,8 +28,8 @@ help: ## this list
 
 setup: $(VENV)/.installed broker ## everything that the other targets need; does nothing the second time
 
-check: lint types layers ## the fast part of the tests (under a minute)
-	$(BIN)/python -m pytest -m "not integration" $(ARGS)
+check: lint types layers ## the fast part of the tests, with fewer examples (under a minute)
+	$(BIN)/python -m pytest -m "not integration" -n 2 --hypothesis-profile check $(ARGS)
 
 test: lint types layers ## every check and every test, against the real broker
 	$(BIN)/python -m pytest $(ARGS)

@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests import effort
+
+effort.register()
+
 _figures = pytest.StashKey[dict[str, object]]()
 
 

@@ -19,6 +19,7 @@ from kiwi_kafka.columns import Fetched
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.seam import DeniedError, Place, TooLargeError, TopicView, UndecodableError, UnreachableError
 from kiwi_kafka.stretch import Stretch
+from tests.effort import examples
 from tests.plugins.kafka.fakes import FakeTransport, Row, Run, pool_on
 
 
@@ -329,7 +330,7 @@ async def test_rights_that_are_taken_away(autojump_clock: MockClock, cluster: Fa
     ends=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     steps=st.lists(st.integers(0, 25), max_size=12),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_cancelled_anywhere_nothing_is_lost_or_doubled(
     rows: list[int], begin: int, ends: list[int], steps: list[int]
 ) -> None:

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.api import Refusal, Token
+from tests.effort import examples
 
 Forge = Callable[[Any], str]
 
@@ -222,7 +223,9 @@ def test_the_matrix_would_pass_if_it_were_not_for_the_attack(jwt_gate: Any, issu
     assert jwt_gate.bearer(claims(extra="x" * 5000)(issuer)).name == "ada"
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(place=st.integers(0, 10_000), letter=st.sampled_from("ABCxyz019-_.=~+/"))
 def test_no_letter_of_a_token_can_be_changed(jwt_gate: Any, issuer: Any, place: int, letter: str) -> None:
     token = issuer.token("ed", iat=1_700_000_000, exp=4_000_000_000)
@@ -232,7 +235,9 @@ def test_no_letter_of_a_token_can_be_changed(jwt_gate: Any, issuer: Any, place: 
     assert changed == token or isinstance(answer, Refusal)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(
     token=st.one_of(
         st.text(), st.from_regex(r"[A-Za-z0-9_-]{0,80}\.[A-Za-z0-9_-]{0,80}\.[A-Za-z0-9_-]{0,80}")
@@ -242,7 +247,9 @@ def test_nothing_is_raised_whatever_is_sent(jwt_gate: Any, token: str) -> None:
     assert isinstance(jwt_gate.ask(Token(token)), Refusal)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(
     extra=st.dictionaries(
         st.sampled_from(["exp", "nbf", "iat", "aud", "iss", "sub", "roles", "jti", "kiwi_tokens"]),

@@ -12,6 +12,7 @@ from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.states import State
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
 from kiwi_gw.model import Batch, CloseReason, Encoded, Interceptor, Record, WireFormat
+from tests.effort import examples
 from tests.unit.core.fakes import Client, Place, World, fragment, names
 
 
@@ -75,7 +76,7 @@ def entry_of(number: int, size: int) -> Entry:
     return Entry(Batch({0: number}, [0] * size, range(number, number + size), {}, 0), number)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     bound=st.integers(1, 1500),
     memory=st.sampled_from([1 << 40, 3200]),
@@ -197,7 +198,7 @@ def test_an_interceptor_that_takes_out_a_column_fails_its_readers_only() -> None
     assert wire_of(good) == b"v=a;"
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     withheld=st.sets(st.integers(0, 11)),
     filtered=st.none() | st.sets(st.integers(0, 11)),

@@ -23,6 +23,7 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, OverflowPolicy, StartAt
+from tests.effort import examples
 from tests.unit.core.fakes import Client, Event, Place, World
 
 PARTITIONS = 2
@@ -264,7 +265,7 @@ def test_every_client_has_the_newest_event_of_every_key() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=70,
+            max_examples=examples(70),
             stateful_step_count=40,
             deadline=None,
             report_multiple_bugs=False,

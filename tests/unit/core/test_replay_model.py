@@ -28,6 +28,7 @@ from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import AtPositions, Gap, OverflowPolicy, Ranges, Start, StartAt
+from tests.effort import examples
 from tests.unit.core.fakes import REPLAYABLE, Client, Event, Place, World, joined, names
 from tests.unit.core.past import Driver, Past, drive
 
@@ -392,7 +393,7 @@ def test_every_event_once_or_announced() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=80,
+            max_examples=examples(80),
             stateful_step_count=50,
             deadline=None,
             report_multiple_bugs=False,

@@ -29,6 +29,7 @@ from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import CloseReason, Gap, OverflowPolicy, Ranges, WireFormat
+from tests.effort import examples
 from tests.unit.core.fakes import Client, Event, Place, World, joined, names
 
 PARTITIONS = 3
@@ -474,7 +475,7 @@ def test_every_client_gets_or_is_told_of_everything() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=70,
+            max_examples=examples(70),
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

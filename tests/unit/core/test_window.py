@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kiwi_gw.core.offers import count, cut, reach
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
 from kiwi_gw.model import Batch, Encoded, Gap, Positions
+from tests.effort import examples
 
 
 def batch(first: int, size: int, cost: int = 0, gap: Gap | None = None) -> Batch:
@@ -28,7 +29,7 @@ class Reader:
         self.at = positions
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 500)), max_size=200),
     max_events=st.integers(1, 20),
@@ -99,7 +100,7 @@ class Shared:
         assert 2 * (self.spare + entry.cost) > most, "another one had twice as much to give"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     memory=st.integers(1, 40 * ENTRY_OVERHEAD),
     encodings=st.integers(0, 20 * ENTRY_OVERHEAD),

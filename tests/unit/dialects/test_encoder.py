@@ -18,6 +18,7 @@ from wsproto.events import TextMessage
 from kiwi_gw.dialects.encoder import FrameEncoder
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Encoded, Field, Kind
+from tests.effort import examples
 
 HEAD, TAIL = b'{"type":"RESULT","data":', b"}"
 MIB = 1024 * 1024
@@ -144,7 +145,7 @@ def shapes(draw: st.DrawFn) -> tuple[tuple[Field, ...], Batch]:
 
 
 @given(shapes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_it_says_what_the_obvious_encoder_says(case: tuple[tuple[Field, ...], Batch]) -> None:
     fields, batch = case
     encoded = encoder(fields)(batch)

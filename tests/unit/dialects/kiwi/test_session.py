@@ -16,6 +16,7 @@ from kiwi_gw.core.notices import Cancelled, Ended, Granted, Notice, Opened, Open
 from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
 from kiwi_gw.model import ANONYMOUS, CloseReason, Mode, OverflowPolicy, Shape, SourceInfo
+from tests.effort import examples
 from tests.transcripts.player import texts
 
 UNLIMITED = SessionLimits(
@@ -53,7 +54,7 @@ frames = (
 
 
 @given(st.lists(frames, max_size=12), st.sampled_from(["flat", "nested"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_a_client_sends_is_answered(messages: list[str | bytes], envelope: Envelope) -> None:
     client = session(envelope)
     for message in messages:
@@ -226,7 +227,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=60), st.lists(st.sampled_from(["push", "pull", "pull", "poll"]), min_size=1))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_frame_gets_exactly_one_answer(script: list[tuple[str, str, str]], modes: list[str]) -> None:
     client = session()
     core = Core(client)

@@ -1,0 +1,22 @@
+"""How many examples hypothesis tries: as many as a test asks for, or fewer where time is short."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+CHECK = "check"
+"""The profile of `make check`: a quarter of the examples, the same ones every time."""
+
+_USUAL = 100
+
+
+def register() -> None:
+    """Make the profile known: `pytest --hypothesis-profile check` uses it."""
+    settings.register_profile(CHECK, max_examples=_USUAL // 4, derandomize=True, deadline=None)
+
+
+def examples(full: int) -> int:
+    """So many, in the proportion of the profile that is in use."""
+    profile = settings.default
+    assert profile is not None
+    return max(1, full * profile.max_examples // _USUAL)
