@@ -455,7 +455,7 @@ def reader(port: int, seconds: float) -> dict[str, Any]:
             closed = not data
             buffer += data
             for opcode, payload in frames(buffer):
-                message = json.loads(payload) if opcode == TEXT else {"type": ""}
+                message: dict[str, Any] = json.loads(payload) if opcode == TEXT else {"type": ""}
                 if message["type"] == "RESULT":
                     offset = message["data"]["offset"]
                     gaps += due is not None and offset != due

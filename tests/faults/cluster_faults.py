@@ -128,5 +128,5 @@ def cluster_faults(brokers: Sequence[Broker], topic: str) -> dict[str, tuple[Inj
     return {injection.kind: (injection, phases) for injection in found}
 
 
-_GAP: dict[str, float] = {"serve_within": 10}
+_GAP: dict[str, Any] = {"serve_within": 10}
 """Seconds after there is a new leader (R2). It is the cluster that takes its time to choose one."""

@@ -76,7 +76,7 @@ async def _inside(vanished_ms: int, dead_ms: int) -> dict[str, float]:
             stage.beats.clear()
             pulled = time.monotonic()
             await _ip("link", "set", "far", "down", within=client.pid)
-            kept = {}
+            kept: dict[str, float] = {}
             for _ in range(2):
                 with trio.fail_after(_PATIENCE + dead_ms / 1000):
                     line = await running.logged("connection is given up", count=len(kept) + 1)
@@ -155,7 +155,7 @@ def main() -> None:
     if sys.argv[1] == "client":
         _client(int(sys.argv[2]))
     else:
-        print(json.dumps(trio.run(_inside, *map(int, sys.argv[1:]))))
+        print(json.dumps(trio.run(_inside, int(sys.argv[1]), int(sys.argv[2]))))
 
 
 if __name__ == "__main__":

@@ -118,7 +118,12 @@ def test_what_comes_again_after_resuming_is_no_duplicate() -> None:
 
 
 def test_a_later_subscription_that_leaves_something_out() -> None:
-    history = [Run(0, 0, 4), Run(1, 0, 3), Resumed({0: 7, 1: 4}), Run(0, 7, 9)]
+    history: list[Run | Lag | Closed | Resumed] = [
+        Run(0, 0, 4),
+        Run(1, 0, 3),
+        Resumed({0: 7, 1: 4}),
+        Run(0, 7, 9),
+    ]
     gap = {0: Offsets([(5, 6)])}
     assert judge(history, PRODUCED) == Verdict(lost=gap, skip_unannounced=gap)
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -41,7 +42,7 @@ async def test_whose_cable_is_pulled_is_let_go_of(
 
 
 async def test_a_stopped_process_is_slow_and_not_dead(tmp_path: Path) -> None:
-    limits = {"vanished_after_ms": 1_000, "dead_after_ms": 1_000, "ping_interval_ms": 300}
+    limits: dict[str, Any] = {"vanished_after_ms": 1_000, "dead_after_ms": 1_000, "ping_interval_ms": 300}
     async with healthy(tmp_path, **limits) as stage, trio.open_nursery() as nursery:
         stopped = await nursery.start(attacker, "reader", stage.gateway.port, {"seconds": 6})
         await stopped.says("subscribed")

@@ -37,6 +37,7 @@ async def demo(*options: str) -> AsyncIterator[trio.Process]:
 
 async def test_it_ends_by_itself_with_a_summary() -> None:
     async with demo("--seconds", "3") as process:
+        assert process.stdout is not None
         said = "".join([chunk.decode() async for chunk in process.stdout])
     assert process.returncode == 0, said
     assert re.search(r"^  push  \w\w \d+ +\w{3} to \w{3}, due 2013-01-01T1\d:\d\d:00Z", said, re.MULTILINE), (
@@ -62,6 +63,7 @@ async def test_it_ends_by_itself_with_a_summary() -> None:
 async def test_a_signal_ends_all_of_it_in_order(number: signal.Signals) -> None:
     said = ""
     async with demo() as process:
+        assert process.stdout is not None
         async for chunk in process.stdout:
             said += chunk.decode()
             if "and so on" in said and process.returncode is None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -125,7 +126,8 @@ async def test_who_asks_is_told_where_it_is(
         client(running.address, topic) as one,
     ):
         with trio.fail_after(30):
-            opened = await one.subscribe(**{"from": "earliest", "positionsEveryMs": 100})
+            wish: dict[str, Any] = {"from": "earliest", "positionsEveryMs": 100}
+            opened = await one.subscribe(**wish)
             assert opened["positions"] == {"0": 0}
             await topics.fill(topic, AFTER, 1)
             while not one.standings or one.standings[-1][0] < BEFORE + AFTER:

@@ -145,13 +145,13 @@ async def test_grown_while_nobody_looked(broker: Broker, topics: Topics, new_top
     await topics.grow(name, 3)
     await topics.fill(name, 30, 3)
     async with kafka_on(broker.bootstrap) as kafka:
-        options = {"start": {0: 20, 1: 20}}
-        async with running(kafka, name, on_partition_change="continue", **options) as source:
+        start = {0: 20, 1: 20}
+        async with running(kafka, name, on_partition_change="continue", start=start) as source:
             with trio.fail_after(10):
                 await source.out.wait_for(30)
         assert source.out.offsets == {0: list(range(20, 30)), 1: list(range(20, 30)), 2: list(range(10))}
         async with trio.open_nursery() as nursery:
-            closed = start_source(nursery, kafka, name, **options)
+            closed = start_source(nursery, kafka, name, start=start)
             with trio.fail_after(8):
                 await closed.ended.wait()
         assert isinstance(closed.error, SourceChanged)

@@ -243,9 +243,7 @@ class FakeConsumer:
             if rows:
                 left -= len(rows)
                 self.places[place] = rows[-1].offset + 1
-                fetched.setdefault(place.topic, []).append(
-                    Fetched(place.partition, rows, self.places[place])  # type: ignore[arg-type]
-                )
+                fetched.setdefault(place.topic, []).append(Fetched(place.partition, rows, self.places[place]))
             if not left:
                 break
         return fetched
@@ -262,7 +260,7 @@ class FakeConsumer:
 async def pool_on(transport: FakeTransport, **settings: Any) -> AsyncIterator[Kafka]:
     async with trio.open_nursery() as nursery:
         section = KafkaSettings(bootstrap_servers="fake:9092", **settings)
-        kafka = Kafka(section, transport, nursery)  # type: ignore[arg-type]
+        kafka = Kafka(section, transport, nursery)
         kafka.start()
         yield kafka
         nursery.cancel_scope.cancel()

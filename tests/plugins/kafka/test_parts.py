@@ -58,7 +58,7 @@ def test_asking_for_a_topic_never_allows_to_create_it() -> None:
 def test_metadata_version_12_round_trip() -> None:
     request = TopicsRequest(["a"], rights=True).prepare({3: (0, 13)})
     assert TopicsRequestV12.decode(BytesIO(request.encode())) == request
-    topic = (0, "a", b"\x01" * 16, False, [(0, 0, 5, 1, [5], [5], [], {})], 8, {})
+    topic: tuple[object, ...] = (0, "a", b"\x01" * 16, False, [(0, 0, 5, 1, [5], [5], [], {})], 8, {})
     response = TopicsResponseV12(0, [(5, "host", 9092, None, {})], "cluster", 5, [topic], {})
     decoded = TopicsResponseV12.decode(response.encode())
     assert decoded.to_object()["topics"][0]["topic_id"] == b"\x01" * 16

@@ -241,7 +241,7 @@ async def test_an_outage_costs_time_only(autojump_clock: MockClock, cluster: Fak
             await history(run).extent()
         assert scope.cancelled_caught
         cluster.frozen = False
-        assert await history(run).extent()
+        assert (await history(run).extent()).end
     assert taken.offsets == {0: list(range(1000)), 1: list(range(1000))}
 
 
@@ -468,9 +468,9 @@ def test_turns_follow_the_size_of_records() -> None:
     part = stretch({0: 0})
     assert part.turn_of(1000, 50) == 50
     part.aim({0: 100})
-    part.offer([Fetched(0, [Row(n, b"x" * 1_000_000) for n in range(4)], 4)])  # type: ignore[list-item]
+    part.offer([Fetched(0, [Row(n, b"x" * 1_000_000) for n in range(4)], 4)])
     assert part.turn_of(1024 * 1024, 1000) == 1
-    part.offer([Fetched(0, [Row(4 + n, b"x" * 1_000) for n in range(4)], 8)])  # type: ignore[list-item]
+    part.offer([Fetched(0, [Row(4 + n, b"x" * 1_000) for n in range(4)], 8)])
     assert 800 < part.turn_of(1024 * 1024, 1000) < 1000
 
 
@@ -487,7 +487,7 @@ def test_a_partition_that_joined_is_read_from_its_first_offset() -> None:
 def test_what_waits_comes_before_the_end() -> None:
     part = stretch({0: 0})
     part.aim({0: 5})
-    part.offer([Fetched(0, [Row(0, b"x")], 1)])  # type: ignore[list-item]
+    part.offer([Fetched(0, [Row(0, b"x")], 1)])
     part.end(SourceFailed("it broke"))
     batch = part.next_batch()
     assert batch is not None

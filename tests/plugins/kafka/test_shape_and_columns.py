@@ -72,9 +72,9 @@ def test_columns_are_partition_by_partition() -> None:
 @pytest.mark.parametrize("headers", [False, True])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_cost_is_what_it_weighs(headers: bool, keyed: bool) -> None:
-    pairs = [(f"name-{n}" * 3, b"v" * 40) for n in range(2)]
+    pairs: list[tuple[str, bytes | None]] = [(f"name-{n}" * 3, b"v" * 40) for n in range(2)]
     rows = [
-        Row(n, b"%06d" % n * 20, b"%06d" % n if keyed or n % 2 else None, n, tuple(map(tuple, pairs)))
+        Row(n, b"%06d" % n * 20, b"%06d" % n if keyed or n % 2 else None, n, tuple(pairs))
         for n in range(1000)
     ]
     columns = to_columns([Fetched(0, rows, 1000)], headers)

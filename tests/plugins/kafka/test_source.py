@@ -497,6 +497,7 @@ async def test_it_says_that_the_brokers_are_away(autojump_clock: MockClock, clus
         run = Run(kafka, "t")
         nursery.start_soon(run)
         await trio.sleep(2)
+        assert isinstance(run.source, Measured)
         assert run.source.statistics().reachable
         cluster.frozen = True
         await trio.sleep(10)

@@ -117,7 +117,7 @@ def test_saved_lines_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_points_of_the_plots_are_medians() -> None:
-    fast = [
+    fast: list[dict[str, object]] = [
         {"system": "gateway", "subscribers": 10, "delays": {}, "deliveries_per_s": rate} for rate in (1, 9, 4)
     ]
     slow = [

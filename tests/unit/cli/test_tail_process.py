@@ -230,7 +230,7 @@ async def test_interrupted(script: Callable[[Peer], object], number: int, code: 
         process = await trio.lowlevel.open_process(
             command(address, "s"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        assert process.stdout is not None
+        assert isinstance(process.stdout, trio.lowlevel.FdStream)
         assert process.stderr is not None
         async with process.stdout, process.stderr:
             assert b"connected" in await process.stderr.receive_some()
@@ -252,7 +252,7 @@ def _filled(pipe: int) -> int:
 
 
 async def _rest(stream: trio.abc.ReceiveStream) -> bytes:
-    return b"".join([bytes(chunk) async for chunk in stream])  # type: ignore[attr-defined]
+    return b"".join([bytes(chunk) async for chunk in stream])
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ async def serve(stream: trio.abc.Stream, script: Script) -> None:
     """One WebSocket connection that follows a script and closes at its end (1000, unless it closed it)."""
     gate = _Freezing(stream)
     async with gate, trio.open_nursery() as nursery:
-        request: WebSocketRequest = await wrap_server_stream(nursery, gate)  # type: ignore[arg-type]
+        request: WebSocketRequest = await wrap_server_stream(nursery, gate)
         headers = {name.decode().lower(): value.decode() for name, value in request.headers}
         ws = await request.accept()
         with suppress(ConnectionClosed):

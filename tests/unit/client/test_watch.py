@@ -53,7 +53,7 @@ async def follow(served: ScriptedGateway, plan: Plan) -> Watching:
 
 
 async def test_push_ends_after_the_limit(autojump_clock: MockClock) -> None:
-    seen = {}
+    seen: dict[str, object] = {}
 
     async def script(peer: Peer) -> None:
         seen.update(peer.headers, command=await peer.subscribed(), path=peer.ws.path)

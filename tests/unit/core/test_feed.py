@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import accumulate
 
 import pytest
@@ -552,7 +553,7 @@ def test_a_joiner_is_its_own_and_the_fragments_are_shared() -> None:
 def test_another_interceptor_leaves_format_joiner_limits_and_credit() -> None:
     world, plain, client = World(), Client(), Client()
     world.subscribe(plain)  # of the same group, with another joiner
-    limits = {"l": Limit(3)}
+    limits: dict[Hashable, Limit] = {"l": Limit(3)}
     subscription = world.subscribe(client, names(join=joined), credit=10, limits=limits)
     world.produce(2)
     subscription.intercept(Interceptor(lambda record: record if record["offset"] != 3 else None, "k"))

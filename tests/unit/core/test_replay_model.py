@@ -68,10 +68,11 @@ class Walk:
         self.got = 0
         self.skipped = 0
         self.ended: Ended | None = None
-        opened, *items = reader.read() or [None]
-        if opened is None:
+        told = reader.read()
+        if not told:
             assert reader.cancelled  # before it was known where it begins
             return
+        opened, *items = told
         if isinstance(opened, OpenFailed):
             assert not items
             return

@@ -78,10 +78,11 @@ def test_an_illegal_input_leaves_a_subscription_as_it_is() -> None:
 def test_a_subscription_waits_for_its_source_and_begins_at_its_head() -> None:
     world, client = World(begin=False, start={0: 7}), Client()
     subscription = world.subscribe(client)
-    assert subscription.state is State.OPENING
+    states = [subscription.state]
     assert client.notices == []
     world.feed.started({0: 7})
-    assert subscription.state is State.LIVE
+    states.append(subscription.state)
+    assert states == [State.OPENING, State.LIVE]
     (opened,) = client.notices
     assert isinstance(opened, Opened)
     assert opened.positions == {"0": 7}

@@ -128,4 +128,4 @@ def test_all_of_them() -> None:
         before = flight.departure
         assert str(flight.columns["sched_dep"])[:13] == str(flight.columns["time_hour"])[:13]
     assert months.total() == 336_776
-    assert months[1], months[12] == (27_004, 28_135)
+    assert (months[1], months[12]) == (27_004, 28_135)

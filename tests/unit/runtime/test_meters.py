@@ -181,7 +181,10 @@ async def test_a_source_stalls_while_it_is_behind_and_nothing_comes(
         (runner,) = bench.gateway.runners()
         assert isinstance(runner, SourceRunner)
         assert isinstance(_Origin(gauge), Measured)
-        stalled = lambda: runner.stalled(trio.current_time())  # noqa: E731
+
+        def stalled() -> float:
+            return runner.stalled(trio.current_time())
+
         await trio.sleep(3_600)
         assert stalled() == 0, "an idle source does not stall"
         for trouble in (SourceStatistics({0: 5}), SourceStatistics({}, reachable=False)):

@@ -53,26 +53,27 @@ def test_what_is_gone_may_be_skipped(kind: str) -> None:
     assert beginning(raw({kind: {"0": 1}}), raw("earliest")) == AtPositions({"0": 1}, skip_missing=True)
 
 
+NO_BEGINNINGS: tuple[object, ...] = (
+    *("newest", "", None, 5, True, [], ["latest"], {}, {"offset": 5}, {"Timestamp": 5}),
+    {"timestamp": 5, "offsets": {}},
+)
+NO_TIMESTAMPS: tuple[object, ...] = (-1, 1.5, "5", None, True, 2**53, {})
+NO_OFFSETS: tuple[object, ...] = (
+    *(None, 5, [], "0"),
+    *({"0": -1}, {"0": 1.0}, {"0": "1"}, {"0": True}, {"0": 2**53}, {"0": None}),
+    *({"a": 1}, {"": 1}, {"-1": 1}, {"01": 1}, {"\u0661": 1}, {"1" * 11: 1}),
+)
+NO_POSITIONS: tuple[object, ...] = (None, 5, [], "x", True)
+NO_ON_MISSING: tuple[object, ...] = ("latest", "", None, 5, {})
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        *[
-            (value, WRONG_FROM)
-            for value in (
-                *("newest", "", None, 5, True, [], ["latest"], {}, {"offset": 5}, {"Timestamp": 5}),
-                {"timestamp": 5, "offsets": {}},
-            )
-        ],
-        *[({"timestamp": value}, WRONG_TIMESTAMP) for value in (-1, 1.5, "5", None, True, 2**53, {})],
-        *[
-            ({"offsets": value}, WRONG_OFFSETS)
-            for value in (
-                *(None, 5, [], "0"),
-                *({"0": -1}, {"0": 1.0}, {"0": "1"}, {"0": True}, {"0": 2**53}, {"0": None}),
-                *({"a": 1}, {"": 1}, {"-1": 1}, {"01": 1}, {"\u0661": 1}, {"1" * 11: 1}),
-            )
-        ],
-        *[({"positions": value}, WRONG_POSITIONS) for value in (None, 5, [], "x", True)],
+        *[(value, WRONG_FROM) for value in NO_BEGINNINGS],
+        *[({"timestamp": value}, WRONG_TIMESTAMP) for value in NO_TIMESTAMPS],
+        *[({"offsets": value}, WRONG_OFFSETS) for value in NO_OFFSETS],
+        *[({"positions": value}, WRONG_POSITIONS) for value in NO_POSITIONS],
     ],
 )
 def test_a_sentence_for_everything_else(value: object, words: str) -> None:
@@ -88,7 +89,7 @@ def test_what_is_no_json_inside(written: bytes) -> None:
 
 
 def test_on_missing() -> None:
-    for value in ("latest", "", None, 5, {}):
+    for value in NO_ON_MISSING:
         with pytest.raises(Wrong, match=WRONG_ON_MISSING.partition(";")[0]):
             beginning(raw({"offsets": {}}), raw(value))
     for begin in (None, raw("latest"), raw("earliest"), raw({"timestamp": 5})):
