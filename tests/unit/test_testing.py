@@ -243,7 +243,7 @@ async def test_what_a_type_says_by_the_settings_is_asked_with_them(autojump_cloc
 
         return ask
 
-    functions = {
+    functions: dict[str, Any] = {
         "services": tell("services", ("pool",)),
         "sections": tell("sections", ()),
         "codec": tell("codec", BY_PARTITION),
