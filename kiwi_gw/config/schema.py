@@ -236,9 +236,9 @@ class Window(Section):
 
     history_readers: Positive = 4
     """How many groups of subscriptions may read a source's history at a time; the others take turns."""
-    history_events: Positive = 8_192
+    history_events: Positive = 65_536
     """Most events that one of them holds."""
-    history_bytes: Size = 4 * MIB
+    history_bytes: Size = 16 * MIB
     """Most memory for them."""
     last_values: bool = False
     """Keep the newest event of every key: for snapshots and the policy `latest`, with which it is always

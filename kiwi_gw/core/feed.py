@@ -58,8 +58,8 @@ class FeedLimits:
     direct_bytes: int = 256 * 1024
     slice_seconds: float = 0.005
     history_readers: int = 4
-    history_events: int = 8_192
-    history_bytes: int = 4 * 1024 * 1024
+    history_events: int = 65_536
+    history_bytes: int = 16 * 1024 * 1024
     allow: Set[OverflowPolicy] = frozenset(OverflowPolicy) - {OverflowPolicy.BLOCK}
     block_timeout: float = 30.0
     block_fallback: OverflowPolicy = OverflowPolicy.DROP_OLDEST
@@ -270,6 +270,7 @@ class Feed:
         except SubscribeRefused as refused:
             subscription.refuse(refused.code, str(refused))
             return
+        found = found or self.replay.begin(where)
         if found is None:
             self.replay.changed()
         else:
@@ -459,6 +460,10 @@ class Feed:
     def encoded(self, group: Group, entry: Entry) -> Encoded:
         """The fragments of an entry for a reader that is behind."""
         return self._memo.encoded(entry, group.wire)
+
+    def read_by_all(self, entry: Entry) -> None:
+        """Nobody is known who needs the fragments of this entry."""
+        self._memo.forget(entry)
 
     def private_window(self, page: Batch) -> Window:
         """A window of one reader's own, with one batch in it. Whoever has it clears it."""

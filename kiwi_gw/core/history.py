@@ -22,9 +22,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from kiwi_gw.core.places import ahead, below, furthest, nearest, reached
+from kiwi_gw.core.starts import Begin, Where, within
 from kiwi_gw.core.states import State
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Window
-from kiwi_gw.model import Batch, Positions
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
+from kiwi_gw.model import Batch, Extent, Positions
 
 if TYPE_CHECKING:
     from kiwi_gw.core.feed import Feed
@@ -37,6 +38,10 @@ within one turn of it are that near; reading so much in vain takes a fraction of
 GATHER_SECONDS, GATHER_AT_MOST_SECONDS = 0.15, 2.0
 """A reader is opened when for the first of these times nobody new has come to wait, or when somebody has
 waited for the second: a thousand clients that come back after a restart are to share one reader."""
+
+KNOWN_SECONDS = 1.0
+"""For so long what history said it has is taken to be there: a thousand clients that come back one after the
+other are not to wait for an answer each."""
 
 STANDSTILL_SECONDS = 0.2
 """A member that has something to read and has not moved for so long cannot be sent to."""
@@ -56,6 +61,7 @@ class SharedReader:
         self.changed: Callable[[], None] = _nothing
         self.closed = False
         self._idle: dict[Subscription, None] = {}
+        self._mark: Entry | None = None  # no member is in an entry before it
         self._replay = replay
         self._feed = feed
         self._aim: Positions | None = None
@@ -87,10 +93,8 @@ class SharedReader:
     def fits(self, batch: Batch) -> bool:
         """Whether there is room for it without taking what a member has not read yet."""
         window = self.window
-        entry = window.oldest
-        while entry is not None and not entry.parked:
-            entry = entry.after
-        if entry is None:
+        entry = self._slowest()
+        if entry is None or not entry.parked:
             return True
         return (
             window.head - entry.base + len(batch) <= window.max_events
@@ -128,6 +132,7 @@ class SharedReader:
                     member.outlet.wake(member)
                     if served % _WAKE_AT_ONCE == 0:
                         yield
+            self._slowest()
         self.join()
         yield
 
@@ -138,10 +143,19 @@ class SharedReader:
 
     def admits(self, here: Positions) -> bool:
         """Whether one that is at `here` can read on in it, and soon."""
-        return self.window.reaches(here) and ahead(here, self.positions) <= NEAR_EVENTS
+        window, missing = self.window, ahead(here, self.positions)
+        if missing > NEAR_EVENTS or not window.reaches(here):
+            return False
+        # What lies before it must fit in, or it would wait for the slowest of those who read here.
+        slowest = self._slowest()
+        held = window.head - slowest.base if slowest is not None and slowest.parked else 0
+        return not missing or held + missing <= window.max_events
 
     def admit(self, subscription: Subscription) -> None:
         subscription.take_place(self)
+        entry = self.window.find(subscription.cursor)
+        if entry is not None and self._mark is not None and entry.base < self._mark.base:
+            self._mark = entry
         self._seen(subscription)
         if subscription.cursor == self.window.head:
             self._idle[subscription] = None
@@ -186,6 +200,18 @@ class SharedReader:
                 member.outlet.wake(member)  # it asks again as soon as it can be sent to
         self.changed()
 
+    def _slowest(self) -> Entry | None:
+        """The entry that the slowest member is in, or the newest. Encodings of those before it are let go:
+        whoever comes later has them made again, and a long replay holds no more than it needs."""
+        entry = self._mark
+        if entry is None or entry.base < self.window.base:
+            entry = self.window.oldest
+        while entry is not None and not entry.parked and entry.after is not None:
+            self._feed.read_by_all(entry)
+            entry = entry.after
+        self._mark = entry
+        return entry
+
     def _seen(self, member: Subscription) -> None:
         self.members[member] = member.cursor, self._feed.now
 
@@ -204,6 +230,22 @@ class Replay:
         self._budget = budget
         self._waiting: dict[Subscription, None] = {}
         self._gathers_since = self._last_came = 0.0
+        self._extent: Extent | None = None
+        self._asked_at = -inf
+
+    # --- where to begin --------------------------------------------------------------------
+
+    def has(self, extent: Extent, asked_at: float) -> None:
+        """What history can be read again, as it was when that was asked."""
+        self._extent, self._asked_at = extent, asked_at
+
+    def begin(self, where: Where) -> Begin | None:
+        """Where that is, if it is in what history had a moment ago; None: it must be asked."""
+        if self._extent is None or self._feed.now - self._asked_at >= KNOWN_SECONDS:
+            return None
+        return within(where, self._extent, self._feed.window.positions)
+
+    # --- who waits -------------------------------------------------------------------------
 
     @property
     def opens_in(self) -> float | None:
@@ -229,6 +271,10 @@ class Replay:
                 self._gathers_since = self._last_came
             self._waiting[subscription] = None
             self.changed()
+            if self.starved:
+                for reader in self.readers:
+                    if not reader.members:
+                        reader.changed()  # it is in others' way
 
     def withdrawn(self, subscription: Subscription) -> None:
         """It waits no longer (called by itself)."""
@@ -278,7 +324,8 @@ class Replay:
                 subscription.outlet.wake(subscription)
 
     def close(self) -> None:
-        """The source is not to be read now: everyone waits."""
+        """The source is not to be read now: everyone waits, and what it had may be gone when it is."""
+        self._extent = None
         for reader in list(self.readers):
             reader.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kiwi_gw.core.places import reached
+from kiwi_gw.core.places import furthest, reached
 from kiwi_gw.core.window import Window
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import AtPositions, AtTime, Extent, Positions, Ranges, SourceInfo, Start, StartAt
@@ -57,6 +57,16 @@ def at_once(where: Where, window: Window, info: SourceInfo) -> Begin | None:
         if complete and reached(where.positions, held.first) and reached(held.end, where.positions):
             return Begin(where.positions)
     return None if info.replayable else begin(where, held, info)
+
+
+def within(where: Where, extent: Extent, live: Positions) -> Begin | None:
+    """Where that is, if it lies in what history had a moment ago, or between that and what is live; None: it
+    must be asked anew. What was deleted meanwhile is announced when it is read."""
+    if not isinstance(where, Wanted) or where.positions.keys() != live.keys():
+        return None
+    if reached(where.positions, extent.first) and reached(furthest(extent.end, live), where.positions):
+        return Begin(where.positions)
+    return None
 
 
 def begin(where: Where, extent: Extent, info: SourceInfo) -> Begin:

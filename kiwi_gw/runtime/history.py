@@ -34,8 +34,9 @@ PATIENCE_SECONDS = 0.5
 """How long members that are slow may hold up those that have read everything, before they lose their place;
 what was used up comes back at a tenth of the time, so they slow the others down by a tenth at most."""
 
-LINGER_SECONDS = 1.0
-"""How long a reader that nobody reads is kept: a client that grants credit in small portions comes back."""
+LINGER_SECONDS = 5.0
+"""How long a reader that nobody reads is kept: a client that grants credit in small portions comes back, and
+of those who lost their gateway some take their time. What it holds is read from memory."""
 
 _QUESTIONS_AT_ONCE = 4
 _AT_ONCE = 16
@@ -94,8 +95,13 @@ class HistoryTask:
         try:
             async with self._questions:
                 while asking := [s for s, w in self._feed.unresolved.items() if _question(w) == question]:
+                    asked_at = self._feed.now
                     try:
-                        extent = await _answer(source, question)
+                        extent = await source.extent()
+                        if question is None:
+                            self._feed.replay.has(extent, asked_at)
+                        else:
+                            extent = Extent(await source.at(question.timestamp), extent.end)
                     except BaseException as raised:  # noqa: BLE001  see `_failed`
                         self._failed(raised, "history does not say where to begin; it is asked again")
                         await pauses.wait()
@@ -209,9 +215,12 @@ class _Turn:
 
     async def goes_on(self) -> bool:
         """Whether anybody reads; if not, somebody may come back within a moment."""
-        with trio.move_on_after(LINGER_SECONDS):
-            while not self.reader.members and not self.replay.starved:
-                await self._signal.wait()
+        waits = True
+        while waits and not self.reader.members and not self.replay.starved:
+            waits = False
+            with trio.move_on_after(LINGER_SECONDS):
+                await self._signal.wait()  # it may have come and gone at once: then a moment more
+                waits = True
         return bool(self.reader.members) and not self.over
 
     async def room(self, piece: Batch) -> bool:
@@ -233,13 +242,6 @@ class _Turn:
                 self._patience -= trio.current_time() - began
         self._spent_at = trio.current_time()
         return bool(reader.members)
-
-
-async def _answer(source: History, question: AtTime | None) -> Extent:
-    extent = await source.extent()
-    if question is None:
-        return extent
-    return Extent(await source.at(question.timestamp), extent.end)
 
 
 def _question(where: Where) -> AtTime | None:

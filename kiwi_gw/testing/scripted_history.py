@@ -18,10 +18,12 @@ _READ_EVENTS = 5_000
 class ScriptedHistory:
     """What a script has published, less what the test has taken away. Implements `api.History` for it.
 
-    opened: how often a reader was opened; read_events: how many events all of them have read.
+    asked: how often it was asked what it has; opened: how often a reader was opened; read_events: how many
+    events all of them have read.
     """
 
     def __init__(self) -> None:
+        self.asked = 0
         self.opened = 0
         self.read_events = 0
         self._batches: list[Batch] = []
@@ -67,6 +69,7 @@ class ScriptedHistory:
     # --- the gateway's side ----------------------------------------------------------------
 
     async def extent(self) -> Extent:
+        self.asked += 1
         await self._reached()
         return Extent(dict(self._first), dict(self._end))
 

@@ -6,13 +6,23 @@ import pytest
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.core.history import STANDSTILL_SECONDS
+from kiwi_gw.core.history import KNOWN_SECONDS, STANDSTILL_SECONDS, SharedReader
 from kiwi_gw.core.notices import Opened
 from kiwi_gw.core.places import above, below, pieces
 from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AtPositions, AtTime, Batch, CloseReason, Extent, Gap, OverflowPolicy, StartAt
+from kiwi_gw.model import (
+    AtPositions,
+    AtTime,
+    Batch,
+    CloseReason,
+    Extent,
+    Gap,
+    OverflowPolicy,
+    Start,
+    StartAt,
+)
 from tests.unit.core.fakes import REPLAYABLE, Client, World, names
 from tests.unit.core.past import Driver, Past, drive
 
@@ -136,6 +146,88 @@ def test_those_who_are_near_share_a_reader_that_begins_with_the_first_of_them() 
     for number, client in enumerate(clients):
         expected = [(0, n) for n in range(10 + number, 50)] + [(1, n) for n in range(20 - number, 50)]
         assert sorted(client.places) == expected
+
+
+def test_one_that_comes_later_is_served_from_memory() -> None:
+    it, first, second, nearer = Replayed(), Client(), Client(), Client()
+    it.subscribe(first, start=AtPositions({"0": 10, "1": 10}))
+    reader = it.world.feed.replay.open()
+    assert reader is not None
+    driver = Driver(it.past, reader)
+    while reader.members:
+        assert driver.step()
+    reads = it.past.reads
+    it.subscribe(second, start=AtPositions({"0": 10, "1": 10}))
+    it.subscribe(nearer, start=AtPositions({"0": 17, "1": 23}))
+    assert (it.past.reads, it.world.feed.replay.opened) == (reads, 1)
+    assert sorted(first.places) == sorted(second.places) == [(p, n) for p in (0, 1) for n in range(10, 50)]
+    assert sorted(nearer.places) == [(0, n) for n in range(17, 50)] + [(1, n) for n in range(23, 50)]
+
+
+def test_encodings_of_what_every_member_has_had_are_let_go() -> None:
+    it, fast, slow, late = Replayed(), Client(), Client(), Client()
+    it.subscribe(fast, start=StartAt.EARLIEST)
+    lagging = it.subscribe(slow, start=StartAt.EARLIEST, credit=40)
+    reader = it.world.feed.replay.open()
+    assert reader is not None
+    driver = Driver(it.past, reader)
+    while driver.step():
+        pass
+    assert not any(_encoded(reader, 0, 40))
+    assert all(_encoded(reader, 40, 90)), "one that stands in the middle still needs the rest"
+    encoded = it.world.memo.events_encoded
+    lagging.grant(1000)
+    assert it.world.memo.events_encoded - encoded <= LIMITS.window_events  # only what is in the other window
+    it.subscribe(late, start=StartAt.EARLIEST)
+    drive([driver])
+    assert sorted(fast.places) == sorted(slow.places) == sorted(late.places) == sorted(it.world.made)
+
+
+def _encoded(reader: SharedReader, first: int, last: int) -> list[bool]:
+    """Of which of a reader's entries there are encodings, of those that hold these events."""
+    found, entry = [], reader.window.find(first)
+    while entry is not None and entry.base < last:
+        found.append(bool(entry.encodings))
+        entry = entry.after
+    return found
+
+
+def test_what_history_has_is_asked_once_for_those_who_come_one_after_the_other() -> None:
+    it = Replayed()
+    feed = it.world.feed
+
+    def asks(start: Start) -> bool:
+        it.world.subscribe(Client(), start=start)
+        waiting = list(feed.unresolved)
+        for subscription in waiting:
+            feed.resolved(subscription, it.past.extent)
+        return bool(waiting)
+
+    near = AtPositions({"0": 5, "1": 6})
+    assert asks(near), "nobody knows yet"
+    feed.replay.has(it.past.extent, feed.now)
+    assert not asks(near)
+    assert asks(AtPositions({"0": 5})), "it does not name every partition"
+    assert asks(AtPositions({"0": 51, "1": 50})), "another gateway may be further"
+    assert asks(StartAt.EARLIEST)
+    it.past.first = {0: 10, 1: 0}
+    assert not asks(AtPositions({"0": 4, "1": 6})), "it was there when that was asked"
+    it.world.pass_time(KNOWN_SECONDS)
+    assert asks(near)
+    feed.replay.has(it.past.extent, feed.now)
+    assert asks(near), "some of it is gone"
+    feed.replay.close()
+    assert asks(AtPositions({"0": 20, "1": 20})), "it may be another source by now"
+
+
+def test_what_was_deleted_since_history_was_asked_is_announced() -> None:
+    it, client = Replayed(), Client()
+    it.world.feed.replay.has(it.past.extent, it.world.feed.now)
+    it.past.first = {0: 10, 1: 0}
+    it.world.subscribe(client, start=AtPositions({"0": 4, "1": 6}))
+    it.read()
+    assert client.lags[0].ranges == {0: (4, 9)}
+    assert sorted(client.places) == [(0, n) for n in range(10, 50)] + [(1, n) for n in range(6, 50)]
 
 
 def test_behind_counts_offsets_in_history() -> None:

@@ -15,6 +15,7 @@ from kiwi_gw.core.states import State
 from kiwi_gw.edge.admin.views import sources
 from kiwi_gw.errors import SourceChanged
 from kiwi_gw.model import Action, AtPositions, AtTime, Identity, Mode, OverflowPolicy, Refusal, Start, StartAt
+from kiwi_gw.runtime.history import LINGER_SECONDS
 from kiwi_gw.testing import Script, ScriptedSources
 from tests.unit.core.fakes import names
 from tests.unit.runtime.fakes import Bench, Client, running
@@ -185,6 +186,21 @@ async def test_a_herd_shares_one_reader(tmp_path: Path, autojump_clock: MockCloc
             assert client.offsets == list(range(100 + number % 7, 5_000))
         assert script.history.opened == 1
         assert script.history.read_events <= 4_900
+        assert script.history.asked == 1
+
+
+async def test_those_who_come_later_share_what_was_read(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 20_000, size=1000)
+        for _ in range(3):
+            client = bench.connect()
+            client.does(begin(AtPositions({"0": 100})))
+            await trio.sleep(LINGER_SECONDS * 0.9)  # the others are long through
+            assert client.offsets == list(range(100, 20_000))
+        assert script.history.opened == 1
+        assert script.history.read_events == 18_900  # the window always holds the last batch
+        await trio.sleep(LINGER_SECONDS * 1.1)
+        assert next(iter(bench.gateway.runners())).feed.replay.readers == []
 
 
 async def test_a_client_that_stands_still_gives_its_place_away(
@@ -228,6 +244,20 @@ async def test_readers_take_turns(tmp_path: Path, autojump_clock: MockClock) -> 
         await trio.sleep(10)
         assert first.offsets == list(range(100_000))
         assert second.offsets == list(range(80_000, 100_000))
+
+
+async def test_a_reader_that_nobody_reads_makes_room_for_those_who_wait(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    text = CONFIG.replace("events: 100", "events: 100, history_readers: 1, history_events: 500")
+    async with gateway(tmp_path, text) as (bench, script):
+        await publish(script, 5_000)
+        for _ in range(2):
+            client = bench.connect()
+            client.does(begin())
+            await trio.sleep(0.5)
+            assert len(client.offsets) == 5_000
+        assert script.history.opened == 2
 
 
 async def test_a_reader_that_fails_is_opened_again(tmp_path: Path, autojump_clock: MockClock) -> None:
