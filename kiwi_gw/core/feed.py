@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
+from kiwi_gw.core import passes
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
 from kiwi_gw.core.history import Replay
@@ -22,6 +23,7 @@ from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.policies import holds
 from kiwi_gw.core.starts import Where, at_once, begin, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
@@ -263,7 +265,7 @@ class Feed:
             subscription.open_at_head()
             return
         if where is StartAt.SNAPSHOT and self.last_values is not None:
-            subscription.open_with_snapshot(self.last_values)
+            passes.open_with_snapshot(subscription, self.last_values)
             return
         try:
             found = at_once(where, self.window, self.info)
@@ -415,7 +417,7 @@ class Feed:
 
     def holders(self, batch: Batch) -> list[Subscription]:
         """The subscriptions that this batch must wait for (policy `block`)."""
-        return [subscription for subscription in self._blocking if subscription.holds(batch)]
+        return [subscription for subscription in self._blocking if holds(subscription, batch)]
 
     def ended(self) -> None:
         """The finite source is over: everyone gets the rest, then the notice."""
