@@ -2,10 +2,8 @@
 
 Theory of operation. `publish` is the hot path and wakes no task. It appends the batch and then, group by
 group (a group has one wire key), asks the memo for the fragments once and gives every subscription that
-is at the head, has credit and has a clear outlet the whole buffer, in one send where it is not too large.
-Whoever cannot take all of it is demoted to BEHIND and read at its own pace. It is a generator: it yields
-when it has used up its slice of time, so that the caller can let others run; in between, subscriptions may
-come and go (they are recognised by their cursor).
+is at the head and can take it the whole buffer (see `fanout`). It is a generator: it yields when it has used
+up its slice of time, so that the caller can let others run.
 """
 
 from __future__ import annotations
@@ -18,10 +16,10 @@ from dataclasses import dataclass
 from kiwi_gw.core import passes
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
+from kiwi_gw.core.fanout import Group, fan_out
 from kiwi_gw.core.history import Replay
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
-from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.policies import holds
 from kiwi_gw.core.starts import Where, at_once, begin, load
@@ -92,17 +90,6 @@ class Request:
     until: Positions | None = None
     start: Start = StartAt.LATEST
     report_every: float | None = None
-
-
-class Group:
-    """The subscriptions of one source with one wire key; `live` are those at the head, in order."""
-
-    __slots__ = ("live", "size", "wire")
-
-    def __init__(self, item: Wire) -> None:
-        self.wire = item
-        self.live: dict[Subscription, None] = {}
-        self.size = 0
 
 
 class Feed:
@@ -359,7 +346,7 @@ class Feed:
                 except EncodingFailed as error:
                     self._fail_group(group, str(error))
                     continue
-                for _ in self._fan_out(entry, group, encoded, waiting):
+                for _ in fan_out(entry, group, encoded, waiting, self.limits.direct_bytes, self._memo):
                     if self._clock() >= until:
                         yield
                         until = self._clock() + self.limits.slice_seconds
@@ -371,49 +358,6 @@ class Feed:
                     self._demote(subscription)
                 for subscription in unserved:
                     subscription.outlet.wake(subscription)
-
-    def _fan_out(
-        self, entry: Entry, group: Group, encoded: Encoded, waiting: list[Subscription]
-    ) -> Iterator[None]:
-        size = len(encoded.buffer)
-        first, *others = pieces(encoded, self.limits.direct_bytes)
-        events = len(entry.batch) if encoded.tally is None else encoded.tally[-1]
-        direct = size > 0 and entry.batch.gap is None and not encoded.unsendable
-        base, push = entry.base, Mode.PUSH
-        served = 0
-        while waiting:
-            subscription = waiting.pop()
-            if subscription.cursor != base or subscription.state is not State.LIVE:
-                continue  # it came, went or was demoted while others ran
-            served += 1
-            outlet = subscription.outlet
-            if (
-                direct
-                and outlet.clear
-                and subscription.plain
-                and not subscription.lag_due
-                and (subscription.mode is push or subscription.credits >= events)
-            ):
-                taken = outlet.send(first)
-                if others and taken == len(first):
-                    taken += _send_all(outlet, others)
-                if taken == size:
-                    subscription.sent(encoded, events, entry)
-                else:
-                    self._memo.keep(entry, group.wire, encoded)
-                    subscription.fall_behind(entry)
-                    if taken:
-                        outlet.keep(subscription.settle(whole(entry, encoded, events), taken))
-                    outlet.wake(subscription)
-            elif size == 0 and entry.batch.gap is None and not encoded.unsendable and subscription.simple:
-                subscription.sent(encoded, 0, entry)
-            else:
-                self._memo.keep(entry, group.wire, encoded)
-                subscription.fall_behind(entry)
-                outlet.wake(subscription)
-            if others or not served & 15:
-                yield
-        yield
 
     def holders(self, batch: Batch) -> list[Subscription]:
         """The subscriptions that this batch must wait for (policy `block`)."""
@@ -539,19 +483,6 @@ class Feed:
 def lost(ranges: Mapping[int, tuple[int, int]], positions: Positions, count: int | None) -> Batch:
     """A batch without events that announces what the source itself lost before `positions`."""
     return Batch(positions, (), (), {}, 0, Gap(ranges, count))
-
-
-def _send_all(outlet: Outlet, parts: list[memoryview]) -> int:
-    """Send one after the other until something has to wait. How many bytes were taken."""
-    total = 0
-    for part in parts:
-        if not outlet.clear:
-            break
-        taken = outlet.send(part)
-        total += taken
-        if taken < len(part):
-            break
-    return total
 
 
 def _nothing() -> None:

@@ -26,7 +26,8 @@ from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Encoded, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
-    from kiwi_gw.core.feed import Feed, Group
+    from kiwi_gw.core.fanout import Group
+    from kiwi_gw.core.feed import Feed
     from kiwi_gw.core.history import SharedReader
 
 MAX_CREDIT = 2**53 - 1

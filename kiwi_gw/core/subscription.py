@@ -27,7 +27,8 @@ from kiwi_gw.core.window import Entry, Window
 from kiwi_gw.model import CloseReason, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
-    from kiwi_gw.core.feed import Feed, Group
+    from kiwi_gw.core.fanout import Group
+    from kiwi_gw.core.feed import Feed
     from kiwi_gw.core.history import SharedReader
 
 
