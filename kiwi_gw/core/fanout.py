@@ -59,7 +59,7 @@ def fan_out(
         if (
             direct
             and outlet.clear
-            and subscription.plain
+            and (subscription.plain or subscription.untouched(entry))
             and not subscription.lag_due
             and (subscription.mode is push or subscription.credits >= events)
         ):
