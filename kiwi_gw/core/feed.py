@@ -117,7 +117,9 @@ class Feed:
         self.replay = Replay(self, budget)
         self.last_values: LastValues | None = None
         if limits.last_values:
-            self.last_values = LastValues(limits.last_values_keys, limits.last_values_bytes, budget)
+            self.last_values = LastValues(
+                limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
+            )
         self.freed: Callable[[], None] = _nothing  # called when a subscription may hold the source no longer
         self.held_by: list[str] = []  # who holds it by `block` just now, in words
         self._budget = budget
@@ -388,6 +390,8 @@ class Feed:
                 message = f"the source has not {late} within {self.limits.subscribe_timeout:g} s"
                 subscription.end(CloseReason.FAILED, message, Input.OPEN_FAILED)
         self.replay.sweep(now)
+        if self.last_values is not None:
+            self.last_values.pages.sweep()
         for subscription in list(self._not_live):
             subscription.sweep(now, self.limits.lag_interval)
         for subscription in list(self._reporting):
@@ -405,12 +409,6 @@ class Feed:
     def encoded(self, group: Group, entry: Entry) -> Encoded:
         """The fragments of an entry for a reader that is behind."""
         return self._memo.encoded(entry, group.wire)
-
-    def private_window(self, page: Batch) -> Window:
-        """A window of one reader's own, with one batch in it. Whoever has it clears it."""
-        window = Window(len(page), 0, self._budget, page.starts)
-        window.append(page, self.evicted)
-        return window
 
     def group_failed(self, group: Group, message: str) -> None:
         """The fragments of this wire key cannot be made."""

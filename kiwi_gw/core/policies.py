@@ -24,7 +24,7 @@ from kiwi_gw.core.loss import Loss
 from kiwi_gw.core.places import between
 from kiwi_gw.core.states import IN_HISTORY, Input, State
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Entry
-from kiwi_gw.model import Batch, CloseReason, OverflowPolicy
+from kiwi_gw.model import Batch, CloseReason, OverflowPolicy, Ranges
 
 if TYPE_CHECKING:
     from kiwi_gw.core.subscription import Subscription
@@ -131,16 +131,18 @@ def _drop_oldest(subscription: Subscription) -> bool:
     dropped = cursor - old_cursor + known.lost - subscription._lost_mark
     unknown = known.unknown != subscription._unknown_mark
     index = subscription.feed.last_values if acting(subscription) is OverflowPolicy.LATEST else None
-    newest = 0 if index is None else index.count(old_cursor, cursor)
+    newest = 0
+    ranges: Ranges = between(old, there)
+    if index is not None:
+        newest, ranges = index.held(old_cursor, cursor, ranges)
     if newest:
         dropped -= newest
-        progress = Pass(old_cursor, cursor, there, known.lost, known.unknown, newest)
-        passes.begin(subscription, progress, old)
+        passes.begin(subscription, Pass(old_cursor, cursor, old, there, known.lost, known.unknown, newest))
     else:
         subscription._enter_at(cursor, there, known.lost, known.unknown)
     if not dropped and not unknown:
         return False  # what was evicted held no event
-    subscription._account(dropped, between(old, there), unknown=unknown)
+    subscription._account(dropped, ranges, unknown=unknown)
     if entry is None and not newest:
         subscription._at_head()
     return True

@@ -20,10 +20,11 @@ from kiwi_gw.core.last_values import Pass
 from kiwi_gw.core.loss import Loss
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed, PositionsAre
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.pages import Page
 from kiwi_gw.core.places import ahead, furthest, reached
 from kiwi_gw.core.reading import MAX_CREDIT, Reading
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, READING, Input, State, after
-from kiwi_gw.core.window import Entry, Window
+from kiwi_gw.core.window import Entry
 from kiwi_gw.model import CloseReason, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Subscription(Reading):
         self._reported_at = -inf
         self._blocked_since: float | None = None
         self._progress: Pass | None = None
-        self._page: Window | None = None
+        self._page: Page | None = None
         self._lag_at = -inf
         self._lag_head = 0
         self._deadline: float | None = None
@@ -110,6 +111,11 @@ class Subscription(Reading):
         return here if self.floor is None else furthest(here, self.floor)
 
     def _here(self) -> Positions:
+        here = self._there()
+        # The pages of a pass know nothing of what lies before them.
+        return here if self._progress is None else furthest(self._progress.here, here)
+
+    def _there(self) -> Positions:
         if self._entry is not None:
             return self._entry.batch.positions_at(self.cursor - self._entry.base)
         if self._evicted_at is not None:
@@ -204,7 +210,7 @@ class Subscription(Reading):
             self.place.left(self)
             self.place = None
         if new is State.CLOSED:
-            passes.turn_page(self)
+            passes.leave(self)
         if new is State.LIVE:
             self._unpark()
             self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
@@ -341,6 +347,7 @@ class Subscription(Reading):
         """The notice that is due, with the numbers of this moment. It must be written at once."""
         if policies.acting(self) is not OverflowPolicy.CLOSE:  # for `offer` and `sweep`: no notice then
             policies.give_up(self)
+        passes.account_gone(self)
         loss = self._loss or Loss()
         self._loss = None
         self.lag_due = False
@@ -397,6 +404,7 @@ class Subscription(Reading):
             self.apply(item)
             self.owner.notify(self, OpenFailed(self.handle, reason.value, message))
             return
+        passes.account_gone(self)
         positions = self.feed.info.codec.dump(self.positions)
         loss = self._loss or Loss()
         unsent, unknown = 0, loss.unknown
