@@ -14,7 +14,7 @@ _MOST_RUNS = 2_000
 _CLOSED_BY = str.maketrans("[{", "]}")
 
 
-class TooMuch(Exception):  # noqa: N818  see `errors`
+class TooMuch(Exception):  # noqa: N818  (it states what the message is)
     """The message has more brackets than are looked at."""
 
 
