@@ -49,6 +49,8 @@ def fan_out(
     events = len(entry.batch) if encoded.tally is None else encoded.tally[-1]
     direct = size > 0 and entry.batch.gap is None and not encoded.unsendable
     base, push = entry.base, Mode.PUSH
+    first_size = len(first)
+    seldom = 0 if others else 15  # a bit mask: large batches give way after each, others after 16
     served = 0
     while waiting:
         subscription = waiting.pop()
@@ -64,9 +66,9 @@ def fan_out(
             and (subscription.mode is push or subscription.credits >= events)
         ):
             taken = outlet.send(first)
-            if others and taken == len(first):
-                taken += _send_all(outlet, others)
-            if taken == size:
+            if taken == size or (
+                taken == first_size and (taken := taken + _send_all(outlet, others)) == size
+            ):
                 subscription.sent(encoded, events, entry)
             else:
                 memo.keep(entry, group.wire, encoded)
@@ -80,7 +82,7 @@ def fan_out(
             memo.keep(entry, group.wire, encoded)
             subscription.fall_behind(entry)
             outlet.wake(subscription)
-        if others or not served & 15:
+        if not served & seldom:
             yield
     yield
 
