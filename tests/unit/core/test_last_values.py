@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kiwi_gw.core import last_values, pages
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import Ended, Lagged, Opened
@@ -286,8 +287,7 @@ class Machine(RuleBasedStateMachine):
             feed, memo = self.world.feed, self.world.memo
             assert feed.last_values is not None
             read = {r.subscription._page for r in self.readers if r.subscription and r.subscription._page}
-            pages = {*read, *feed.last_values.pages}
-            kept = sum(page.window.bytes for page in pages)
+            kept = sum(page.window.bytes for page in {*read, *feed.last_values.pages})
             held = feed.window.bytes + kept + feed.last_values.bytes + memo.bytes
             assert self.world.budget.used == held
 
@@ -336,7 +336,11 @@ class Machine(RuleBasedStateMachine):
             assert n >= reader.first or self.keys[n] is not None
 
 
-def test_every_client_has_the_newest_event_of_every_key() -> None:
+@pytest.mark.parametrize("page", [3, PAGE_EVENTS])
+def test_every_client_has_the_newest_event_of_every_key(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_values, "PAGE_EVENTS", page)
+    for module in (last_values, pages):
+        monkeypatch.setattr(module, "FEW_EVENTS", page // 2)
     run_state_machine_as_test(
         Machine,
         settings=settings(
