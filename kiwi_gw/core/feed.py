@@ -2,10 +2,8 @@
 
 Theory of operation. `publish` is the hot path and wakes no task. It appends the batch and then, group by
 group (a group has one wire key), asks the memo for the fragments once and gives every subscription that
-is at the head, has credit and has a clear outlet the whole buffer, in one send where it is not too large.
-Whoever cannot take all of it is demoted to BEHIND and read at its own pace. It is a generator: it yields
-when it has used up its slice of time, so that the caller can let others run; in between, subscriptions may
-come and go (they are recognised by their cursor).
+is at the head and can take it the whole buffer (see `fanout`). It is a generator: it yields when it has used
+up its slice of time, so that the caller can let others run.
 """
 
 from __future__ import annotations
@@ -15,13 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
+from kiwi_gw.core import passes
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
+from kiwi_gw.core.fanout import Group, fan_out
 from kiwi_gw.core.history import Replay
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
-from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.policies import holds
 from kiwi_gw.core.starts import Where, at_once, begin, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
@@ -92,17 +92,6 @@ class Request:
     report_every: float | None = None
 
 
-class Group:
-    """The subscriptions of one source with one wire key; `live` are those at the head, in order."""
-
-    __slots__ = ("live", "size", "wire")
-
-    def __init__(self, item: Wire) -> None:
-        self.wire = item
-        self.live: dict[Subscription, None] = {}
-        self.size = 0
-
-
 class Feed:
     """See the top of this file.
 
@@ -128,7 +117,9 @@ class Feed:
         self.replay = Replay(self, budget)
         self.last_values: LastValues | None = None
         if limits.last_values:
-            self.last_values = LastValues(limits.last_values_keys, limits.last_values_bytes, budget)
+            self.last_values = LastValues(
+                limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
+            )
         self.freed: Callable[[], None] = _nothing  # called when a subscription may hold the source no longer
         self.held_by: list[str] = []  # who holds it by `block` just now, in words
         self._budget = budget
@@ -263,7 +254,7 @@ class Feed:
             subscription.open_at_head()
             return
         if where is StartAt.SNAPSHOT and self.last_values is not None:
-            subscription.open_with_snapshot(self.last_values)
+            passes.open_with_snapshot(subscription, self.last_values)
             return
         try:
             found = at_once(where, self.window, self.info)
@@ -358,7 +349,7 @@ class Feed:
                 except EncodingFailed as error:
                     self._fail_group(group, str(error))
                     continue
-                for _ in self._fan_out(entry, group, encoded, waiting):
+                for _ in fan_out(entry, group, encoded, waiting, self.limits.direct_bytes, self._memo):
                     if self._clock() >= until:
                         yield
                         until = self._clock() + self.limits.slice_seconds
@@ -371,52 +362,9 @@ class Feed:
                 for subscription in unserved:
                     subscription.outlet.wake(subscription)
 
-    def _fan_out(
-        self, entry: Entry, group: Group, encoded: Encoded, waiting: list[Subscription]
-    ) -> Iterator[None]:
-        size = len(encoded.buffer)
-        first, *others = pieces(encoded, self.limits.direct_bytes)
-        events = len(entry.batch) if encoded.tally is None else encoded.tally[-1]
-        direct = size > 0 and entry.batch.gap is None and not encoded.unsendable
-        base, push = entry.base, Mode.PUSH
-        served = 0
-        while waiting:
-            subscription = waiting.pop()
-            if subscription.cursor != base or subscription.state is not State.LIVE:
-                continue  # it came, went or was demoted while others ran
-            served += 1
-            outlet = subscription.outlet
-            if (
-                direct
-                and outlet.clear
-                and subscription.plain
-                and not subscription.lag_due
-                and (subscription.mode is push or subscription.credits >= events)
-            ):
-                taken = outlet.send(first)
-                if others and taken == len(first):
-                    taken += _send_all(outlet, others)
-                if taken == size:
-                    subscription.sent(encoded, events, entry)
-                else:
-                    self._memo.keep(entry, group.wire, encoded)
-                    subscription.fall_behind(entry)
-                    if taken:
-                        outlet.keep(subscription.settle(whole(entry, encoded, events), taken))
-                    outlet.wake(subscription)
-            elif size == 0 and entry.batch.gap is None and not encoded.unsendable and subscription.simple:
-                subscription.sent(encoded, 0, entry)
-            else:
-                self._memo.keep(entry, group.wire, encoded)
-                subscription.fall_behind(entry)
-                outlet.wake(subscription)
-            if others or not served & 15:
-                yield
-        yield
-
     def holders(self, batch: Batch) -> list[Subscription]:
         """The subscriptions that this batch must wait for (policy `block`)."""
-        return [subscription for subscription in self._blocking if subscription.holds(batch)]
+        return [subscription for subscription in self._blocking if holds(subscription, batch)]
 
     def ended(self) -> None:
         """The finite source is over: everyone gets the rest, then the notice."""
@@ -443,6 +391,8 @@ class Feed:
                 message = f"the source has not {late} within {self.limits.subscribe_timeout:g} s"
                 subscription.end(CloseReason.FAILED, message, Input.OPEN_FAILED)
         self.replay.sweep(now)
+        if self.last_values is not None:
+            self.last_values.pages.sweep()
         for subscription in list(self._not_live):
             subscription.sweep(now, self.limits.lag_interval)
         for subscription in list(self._reporting):
@@ -464,12 +414,6 @@ class Feed:
     def read_by_all(self, entry: Entry) -> None:
         """Nobody is known who needs the fragments of this entry."""
         self._memo.forget(entry)
-
-    def private_window(self, page: Batch) -> Window:
-        """A window of one reader's own, with one batch in it. Whoever has it clears it."""
-        window = Window(len(page), 0, self._budget, page.starts)
-        window.append(page, self.evicted)
-        return window
 
     def group_failed(self, group: Group, message: str) -> None:
         """The fragments of this wire key cannot be made."""
@@ -542,19 +486,6 @@ class Feed:
 def lost(ranges: Mapping[int, tuple[int, int]], positions: Positions, count: int | None) -> Batch:
     """A batch without events that announces what the source itself lost before `positions`."""
     return Batch(positions, (), (), {}, 0, Gap(ranges, count))
-
-
-def _send_all(outlet: Outlet, parts: list[memoryview]) -> int:
-    """Send one after the other until something has to wait. How many bytes were taken."""
-    total = 0
-    for part in parts:
-        if not outlet.clear:
-            break
-        taken = outlet.send(part)
-        total += taken
-        if taken < len(part):
-            break
-    return total
 
 
 def _nothing() -> None:

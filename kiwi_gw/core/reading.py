@@ -26,7 +26,8 @@ from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Encoded, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
-    from kiwi_gw.core.feed import Feed, Group
+    from kiwi_gw.core.fanout import Group
+    from kiwi_gw.core.feed import Feed
     from kiwi_gw.core.history import SharedReader
 
 MAX_CREDIT = 2**53 - 1
@@ -165,12 +166,22 @@ class Reading(ABC):
         self._pass_floor()
 
     def _pass_floor(self) -> None:
-        """Forget the floor where no event to come lies below it."""
+        """Forget the floor in those partitions where no event to come lies below it."""
         if self.floor is not None:
             coming = self.window.positions if self._entry is None else self._entry.batch.starts
-            if reached(coming, self.floor):
-                self.floor = None
+            left = {p: offset for p, offset in self.floor.items() if offset > coming.get(p, 0)}
+            if len(left) < len(self.floor):
+                self.floor = left or None
                 self._simplify()
+
+    def untouched(self, entry: Entry) -> bool:
+        """Whether all of the newest entry is to be sent as it is, though there is a floor: the partitions
+        below it are idle. (It resumed beyond their last events, and nobody knows if any are to come.)"""
+        floor = self.floor
+        if floor is None or self.limits or self.until is not None or self.join is not None:
+            return False
+        before, after = entry.batch.starts, self.window.positions
+        return all(before.get(p) == after.get(p) for p in floor)
 
     # --- reading ---------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Theory of operation. A subscription that is LIVE has had everything: its cursor 
 its group's `live` set, which fan-out serves directly. As soon as something cannot be sent it is BEHIND:
 it is parked in the window's entry that holds its next event and is read at its client's pace (see
 `reading`). Eviction only records the exact positions of the next event; what that means is decided by the
-policy when the subscription is next read.
+policy when the subscription is next read (see `policies`).
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from collections.abc import Hashable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
+from kiwi_gw.core import passes, policies
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import Wire, wire
-from kiwi_gw.core.last_values import LastValues, Pass
+from kiwi_gw.core.last_values import Pass
 from kiwi_gw.core.loss import Loss
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed, PositionsAre
 from kiwi_gw.core.outlet import Outlet, Owner
-from kiwi_gw.core.places import ahead, between, furthest, reached
+from kiwi_gw.core.pages import Page
+from kiwi_gw.core.places import ahead, furthest, reached
 from kiwi_gw.core.reading import MAX_CREDIT, Reading
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, READING, Input, State, after
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Entry, Window
-from kiwi_gw.model import Batch, CloseReason, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
+from kiwi_gw.core.window import Entry
+from kiwi_gw.model import CloseReason, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
 
 if TYPE_CHECKING:
-    from kiwi_gw.core.feed import Feed, Group
+    from kiwi_gw.core.fanout import Group
+    from kiwi_gw.core.feed import Feed
     from kiwi_gw.core.history import SharedReader
 
 
@@ -76,14 +79,14 @@ class Subscription(Reading):
         self.threshold = threshold
         # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
         # it is on its way from a start in the past, until it has been within its capacity.
-        self.keeps = self._acting is OverflowPolicy.REPLAY
+        self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
         self.blocks = policy is OverflowPolicy.BLOCK
         self.report_every = report_every
         self._reported: Positions | None = None
         self._reported_at = -inf
         self._blocked_since: float | None = None
         self._progress: Pass | None = None
-        self._page: Window | None = None
+        self._page: Page | None = None
         self._lag_at = -inf
         self._lag_head = 0
         self._deadline: float | None = None
@@ -108,6 +111,11 @@ class Subscription(Reading):
         return here if self.floor is None else furthest(here, self.floor)
 
     def _here(self) -> Positions:
+        here = self._there()
+        # The pages of a pass know nothing of what lies before them.
+        return here if self._progress is None else furthest(self._progress.here, here)
+
+    def _there(self) -> Positions:
         if self._entry is not None:
             return self._entry.batch.positions_at(self.cursor - self._entry.base)
         if self._evicted_at is not None:
@@ -202,10 +210,10 @@ class Subscription(Reading):
             self.place.left(self)
             self.place = None
         if new is State.CLOSED:
-            self._turn_page()
+            passes.leave(self)
         if new is State.LIVE:
             self._unpark()
-            self.keeps = self._acting is OverflowPolicy.REPLAY
+            self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
             if not self.lag_due:
                 self._since_caught_up = 0
             self.group.live[self] = None
@@ -272,7 +280,7 @@ class Subscription(Reading):
             self._leave_window(positions)
             self.apply(Input.EVICTED)
         elif self.floor is not None and entry is not None:
-            self._drop_rest(entry)
+            policies.drop_rest(self, entry)
         elif self._evicted_at is None:
             self._evicted_at = positions
 
@@ -337,8 +345,9 @@ class Subscription(Reading):
 
     def take_lag(self, now: float) -> Lagged:
         """The notice that is due, with the numbers of this moment. It must be written at once."""
-        if self._acting is not OverflowPolicy.CLOSE:  # that is for `offer` and `sweep`: no notice follows it
-            self._give_up_what_policy_says()
+        if policies.acting(self) is not OverflowPolicy.CLOSE:  # for `offer` and `sweep`: no notice then
+            policies.give_up(self)
+        passes.account_gone(self)
         loss = self._loss or Loss()
         self._loss = None
         self.lag_due = False
@@ -363,8 +372,7 @@ class Subscription(Reading):
             self.end(self.feed.end_reason, self.feed.end_message, Input.POLICY_CLOSE)
             return
         behind = self.behind
-        if self._acting is OverflowPolicy.CLOSE and self._policy_acts() and self._over_capacity():
-            self._close_for_overflow()
+        if policies.closed_unread(self):
             return
         if (
             behind > self.threshold
@@ -396,6 +404,7 @@ class Subscription(Reading):
             self.apply(item)
             self.owner.notify(self, OpenFailed(self.handle, reason.value, message))
             return
+        passes.account_gone(self)
         positions = self.feed.info.codec.dump(self.positions)
         loss = self._loss or Loss()
         unsent, unknown = 0, loss.unknown
@@ -432,7 +441,7 @@ class Subscription(Reading):
         while self._entry is not None:  # entries without events
             self._park_after(self._entry)
         if self._progress is not None:
-            self._next_page()
+            passes.next_page(self)
         if self.state is State.HISTORY:
             if self.place is not None:
                 self.place.finished(self)
@@ -464,84 +473,7 @@ class Subscription(Reading):
         unknown = self._unknown_mark if progress is None else progress.unknown
         return self.behind + window.lost - lost, window.unknown != unknown
 
-    # --- policies --------------------------------------------------------------------------
-
-    def _close_for_overflow(self) -> None:
-        message = f"more than {self.capacity} events behind"
-        self.end(CloseReason.OVERFLOW, message, Input.POLICY_CLOSE)
-
-    def _policy_acts(self) -> bool:
-        """Whether it is so far behind that its policy has a say."""
-        if self.state in IN_HISTORY or self._progress is not None:
-            return False
-        evicted = self._evicted_at is not None
-        if self.keeps and not evicted:
-            if self._acting is not OverflowPolicy.REPLAY and self.behind <= self.capacity:
-                self.keeps = False  # it has come from where it began to where its policy holds
-            return False
-        return evicted or self.behind > self.capacity
-
-    def _give_up_what_policy_says(self) -> bool:
-        """Whether something was given up (a notice is then due)."""
-        if not self._policy_acts():
-            return False
-        if self._acting is OverflowPolicy.CLOSE and self._over_capacity():
-            self._close_for_overflow()
-            return False
-        self.keeps = self._acting is OverflowPolicy.REPLAY
-        return self._drop_oldest()
-
-    @property
-    def _acting(self) -> OverflowPolicy:
-        """What happens to it when it is too far behind, the source not being held (any more)."""
-        return self.feed.limits.block_fallback if self.policy is OverflowPolicy.BLOCK else self.policy
-
-    def holds(self, batch: Batch) -> bool:
-        """Policy `block`: whether the source must wait before it publishes this, or something would be
-        lost. One that has granted no credit holds it only for a time."""
-        entry, window = self._entry, self.feed.window
-        if entry is None or self.state is not State.BEHIND or self.window is not window:
-            return False
-        full = (
-            window.head - self.cursor + len(batch) > self.capacity
-            or window.taken - entry.before + batch.cost + ENTRY_OVERHEAD > window.max_bytes
-            or window.short_of_memory
-        )
-        if not full or self.cursor == window.head or self._may_be_sent:
-            self._blocked_since = None
-            return full and self.cursor < window.head
-        if self._blocked_since is None:
-            self._blocked_since = self.feed.now
-        return self.feed.now - self._blocked_since < self.feed.limits.block_timeout
-
-    def _over_capacity(self) -> bool:
-        return self.behind > self.capacity or self.cursor < self.feed.window.base
-
-    def _drop_oldest(self) -> bool:
-        """Go on with the newest events that its capacity allows. Whether anything was given up."""
-        window = self.feed.window
-        old, old_cursor = self.positions, self.cursor
-        cursor = max(old_cursor, window.base, window.head - self.capacity)
-        entry = window.find(cursor)
-        known = entry or window  # everything that the source lost up to here
-        if self.floor is not None:
-            return self._drop_upto(entry)
-        there = window.positions if entry is None else entry.batch.positions_at(cursor - entry.base)
-        dropped = cursor - old_cursor + known.lost - self._lost_mark
-        unknown = known.unknown != self._unknown_mark
-        index = self.feed.last_values if self._acting is OverflowPolicy.LATEST else None
-        newest = 0 if index is None else index.count(old_cursor, cursor)
-        if newest:
-            dropped -= newest
-            self._begin_pass(Pass(old_cursor, cursor, there, known.lost, known.unknown, newest), old)
-        else:
-            self._enter_at(cursor, there, known.lost, known.unknown)
-        if not dropped and not unknown:
-            return False  # what was evicted held no event
-        self._account(dropped, between(old, there), unknown=unknown)
-        if entry is None and not newest:
-            self._at_head()
-        return True
+    _give_up_what_policy_says = policies.give_up
 
     def _enter_at(self, cursor: int, here: Positions, lost: int, unknown: int) -> None:
         """Go on in the source's window with the event of this number, which it holds or has held."""
@@ -560,83 +492,5 @@ class Subscription(Reading):
             self.outlet.wake(self)
         else:
             self._evicted_at = here
-            self._give_up_what_policy_says()
+            policies.give_up(self)
             self.outlet.wake(self)
-
-    # --- the newest event of every key -----------------------------------------------------
-
-    def open_with_snapshot(self, index: LastValues) -> None:
-        """The source runs: begin with the newest event of every key."""
-        window = self.feed.window
-        if self.apply(Input.JOINED) is State.BEHIND:
-            progress = Pass(0, window.head, window.positions, window.lost, window.unknown, None)
-            self._begin_pass(progress, index.starts(window.positions))
-            self._opened()
-            if not self.closed:
-                self.outlet.wake(self)
-
-    def _begin_pass(self, progress: Pass, here: Positions) -> None:
-        self._unpark()
-        self._evicted_at = here
-        self._progress = progress
-        self._next_page()
-
-    def _next_page(self) -> None:
-        """Read the next events of the pass; behind the last of them, go on in the source's window."""
-        progress, index = self._progress, self.feed.last_values
-        here = self.positions
-        self._turn_page()
-        page = index.page(progress, here) if progress is not None and index is not None else None
-        if page is not None and len(page):
-            self._page = self.feed.private_window(page)
-            self.window, self.cursor, self._evicted_at = self._page, 0, None
-            self._lost_mark = self._unknown_mark = 0
-            oldest = self._page.oldest
-            if oldest is not None:
-                self._park(oldest)
-        elif progress is not None:
-            self._progress = None
-            self._enter_at(progress.stop, progress.positions, progress.lost, progress.unknown)
-            if progress.left:  # superseded on the way: what superseded it is still to come
-                self._account(progress.left, between(here, progress.positions), unknown=False)
-
-    def _turn_page(self) -> None:
-        """Let go of the page that was read."""
-        self._unpark()
-        if self._page is not None:
-            self._page.clear(self.feed.evicted)
-            self._page = None
-            self.window = self.feed.window
-
-    def _drop_upto(self, entry: Entry | None) -> bool:
-        """The same for one with a floor, to the beginning of an entry, event by event."""
-        if entry is self._entry:
-            return False
-        loss = self._loss_upto(entry)
-        known = entry or self.window
-        self.cursor = self.window.head if entry is None else entry.base
-        self._lost_mark, self._unknown_mark = known.lost, known.unknown
-        self._unpark()
-        if entry is not None:
-            self._park(entry)
-        self._pass_floor()
-        if loss.dropped or loss.unknown:
-            self._account(loss.dropped, loss.ranges, unknown=loss.unknown)
-        if entry is None:
-            self._at_head()
-        return self.lag_due
-
-    def _drop_rest(self, entry: Entry) -> None:
-        """Its entry leaves the window: with a floor that is settled now, while its events can be counted."""
-        if self._acting is OverflowPolicy.CLOSE and not self.keeps:
-            self._entry = entry
-            self._close_for_overflow()
-            return
-        loss = Loss()
-        loss.add_events(entry.batch, self.cursor - entry.base, self.floor or {})
-        if loss.dropped:
-            self._account(loss.dropped, loss.ranges, unknown=False)
-        self.cursor = entry.end
-        if entry.after is not None:
-            self._park(entry.after)
-            self._skip_read()

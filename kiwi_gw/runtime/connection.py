@@ -109,9 +109,11 @@ class World(Protocol):
 
     def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None: ...
 
-    def authenticate_later(
-        self, credential: Credential, done: Callable[[Identity | Refusal], None]
-    ) -> None: ...
+    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
+        """Find out who it is, and call `done` once. Takes at most `auth_timeout_ms`."""
+
+
+_BUSY = Refusal("busy", "the credentials before these are still being checked", retry=True)
 
 
 @dataclass(slots=True)
@@ -167,6 +169,7 @@ class Connection:
         self._depth = 0
         self._asked_at: float | None = None  # when the message came that is being carried out
         self._opening: dict[Hashable, float] = {}  # when they were asked for that wait for their source
+        self._asking = False  # who it is now, of a plugin
         self.closed = False
 
     def start(self) -> None:
@@ -302,8 +305,7 @@ class Connection:
                     self._world.meters.breached(self.dialect, command.breach)
                 self.hang_up(command.code, command.reason)
             case Authenticate():
-                self._count("authenticate", "ok")
-                self._world.authenticate_later(command.credential, self._authenticated)
+                self._authenticate(command.credential)
 
     def _open(self, command: Open) -> None:
         try:
@@ -383,7 +385,18 @@ class Connection:
             self._forget(handle, CloseReason.UNSUBSCRIBED)
             self._tell(Cancelled(handle))
 
+    def _authenticate(self, credential: Credential) -> None:
+        # One question at a time: each takes a task, and for up to `auth_timeout_ms` a thread.
+        if self._asking:
+            self._count("authenticate", "refused")
+            self._tell(AuthenticationFailed(_BUSY))
+            return
+        self._asking = True
+        self._count("authenticate", "ok")
+        self._world.authenticate_later(credential, self._authenticated)
+
     def _authenticated(self, answer: Identity | Refusal) -> None:
+        self._asking = False
         if self.closed:
             return
         if isinstance(answer, Refusal):

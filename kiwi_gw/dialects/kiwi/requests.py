@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from kiwi_gw.dialects.kiwi.nesting import TooMuch, outline
 from kiwi_gw.errors import ConnectionEnd
 
 POLICY_VIOLATION: Final = 1008
@@ -45,7 +46,7 @@ class _Members(msgspec.Struct, rename="camel", gc=False):
 class ClientCommand:
     """One command. `type` is one of TYPES. The optional members are as they were written, None: absent.
 
-    begin: the member `from`.
+    begin: the member `from`. too_deep: it is nested so deeply that only type and source_id were read.
     """
 
     type: str
@@ -57,6 +58,7 @@ class ClientCommand:
     begin: Raw | None
     on_missing: Raw | None
     positions_every_ms: Raw | None
+    too_deep: bool = False
 
 
 _read_members = msgspec.json.Decoder(_Members).decode
@@ -65,14 +67,11 @@ _read_string = msgspec.json.Decoder(str).decode
 
 def read(message: str) -> ClientCommand:
     """The command in a text frame. Raises ConnectionEnd (1008) for anything that is none."""
+    too_deep = False
     try:
-        members = _read_members(message)
-    except msgspec.ValidationError:
-        raise bad_request("the message is not a JSON object") from None
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        raise bad_request("the message is not JSON") from None
+        members = _members(message)
     except RecursionError:
-        raise bad_request("the message is nested too deeply") from None
+        members, too_deep = _members(_outline(message)), True
     if members.type is _ABSENT:
         raise bad_request("the message has no type")
     kind = text(members.type)
@@ -93,6 +92,7 @@ def read(message: str) -> ClientCommand:
         _present(members.begin),
         _present(members.on_missing),
         _present(members.positions_every_ms),
+        too_deep,
     )
 
 
@@ -118,6 +118,25 @@ def text(raw: Raw) -> str | None:
 def bad_request(words: str) -> ConnectionEnd:
     """Close reasons end up in logs and terminals: `words` must be printable ASCII."""
     return ConnectionEnd(POLICY_VIOLATION, f"bad_request: {words}"[:MAX_REASON_BYTES])
+
+
+def _members(message: str) -> _Members:
+    try:
+        return _read_members(message)
+    except msgspec.ValidationError:
+        raise bad_request("the message is not a JSON object") from None
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise bad_request("the message is not JSON") from None
+
+
+def _outline(message: str) -> str:
+    try:
+        short = outline(message)
+    except TooMuch:
+        raise bad_request("the message is nested too deeply") from None
+    if short is None:
+        raise bad_request("the message is not JSON")
+    return short
 
 
 def _present(raw: Raw) -> Raw | None:

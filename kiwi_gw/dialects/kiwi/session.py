@@ -69,6 +69,8 @@ class _Subscription:
     requests: int = 0
 
 
+TOO_DEEP = "The message is nested too deeply"
+
 MAX_SOURCE_ID = 255
 """Characters of the longest id that a source can have."""
 
@@ -106,6 +108,8 @@ class KiwiSession:
         if verdict is Verdict.EXCESS:
             words = self._too_many(flow_control=flow_control)
             return (self._error(command.type, command.source_id, words, breach),)
+        if command.too_deep:
+            return (self._error(command.type, command.source_id, TOO_DEEP),)
         match command.type:
             case "SUBSCRIBE":
                 return (self._subscribe(command),)

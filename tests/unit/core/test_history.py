@@ -318,3 +318,29 @@ def test_pieces_hold_the_same_events_and_the_gap_once() -> None:
     assert [list(part.columns["v"]) for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
     assert [part.gap for part in parts] == [batch.gap, None, None]
     assert pieces(batch, 5) == [batch]
+
+
+def test_one_that_resumed_beyond_an_idle_partition_is_sent_to_directly() -> None:
+    # Its own last offsets of partition 1 hold no events, or this gateway has not seen them yet.
+    world = World(info=REPLAYABLE, start={0: 0, 1: 0})
+    world.produce(3)
+    client = Client()
+    subscription = world.subscribe(client, start=AtPositions({"0": 3, "1": 5}))
+    world.feed.resolved(subscription, Extent({0: 0, 1: 0}, {0: 3, 1: 5}))
+    assert subscription.state is State.LIVE
+    wakes, sends = client.outlet.wakes, client.outlet.sends
+    world.produce(4)
+    world.produce(2)
+    assert (client.outlet.wakes, client.outlet.sends) == (wakes, sends + 2)
+    assert subscription.positions == {0: 9, 1: 5}
+    assert subscription.behind == 0
+    world.produce([0, 1, 1, 1])  # these of partition 1 it has had elsewhere
+    assert subscription.floor == {1: 5}
+    world.produce([1, 0, 1, 1])
+    assert subscription.floor is None
+    assert client.places == [(0, n) for n in range(3, 10)] + [(0, 10), (1, 5)]
+    wakes = client.outlet.wakes
+    world.produce([1, 0])
+    assert client.outlet.wakes == wakes
+    assert client.places[-2:] == [(1, 6), (0, 11)]
+    assert client.lags == []

@@ -14,9 +14,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kiwi_gw.core import last_values, pages
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import Ended, Lagged, Opened
+from kiwi_gw.core.pages import IDLE_SECONDS, PAGE_EVENTS
 from kiwi_gw.core.reading import MAX_CREDIT
 from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import Subscription
@@ -24,7 +26,7 @@ from kiwi_gw.core.window import Budget, Entry
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, OverflowPolicy, StartAt
 from tests.effort import examples
-from tests.unit.core.fakes import Client, Event, Place, World
+from tests.unit.core.fakes import Client, Clock, Event, Place, World
 
 PARTITIONS = 2
 ENDLESS = 1 << 60
@@ -58,8 +60,73 @@ def test_one_too_far_behind_gets_the_newest_event_of_every_key_in_the_order_of_u
     # 51 events: 48, 49 and 50 are within its capacity; before them the newest of the others is c, at 47.
     assert [offset for _, offset in client.places] == [47, 48, 49, 50]
     (lag,) = client.lags
-    assert (lag.dropped, lag.ranges) == (47, {0: (0, 47)})
+    assert (lag.dropped, lag.ranges) == (47, {0: (0, 46)})
     assert subscription.state is State.LIVE
+
+
+def test_ranges_begin_and_end_with_what_was_given_up() -> None:
+    world = World(LATEST, start={0: 0, 1: 0, 2: 0})
+    client, _ = slow(world, capacity=1)
+    world.produce([0] * 6, keys=[b"a", b"-", b"b", b"c", b"b", b"d"])
+    world.produce([1] * 2, keys=[b"x", b"y"])
+    world.produce([2], keys=[b"z"])
+    read_on(client)
+    # Of partition 0 only b at 2 was superseded; everything of partition 1 comes.
+    assert client.places == [(0, 0), (0, 1), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1), (2, 0)]
+    (lag,) = client.lags
+    assert (lag.dropped, lag.ranges) == (1, {0: (2, 2)})
+
+
+def test_what_is_superseded_on_the_way_is_announced_exactly_and_before_what_follows() -> None:
+    world = World(FeedLimits(window_events=2000, overflow=OverflowPolicy.LATEST, last_values=True))
+    client, subscription = slow(world, capacity=1)
+    world.produce([0] * 1000, keys=[b"%d" % n for n in range(1000)])
+    world.produce(1, keys=[b"last"])
+    client.outlet.take = lambda size: min(size, 100)
+    client.outlet.writable()
+    assert subscription.scanned < PAGE_EVENTS
+    world.produce(3, keys=[b"3", b"500", b"700"])  # the first has been sent, or is on its page
+    assert subscription.dropped == 0
+    read_on(client)
+    assert [(lag.dropped, lag.ranges) for lag in client.lags] == [(2, {0: (500, 700)})]
+    assert [offset for _, offset in client.places] == [n for n in range(1004) if n not in (500, 700)]
+
+
+def test_a_thousand_who_open_together_share_what_is_encoded() -> None:
+    world = World(LATEST)
+    for first in range(0, 2000, 20):
+        world.produce([0] * 20, keys=[b"%d" % n for n in range(first, first + 20)])
+    before = world.memo.events_encoded
+    clients = [Client() for _ in range(1000)]
+    for client in clients[:500]:
+        world.subscribe(client, start=StartAt.SNAPSHOT)
+    assert world.memo.events_encoded - before == 2000
+    world.produce(1, keys=[b"1000"])  # its page is made anew, and what is new: that is all
+    for client in clients[500:]:
+        world.subscribe(client, start=StartAt.SNAPSHOT)
+    assert world.memo.events_encoded - before <= 2000 + 1 + PAGE_EVENTS + 1
+    early, late = clients[0], clients[-1]
+    assert early.places == [(0, n) for n in range(2001)]
+    assert late.places == [(0, n) for n in range(2001) if n != 1000]
+    assert all(client.outlet.wire == early.outlet.wire for client in clients[:500])
+    assert all(client.outlet.wire == late.outlet.wire for client in clients[500:])
+    index = world.feed.last_values
+    assert index is not None
+    assert world.budget.used > world.feed.window.bytes + index.bytes
+    world.pass_time(IDLE_SECONDS + 1)
+    assert world.budget.used == world.feed.window.bytes + index.bytes + world.memo.bytes
+    assert len(index.pages) == 0
+
+
+def test_pages_stay_few_where_everything_is_updated_again_and_again() -> None:
+    world = World(LATEST)
+    for turn in range(60):
+        world.produce([0] * 20, keys=[b"%d" % (turn * 7 % 40 + n) for n in range(20)])
+        client = Client()
+        world.subscribe(client, start=StartAt.SNAPSHOT)
+        assert world.feed.last_values is not None
+        assert len(client.places) == len(world.feed.last_values)
+        assert len(world.feed.last_values.pages) == 1
 
 
 def test_events_without_a_key_are_given_up_and_tombstones_are_events() -> None:
@@ -117,13 +184,14 @@ def test_the_index_is_bounded_by_keys_bytes_and_all_memory() -> None:
         )
 
     budget = Budget(1_000_000)
-    index = LastValues(50, 1_000_000, budget)
+    gone: list[Entry] = []
+    index = LastValues(50, 1_000_000, budget, gone.append, Clock())
     index.update(entry(0, 80))
     assert len(index) == 50
-    assert index.count(0, 30) == 0
-    assert index.count(0, 80) == 50
+    assert index.held(0, 30, {0: (0, 29)}) == (0, {0: (0, 29)})
+    assert index.held(0, 80, {0: (0, 79)}) == (50, {0: (0, 29)})
     assert budget.used == index.bytes
-    small = LastValues(1000, 5_000, budget)
+    small = LastValues(1000, 5_000, budget, gone.append, Clock())
     small.update(entry(0, 80))
     assert small.bytes <= 5_000
     for first in range(100, 20_000, 40):
@@ -219,8 +287,9 @@ class Machine(RuleBasedStateMachine):
         if hasattr(self, "world"):
             feed, memo = self.world.feed, self.world.memo
             assert feed.last_values is not None
-            pages = [r.subscription._page for r in self.readers if r.subscription and r.subscription._page]
-            held = feed.window.bytes + sum(page.bytes for page in pages) + feed.last_values.bytes + memo.bytes
+            read = {r.subscription._page for r in self.readers if r.subscription and r.subscription._page}
+            kept = sum(page.window.bytes for page in {*read, *feed.last_values.pages})
+            held = feed.window.bytes + kept + feed.last_values.bytes + memo.bytes
             assert self.world.budget.used == held
 
     def teardown(self) -> None:
@@ -243,6 +312,7 @@ class Machine(RuleBasedStateMachine):
         next_offset: dict[int, int] = {}
         got: list[int] = []
         dropped = 0
+        ranges: list[tuple[int, tuple[int, int]]] = []
         for item in reader.read():
             if isinstance(item, Event):
                 partition, offset = item.place
@@ -252,6 +322,12 @@ class Machine(RuleBasedStateMachine):
             elif isinstance(item, Lagged):
                 assert item.dropped is not None
                 dropped += item.dropped
+                ranges += item.ranges.items()
+        given_up = set(self.world.made[reader.first :]) - {self.world.made[n] for n in got}
+        for place in given_up:
+            assert any(place[0] == p and first <= place[1] <= last for p, (first, last) in ranges), place
+        for partition, ends in ranges:
+            assert {(partition, offset) for offset in ends} <= given_up, "more than was given up"
         live = [n for n in got if n >= reader.first]
         assert len(live) + dropped == len(self.keys) - reader.first
         if self.complete:
@@ -261,7 +337,11 @@ class Machine(RuleBasedStateMachine):
             assert n >= reader.first or self.keys[n] is not None
 
 
-def test_every_client_has_the_newest_event_of_every_key() -> None:
+@pytest.mark.parametrize("page", [3, PAGE_EVENTS])
+def test_every_client_has_the_newest_event_of_every_key(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_values, "PAGE_EVENTS", page)
+    for module in (last_values, pages):
+        monkeypatch.setattr(module, "FEW_EVENTS", page // 2)
     run_state_machine_as_test(
         Machine,
         settings=settings(

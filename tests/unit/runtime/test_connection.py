@@ -397,6 +397,24 @@ async def test_a_refusal_leaves_the_identity_as_it_is(world: Fixture) -> None:
     assert client.ends == []
 
 
+async def test_a_client_is_asked_about_once_at_a_time(world: Fixture) -> None:
+    client = world.subscribe("a")
+    world.rules.who = Identity("ann")
+    client.does(*[Authenticate(Token("secret"))] * 100)
+    refused = client.told(AuthenticationFailed)
+    assert len(refused) == 99
+    assert all(isinstance(n, AuthenticationFailed) and n.refusal.code == "busy" for n in refused)
+    await client.session.wait_told(Authenticated)
+    assert client.connection.identity.name == "ann"
+    assert len(client.told(Authenticated)) == 1
+    world.rules.who = Refusal("invalid_token", "no")
+    client.session.notices.clear()
+    client.does(Authenticate(Token("another")))
+    await client.session.wait_told(AuthenticationFailed)
+    (answer,) = client.told(AuthenticationFailed)
+    assert answer == AuthenticationFailed(world.rules.who)
+
+
 async def test_an_answer_that_comes_when_the_client_has_left(world: Fixture) -> None:
     client = world.subscribe("a")
     world.rules.who = Identity("ann")

@@ -90,8 +90,11 @@ def test_whatever_a_client_sends_is_answered(messages: list[str | bytes], envelo
         '{"type":"SUBSCRIBE","sourceId":"\ud800"}',
         "\x00" * 65_536,
         " " * 65_536,
+        '{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 30_000 + "]" * 30_000 + "}",
+        '{"type":"SUBSCRIBE","sourceId":"a","x":' + '{"":' * 12_000 + "1" + "}" * 12_000 + "}",
+        '{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 2_000 + '"' + "\\\\" * 30_000 + '"' + "]" * 2_000,
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_a_bomb_is_answered_within_ten_milliseconds(message: str) -> None:
     client = session()
@@ -104,7 +107,7 @@ def test_a_bomb_is_answered_within_ten_milliseconds(message: str) -> None:
 def test_what_a_bomb_is_answered() -> None:
     client = session()
     (nested,) = client.receive('{"a":' + "[" * 30_000 + "]" * 30_000 + "}", now=1.0)
-    assert nested == Hangup(1008, "bad_request: the message is nested too deeply", Breach.MESSAGE)
+    assert nested == Hangup(1008, "bad_request: the message has no type", Breach.MESSAGE)
     (opened,) = client.receive(
         '{"type":"SUBSCRIBE","sourceId":"a","mode":"pull","x":' + "9" * 60_000 + "}", 1.0
     )
@@ -112,6 +115,47 @@ def test_what_a_bomb_is_answered() -> None:
     (refused,) = client.receive('{"type":"REQUEST","sourceId":"a","n":' + "9" * 60_000 + "}", now=1.0)
     assert isinstance(refused, Reply)
     assert json.loads(texts(refused.frame)[0])["type"] == "REQUEST_ERROR"
+
+
+DEEP = '{"x":[' * 990 + "1" + "]}" * 990
+
+
+@pytest.mark.parametrize(
+    ("members", "kind"),
+    [
+        (f'"type":"SUBSCRIBE","sourceId":"a","x":{DEEP}', "SUBSCRIBE"),
+        (f'"x":{DEEP},"type":"UNSUBSCRIBE","y":"}}]\\"","sourceId":"a"', "UNSUBSCRIBE"),
+        (f'"type":"REQUEST","n":{DEEP},"sourceId":"a"', "REQUEST"),
+        (f'"type":"SUBSCRIBE","sourceId":"a","from":{DEEP}', "SUBSCRIBE"),
+    ],
+)
+def test_a_command_that_is_nested_too_deeply_is_answered_with_its_error(members: str, kind: str) -> None:
+    (refused,) = session().receive("{" + members + "}", now=1.0)
+    assert isinstance(refused, Reply)
+    assert json.loads(texts(refused.frame)[0]) == {
+        "type": f"{kind}_ERROR",
+        "data": {"sourceId": "a", "error": "The message is nested too deeply"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("[" * 20_000 + "]" * 20_000, "the message is not a JSON object"),
+        ('{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 20_000 + "}", "the message is not JSON"),
+        (
+            '{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 9_000 + "}" * 9_000 + "}",
+            "the message is not JSON",
+        ),
+        ('{"type":"SUBSCRIBE","sourceId":"a","x":' + DEEP + "}}", "the message is not JSON"),
+        (
+            '{"type":"SUBSCRIBE","sourceId":' + DEEP + "}",
+            "sourceId is not a string of 1 or more characters: {}",
+        ),
+    ],
+)
+def test_what_is_nested_too_deeply_and_no_command_ends_the_connection(message: str, words: str) -> None:
+    assert list(session().receive(message, now=1.0)) == [Hangup(1008, f"bad_request: {words}")]
 
 
 def test_an_id_that_no_source_can_have_is_one_that_no_source_has() -> None:
