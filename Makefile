@@ -1,7 +1,8 @@
 # Everything a clone needs: Python 3.11 or later and make. `make help` lists the targets.
 #
-# Packages come from requirements.lock (with hashes) by the pip of a .venv; the broker's jars are kept
-# outside the clone, in $KIWI_GW_CACHE, else $XDG_CACHE_HOME/kiwi-gw, else ~/.cache/kiwi-gw.
+# Packages come from requirements.lock (with hashes) by the pip of a .venv; the jars of the broker
+# and of Spark's connector are kept outside the clone, in $KIWI_GW_CACHE, else $XDG_CACHE_HOME/kiwi-gw, else
+# ~/.cache/kiwi-gw.
 # Once they are there, no target needs a network.
 
 SHELL := /bin/sh
@@ -21,12 +22,12 @@ SPEED ?=
 ARGS ?=
 FAULTS ?=
 
-.PHONY: help setup broker check test pytest lint types layers format demo bench lock clean
+.PHONY: help setup jars check test pytest lint types layers format demo bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: $(VENV)/.installed broker ## everything that the other targets need; does nothing the second time
+setup: $(VENV)/.installed jars ## everything that the other targets need; does nothing the second time
 
 check: lint types layers ## the fast part of the tests (under a minute)
 	$(BIN)/python -m pytest -m "not integration" $(ARGS)
@@ -62,7 +63,7 @@ lock: setup ## resolves the newest allowed versions of all dependencies anew
 	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group bench --group build --output-file requirements.lock
 	$(LOCK) --group pyproject.toml:build --constraint requirements.lock --output-file requirements-build.lock
 
-clean: ## removes the .venv and all caches inside the clone (not the broker's jars)
+clean: ## removes the .venv and all caches inside the clone (not the jars)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find kiwi_gw plugins tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -92,6 +93,6 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	$(PIP) install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Not a stamp: the jars lie outside the clone, so they are looked at (0.3 s) and fetched where they are missing.
-broker: $(VENV)/.installed
+# Not a stamp: the jars lie outside the clone, so they are looked at (0.4 s) and fetched where they are missing.
+jars: $(VENV)/.installed
 	@$(BIN)/python -m kiwi_gw.demo.jars

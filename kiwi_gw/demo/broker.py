@@ -5,7 +5,7 @@
         await broker.kill()      # as a crash would (SIGKILL)
         await broker.start()     # the same port, the same data
 
-The jars come from `fetch_broker`, the Java from `find_java`. The broker dies with us, however we end.
+The jars come from `fetch_broker`, the Java from `java_home`. The broker dies with us, however we end.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from typing import Self
 
 import trio
 
-from kiwi_gw.demo.jars import default_cache, fetch_broker
-from kiwi_gw.demo.java import find_java
+from kiwi_gw.demo.jars import fetch_broker
 from kiwi_gw.demo.loopback import HOST, BrokerError, Node, answers, is_free, port_pair
 from kiwi_gw.demo.process import Child, ProcessError, tail
+from kiwi_spark.cache import default_cache
+from kiwi_spark.java import java_home
 
 _READY_POLL = 0.1
 _TRIES_FOR_A_PORT = 3
@@ -202,7 +203,7 @@ class Broker:
         if self._command:
             return
         jars = await fetch_broker(self._cache_dir, self._report)
-        java = await trio.to_thread.run_sync(find_java)
+        java = await trio.to_thread.run_sync(java_home, self._cache_dir) / "bin" / "java"
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._all_properties().items()))

@@ -23,13 +23,13 @@ from kiwi_gw.client.watch import Plan
 from kiwi_gw.demo.broker import Broker, raise_when_ended
 from kiwi_gw.demo.flights import Flight, read_flights
 from kiwi_gw.demo.gateway import ended, running_gateway
-from kiwi_gw.demo.jars import default_cache
 from kiwi_gw.demo.loopback import HOST, free_port
 from kiwi_gw.demo.process import Child
 from kiwi_gw.demo.producer import replay
 from kiwi_gw.demo.topics import Topics
 from kiwi_gw.demo.viewer import Viewer
 from kiwi_gw.errors import KiwiError
+from kiwi_spark.cache import default_cache
 
 TOPIC = "flights"
 PARTITIONS = 4

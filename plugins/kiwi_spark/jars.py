@@ -1,0 +1,55 @@
+"""What Spark needs to read Kafka and Avro beyond the jars that pyspark ships: in the cache, or from Ivy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from kiwi_spark.cache import default_cache
+from kiwi_spark.ivy import JarSet, Module, differences, read_lock
+
+SPARK_VERSION: Final = "4.0.0"
+PACKAGES: Final = tuple(
+    f"org.apache.spark:{name}_2.13:{SPARK_VERSION}" for name in ("spark-sql-kafka-0-10", "spark-avro")
+)
+"""The same as Maven coordinates, with what they depend on."""
+
+# Each alone: most of what they depend on, Hadoop for one, is among pyspark's own jars.
+CONNECTOR: Final = JarSet(
+    title=f"Spark's connector to Kafka {SPARK_VERSION}",
+    folder=f"spark-connector-{SPARK_VERSION}",
+    modules=(
+        Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION, alone=True),
+        Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", SPARK_VERSION, alone=True),
+        Module("org.apache.spark", "spark-avro_2.13", SPARK_VERSION, alone=True),
+        Module("org.apache.kafka", "kafka-clients", "3.9.0", alone=True),
+        Module("org.apache.commons", "commons-pool2", "2.12.0", alone=True),
+    ),
+    lock=read_lock(resources.files("kiwi_spark").joinpath("connector-jars.sha256").read_text()),
+    megabytes=10,
+)
+
+
+async def fetch_connector(
+    cache_dir: Path | None = None, report: Callable[[str], None] = lambda line: None
+) -> list[Path]:
+    """The connector's jars, fetched if they are not in the cache yet; see `JarSet.fetch`."""
+    return await CONNECTOR.fetch(cache_dir or default_cache(), report)
+
+
+def connector_conf(given: Mapping[str, str] | None = None, cache_dir: Path | None = None) -> dict[str, str]:
+    """What a session's configuration needs so that Spark has the connector.
+
+    `spark.jars` where the locked jars are in the cache, which needs no network; else `spark.jars.packages`,
+    and Spark's own Ivy fetches them once. What `given`, the user's configuration, says under that key stays,
+    before ours. Reads 10 MB to compare hashes (some 10 ms): not for the event loop.
+    """
+    cache = (cache_dir or default_cache()).absolute()
+    if differences(cache / CONNECTOR.folder, CONNECTOR.lock):
+        key, ours = "spark.jars.packages", PACKAGES
+    else:
+        key, ours = "spark.jars", tuple(str(path) for path in CONNECTOR.paths(cache))
+    theirs = [one.strip() for one in (given or {}).get(key, "").split(",") if one.strip()]
+    return {key: ",".join((*theirs, *(one for one in ours if one not in theirs)))}
