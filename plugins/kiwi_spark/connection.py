@@ -18,6 +18,7 @@ class Connection:
         self._stream = stream
         self._reader = Reader()
         self._waiting: deque[Message] = deque()
+        self._closed = trio.Event()
 
     async def receive(self) -> Message | None:
         """The next message; None when there will be no more. WireError for what is none."""
@@ -42,4 +43,9 @@ class Connection:
 
     def close(self) -> None:
         """Whoever waits in `receive` gets None."""
+        self._closed.set()
         self._stream.socket.close()
+
+    async def wait_closed(self) -> None:
+        """Until `close`."""
+        await self._closed.wait()

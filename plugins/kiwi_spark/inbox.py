@@ -91,7 +91,9 @@ class Inbox:
                 )
             return Keep(message.arrow, rows) if begun.batch >= self.next else None
         if message.rows != self._rows:
-            raise WireError(f"batch {begun.batch} ends after {self._rows} rows and should have {message.rows}")
+            raise WireError(
+                f"batch {begun.batch} ends after {self._rows} rows and should have {message.rows}"
+            )
         self._begun = None
         if begun.batch < self.next:
             return Repeated(begun.batch)

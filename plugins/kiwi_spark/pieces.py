@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -84,7 +85,7 @@ def _texts(column: Any) -> tuple[Sequence[bytes | None], int]:
     begin, end = offsets[0], offsets[-1]
     data = bytes(memoryview(content)[begin:end]) if content is not None else b""
     ends = [place - begin for place in offsets]
-    texts: list[bytes | None] = [data[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    texts: list[bytes | None] = [data[a:b] for a, b in pairwise(ends)]
     if wide.null_count:
         valid = wide.is_valid().to_pylist()
         texts = [text if there else None for text, there in zip(texts, valid, strict=True)]

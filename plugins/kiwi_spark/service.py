@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
+import msgspec
 import structlog
 import trio
 
@@ -30,10 +31,15 @@ _GRACE_SECONDS = 0.4
 
 @dataclass(slots=True)
 class Cargo:
-    """A batch that was committed and is not wholly published yet."""
+    """A batch that was committed and is not wholly published yet.
+
+    taken: how many of its rows are. announced: whether it was said what is missing before it.
+    """
 
     commit: Commit
     stage: Stage
+    taken: int = 0
+    announced: bool = False
 
 
 @dataclass(slots=True)
@@ -87,7 +93,7 @@ class Spark:
     def altered(self, query: Query) -> bool:
         """Whether another query of this source ran before, since the service is open."""
         ran = self._of(query.source).ran
-        return ran is not None and ran != query
+        return ran is not None and _essence(ran) != _essence(query)
 
     @asynccontextmanager
     async def run(self, query: Query, told: Callable[[Progress], None]) -> AsyncIterator[Run]:
@@ -207,7 +213,11 @@ async def open_spark(context: PluginContext) -> AsyncIterator[Spark]:
         yield spark
 
 
+def _essence(query: Query) -> Query:
+    """The query without what is different every time."""
+    streams = {name: msgspec.structs.replace(item, bridge="") for name, item in query.streams.items()}
+    return msgspec.structs.replace(query, streams=streams, fresh=False)
+
+
 def _untold(progress: Progress) -> None:
     """A query that is analysed has no batches."""
-
-

@@ -12,9 +12,7 @@ from kiwi_gw.api import Bytes, Milliseconds, Section
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_INTERVAL = re.compile(
-    r"\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)", re.IGNORECASE
-)
+_INTERVAL = re.compile(r"\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)", re.IGNORECASE)
 _SPARK_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 STREAM_FORMATS = ("json", "avro", "string", "binary", "raw")
@@ -38,7 +36,7 @@ class SparkSettings(Section):
     """Where queries run: `local[*]` (in the driver, on all cores), `spark://host:7077`, `yarn`, `k8s://...`."""
     remote: str | None = None
     """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`."""
-    conf: dict[str, str | int | float | bool] = {}
+    conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Spark's own configuration, by its own names (`spark.sql.shuffle.partitions`). Without `spark.jars` and
     `spark.jars.packages` the connectors for Kafka and Avro are added."""
     checkpoint_dir: str = "./state"
@@ -49,7 +47,7 @@ class SparkSettings(Section):
     max_restarts: Annotated[int, Field(ge=0)] = 5
     """How often in a row a query that fails without having brought a batch is started again (so is a driver
     that has never run)."""
-    python_path: list[str] = []
+    python_path: list[str] = Field(default_factory=list)
     """Folders in which the modules of `transform` are looked for."""
     nice: Annotated[int, Field(ge=0, le=19)] = 5
     """How much the driver stands back behind the gateway for the processor."""
@@ -106,7 +104,7 @@ class InputSettings(Section):
     """Most records of a stream in one micro-batch."""
     path: str | None = None
     """Where a table is."""
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Options for reading a table, by Spark's names (`header: true`)."""
 
     @model_validator(mode="after")
@@ -204,7 +202,7 @@ class SparkSourceSettings(Section):
     """What clients call the source."""
     inputs: dict[str, InputSettings]
     """What the query reads, by the names that it uses for them."""
-    watermarks: dict[str, WatermarkSettings] = {}
+    watermarks: dict[str, WatermarkSettings] = Field(default_factory=dict)
     """By input: how late its events may come. What is grouped by time needs one."""
     sql: str | None = None
     """The query, in Spark SQL."""
@@ -214,7 +212,7 @@ class SparkSourceSettings(Section):
     """Which rows of a changing result are sent: those that are final, those that changed, or all."""
     trigger: TriggerSettings | Literal["available_now"] = TriggerSettings(processing_time="500 ms")
     """When Spark looks for new input; `available_now`: what there is, then the source ends."""
-    key: list[str] = []
+    key: list[str] = Field(default_factory=list)
     """Columns of the result that make the `key` of an event."""
     sink: SinkSettings | None = None
     """Results go through Kafka: they can then be read again, and served by many gateways."""

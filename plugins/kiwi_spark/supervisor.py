@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hmac
+import math
 import random
 import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import structlog
 import trio
@@ -84,9 +85,13 @@ class Supervisor:
 
     async def ready(self) -> None:
         """Until the driver can run queries. SourceFailed: it never will."""
-        while self.state not in WORKS:
-            if self.state is State.FAILED:
-                raise SourceFailed(self.problem)
+        await self.reach(WORKS | {State.FAILED})
+        if self.state is State.FAILED:
+            raise SourceFailed(self.problem)
+
+    async def reach(self, states: Collection[State]) -> None:
+        """Until it is in one of these states."""
+        while self.state not in states:
             await self._changed.wait()
         await trio.lowlevel.checkpoint()
 
@@ -203,14 +208,25 @@ class Supervisor:
         limit = self._launch.start_seconds
         with trio.move_on_after(limit) as starting:
             connection = await came.receive()
-            await connection.send(Open(session=session))
-            answer = await connection.receive()
-        if starting.cancelled_caught:
-            return f"Spark has not started within {limit:g} s"
+            try:
+                await connection.send(Open(session=session))
+                return await self._converse(connection, to_send, starting)
+            finally:
+                connection.close()
+        return f"Spark has not started within {limit:g} s"
+
+    async def _converse(
+        self,
+        connection: Connection,
+        to_send: trio.MemoryReceiveChannel[Message],
+        starting: trio.CancelScope,
+    ) -> str:
+        answer = await connection.receive()
         if isinstance(answer, Failed):
             return answer.message
         if not isinstance(answer, Opened):
             return ""
+        starting.deadline = math.inf
         self.spark = answer.spark
         self._move(Input.OPENED)
         log.info("spark driver is ready", spark=answer.spark, pid=answer.pid)
@@ -234,15 +250,17 @@ class Supervisor:
         """A connection has come: who is it?"""
         connection = Connection(stream)
         try:
+            known = False
             with trio.move_on_after(_HELLO_SECONDS):
                 hello = await connection.receive()
-                if isinstance(hello, Hello) and self._knows(hello):
-                    self._take(hello.role, connection)
-                    return
+                known = isinstance(hello, Hello) and self._knows(hello)
+            if known:
+                self._take(cast("Hello", hello).role, connection)
+                await connection.wait_closed()  # the stream is this task's
+                return
         except WireError:
             pass
         log.warning("a connection that is not of the Spark driver was refused")
-        connection.close()
 
     def _knows(self, hello: Hello) -> bool:
         if not self._token or not hmac.compare_digest(hello.token.encode(), self._token.encode()):
@@ -263,4 +281,3 @@ class Supervisor:
         except trio.WouldBlock:
             pass
         connection.close()
-
