@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from kiwi_gw.api import (
     Encoded,
@@ -86,5 +87,5 @@ async def listening(
     async with open_gateway(text, plugins={"scripted": scripted, "listening": ear}) as gateway:
         with trio.fail_after(5):
             while ear.read is None:
-                await trio.testing.wait_all_tasks_blocked()
+                await wait_all_tasks_blocked()
         yield gateway, scripted, ear.read
