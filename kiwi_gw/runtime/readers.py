@@ -37,6 +37,9 @@ from kiwi_gw.runtime.meters import Meters
 PORTION_BYTES: Final = 1024 * 1024
 """What is given at once, at most; an event that is larger goes alone."""
 
+_OFFER_EVENTS: Final = 1_000
+"""So many are encoded before the clock is looked at."""
+
 _DIALECT: Final = "plugin"
 """What stands for the protocol in the metrics."""
 
@@ -217,12 +220,14 @@ class _Reader:
             subscription.grant(more)
         parts: list[memoryview | bytes] = []
         size = count = 0
-        while count < events and size < PORTION_BYTES:
+        feed = self._feed
+        until = feed.now + feed.limits.slice_seconds  # then others are to have their turn
+        while count < events and size < PORTION_BYTES and (not count or feed.now < until):
             if subscription.lag_due:
                 if parts:
                     break
-                self.notify(subscription, subscription.take_lag(self._feed.now))
-            offer = subscription.offer(PORTION_BYTES - size, events - count)
+                self.notify(subscription, subscription.take_lag(feed.now))
+            offer = subscription.offer(PORTION_BYTES - size, min(events - count, _OFFER_EVENTS))
             if offer is None:
                 if subscription.lag_due:
                     continue

@@ -12,7 +12,7 @@ Both processes import this module; it imports neither Trio nor PySpark.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -85,7 +85,7 @@ class Taken(Message, frozen=True, kw_only=True):
 
 
 class Events(Message, frozen=True, kw_only=True):
-    """Events one behind the other, see `event` and `events`."""
+    """Events one behind the other, see `packed` and `events`."""
 
     data: bytes
 
@@ -150,10 +150,20 @@ Event = tuple[bytes | None, bytes | None, int, int, int]
 """key, value, partition, offset, timestamp (ms since the epoch, or -1)."""
 
 
-def event(key: bytes | None, value: bytes | None, partition: int, offset: int, timestamp: int) -> bytes:
-    """One event: partition, offset, timestamp, the lengths of key and value (-1: null), key, value."""
-    sizes = -1 if key is None else len(key), -1 if value is None else len(value)
-    return _EVENT.pack(partition, offset, timestamp, *sizes) + (key or b"") + (value or b"")
+def packed(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    partitions: Iterable[int],
+    offsets: Iterable[int],
+    timestamps: Iterable[int],
+) -> list[bytes]:
+    """Each event: partition, offset, timestamp, the lengths of key and value (-1: null), key, value."""
+    key_sizes = [-1 if key is None else len(key) for key in keys]
+    value_sizes = [-1 if value is None else len(value) for value in values]
+    heads = map(_EVENT.pack, partitions, offsets, timestamps, key_sizes, value_sizes)
+    return [
+        head + (key or b"") + (value or b"") for head, key, value in zip(heads, keys, values, strict=True)
+    ]
 
 
 def events(data: bytes) -> Iterator[Event]:

@@ -17,8 +17,8 @@ from kiwi_spark.bridge_wire import (
     Take,
     Taken,
     encode,
-    event,
     events,
+    packed,
 )
 from kiwi_spark.wire import MAX_MESSAGE, Hello, Message, WireError
 
@@ -51,17 +51,21 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(step: int) -> No
     assert found == MESSAGES
 
 
+def written(rows: list[Event]) -> list[bytes]:
+    keys, values, partitions, offsets, stamps = ([row[i] for row in rows] for i in range(5))
+    return packed(keys, values, partitions, offsets, stamps)  # type: ignore[arg-type]
+
+
 @given(EVENTS)
 def test_events_come_out_as_they_went_in(rows: list[Event]) -> None:
-    assert list(events(b"".join(event(*row) for row in rows))) == rows
+    assert list(events(b"".join(written(rows)))) == rows
 
 
 @given(EVENTS.filter(bool), st.integers(1, 24))
 def test_events_that_end_within_one_are_an_error(rows: list[Event], cut: int) -> None:
-    data = b"".join(event(*row) for row in rows)
-    last = event(*rows[-1])
+    found = written(rows)
     with pytest.raises(WireError):
-        list(events(data[: -min(cut, len(last) - 1)]))
+        list(events(b"".join(found)[: -min(cut, len(found[-1]) - 1)]))
 
 
 @pytest.mark.parametrize(
