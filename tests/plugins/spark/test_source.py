@@ -35,6 +35,7 @@ async def test_it_keeps_the_contract(tmp_path: Path) -> None:
             given,
             source_id="s",
             sections=world.sections,
+            sources=world.sources,
             services={"spark": spark},
             timeout_seconds=SECONDS,
         )
