@@ -16,6 +16,7 @@ from kiwi_spark.driver.files import HadoopFiles
 from kiwi_spark.driver.forms import as_json
 from kiwi_spark.driver.plans import build
 from kiwi_spark.driver.progress import Listener
+from kiwi_spark.driver.to_topic import ToTopic, begun
 from kiwi_spark.driver.troubles import trouble_of
 from kiwi_spark.spec import Query
 from kiwi_spark.wire import Ended, Message, Started
@@ -53,7 +54,7 @@ class Run:
         self._lock = threading.Lock()
         self._stopping = False
         self._link: RowsLink | None = None
-        self._sink: ToGateway | None = None
+        self._sink: ToGateway | ToTopic | None = None
         self._running: StreamingQuery | None = None
         self._thread = threading.Thread(target=self._work, name=f"query {query.source}", daemon=True)
 
@@ -99,7 +100,8 @@ class Run:
     def _run(self) -> None:
         spark = self._root.newSession()
         query = self._query
-        checkpoints = Checkpoints(HadoopFiles(spark), query.checkpoint, query.source, spark.version)
+        files = HadoopFiles(spark)
+        checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
         meta = checkpoints.meta()
         built = build(spark, query, self._token, meta.schemas if meta is not None else None)
         rows = as_json(built.frame, query.key)
@@ -118,10 +120,12 @@ class Run:
             if query.sink is None:
                 self._link = self._connect(str(self.number))
         if query.sink is not None:
-            writer = writer.format("kafka").options(**query.sink.options).option("topic", query.sink.topic)
+            before = begun(files, place.path, place.next_batch)
+            self._sink = ToTopic(query.sink, files, place.path, before)
+        elif self._link is not None:
+            self._sink = ToGateway(self._link)
         with _start_lock:
-            if self._link is not None:
-                self._sink = ToGateway(self._link)
+            if self._sink is not None:
                 writer = writer.foreachBatch(self._sink)
             spark.sparkContext.setLocalProperty(_POOL, query.source)
             running = writer.start()
