@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -232,6 +234,48 @@ async def test_it_leaves_nothing_behind() -> None:
         assert feed.subscribers == 0
         meter = gateway.gateway.meters.source("news")
         assert (meter.started["plugin"], meter.delivered["plugin"], meter.credits_granted) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("replayable", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_was_given_and_what_was_lost_is_everything_once(seed: int, replayable: bool) -> None:
+    chance = random.Random(seed)
+    small = "window: {events: 20}\n"
+    async with listening(config(NEWS, more=small), replayable=replayable) as (_, scripted, read):
+        news = scripted["news"]
+        await news.publish([b"."], partition=1)
+        got: list[tuple[int, int]] = []
+        lost: list[tuple[int, int]] = []
+        here = {"0": 0, "1": 0}
+        for _ in range(6):  # each is another reader, that begins where the last one was
+            async with read("news", places, AtPositions(here, skip_missing=True)) as reader:
+                for _ in range(chance.randrange(8)):
+                    await news.publish([b"."] * chance.randrange(1, 12), partition=chance.randrange(2))
+                    if chance.random() < 0.5 and reader.positions != reader.end:
+                        take(await reader.read(chance.randrange(1, 15)), got, lost)
+                here = {str(partition): offset for partition, offset in reader.positions.items()}
+        async with read("news", places, AtPositions(here, skip_missing=True)) as reader:
+            with trio.fail_after(10):
+                while reader.positions != reader.end:
+                    take(await reader.read(7), got, lost)
+        for partition in (0, 1):
+            offsets = [offset for where, offset in got if where == partition]
+            assert offsets == sorted(set(offsets))
+        everything = {(p, offset) for p, end in news.positions.items() for offset in range(end)}
+        assert set(got) | set(lost) == everything
+        assert len(got) + len(lost) == len(everything)
+        assert not (replayable and lost)
+
+
+def take(portion: Portion, got: list[tuple[int, int]], lost: list[tuple[int, int]]) -> None:
+    """Note the places of a portion."""
+    rows = portion.data.decode().split(";")[:-1]
+    assert len(rows) == portion.events
+    for row in rows:
+        partition, offset = row.split("=")[0].split(":")
+        got.append((int(partition), int(offset)))
+    for where, (first, last) in (portion.lost.ranges if portion.lost else {}).items():
+        lost += [(where, offset) for offset in range(first, last + 1)]
 
 
 async def reload(gateway: GatewayUnderTest, text: str) -> None:
