@@ -57,6 +57,8 @@ def config(broker: Broker, topic: str, folder: Path, **query: Any) -> dict[str, 
             "conf": {"spark.sql.shuffle.partitions": 1, "spark.driver.memory": "700m"},
             "nice": 0,
         },
+        # The client answers no pings.
+        server={"address": "127.0.0.1:0", "limits": {"ping_interval_ms": "280s", "dead_after_ms": "290s"}},
         subscriber={"subscribe_timeout_ms": "140s"},
         sources=[{"type": "kafka", "topic": topic}, source],
     )
