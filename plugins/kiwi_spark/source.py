@@ -50,6 +50,7 @@ class SparkSource:
         self._query = QueryRunner(settings, context, spark)
         self._out: Out | None = None
         self._ready = False
+        self._anew = False
 
     def statistics(self) -> SourceStatistics:
         """How far a query is behind only Spark knows; reachable: whether the query can run."""
@@ -58,13 +59,18 @@ class SparkSource:
     async def run(self, out: Out, start: Positions | None) -> None:
         """SourceFailed: the query can never work, or failed too often. SourceChanged: its checkpoint is
         another one, or part of a batch was published and the rest of it is not known any more."""
-        self._out, self._ready = out, False
+        self._out, self._ready, self._anew = out, False, start is None
         lane = self._spark.lane(self._id)
-        if start is None:
-            lane.clear()
-        await self._query.run(out.trouble, partial(self._attend, lane, start))
+        try:
+            await self._query.run(out.trouble, partial(self._attend, lane, start))
+        except (SourceFailed, SourceChanged):
+            lane.clear()  # nobody goes on from here
+            raise
 
     async def _attend(self, lane: Lane, start: Positions | None, run: Run, started: Started) -> None:
+        if self._anew:  # by now the source that had this id before has let go of it
+            lane.clear()
+            self._anew = False
         _continue(lane, started, start)
         await self._be_ready(lane, start)
         await self._finish(lane)
