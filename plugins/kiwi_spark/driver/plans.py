@@ -110,8 +110,9 @@ def check_streaming(frame: DataFrame, query: Query) -> None:
 
 
 def explained(frame: DataFrame) -> str:
-    """The plan, for people."""
+    """The plan, for people. For a frame of a session that nothing else uses any longer."""
     spark: Any = frame.sparkSession
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")  # else: not without a start
     return str(spark._jvm.PythonSQLUtils.explainString(_jvm_frame(frame).queryExecution(), "formatted"))
 
 
