@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from kiwi_gw.client.address import Address
+from kiwi_gw.client.backoff import Backoff
 from kiwi_gw.client.messages import Event, Lag, SubscriptionClosed
 from kiwi_gw.client.transport import dialler
 from kiwi_gw.client.watch import Happening, Plan, Reconnecting, Subscribed, watch
@@ -16,6 +17,7 @@ from kiwi_gw.terminal import escape
 
 SHOWN = 5
 """How many events of each subscription, and how many of its notices, are shown."""
+_LONGEST_PAUSE = 2.0  # seconds between attempts: the gateway is our own, and Spark may take a while to start
 
 
 class Viewer:
@@ -47,7 +49,8 @@ class Viewer:
 
     async def run(self) -> None:
         """Watches for as long as it is let. Raises `Stopped` where the gateway refuses for good."""
-        await watch(self._address, self._plan, self.take, dial=dialler())
+        backoff = Backoff(cap=_LONGEST_PAUSE)
+        await watch(self._address, self._plan, self.take, dial=dialler(), backoff=backoff)
 
     async def received_at_least(self, count: int) -> None:
         """Returns once so many events have come."""
