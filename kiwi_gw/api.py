@@ -28,7 +28,7 @@ A source in 30 lines:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -218,10 +218,18 @@ class History(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PluginContext:
-    """What a plugin is told about the world: the validated configuration sections that plugins declared."""
+    """What a plugin is told about the world.
+
+    sections: the validated configuration sections that plugins declared. sources: the settings of all
+    sources by id, in the order of the file. worker, workers: which of how many processes that all run this
+    configuration it is, from 0 (`kiwi-gw check` asks as the first of as many as there would be).
+    """
 
     sections: Mapping[str, Section] = field(repr=False)
     gateway_name: str = "kiwi-gw"
+    sources: Mapping[str, Section] = field(default_factory=dict, repr=False)
+    worker: int = 0
+    workers: int = 1
 
     def section(self, name: str) -> Section:
         """The section of that name, with its defaults if the file has none. KeyError if none is declared."""
@@ -241,30 +249,55 @@ class SourceContext:
 class SourceType:
     """One value of `type` in the `sources` of the configuration.
 
+    What can be a function of the settings is one where sources of this type differ in it; it must be pure.
+
     settings: the keys of such a source. It must have `type: Literal[name]`; `id` and `subscriber` are
         added by the gateway where the model does not declare them.
     build: makes a source, anew for every run; no I/O.
-    shape: what its events look like on the wire, known before it is built; a function where it depends
-        on the settings.
+    shape: what its events look like on the wire, known before it is built.
     services: names of the services that it needs, opened before `build`.
     sections: names of the configuration sections that it reads: if one changes, its sources restart.
     source_id: the id of a source whose settings have none (`id` is then optional in the file).
+    codec: how its positions are written for clients.
     replayable: whether its sources can be read again from positions: each is then a `History`, too.
+    depends: ids of the other sources whose settings it reads (`PluginContext.sources`). They must exist and
+        not depend on it in turn, in whatever order the file has them; if one is altered, it restarts.
     """
 
     name: str
     settings: type[Section]
     build: Callable[[Section, SourceContext], Source]
     shape: Shape | Callable[[Section], Shape]
-    services: tuple[str, ...] = ()
-    sections: tuple[str, ...] = ()
+    services: Sequence[str] | Callable[[Section], Sequence[str]] = ()
+    sections: Sequence[str] | Callable[[Section], Sequence[str]] = ()
     source_id: Callable[[Section], str] | None = None
-    codec: PositionCodec = BY_PARTITION
-    replayable: bool = False
+    codec: PositionCodec | Callable[[Section], PositionCodec] = BY_PARTITION
+    replayable: bool | Callable[[Section], bool] = False
+    depends: Callable[[Section], Sequence[str]] | None = None
 
     def shape_of(self, settings: Section) -> Shape:
         """The shape of a source with these settings."""
         return self.shape(settings) if callable(self.shape) else self.shape
+
+    def services_of(self, settings: Section) -> tuple[str, ...]:
+        """The services that a source with these settings needs."""
+        return tuple(self.services(settings) if callable(self.services) else self.services)
+
+    def sections_of(self, settings: Section) -> tuple[str, ...]:
+        """The sections that a source with these settings reads."""
+        return tuple(self.sections(settings) if callable(self.sections) else self.sections)
+
+    def codec_of(self, settings: Section) -> PositionCodec:
+        """How the positions of a source with these settings are written."""
+        return self.codec(settings) if callable(self.codec) else self.codec
+
+    def replayable_of(self, settings: Section) -> bool:
+        """Whether a source with these settings can be read again."""
+        return self.replayable(settings) if callable(self.replayable) else self.replayable
+
+    def depends_of(self, settings: Section) -> tuple[str, ...]:
+        """The ids of the sources that one with these settings depends on."""
+        return tuple(self.depends(settings)) if self.depends is not None else ()
 
 
 @dataclass(frozen=True, slots=True)

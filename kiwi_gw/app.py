@@ -175,7 +175,8 @@ async def run(
     many seconds with that exit code, for sources that do not let themselves be stopped. post: if this is one
     of several workers.
     """
-    gateway = Gateway(loaded)
+    worker, workers = (post.slot, post.workers) if post is not None else (0, 1)
+    gateway = Gateway(loaded, worker=worker, workers=workers)
     listener = open_listener(gateway, dialects, post)
 
     def applied(loaded: Loaded) -> None:

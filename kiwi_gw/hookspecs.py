@@ -101,3 +101,16 @@ def check(
     nothing to check.
     """
     return None
+
+
+@hookspec(firstresult=True)
+def explain(
+    context: PluginContext, sources: Sequence[Section], source_id: str
+) -> Callable[[], Awaitable[str]] | None:
+    """How does this source come by its events? For `kiwi-gw explain`, which shows the text.
+
+    sources: the settings of all sources; source_id: which of them. Returns an async function that does the
+    I/O; it runs on Trio, without the gateway, and raises KiwiError, in words, if it cannot say. None: not a
+    source of this plugin, or there is nothing to explain.
+    """
+    return None

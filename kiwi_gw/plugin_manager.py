@@ -26,7 +26,10 @@ class _Extra:
     modules: tuple[str, ...]
 
 
-_EXTRAS = {"kafka": _Extra("kiwi-gw[kafka]", ("aiokafka", "trio_asyncio"))}
+_EXTRAS = {
+    "kafka": _Extra("kiwi-gw[kafka]", ("aiokafka", "trio_asyncio")),
+    "spark": _Extra("kiwi-gw[spark]", ("pyarrow", "pyspark")),
+}
 """Entry points of this distribution whose sources need an extra of it."""
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kiwi_gw.cli.options import config_file, environment, json_option, note, print_json, print_table
+from kiwi_gw.cli.options import (
+    config_file,
+    environment,
+    json_option,
+    listen_to_libraries,
+    note,
+    print_json,
+    print_table,
+)
 from kiwi_gw.errors import ConfigError
 from kiwi_gw.terminal import escape
 
@@ -63,30 +71,55 @@ def validate(config_path: Path, as_json: bool) -> int:
 def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> int:
     """Check a configuration FILE and connect to what it names: brokers, topics, rights.
 
-    Exit code 0 if the gateway could work with it, 1 if not, 78 if the file itself is wrong.
+    What is about a line of the file is shown as file:line. Exit code 0 if the gateway could work with it,
+    1 if not, 78 if the file itself is wrong.
     """
-    import logging
-
     import trio
 
-    from kiwi_gw import logs
     from kiwi_gw.config import load
 
     loaded = load(config_path, environment())
-    if verbose:
-        logs.configure("debug")
-    else:
-        # What goes wrong is a finding; the libraries' own complaints about it would say it twice.
-        logging.getLogger().addHandler(logging.NullHandler())
+    listen_to_libraries(verbose)
     findings = [*_own_findings(loaded), *trio.run(_ask_plugins, loaded, timeout)]
     failed = any(finding.level == "error" for finding in findings)
     if as_json:
-        print_json({"ok": not failed, "findings": [dataclasses.asdict(finding) for finding in findings]})
+        print_json({"ok": not failed, "findings": [_as_json(finding, loaded) for finding in findings]})
     elif findings:
-        print_table(("LEVEL", "WHAT", "HOW IT IS"), [(f.level, f.subject, f.message) for f in findings])
+        _print(findings, loaded)
     if not as_json:
         note(f"{config_path}: {'this would not work' if failed else 'this would work'}")
     return 1 if failed else 0
+
+
+def _place(finding: Finding, loaded: Loaded) -> tuple[str, int] | None:
+    """File and line that a finding is about."""
+    where = finding.where
+    if not where or loaded.places is None:
+        return None
+    if len(where) > 1 and where[0] == "sources" and isinstance(where[1], str):
+        ids = list(loaded.settings.sources)
+        where = ("sources", ids.index(where[1]), *where[2:]) if where[1] in ids else ("sources",)
+    return loaded.places.of(where, finding.line)
+
+
+def _print(findings: Sequence[Finding], loaded: Loaded) -> None:
+    places = [_place(finding, loaded) for finding in findings]
+    if not any(places):
+        print_table(("LEVEL", "WHAT", "HOW IT IS"), [(f.level, f.subject, f.message) for f in findings])
+        return
+    shown = ["" if place is None else f"{place[0]}:{place[1]}" if place[1] else place[0] for place in places]
+    rows = [(f.level, where, f.subject, f.message) for f, where in zip(findings, shown, strict=True)]
+    print_table(("LEVEL", "WHERE", "WHAT", "HOW IT IS"), rows)
+
+
+def _as_json(finding: Finding, loaded: Loaded) -> dict[str, object]:
+    found: dict[str, object] = {
+        "level": finding.level,
+        "subject": finding.subject,
+        "message": finding.message,
+    }
+    place = _place(finding, loaded)
+    return found if place is None else found | {"file": place[0], "line": place[1]}
 
 
 def _own_findings(loaded: Loaded) -> Sequence[Finding]:
@@ -118,12 +151,13 @@ async def _ask_plugins(loaded: Loaded, seconds: float) -> Sequence[Finding]:
     from kiwi_gw.model import Finding
 
     sources = [source.settings for source in loaded.settings.sources.values()]
+    context = loaded.context(workers=loaded.settings.server.workers)
     answers: dict[str, Sequence[Finding]] = {}
 
     async def ask(name: str, hook: Callable[..., Any]) -> None:
         try:
             with trio.fail_after(seconds):
-                connect: _Connect | None = hook(context=loaded.context(), sources=sources)
+                connect: _Connect | None = hook(context=context, sources=sources)
                 answers[name] = [] if connect is None else list(await connect())
         except trio.TooSlowError:
             answers[name] = [Finding("error", name, f"no answer in {seconds:g} s")]

@@ -62,12 +62,16 @@ def print_json(value: object) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell; the last one may be of any length."""
-    cells = [[escape(cell) for cell in row] for row in rows]
+    """Columns as wide as their widest cell; the last one may be of any length, and have several lines."""
+    cells: list[list[str]] = []
+    for row in rows:
+        first, *more = row[-1].rstrip("\n").split("\n")
+        cells.append([*map(escape, row[:-1]), escape(first)])
+        cells.extend([*[""] * (len(row) - 1), escape(line)] for line in more)
     widths = [max(len(row[i]) for row in [list(headings), *cells]) for i in range(len(headings))]
     click.echo(paint(_line(headings, widths), bold=True))
-    for row in cells:
-        click.echo(_line(row, widths))
+    for cell_row in cells:
+        click.echo(_line(cell_row, widths))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -87,3 +91,16 @@ def note(text: str) -> None:
 def environment() -> dict[str, str]:
     """A copy of the environment, for a verb's options to be laid over."""
     return dict(os.environ)
+
+
+def listen_to_libraries(verbose: bool) -> None:
+    """For a verb that connects: shows what the client libraries log, or nothing of it."""
+    import logging
+
+    from kiwi_gw import logs
+
+    if verbose:
+        logs.configure("debug")
+    else:
+        # What goes wrong is told; the libraries' own complaints about it would say it twice.
+        logging.getLogger().addHandler(logging.NullHandler())

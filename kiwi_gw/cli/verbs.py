@@ -9,6 +9,7 @@ from kiwi_gw.cli.broker import broker, demo
 from kiwi_gw.cli.check import check, validate
 from kiwi_gw.cli.completion import completion
 from kiwi_gw.cli.config import config
+from kiwi_gw.cli.explain import explain
 from kiwi_gw.cli.health import health
 from kiwi_gw.cli.plugins import plugins
 from kiwi_gw.cli.run import run
@@ -40,5 +41,18 @@ def verbs() -> None:
     watch them."""
 
 
-for _verb in (run, validate, check, config, plugins, tail, health, broker, demo, version, completion):
+for _verb in (
+    run,
+    validate,
+    check,
+    explain,
+    config,
+    plugins,
+    tail,
+    health,
+    broker,
+    demo,
+    version,
+    completion,
+):
     verbs.add_command(_verb)

@@ -9,7 +9,7 @@ quoted one stays text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import yaml
@@ -39,12 +39,41 @@ _WORDS: dict[str, object] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything in a document comes from.
+
+    lines: of every path. blocks: of the first line of every literal block (`|`), whose lines are lines of the
+    file. origins: environment variable by path, for what did not come from the file.
+    """
+
+    file: str
+    lines: Mapping[Path, int]
+    blocks: Mapping[Path, int]
+    origins: Mapping[Path, str]
+
+    def of(self, path: Path, line: int = 0) -> tuple[str, int]:
+        """The file and the line, from 1, of what stands at `path`, or of the nearest thing around it.
+
+        line: which line of a text, from 0. What came from the environment has the name of its variable
+        instead of a file, and line 0.
+        """
+        near = path
+        while near and near not in self.lines and near not in self.origins:
+            near = near[:-1]
+        if near in self.origins:
+            return f"environment {self.origins[near]}", 0
+        if near == path and path in self.blocks:
+            return self.file, self.blocks[path] + line
+        return self.file, self.lines.get(near, 1)
+
+
 @dataclass(slots=True)
 class Document:
     """What was read, and what is wrong with it so far.
 
     data: mappings, lists, text, numbers, booleans and None; what could not be resolved is None.
-    lines: of every path. origins: environment variable by path, for what did not come from the file.
+    lines, blocks, origins: as in `Places`.
     texts: by path, how a plain scalar with a substitution in it reads as text.
     substituted: paths whose value came from elsewhere and should not be quoted in a message.
     broken: paths whose value is already known to be wrong.
@@ -53,6 +82,7 @@ class Document:
     file: str
     data: object = None
     lines: dict[Path, int] = field(default_factory=dict)
+    blocks: dict[Path, int] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)
     texts: dict[Path, str] = field(default_factory=dict)
     substituted: set[Path] = field(default_factory=set)
@@ -63,13 +93,12 @@ class Document:
         """Add a problem, unless there already is one with the value at that path."""
         if path in self.broken:
             return
-        near = path
-        while near and near not in self.lines and near not in self.origins:
-            near = near[:-1]
-        if near in self.origins:
-            self.problems.append(Problem(f"environment {self.origins[near]}", 0, dotted(path), message))
-        else:
-            self.problems.append(Problem(self.file, self.lines.get(near, 1), dotted(path), message))
+        file, line = Places(self.file, self.lines, {}, self.origins).of(path)
+        self.problems.append(Problem(file, line, dotted(path), message))
+
+    @property
+    def places(self) -> Places:
+        return Places(self.file, self.lines, self.blocks, self.origins)
 
     def spoil(self, path: Path, message: str) -> None:
         """Add a problem, after which no other about that path is of interest."""
@@ -228,6 +257,7 @@ class _Builder:
         if text is None:
             self._document.spoil(path, "holds half of a surrogate pair, which is not text")
             return None
+        literal = node.style == "|"
         if "$" in text:
             try:
                 expanded = self._expand(text)
@@ -236,9 +266,12 @@ class _Builder:
                 return None
             if expanded != text:
                 self._document.substituted.add(path)
+                literal = literal and expanded.count("\n") == text.count("\n")
             if node.tag == _PLAIN:
                 self._document.texts[path] = expanded
             text = expanded
+        if literal:
+            self._document.blocks[path] = node.start_mark.line + 2  # behind the line of the `|`
         if node.tag in (_TEXT, _STANDARD + "str"):
             return text
         value = resolve(text)

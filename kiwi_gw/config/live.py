@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from kiwi_gw.api import SourceType
+from kiwi_gw.config.dependencies import closure
 from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, Settings, SourceSettings
 
 NEEDS_RESTART = (
@@ -38,8 +39,8 @@ class Difference:
     """added, removed, altered, untouched: ids of sources, each in exactly one of them.
 
     An altered source has other settings, other `subscriber` or `window` values that hold for it, or a
-    section that its type reads has changed. live, restart_needed: dotted keys that have changed, the
-    sources apart; secrets are only named.
+    section that it reads has changed, or a source that it depends on is altered or new. live,
+    restart_needed: dotted keys that have changed, the sources apart; secrets are only named.
     """
 
     added: tuple[str, ...]
@@ -60,11 +61,19 @@ def diff(old: Settings, new: Settings, types: Mapping[str, SourceType]) -> Diffe
         key for key in {*old.sections, *new.sections} if old.sections.get(key) != new.sections.get(key)
     }
     kept = [key for key in new.sources if key in old.sources]
-    altered = [key for key in kept if _altered(old.sources[key], new.sources[key], types, sections)]
+    added = [key for key in new.sources if key not in old.sources]
+    itself = [key for key in kept if _altered(old.sources[key], new.sources[key], types, sections)]
+    depends = {
+        key: types[source.type].depends_of(source.settings)
+        for key, source in new.sources.items()
+        if source.type in types
+    }
+    dependent = closure(depends, (*itself, *added))
+    altered = [key for key in kept if key in itself or key in dependent]
     changed = sorted(_changed(old, new))
     later = [key for key in changed if _needs_restart(key, old, new)]
     return Difference(
-        added=tuple(key for key in new.sources if key not in old.sources),
+        added=tuple(added),
         removed=tuple(key for key in old.sources if key not in new.sources),
         altered=tuple(altered),
         untouched=tuple(key for key in kept if key not in altered),
@@ -83,7 +92,7 @@ def _altered(
     if old.window.model_copy(update=shared) != new.window.model_copy(update=shared):
         return True
     kind = types.get(new.type)
-    return kind is not None and not sections.isdisjoint(kind.sections)
+    return kind is not None and not sections.isdisjoint(kind.sections_of(new.settings))
 
 
 def _changed(old: Settings, new: Settings) -> Iterator[str]:

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from kiwi_gw.api import ConfigSection, PluginContext, Section
 from kiwi_gw.config.check import check
-from kiwi_gw.config.document import Document, read
+from kiwi_gw.config.document import Document, Places, read
 from kiwi_gw.config.overrides import override
 from kiwi_gw.config.schema import Core, Settings
 from kiwi_gw.config.secret_files import read_secret_files
-from kiwi_gw.config.selection import Selection, named, select, used_types
+from kiwi_gw.config.selection import Selection, named, select
 from kiwi_gw.config.sources import SourceReader
 from kiwi_gw.config.substitution import Substitution
 from kiwi_gw.config.words import describe
@@ -30,7 +30,7 @@ class Loaded:
     """A valid configuration with the plugins it needs, and no others.
 
     text_hash: SHA-256 of the file's text. files: what was read besides it (secrets): if one of them
-    changes, the configuration may have changed.
+    changes, the configuration may have changed. places: where everything in it stands.
     """
 
     settings: Settings
@@ -39,10 +39,14 @@ class Loaded:
     text_hash: str
     files: tuple[Path, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    places: Places | None = field(default=None, repr=False, compare=False)
 
-    def context(self) -> PluginContext:
-        """What the plugins of this configuration are told."""
-        return PluginContext(self.settings.sections, self.settings.name)
+    def context(self, worker: int = 0, workers: int = 1) -> PluginContext:
+        """What the plugins of this configuration are told in one of so many processes that run it."""
+        sources = {source.id: source.settings for source in self.settings.sources.values()}
+        return PluginContext(
+            self.settings.sections, self.settings.name, MappingProxyType(sources), worker, workers
+        )
 
 
 def load(
@@ -92,7 +96,7 @@ def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> Loa
         ordered = tuple(sorted(problems, key=lambda item: (not item.line, item.line, item.path)))
         raise ConfigError(ordered, unreadable=files.unreadable)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return Loaded(settings, plugins, path, digest, tuple(files.files), environ)
+    return Loaded(settings, plugins, path, digest, tuple(files.files), environ, document.places)
 
 
 def _settings(
@@ -111,11 +115,11 @@ def _settings(
     selection = select(document, data, plugins)
     own = {key: value for key, value in data.items() if key in Core.model_fields}
     core = check(Core, own, (), document)
-    sections = _sections(document, data, selection, files)
-    sections.update(_defaults(document, data, selection, plugins))
     basis = core or Core()
     reader = SourceReader(document, selection.types, files, basis.subscriber, basis.window)
     sources = reader.read(data.get("sources"))
+    sections = _sections(document, data, selection, files)
+    sections.update(_defaults(document, data, selection, plugins, reader.needed))
     if core is None or document.problems:
         return None
     return Settings(
@@ -147,9 +151,13 @@ def _sections(
 
 
 def _defaults(
-    document: Document, data: Mapping[str, object], selection: Selection, plugins: PluginManager
+    document: Document,
+    data: Mapping[str, object],
+    selection: Selection,
+    plugins: PluginManager,
+    needed: Mapping[str, Mapping[str, tuple[str | int, ...]]],
 ) -> dict[str, Section]:
-    """Those that the file does not have, where they can be without."""
+    """Those that the file does not have, where they can be without. needed: as in `SourceReader`."""
     found: dict[str, Section] = {}
     for name, section in selection.sections.items():
         if name in data:
@@ -158,10 +166,8 @@ def _defaults(
         if default is not None:
             found[name] = default
             continue
-        for index, used in used_types(data):
-            if used in selection.types and name in selection.types[used].sections:
-                where = ("sources", index, "type")
-                document.complain(where, f"source type {used!r} needs the section {name!r}")
+        for used, where in needed.get(name, {}).items():
+            document.complain((*where, "type"), f"source type {used!r} needs the section {name!r}")
         for index, plugin in named(data):
             if name in plugins.config_sections(plugin):
                 document.complain(("plugins", index), f"plugin {plugin!r} needs the section {name!r}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kiwi_gw.api import Section, SourceType
 from kiwi_gw.config.check import check
+from kiwi_gw.config.dependencies import check_dependencies
 from kiwi_gw.config.document import Document, Path
 from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, SourceSettings, Subscriber, Window
 from kiwi_gw.config.secret_files import read_secret_files
@@ -20,7 +21,10 @@ _LONGEST_ID = 255  # bytes
 
 
 class SourceReader:
-    """Makes `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document."""
+    """Makes `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document.
+
+    needed: names of sections that sources read, with the types that do and the first source of each.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,9 @@ class SourceReader:
         self._subscriber = subscriber
         self._window = window
         self._lines: dict[str, int] = {}
+        self._unnamed = False
+        self._depends: dict[str, tuple[Path, tuple[str, ...]]] = {}
+        self.needed: dict[str, dict[str, Path]] = {}
 
     def read(self, items: object) -> dict[str, SourceSettings]:
         """By id, in the order of the file."""
@@ -49,6 +56,8 @@ class SourceReader:
             source = self._source(item, ("sources", index))
             if source is not None:
                 found.setdefault(source.id, source)
+        # While an id is unknown because something else is wrong, nobody can say which one is missing.
+        check_dependencies(self._depends, None if self._unnamed else self._lines, self._document)
         return found
 
     def _source(self, item: object, where: Path) -> SourceSettings | None:
@@ -71,12 +80,10 @@ class SourceReader:
         read_secret_files(kind.settings, own, where, self._document, self._files)
         settings = check(kind.settings, own, where, self._document, COMMON)
         subscriber = self._subscriber_of(item, where) if "subscriber" not in own_keys else self._subscriber
-        here, everywhere = subscriber.overflow, self._subscriber.overflow
-        if here is OverflowPolicy.REPLAY and here is not everywhere and not kind.replayable:
-            message = f"sources of type {name!r} cannot be read again"
-            self._document.complain((*where, "subscriber", "overflow"), message)
         window = self._window_of(item, where) if "window" not in own_keys else self._window
         source_id = self._id(kind, item, settings, where)
+        self._unnamed = self._unnamed or source_id is None
+        self._ask(kind, settings, subscriber, source_id, where)
         if settings is None or source_id is None:
             return None
         if getattr(settings, "id", "") is None:
@@ -84,6 +91,36 @@ class SourceReader:
             settings = settings.model_copy(update={"id": source_id})
         line = self._document.lines.get(where, 0)
         return SourceSettings(source_id, name, settings, subscriber, window, line)
+
+    def _ask(
+        self,
+        kind: SourceType,
+        settings: Section | None,
+        subscriber: Subscriber,
+        source_id: str | None,
+        where: Path,
+    ) -> None:
+        """What its type says of this source: whether it can be read again, what it reads, on whom it
+        depends. Of one whose settings are wrong only what is the same for all of the type."""
+        replayable: bool | None = None if callable(kind.replayable) else kind.replayable
+        sections = () if callable(kind.sections) else tuple(kind.sections)
+        if settings is not None:
+            try:
+                replayable, sections = kind.replayable_of(settings), kind.sections_of(settings)
+                depends = kind.depends_of(settings)
+            except Exception as error:  # noqa: BLE001  (a plugin's function; the user needs the line)
+                message = f"cannot be checked: {type(error).__name__} in the plugin that reads it"
+                self._document.spoil(where, message)
+                return
+            if source_id is not None and depends:
+                self._depends[source_id] = (where, depends)
+        here, everywhere = subscriber.overflow, self._subscriber.overflow
+        if here is OverflowPolicy.REPLAY and here is not everywhere and replayable is False:
+            same = not callable(kind.replayable)
+            message = f"sources of type {kind.name!r}{'' if same else ' like this one'} cannot be read again"
+            self._document.complain((*where, "subscriber", "overflow"), message)
+        for section in sections:
+            self.needed.setdefault(section, {}).setdefault(kind.name, where)
 
     def _subscriber_of(self, item: Mapping[str, object], where: Path) -> Subscriber:
         """The general settings with those of the source on top."""

@@ -52,12 +52,20 @@ _OVER = (FeedState.ENDED, FeedState.FAILED)
 class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
-    clock: monotonic seconds.
+    clock: monotonic seconds. worker, workers: which of how many processes with this configuration it is.
     """
 
-    def __init__(self, loaded: Loaded, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        worker: int = 0,
+        workers: int = 1,
+    ) -> None:
         self.loaded = loaded
         self._clock = clock
+        self._place = (worker, workers)
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
         self.meters = Meters(loaded.settings.metrics.max_sources)
@@ -131,7 +139,7 @@ class Gateway:
     def hooks_configure(self, loaded: Loaded) -> None:
         """Tell the plugins. Raises PluginError if one refuses: the configuration is then not to be used."""
         try:
-            loaded.plugins.hook.configure(context=loaded.context())
+            loaded.plugins.hook.configure(context=loaded.context(*self._place))
         except Exception as error:
             words = str(error) or type(error).__name__
             raise PluginError(f"a plugin refuses the configuration: {words}") from error
@@ -232,7 +240,7 @@ class Gateway:
     def _start(self, plan: _Plan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
         entry, kind, loaded = plan.entry, plan.kind, self.loaded
-        context = loaded.context()
+        context = loaded.context(*self._place)
         feed = Feed(
             plan.info,
             _limits(entry, loaded, replayable=plan.info.replayable),
@@ -244,7 +252,7 @@ class Gateway:
         @asynccontextmanager
         async def build() -> AsyncIterator[Source]:
             kinds = loaded.plugins.service_types()
-            async with self._services.use(kinds, kind.services, context) as values:
+            async with self._services.use(kinds, plan.services, context) as values:
                 yield kind.build(entry.settings, SourceContext(entry.id, context, values))
 
         def changed(message: str) -> None:
@@ -303,12 +311,14 @@ class _Plan:
     entry: SourceSettings
     kind: SourceType
     info: SourceInfo
+    services: tuple[str, ...]
 
 
 def _plan(entry: SourceSettings, loaded: Loaded) -> _Plan:
     kind = loaded.plugins.source_types()[entry.type]
-    shape = kind.shape_of(entry.settings)
-    return _Plan(entry, kind, SourceInfo(entry.id, entry.type, shape, kind.codec, kind.replayable))
+    own = entry.settings
+    info = SourceInfo(entry.id, entry.type, kind.shape_of(own), kind.codec_of(own), kind.replayable_of(own))
+    return _Plan(entry, kind, info, kind.services_of(own))
 
 
 def _limits(entry: SourceSettings, loaded: Loaded, *, replayable: bool) -> FeedLimits:

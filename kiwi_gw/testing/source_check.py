@@ -22,7 +22,7 @@ import trio
 from pydantic import ValidationError
 
 from kiwi_gw.api import History, PluginContext, Section, Source, SourceContext, SourceType
-from kiwi_gw.model import Batch, Positions, Shape
+from kiwi_gw.model import Batch, PositionCodec, Positions, Shape
 from kiwi_gw.testing.batch_rules import broken, check_shape, column_names
 from kiwi_gw.testing.history_check import check_history
 from kiwi_gw.testing.io_watch import watch_io
@@ -75,8 +75,8 @@ async def check_source(
     """
     section = _settings(source_type, settings)
     for names, given, what in (
-        (source_type.sections, sections, "section"),
-        (source_type.services, services, "service"),
+        (source_type.sections_of(section), sections, "section"),
+        (source_type.services_of(section), services, "service"),
     ):
         for name in names:
             if name not in (given or {}):
@@ -88,7 +88,8 @@ async def check_source(
     )
     _build(source_type, section, context)  # building is repeatable: a second object is of no consequence
     source = _build(source_type, section, context)
-    check = _Check(source, check_shape(source_type.shape_of(section)), source_type, not lazy, timeout_seconds)
+    shape, codec = check_shape(source_type.shape_of(section)), source_type.codec_of(section)
+    check = _Check(source, shape, source_type, codec, not lazy, timeout_seconds)
     if restart:
         await _interrupt(check)
     if not check.finite:
@@ -96,9 +97,10 @@ async def check_source(
     if restart and check.finite:
         await _run_at_end(check)
     check.check_jumps()
-    if restart and (source_type.replayable if repeatable is None else repeatable):
+    replayable = source_type.replayable_of(section)
+    if restart and (replayable if repeatable is None else repeatable):
         await _read_again(check)
-    if source_type.replayable:
+    if replayable:
         await _read_history(check)
     return check.report()
 
@@ -202,6 +204,7 @@ class _Check:
     source: Source
     shape: Shape
     source_type: SourceType
+    codec: PositionCodec
     subscribed: bool
     timeout: float
     runs: int = 0
@@ -303,9 +306,8 @@ class _Check:
         )
 
     def _check_codec(self, out: MemoryOut) -> None:
-        codec = self.source_type.codec
-        written = codec.dump(out.positions)
-        if dict(codec.load(written)) != out.positions:
+        written = self.codec.dump(out.positions)
+        if dict(self.codec.load(written)) != out.positions:
             broken(f"the codec does not read back what it wrote: {out.positions} became {written}")
 
 

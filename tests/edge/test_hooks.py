@@ -38,6 +38,7 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_gw.cli.check import check
+from kiwi_gw.cli.explain import explain
 from kiwi_gw.errors import ConfigError, PluginError
 from kiwi_gw.model import CloseReason
 from kiwi_gw.testing import open_gateway
@@ -55,6 +56,7 @@ HOOKS = {
     "authorize": "test_unknown_and_forbidden_are_the_same_to_the_client",
     "intercept": "test_intercept.test_intercept_changes_and_withholds",
     "check": "test_check_connects_for_the_command_line",
+    "explain": "test_explain_answers_the_command_line",
 }
 """Which test shows a hook at work."""
 
@@ -496,3 +498,33 @@ def test_check_connects_for_the_command_line(tmp_path: Path, monkeypatch: pytest
     assert result.exit_code == 0, result.output
     (finding,) = json.loads(result.stdout)["findings"]
     assert finding == {"level": "ok", "subject": "source c", "message": "known to here"}
+
+
+# --- explain --------------------------------------------------------------------------------------
+
+
+EXPLAINED = """
+from kiwi_gw.api import hookimpl
+
+class Plugin:
+    @hookimpl
+    def explain(self, context, sources, source_id):
+        async def say():
+            return f"{source_id} is a {context.sources[source_id].type}\\n  of {len(sources)}\\n"
+        return say if source_id == "c" else None
+
+plugin = Plugin()
+"""
+
+
+def test_explain_answers_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "an_explaining_plugin.py").write_text(EXPLAINED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "kiwi.yml"
+    file.write_text(
+        "plugins: ['an_explaining_plugin:plugin']\n"
+        "sources: [{type: counter, id: c, min: 0, interval_ms: 1}]\n"
+    )
+    result = CliRunner().invoke(explain, ["c", "-c", str(file)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "c is a counter\n  of 1\n"

@@ -30,7 +30,7 @@ from kiwi_gw.api import (
     SourceFailed,
     SourceType,
 )
-from kiwi_gw.model import PositionCodec
+from kiwi_gw.model import BY_PARTITION, PositionCodec
 from kiwi_gw.testing import SourceReport, check_source
 
 SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("n", Kind.INT)))
@@ -230,6 +230,30 @@ async def test_settings_sections_and_services_reach_the_source() -> None:
         await check_source(kind, settings)
     with pytest.raises(AssertionError, match="needs the service 'pool': pass it in services="):
         await check_source(kind, settings, sections={"extra": Extra()})
+
+
+async def test_what_a_type_says_by_the_settings_is_asked_with_them(autojump_clock: MockClock) -> None:
+    asked: list[str] = []
+
+    def tell(what: str, answer: Any) -> Callable[[Section], Any]:
+        def ask(settings: Section) -> Any:
+            assert isinstance(settings, NumberSettings)
+            asked.append(what)
+            return answer
+
+        return ask
+
+    functions = {
+        "services": tell("services", ("pool",)),
+        "sections": tell("sections", ()),
+        "codec": tell("codec", BY_PARTITION),
+        "replayable": tell("replayable", True),
+    }
+    with pytest.raises(AssertionError, match="needs the service 'pool'"):
+        await check_source(source_type(good, **functions), {"type": "numbers"})
+    with pytest.raises(AssertionError, match=r"must be an api.History"):
+        await check_source(source_type(good, **functions), {"type": "numbers"}, services={"pool": 1})
+    assert set(asked) == {*functions}
 
 
 # --- sources that do not ----------------------------------------------------------------------------

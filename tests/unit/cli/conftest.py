@@ -11,7 +11,7 @@ import pytest
 _MODULE = """
 from typing import Literal
 import trio
-from kiwi_gw.api import Field, Finding, Kind, Section, Shape, SourceType, hookimpl
+from kiwi_gw.api import Field, Finding, Kind, KiwiError, Section, Shape, SourceType, hookimpl
 
 
 class Settings(Section):
@@ -43,9 +43,27 @@ def check(context, sources):
             if source.how == "slow":
                 await trio.sleep_forever()
             level = "ok" if source.how == "well" else "error"
-            found.append(Finding(level, f"example {source.id}", source.how))
+            if "\\n" in source.how:
+                where = ("sources", source.id, "how")
+                found.append(Finding(level, f"example {source.id}", "no such word\\nsaid it", where, 1))
+            else:
+                found.append(Finding(level, f"example {source.id}", source.how))
         return found
     return connect
+
+
+@hookimpl
+def explain(context, sources, source_id):
+    async def say():
+        how = context.sources[source_id].how
+        if how == "raises":
+            raise RuntimeError("no such host")
+        if how == "refused":
+            raise ExceptionGroup("", [KiwiError("it is too cold")])
+        if how == "slow":
+            await trio.sleep_forever()
+        return f"worker {context.worker} of {context.workers}:\\n  {how}\\x1b\\n"
+    return None if context.sources[source_id].how == "badly" else say
 """
 
 _ENTRY_POINTS = """[kiwi_gw.plugins]

@@ -114,6 +114,62 @@ def test_check_finds_what_would_not_work(
     }
 
 
+def test_check_says_at_which_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(
+        "sources:\n  - {type: example, id: a}\n  - type: example\n    id: b\n    how: |\n      x\n      y\n"
+    )
+    assert main(["check", path]) == 1
+    pad = " " * len(f"{path}:7")
+    assert capsys.readouterr().out.splitlines() == [
+        f"LEVEL  WHERE{pad[5:]}  WHAT       HOW IT IS",
+        f"ok     {pad}  example a  well",
+        f"error  {path}:7  example b  no such word",
+        f"       {pad}             said it",
+    ]
+    assert main(["check", path, "--json"]) == 1
+    good, bad = json.loads(capsys.readouterr().out)["findings"]
+    assert good == {"level": "ok", "subject": "example a", "message": "well"}
+    assert bad == {
+        "level": "error",
+        "subject": "example b",
+        "message": "no such word\nsaid it",
+        "file": path,
+        "line": 7,
+    }
+
+
+def test_explain(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(GOOD + "server: {workers: 3}\n")
+    assert main(["explain", "b", "--config", path]) == 0
+    assert capsys.readouterr().out == "worker 0 of 3:\n  well\\x1b\n"
+    assert main(["explain", "b", "-c", write(BAD)]) == 78
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("badly", "there is nothing to explain about 'flights', a source of type 'example'"),
+        ("raises", "'flights' cannot be explained: RuntimeError: no such host"),
+        ("refused", "it is too cold"),
+        ("slow", "no answer about 'flights' in 0.01 s"),
+    ],
+)
+def test_what_cannot_be_explained(
+    how: str, words: str, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(f"sources:\n  - {{type: example, id: flights, how: {how}}}\n")
+    assert main(["explain", "flights", "-c", path, "--timeout", "0.01"]) == 1
+    assert capsys.readouterr().err == f"kiwi-gw: {words}\n"
+
+
+def test_explain_of_a_source_that_is_not_there(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("sources:\n  - {type: example, id: flights}\n")
+    assert main(["explain", "flihgts", "-c", path]) == 1
+    assert capsys.readouterr().err == f"kiwi-gw: {path} has no source 'flihgts'; did you mean 'flights'?\n"
+    assert main(["explain", "prices", "-c", path]) == 1
+    assert capsys.readouterr().err == f"kiwi-gw: {path} has no source 'prices'; it has: flights\n"
+
+
 def test_check_looks_at_the_certificate_and_the_address(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,12 +235,12 @@ def test_the_plugins_and_what_they_provide(capsys: pytest.CaptureFixture[str]) -
             "source_types": ["example"],
             "services": [],
             "config_sections": [],
-            "hooks": ["check", "source_types"],
+            "hooks": ["check", "explain", "source_types"],
         }
     ]
     assert main(["plugins"]) == 1  # one of them is broken
     out = capsys.readouterr().out
-    assert "example-plugin 1.2.3  source type example; hook check" in out
+    assert "example-plugin 1.2.3  source type example; hook check, explain" in out
     assert "cannot be loaded: plugin 'broken' cannot be imported" in out
     assert main(["plugins", "example_plugin_of_a_test:check"]) == 0
     assert main(["plugins", "nosuch"]) == 1

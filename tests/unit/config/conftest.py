@@ -69,12 +69,33 @@ class ClusterSettings(Section):
         return hosts
 
 
+class JoinSettings(Section):
+    type: Literal["join"]
+    id: str
+    of: tuple[str, ...] = ()
+    text: str = ""
+    kept: bool = False
+    bad: bool = False
+
+
 class OptionSettings(Section):
     colour: Literal["red", "green"] = "red"
 
 
 def _build(settings: Section, context: SourceContext) -> Source:
     raise AssertionError("the configuration builds no sources")
+
+
+def _depends(settings: Section) -> tuple[str, ...]:
+    assert isinstance(settings, JoinSettings)
+    if settings.bad:
+        raise ZeroDivisionError
+    return settings.of
+
+
+def _kept(settings: Section) -> bool:
+    assert isinstance(settings, JoinSettings)
+    return settings.kept
 
 
 class TickPlugin:
@@ -91,6 +112,15 @@ class TickPlugin:
                 source_id=lambda settings: str(settings.model_dump()["topic"]),
             ),
             SourceType("plain", PlainSettings, _build, SHAPE),
+            SourceType(
+                "join",
+                JoinSettings,
+                _build,
+                SHAPE,
+                sections=lambda settings: ("cluster",) if _kept(settings) else (),
+                replayable=_kept,
+                depends=_depends,
+            ),
         )
 
     @hookimpl

@@ -198,3 +198,25 @@ def test_dotted() -> None:
     assert dotted(("sources", 2, "topic")) == "sources[2].topic"
     assert dotted(("a", "b\nc", "")) == "a.'b\\nc'.''"
     assert dotted(()) == ""
+
+
+def test_every_place_has_its_line() -> None:
+    text = "a:\n  - b: |\n\n      one\n      two\n    c: one\n  - &x >\n    three\n    four\n  - *x\n"
+    places = parse(text).places
+    assert places.of(("a", 0, "b")) == ("f.yml", 3)
+    assert places.of(("a", 0, "b"), 2) == ("f.yml", 5)
+    assert places.of(("a", 0, "c"), 2) == ("f.yml", 6)  # a text of one line has no other
+    assert places.of(("a", 0, "missing"), 2) == ("f.yml", 2)
+    assert places.of(("a", 1), 1) == ("f.yml", 7)  # folded: its lines are not those of the file
+    assert places.of(("z",)) == ("f.yml", 1)
+
+
+def test_a_block_through_an_alias_is_where_it_was_written() -> None:
+    places = parse("a: &x |\n  one\n  two\nb: *x\n").places
+    assert places.of(("b",), 1) == ("f.yml", 3)
+
+
+def test_a_block_that_a_substitution_made_longer_has_only_its_beginning() -> None:
+    places = parse("a: |\n  ${V}\n  two\nb: |\n  ${W}\n  two\n", {"V": "x\ny", "W": "x"}).places
+    assert places.of(("a",), 1) == ("f.yml", 1)
+    assert places.of(("b",), 1) == ("f.yml", 6)

@@ -56,7 +56,7 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
             "sources:\n  - type: plain",
             ["2: sources[0].id: is missing: the name under which clients subscribe"],
         ),
-        ("sources:\n\n  - id: a", ["3: sources[0].type: is missing; known types: plain, tick, topic"]),
+        ("sources:\n\n  - id: a", ["3: sources[0].type: is missing; known types: join, plain, tick, topic"]),
         # types
         (
             "subscriber:\n  buffer_capacity: ten",
@@ -92,7 +92,7 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
         ),
         (
             "sources:\n  - {type: 5}",
-            ["2: sources[0].type: must be text, not the number 5; known types: plain, tick, topic"],
+            ["2: sources[0].type: must be text, not the number 5; known types: join, plain, tick, topic"],
         ),
         (
             "sources:\n  - {type: tick, id: a, labels: 5}",
@@ -357,3 +357,58 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load(path, {})
         assert str(caught.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("sources", "wrong"),
+    [
+        (
+            ["{type: join, id: a, of: [flihgts]}", "{type: topic, topic: flights}"],
+            ["3: sources[0].of[0]: there is no source 'flihgts'; did you mean 'flights'?"],
+        ),
+        (["{type: join, id: a, of: [a]}"], ["3: sources[0].of[0]: the source 'a' depends on itself"]),
+        (
+            ["{type: join, id: a, of: [c]}", "{type: join, id: b, of: [a]}", "{type: join, id: c, of: [b]}"],
+            ["3: sources[0].of[0]: sources depend on each other in a circle: 'a' -> 'c' -> 'b' -> 'a'"],
+        ),
+        (  # one that leads into a circle is not in it
+            ["{type: join, id: a, of: [b]}", "{type: join, id: b, of: [c]}", "{type: join, id: c, of: [b]}"],
+            ["4: sources[1].of[0]: sources depend on each other in a circle: 'b' -> 'c' -> 'b'"],
+        ),
+        (  # a source that is there, but wrong
+            ["{type: join, id: a, of: [b]}", "{type: tick, id: b, min: x}"],
+            ["4: sources[1].min: must be a whole number, not 'x'"],
+        ),
+        (  # nobody can say what the id would be
+            ["{type: join, id: a, of: [b]}", "{type: topic}"],
+            ["4: sources[1].topic: is missing"],
+        ),
+        (
+            ["{type: join, id: a, bad: true}"],
+            ["3: sources[0]: cannot be checked: ZeroDivisionError in the plugin that reads it"],
+        ),
+        (
+            ["{type: join, id: a, subscriber: {overflow: replay}}", "{type: join, id: b, kept: true}"],
+            ["3: sources[0].subscriber.overflow: sources of type 'join' like this one cannot be read again"],
+        ),
+    ],
+)
+def test_sources_that_depend_on_others(sources: list[str], wrong: list[str], complaints: Complaints) -> None:
+    assert complaints("\nsources:\n" + "\n".join(f"  - {item}" for item in sources)) == wrong
+
+
+def test_sources_may_depend_on_later_ones_and_in_a_diamond(load_text: Loader) -> None:
+    text = "sources:\n  - {type: join, id: a, of: [b, c]}\n  - {type: join, id: b, of: [d]}\n"
+    text += "  - {type: join, id: c, of: [d, d]}\n  - {type: tick, id: d}\n"
+    context = load_text(text).context(1, 3)
+    assert list(context.sources) == ["a", "b", "c", "d"]
+    assert context.sources["d"].model_dump()["type"] == "tick"
+    assert (context.worker, context.workers) == (1, 3)
+
+
+def test_only_who_reads_a_section_needs_it(load_text: Loader, complaints: Complaints) -> None:
+    # The plugin is not named by the file, so nobody else asks for its section.
+    tail = "sources:\n  - {type: join, id: a}\n  - {type: join, id: b, kept: true}\n"
+    found = complaints("", tail=PLUGINS + tail)
+    assert "5: sources[1].type: source type 'join' needs the section 'cluster'" in found
+    assert not [text for text in found if "sources[0]" in text]

@@ -137,3 +137,37 @@ def test_every_setting_that_needs_a_restart_exists(load_text: Loader) -> None:
         found: object = settings
         for part in key.split("."):
             found = getattr(found, part)
+
+
+JOINS = """
+sources:
+  - {type: join, id: c, of: [b]}
+  - {type: join, id: b, of: [a, x]}
+  - {type: tick, id: a}
+  - {type: tick, id: x}
+  - {type: join, id: d, of: [x]}
+"""
+
+
+def test_who_depends_on_an_altered_source_is_altered(compare: Compare) -> None:
+    found = compare(JOINS, JOINS.replace("id: a}", "id: a, min: 1}"))
+    assert (found.altered, found.untouched) == (("c", "b", "a"), ("x", "d"))
+    found = compare(JOINS, JOINS.replace("{type: tick, id: a}", "{type: plain, id: a}"))
+    assert found.altered == ("c", "b", "a")
+
+
+def test_the_order_of_sources_means_nothing(compare: Compare) -> None:
+    lines = JOINS.strip().splitlines()
+    assert compare(JOINS, "\n".join([lines[0], *reversed(lines[1:])])).empty
+
+
+def test_who_depends_on_a_new_source_is_altered(compare: Compare) -> None:
+    found = compare(JOINS, JOINS.replace("of: [x]", "of: [n]") + "  - {type: tick, id: n}\n")
+    assert (found.added, found.altered) == (("n",), ("d",))
+
+
+def test_a_section_alters_only_who_reads_it(compare: Compare) -> None:
+    sources = "sources:\n  - {type: join, id: a}\n  - {type: join, id: b, kept: true}\n"
+    plugins = "plugins: ['ticking:plugin']\n"
+    found = compare(sources, sources, plugins + "cluster: {hosts: [a]}", plugins + "cluster: {hosts: [b]}")
+    assert (found.altered, found.untouched) == (("b",), ("a",))

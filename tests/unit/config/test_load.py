@@ -296,7 +296,7 @@ def test_a_reload_that_is_wrong_changes_nothing(load_text: Loader) -> None:
     with pytest.raises(ConfigError):
         load_again(first)
     assert first.plugins.names == ("ticking:plugin",)
-    assert set(first.plugins.source_types()) == {"tick", "topic", "plain"}
+    assert set(first.plugins.source_types()) == {"tick", "topic", "plain", "join"}
 
 
 def test_a_reload_drops_plugins_that_nothing_needs(load_text: Loader) -> None:

@@ -1,0 +1,113 @@
+"""What `kiwi-gw check` finds out about queries, and what `kiwi-gw explain` shows: Spark's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import trio
+
+from kiwi_gw.api import Finding, KiwiError, PluginContext, Section, SourceFailed
+from kiwi_spark.resolve import resolve, topic_of
+from kiwi_spark.runs import Over
+from kiwi_spark.service import Spark, open_spark
+from kiwi_spark.settings import SparkSourceSettings
+from kiwi_spark.wire import Analysed
+
+_ANALYSE_SECONDS = 60.0
+_UNUSED = "check"
+"""Stands for the bridge: a query that is only analysed reads nothing through it."""
+
+
+def spark_check(
+    context: PluginContext, sources: Sequence[Section]
+) -> Callable[[], Awaitable[Sequence[Finding]]] | None:
+    """The check of all sources of type spark; None without such sources."""
+    own = [source for source in sources if isinstance(source, SparkSourceSettings)]
+    if not own:
+        return None
+
+    async def check() -> Sequence[Finding]:
+        findings = [finding for source in own for finding in notes(source, context)]
+        async with open_spark(context) as spark:
+            try:
+                await spark.driver.ready()
+            except SourceFailed as error:
+                return [*findings, Finding("error", "spark", str(error), ("spark",))]
+            findings.append(Finding("ok", "spark", f"Spark {spark.driver.spark} runs", ("spark",)))
+            for source in own:
+                findings += await check_query(spark, source, context)
+        return findings
+
+    return check
+
+
+def spark_explain(
+    context: PluginContext, sources: Sequence[Section], source_id: str
+) -> Callable[[], Awaitable[str]] | None:
+    """The plan of a source of type spark; None for others."""
+    own = [s for s in sources if isinstance(s, SparkSourceSettings) and s.id == source_id]
+    if not own:
+        return None
+
+    async def explain() -> str:
+        async with open_spark(context) as spark:
+            answer = await _ask(spark, own[0], context, explain=True)
+        if answer.error:
+            raise SourceFailed(answer.error)
+        columns = "\n".join(f"  {name} {kind}" for name, kind in answer.columns)
+        inferred = "".join(f"{name}: schema inferred: {ddl}\n" for name, ddl in answer.schemas.items())
+        said = "".join(f"{note}\n" for note in answer.notes)
+        return f"{said}{inferred}columns:\n{columns}\n\n{answer.plan.strip()}\n"
+
+    return explain
+
+
+def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
+    """What can be said without Spark."""
+    findings = []
+    for name, item in source.inputs.items():
+        if item.source is None or (origin := context.sources.get(item.source)) is None:
+            continue
+        if topic_of(origin, context) is None:
+            message = (
+                f"input {name} ({item.source}) is read through this gateway: unless that source can be read "
+                "again, its events are taken at most once when the gateway or Spark is started again"
+            )
+            where = ("sources", source.id, "inputs", name)
+            findings.append(Finding("warning", f"spark source {source.id}", message, where))
+    return findings
+
+
+async def check_query(spark: Spark, source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
+    """What Spark says of one query. Raises nothing for what it finds."""
+    subject = f"spark source {source.id}"
+    part = "sql" if source.sql is not None else "transform"
+    where = ("sources", source.id, part)
+    try:
+        answer = await _ask(spark, source, context)
+    except KiwiError as error:
+        return [Finding("error", subject, str(error), ("sources", source.id))]
+    if answer.error:
+        return [Finding("error", subject, answer.error, where, max(0, answer.line - 1))]
+    columns = ", ".join(f"{name} {kind}" for name, kind in answer.columns)
+    findings = [Finding("ok", subject, f"columns: {columns}", where)]
+    for name, ddl in answer.schemas.items():
+        message = f"schema of input {name}, inferred: {ddl}"
+        findings.append(Finding("ok", subject, message, ("sources", source.id, "inputs", name)))
+    findings += [Finding("warning", subject, note, where) for note in answer.notes]
+    return findings
+
+
+async def _ask(
+    spark: Spark, source: SparkSourceSettings, context: PluginContext, *, explain: bool = False
+) -> Analysed:
+    """Spark's analysis. KiwiError: there is none, and why."""
+    query = await trio.to_thread.run_sync(partial(resolve, source, context, bridge=_UNUSED))
+    await spark.driver.ready()
+    with trio.move_on_after(_ANALYSE_SECONDS):
+        answer = await spark.analyse(query, explain=explain)
+        if isinstance(answer, Over):
+            raise SourceFailed(answer.message or "the Spark driver has ended")
+        return answer
+    raise SourceFailed(f"Spark has not analysed the query within {_ANALYSE_SECONDS:g} s")

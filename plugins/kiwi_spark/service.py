@@ -1,0 +1,223 @@
+"""The service `spark`: one driver for all queries of the gateway."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+import structlog
+import trio
+
+from kiwi_gw.api import PluginContext
+from kiwi_spark.connection import Connection
+from kiwi_spark.inbox import Commit, Inbox
+from kiwi_spark.runs import Over, Run
+from kiwi_spark.settings import SparkSettings
+from kiwi_spark.spec import Query
+from kiwi_spark.stage import Stage, StageBudget
+from kiwi_spark.states import State
+from kiwi_spark.supervisor import Launch, Supervisor
+from kiwi_spark.wire import Analyse, Analysed, Ended, Message, Progress, Start, Started, Stop
+
+log = structlog.get_logger("kiwi_spark")
+
+_GRACE_SECONDS = 0.4
+"""How long queries may take to stop when the driver is to end. They go on from their checkpoints."""
+
+
+@dataclass(slots=True)
+class Cargo:
+    """A batch that was committed and is not wholly published yet.
+
+    taken: how many of its rows are. announced: whether it was said what is missing before it.
+    """
+
+    commit: Commit
+    stage: Stage
+    taken: int = 0
+    announced: bool = False
+
+
+@dataclass(slots=True)
+class Lane:
+    """What is known of the batches of a source. It outlives a source that fails and is built again.
+
+    inbox: None before its query has ever started. cargo: what it must publish first.
+    """
+
+    inbox: Inbox | None = None
+    cargo: Cargo | None = None
+
+    def clear(self) -> None:
+        """Begin anew."""
+        if self.cargo is not None:
+            self.cargo.stage.close()
+        self.inbox = self.cargo = None
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of a source id, for as long as the service is open."""
+
+    lane: Lane = field(default_factory=Lane)
+    ran: Query | None = None
+    run: Run | None = None
+
+
+class Spark:
+    """What sources use: `run` has the driver run a query, `analyse` has it look at one."""
+
+    def __init__(self, launch: Launch, stage_bytes: int, max_restarts: int) -> None:
+        self.max_restarts = max_restarts
+        self.budget = StageBudget(stage_bytes)
+        self.threads = trio.CapacityLimiter(2)
+        self._numbers = itertools.count(1)
+        self._runs: dict[int, Run] = {}
+        self._known: dict[str, _Known] = {}
+        self._scope = trio.CancelScope(shield=True)
+        self.driver = Supervisor(launch, self._message, self._rows, self._gone)
+
+    @property
+    def state(self) -> State:
+        """The driver's."""
+        return self.driver.state
+
+    def lane(self, source_id: str) -> Lane:
+        """What this source, or one of its id that was built before it, knows of its batches."""
+        return self._of(source_id).lane
+
+    def altered(self, query: Query) -> bool:
+        """Whether another query of this source ran before, since the service is open."""
+        ran = self._of(query.source).ran
+        return ran is not None and _essence(ran) != _essence(query)
+
+    @asynccontextmanager
+    async def run(self, query: Query, told: Callable[[Progress], None]) -> AsyncIterator[Run]:
+        """Have the driver run a query as long as the block lasts. Waits for the driver, and for the end of
+        the query that the source had before. told: of every batch.
+
+        SourceFailed: no driver can be started.
+        """
+        known = self._of(query.source)
+        while True:
+            await self.driver.ready()
+            before = known.run
+            if before is None or before.over is not None:
+                break
+            await before.ended()
+        run = known.run = self._begin(query, told)
+        self.driver.send(Start(run=run.number, query=query))
+        try:
+            yield run
+        finally:
+            if run.over is None:
+                self.driver.send(Stop(run=run.number))
+
+    async def analyse(self, query: Query, *, explain: bool = False) -> Analysed | Over:
+        """What Spark says about a query that is not run; Over if the driver went away meanwhile.
+
+        SourceFailed: no driver can be started.
+        """
+        await self.driver.ready()
+        run = self._begin(None, _untold)
+        self.driver.send(Analyse(run=run.number, query=query, explain=explain))
+        over = await run.ended()
+        return run.analysed if run.analysed is not None else over
+
+    # --- life ---
+
+    async def serve(self) -> None:
+        """Until `stop`. Cancellation alone does not end it: queries are to be stopped in order."""
+        with self._scope:
+            await self.driver.serve()
+
+    async def stop(self) -> None:
+        """Stop all queries, then the driver. Takes about a second and a half at most; not cancelled."""
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(_GRACE_SECONDS):
+                for run in list(self._runs.values()):
+                    if run.over is None:
+                        self.driver.send(Stop(run=run.number))
+                for run in list(self._runs.values()):
+                    await run.ended()
+            self._scope.cancel()
+            for known in self._known.values():
+                known.lane.clear()
+
+    # --- what the driver says ---
+
+    def _begin(self, query: Query | None, told: Callable[[Progress], None]) -> Run:
+        run = Run(next(self._numbers), query, told)
+        self._runs[run.number] = run
+        self.driver.busy(True)
+        return run
+
+    def _message(self, message: Message) -> None:
+        run = self._runs.get(getattr(message, "run", 0))
+        if run is None:
+            log.debug("about a query that is over", message=type(message).__name__)
+            return
+        if isinstance(message, Started) and run.query is not None:
+            self._of(run.query.source).ran = run.query
+        run.receive(message)
+        if isinstance(message, Ended | Analysed):
+            del self._runs[run.number]
+            if not self._runs:
+                self.driver.busy(False)
+
+    def _rows(self, role: str, connection: Connection) -> None:
+        run = self._runs.get(int(role)) if role.isascii() and role.isdigit() else None
+        if run is None:
+            connection.close()
+        else:
+            run.rows_came(connection)
+
+    def _gone(self, problem: str) -> None:
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
+            run.end(Over(message=problem, lost=True))
+
+    def _of(self, source_id: str) -> _Known:
+        return self._known.setdefault(source_id, _Known())
+
+
+@asynccontextmanager
+async def serving(launch: Launch, stage_bytes: int, max_restarts: int) -> AsyncIterator[Spark]:
+    """A service with this driver, open as long as the block lasts."""
+    async with trio.open_nursery() as nursery:
+        spark = Spark(launch, stage_bytes, max_restarts)
+        nursery.start_soon(spark.serve)
+        try:
+            yield spark
+        finally:
+            await spark.stop()
+
+
+@asynccontextmanager
+async def open_spark(context: PluginContext) -> AsyncIterator[Spark]:
+    """The service, for one section `spark`. The driver starts meanwhile: nobody waits for it here."""
+    from kiwi_spark.resolve import prepare
+
+    settings = cast("SparkSettings", context.section("spark"))
+    launch = Launch(
+        prepare=lambda: prepare(settings),
+        nice=settings.nice,
+        start_seconds=settings.start_timeout_ms / 1000,
+        max_restarts=settings.max_restarts,
+    )
+    async with serving(launch, settings.stage_bytes, settings.max_restarts) as spark:
+        yield spark
+
+
+def _essence(query: Query) -> Query:
+    """The query without what is different every time."""
+    streams = {name: msgspec.structs.replace(item, bridge="") for name, item in query.streams.items()}
+    return msgspec.structs.replace(query, streams=streams, fresh=False)
+
+
+def _untold(progress: Progress) -> None:
+    """A query that is analysed has no batches."""

@@ -1,0 +1,230 @@
+"""A driver without Spark: speaks `kiwi_spark.wire`, and does what the text of the query says (JSON).
+
+Its checkpoint is a file per source, written after an ACK as Spark does. A batch that is repeated has its rows
+in another order. What a query's text may say (all optional):
+
+    batches, rows: how many, of how many rows each. part: rows of one ROWS message.
+    kill: [[batch, point], ...]: die once at `before`, `within`, `after` (the rows), `end` (before the ACK) or
+        `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
+    trouble: [batch, trouble, times]: end with this trouble instead of that batch, so often.
+    fail: the query cannot start. over: end after the last batch. bad: bad records of every batch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kiwi_spark.spec import Query
+from kiwi_spark.wire import (
+    VERSION,
+    Ack,
+    Analyse,
+    Analysed,
+    Begin,
+    End,
+    Ended,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Progress,
+    Reader,
+    Rows,
+    Start,
+    Started,
+    Stop,
+    encode,
+)
+
+
+class Wire:
+    def __init__(self, role: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(sys.argv[1])
+        self._reader = Reader()
+        self._waiting: list[Message] = []
+        self._lock = threading.Lock()
+        self.send(Hello(version=VERSION, token=TOKEN, role=role))
+
+    def send(self, message: Message) -> None:
+        with self._lock:
+            self._socket.sendall(encode(message))
+
+    def receive(self) -> Message | None:
+        while not self._waiting:
+            data = self._socket.recv(65536)
+            if not data:
+                return None
+            self._waiting = self._reader.feed(data)
+        return self._waiting.pop(0)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class Checkpoint:
+    def __init__(self, query: Query) -> None:
+        self.path = Path(query.checkpoint) / f"{query.source}.json"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists():
+            self.state: dict[str, Any] = {"query": f"q{random.getrandbits(64):x}", "next": 0, "done": []}
+            self.write()
+        self.state = json.loads(self.path.read_text())
+
+    def write(self) -> None:
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(self.state))
+        new.replace(self.path)
+
+    def once(self, what: str, times: int = 1) -> bool:
+        if self.state["done"].count(what) >= times:
+            return False
+        self.state["done"].append(what)
+        self.write()
+        return True
+
+
+class LostError(Exception):
+    """The connection for rows is to be lost."""
+
+
+def arrow(values: list[int]) -> bytes:
+    texts = [json.dumps({"n": value}) for value in values]
+    keys = [json.dumps({"k": value % 3}) for value in values]
+    table = pa.record_batch({"key": pa.array(keys), "value": pa.array(texts, pa.large_string())})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_batch(table)
+    return sink.getvalue()
+
+
+def parts(plan: dict[str, Any], batch: int) -> Iterator[list[int]]:
+    rows = plan.get("rows", 5)
+    values = list(range(batch * rows, (batch + 1) * rows))
+    random.shuffle(values)
+    size = plan.get("part", 3)
+    for at in range(0, rows, size):
+        yield values[at : at + size]
+
+
+class Run:
+    def __init__(self, control: Wire, message: Start) -> None:
+        self.control = control
+        self.number = message.run
+        self.query = message.query
+        self.plan: dict[str, Any] = json.loads(message.query.sql or "{}")
+        self.stopped = threading.Event()
+        self.ended = threading.Lock()
+        threading.Thread(target=self.go, daemon=True).start()
+
+    def end(self, trouble: Any = None, message: str = "") -> None:
+        if self.ended.acquire(blocking=False):
+            self.control.send(Ended(run=self.number, trouble=trouble, message=message))
+
+    def go(self) -> None:
+        if "fail" in self.plan:
+            self.end(*self.plan["fail"])
+            return
+        self.checkpoint = checkpoint = Checkpoint(self.query)
+        batch = checkpoint.state["next"]
+        self.control.send(
+            Started(run=self.number, query=checkpoint.state["query"], next_batch=batch, notes=["a note"])
+        )
+        rows = Wire(str(self.number))
+        try:
+            while batch < self.plan.get("batches", 3):
+                trouble = self.plan.get("trouble", [-1, "", 0])
+                if trouble[0] == batch and checkpoint.once(f"trouble {batch}", trouble[2]):
+                    self.end(trouble[1], "a user function raised")
+                    return
+                self.bring(rows, batch)
+                self.at(batch, "acked")
+                checkpoint.state["next"] = batch = batch + 1
+                checkpoint.write()
+                bad = self.plan.get("bad", 0)
+                progress = Progress(
+                    run=self.number, batch=batch - 1, input_rows=9, seconds=0.1, bad=bad, bad_sample="{"
+                )
+                self.control.send(progress)
+        except (LostError, OSError) as error:
+            rows.close()
+            self.end("gone", repr(error))
+            return
+        if self.plan.get("over"):
+            self.end()
+        self.stopped.wait()
+        self.end()
+
+    def bring(self, rows: Wire, batch: int) -> None:
+        self.at(batch, "before")
+        query = self.plan.get("query", self.checkpoint.state["query"])
+        rows.send(Begin(query=query, batch=batch, timestamp=time.time_ns() // 1_000_000))
+        total = 0
+        for values in parts(self.plan, batch):
+            rows.send(Rows(arrow=arrow(values)))
+            total += len(values)
+            self.at(batch, "within")
+        self.at(batch, "after")
+        rows.send(End(rows=total))
+        self.at(batch, "end")
+        answer = rows.receive()
+        if not isinstance(answer, Ack) or answer.batch != batch:
+            raise LostError(f"{answer} for batch {batch}")
+
+    def at(self, batch: int, point: str) -> None:
+        if [batch, point] in self.plan.get("kill", []) and self.checkpoint.once(f"kill {batch} {point}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if [batch, point] in self.plan.get("drop", []) and self.checkpoint.once(f"drop {batch} {point}"):
+            raise LostError(f"dropped at {batch} {point}")
+
+
+def analysed(message: Analyse) -> Analysed:
+    if "nonsense" in message.query.sql:
+        return Analysed(run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", line=2)
+    plan = "a plan" if message.explain else ""
+    return Analysed(run=message.run, columns=[("n", "bigint")], schemas={"a": "n BIGINT"}, plan=plan)
+
+
+def main() -> None:
+    mode = os.environ.get("FAKE_DRIVER", "")
+    if mode == "silent":
+        time.sleep(60)
+    if mode == "import":
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    if mode == "exit":
+        print("WARN this driver has no wish to live", file=sys.stderr)
+        sys.exit(3)
+    control = Wire("control" if mode != "stranger" else "control ")
+    runs: dict[int, Run] = {}
+    print("the fake driver is there", flush=True)
+    while (message := control.receive()) is not None:
+        if isinstance(message, Open):
+            control.send(Opened(spark="4.0.0-fake", pid=os.getpid()))
+        elif isinstance(message, Start):
+            runs[message.run] = Run(control, message)
+        elif isinstance(message, Stop):
+            runs[message.run].end()
+            runs[message.run].stopped.set()
+        elif isinstance(message, Analyse):
+            control.send(analysed(message))
+    os.killpg(0, signal.SIGKILL)
+
+
+TOKEN = os.environ.pop("KIWI_SPARK_TOKEN")
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A source type whose sources differ in what they need and can do, and depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from kiwi_gw.api import (
+    BY_PARTITION,
+    PluginContext,
+    PositionCodec,
+    Section,
+    ServiceType,
+    Source,
+    SourceContext,
+    SourceType,
+    hookimpl,
+)
+from kiwi_gw.config import load_again
+from kiwi_gw.runtime.gateway import Gateway
+from tests.unit.runtime.fakes import SHAPE, FakeSettings, config, load_text, running, settled
+
+OWN = PositionCodec(lambda positions: {"n": positions[0]}, lambda value: {0: 0})
+
+
+def _note(settings: Section) -> str:
+    assert isinstance(settings, FakeSettings)
+    return settings.note
+
+
+class _Live:
+    async def run(self, out: object, start: object) -> None:
+        await out.ready({0: 0})  # type: ignore[attr-defined]
+        await trio.sleep_forever()
+
+
+class Kinds:
+    """Its sources do what their note says; `<a` depends on `a`. built: contexts of the sources, by id."""
+
+    def __init__(self) -> None:
+        self.configured: list[PluginContext] = []
+        self.built: list[SourceContext] = []
+        self.opened = 0
+
+    @hookimpl
+    def configure(self, context: PluginContext) -> None:
+        self.configured.append(context)
+
+    @hookimpl
+    def source_types(self) -> list[SourceType]:
+        return [
+            SourceType(
+                "fake",
+                FakeSettings,
+                self._build,
+                SHAPE,
+                services=lambda settings: ["pool"] if _note(settings) == "pool" else (),
+                codec=lambda settings: OWN if _note(settings) == "own" else BY_PARTITION,
+                replayable=lambda settings: _note(settings) == "again",
+                depends=lambda settings: _note(settings)[1:] if _note(settings).startswith("<") else (),
+            )
+        ]
+
+    @hookimpl
+    def services(self) -> list[ServiceType]:
+        return [ServiceType("pool", self._pool)]
+
+    @asynccontextmanager
+    async def _pool(self, context: PluginContext) -> AsyncIterator[object]:
+        self.opened += 1
+        yield object()
+
+    def _build(self, settings: Section, context: SourceContext) -> Source:
+        self.built.append(context)
+        return _Live()
+
+
+async def test_what_a_source_is_can_depend_on_its_settings(tmp_path: Path) -> None:
+    kinds = Kinds()
+    async with running(tmp_path, config("a", "b pool", "c own", "d again"), fake=kinds) as bench:
+        await settled()
+        infos = {info.id: info for info in bench.gateway.sources()}
+        assert [infos[key].codec is OWN for key in "abcd"] == [False, False, True, False]
+        assert [infos[key].replayable for key in "abcd"] == [False, False, False, True]
+        assert {built.source_id: [*built.services] for built in kinds.built} == {
+            "a": [],
+            "b": ["pool"],
+            "c": [],
+            "d": [],
+        }
+        assert kinds.opened == 1
+        # The one that says that it can be read again, and cannot, has failed alone.
+        assert [runner.feed.state.value for runner in bench.gateway.runners()].count("failed") == 1
+
+
+async def test_a_plugin_sees_all_sources_and_which_worker_it_is(tmp_path: Path) -> None:
+    kinds = Kinds()
+    gateway = Gateway(
+        load_text(tmp_path, config("b <a", "a x"), {"fake": kinds}), trio.current_time, worker=1, workers=3
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(gateway.run)
+        await settled()
+        for context in (*kinds.configured, *(built.plugins for built in kinds.built)):
+            assert [(key, _note(settings)) for key, settings in context.sources.items()] == [
+                ("b", "<a"),
+                ("a", "x"),
+            ]
+            assert (context.worker, context.workers) == (1, 3)
+        assert len(kinds.built) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_depends_on_an_altered_source_restarts_with_the_new_settings(tmp_path: Path) -> None:
+    kinds = Kinds()
+    async with running(tmp_path, config("b <a", "a 1", "c"), fake=kinds) as bench:
+        watching = bench.subscribe("b", "c")
+        bench.write(config("b <a", "a 2", "c"))
+        difference = bench.gateway.apply(load_again(bench.gateway.loaded))
+        assert (difference.altered, difference.untouched) == (("b", "a"), ("c",))
+        await settled()
+        built = [context for context in kinds.built if context.source_id == "b"]
+        assert [_note(context.plugins.sources["a"]) for context in built] == ["1", "2"]
+        assert [context.source_id for context in kinds.built].count("c") == 1
+        assert watching.opened == 2
