@@ -91,6 +91,7 @@ async def test_a_signal_ends_all_of_it_in_order(number: signal.Signals) -> None:
         assert not await answers(HOST, port)
 
 
+@pytest.mark.timeout(600)
 async def test_it_shows_what_spark_makes_of_the_flights_also_where_no_java_is_installed(
     tmp_path: Path,
 ) -> None:

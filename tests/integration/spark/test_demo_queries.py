@@ -44,6 +44,7 @@ spark.stop()
 """
 
 
+@pytest.mark.timeout(600)
 async def test_they_say_what_the_flights_say(tmp_path: Path) -> None:
     flights = list(takewhile(lambda one: one.columns["day"] == 1, read_flights()))
     assert len(flights) > 800
