@@ -39,6 +39,7 @@ from pydantic import BaseModel, ConfigDict
 from kiwi_gw.errors import (
     KiwiError,
     PluginError,
+    ReadingOver,
     SourceChanged,
     SourceFailed,
     SubscribeRefused,
@@ -47,8 +48,11 @@ from kiwi_gw.model import (
     ANONYMOUS,
     BY_PARTITION,
     Action,
+    AtPositions,
+    AtTime,
     Batch,
     Credential,
+    Encoded,
     Extent,
     Field,
     Finding,
@@ -66,7 +70,10 @@ from kiwi_gw.model import (
     Shape,
     SourceInfo,
     SourceStatistics,
+    Start,
+    StartAt,
     Token,
+    WireFormat,
 )
 from kiwi_gw.units import Bytes, Milliseconds
 
@@ -74,10 +81,14 @@ __all__ = [
     "ANONYMOUS",
     "BY_PARTITION",
     "Action",
+    "AtPositions",
+    "AtTime",
     "Batch",
     "Bytes",
     "ConfigSection",
     "Credential",
+    "Encoded",
+    "EventReader",
     "Extent",
     "Field",
     "Finding",
@@ -95,9 +106,12 @@ __all__ = [
     "Password",
     "PluginContext",
     "PluginError",
+    "Portion",
     "PositionCodec",
     "Positions",
     "Ranges",
+    "ReadSource",
+    "ReadingOver",
     "Record",
     "Refusal",
     "Section",
@@ -110,8 +124,11 @@ __all__ = [
     "SourceInfo",
     "SourceStatistics",
     "SourceType",
+    "Start",
+    "StartAt",
     "SubscribeRefused",
     "Token",
+    "WireFormat",
     "hookimpl",
 ]
 
@@ -217,6 +234,82 @@ class History(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Portion:
+    """What was read of another source at once.
+
+    data: the events, written one behind the other by the `WireFormat` that was asked for. events: how many.
+    positions: where the next one is. lost: what the reader was not given and never will be, just before
+    `data`; its ranges are exact, its `count` is None where nobody can know how many events they held.
+    """
+
+    data: bytes
+    events: int
+    positions: Positions
+    lost: Gap | None = None
+
+
+class EventReader(Protocol):
+    """Reads another source of the same gateway, at the pace of its owner. Used by one task at a time."""
+
+    @property
+    def info(self) -> SourceInfo:
+        """Of the source that is read."""
+
+    @property
+    def epoch(self) -> str:
+        """Names the life of the source: another one after the gateway was restarted, or the source altered.
+        The positions of a source that is not replayable mean something within one epoch only."""
+
+    @property
+    def positions(self) -> Positions:
+        """Where the next event is."""
+
+    @property
+    def end(self) -> Positions:
+        """Where the next event of the source will be. Who has reached it has had everything there is."""
+
+    async def read(self, events: int) -> Portion:
+        """The next events, at least one and at most `events` (> 0) of them: that is the credit it gives.
+        None, if only a loss is to be told.
+
+        Waits until there is something. Cancelled, it has read nothing. ReadingOver: there is no more. Where
+        an event does not fit the bytes of one portion (about a megabyte), it goes alone.
+        """
+
+
+class ReadSource(Protocol):
+    """How to read another source of the same gateway: see `SourceContext.read`."""
+
+    def __call__(
+        self,
+        source_id: str,
+        form: Callable[[SourceInfo], WireFormat],
+        start: Start = StartAt.LATEST,
+        until: object = None,
+    ) -> AbstractAsyncContextManager[EventReader]:
+        """Read it while the block runs. The source is asked for nothing before `EventReader.read` is called.
+
+        form: how its events are to be written; equal keys share the bytes with whoever else reads them.
+        start: where to begin; `positions` in the JSON form of the source's codec (`SourceInfo.codec`).
+        until: where to end, in that form: when every partition that it names is there, `read` raises
+        ReadingOver with the reason `until`.
+
+        Waits while the source is starting. SubscribeRefused: it cannot be read from there; `code` is
+        `unknown_source`, `positions` (they are gone, or not there yet), `start` (it has no past), `ended`,
+        `removed` or `failed`, among others.
+        """
+
+
+def _no_sources(
+    source_id: str,
+    form: Callable[[SourceInfo], WireFormat],
+    start: Start = StartAt.LATEST,
+    until: object = None,
+) -> AbstractAsyncContextManager[EventReader]:
+    raise SubscribeRefused("unknown_source", "there are no other sources here")
+
+
+@dataclass(frozen=True, slots=True)
 class PluginContext:
     """What a plugin is told about the world.
 
@@ -238,11 +331,17 @@ class PluginContext:
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source is built with: its id, the sections, and the services that its type asked for."""
+    """What a source is built with: its id, the sections, and the services that its type asked for.
+
+    read: how to read another source of the same gateway, in pull mode, through a subscription like those of
+    clients. Authorisation and interceptors do not apply: which source reads which is what the operator has
+    written into the configuration. It works for as long as the gateway runs.
+    """
 
     source_id: str
     plugins: PluginContext = field(repr=False)
     services: Mapping[str, object] = field(repr=False)
+    read: ReadSource = field(default=_no_sources, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

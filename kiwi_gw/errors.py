@@ -67,6 +67,20 @@ class SubscribeRefused(KiwiError):  # noqa: N818
         super().__init__(message)
 
 
+class ReadingOver(KiwiError):  # noqa: N818
+    """The reading of another source has ended by itself: everything that it was given was given.
+
+    reason: `ended` (a finite source is over), `until` (the end that was asked for is reached), `removed`,
+    `altered`, `changed`, `failed` or `overflow`, as in the notice that clients get. dropped: how many events
+    it did not get and was not told of; None where that cannot be counted.
+    """
+
+    def __init__(self, reason: str, message: str, dropped: int | None) -> None:
+        self.reason = reason
+        self.dropped = dropped
+        super().__init__(message)
+
+
 class ConnectionEnd(KiwiError):  # noqa: N818
     """Ends one connection with a WebSocket close frame.
 

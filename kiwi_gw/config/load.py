@@ -22,7 +22,7 @@ from kiwi_gw.config.sources import SourceReader
 from kiwi_gw.config.substitution import Substitution
 from kiwi_gw.config.words import describe
 from kiwi_gw.errors import ConfigError, Problem
-from kiwi_gw.plugin_manager import PluginManager
+from kiwi_gw.plugin_manager import PluginManager, missing_extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,12 @@ def _defaults(
         for index, plugin in named(data):
             if name in plugins.config_sections(plugin):
                 document.complain(("plugins", index), f"plugin {plugin!r} needs the section {name!r}")
+    for name in needed.keys() - selection.sections.keys():
+        # Nobody declares it: the file does not have it, or its plugin lacks something.
+        requirement = missing_extra(name)
+        more = f", and that: pip install '{requirement}'" if requirement is not None else ""
+        for used, where in needed[name].items():
+            document.complain((*where, "type"), f"source type {used!r} needs the section {name!r}{more}")
     return found
 
 

@@ -35,6 +35,7 @@ from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
 from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
 
@@ -80,6 +81,7 @@ class Gateway:
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
+        self._readers = Readers(self)
         self.keepalive = Keepalive(loaded.settings.server.limits)
 
     # --- life ------------------------------------------------------------------------------
@@ -253,7 +255,7 @@ class Gateway:
         async def build() -> AsyncIterator[Source]:
             kinds = loaded.plugins.service_types()
             async with self._services.use(kinds, plan.services, context) as values:
-                yield kind.build(entry.settings, SourceContext(entry.id, context, values))
+                yield kind.build(entry.settings, SourceContext(entry.id, context, values, self._readers.open))
 
         def changed(message: str) -> None:
             if self._runners.get(entry.id) is not runner:

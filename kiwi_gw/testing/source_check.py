@@ -54,6 +54,7 @@ async def check_source(
     source_id: str = "checked",
     sections: Mapping[str, Section] | None = None,
     services: Mapping[str, object] | None = None,
+    sources: Mapping[str, Section] | None = None,
     events: int = 10,
     restart: bool = True,
     lazy: bool = False,
@@ -64,6 +65,7 @@ async def check_source(
 
     settings: the source's section of the configuration, validated or as the file has it.
     sections, services: what `SourceContext` is to hold; services are open already.
+    sources: the settings of the other sources, by id, if it depends on some.
     events: how many it must publish, within `timeout_seconds` in each run; it needs a few more for the
         restarts. Whoever feeds it (a producer, a server) runs beside this call.
     restart: False for a source that cannot go on behind what was taken. (The gateway needs it to.)
@@ -81,9 +83,13 @@ async def check_source(
         for name in names:
             if name not in (given or {}):
                 broken(f"source type {source_type.name!r} needs the {what} {name!r}: pass it in {what}s=")
+    own_id = source_type.source_id(section) if source_type.source_id is not None else source_id
+    for name in source_type.depends_of(section):
+        if name not in (sources or {}):
+            broken(f"source type {source_type.name!r} depends on the source {name!r}: pass it in sources=")
     context = SourceContext(
-        source_id=source_type.source_id(section) if source_type.source_id is not None else source_id,
-        plugins=PluginContext(sections or {}),
+        source_id=own_id,
+        plugins=PluginContext(sections or {}, sources={**(sources or {}), own_id: section}),
         services=services or {},
     )
     _build(source_type, section, context)  # building is repeatable: a second object is of no consequence

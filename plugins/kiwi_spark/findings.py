@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import trio
@@ -12,6 +12,7 @@ from kiwi_spark.resolve import resolve, topic_of
 from kiwi_spark.runs import Over
 from kiwi_spark.service import Spark, open_spark
 from kiwi_spark.settings import SparkSourceSettings
+from kiwi_spark.sink import check_sinks, too_many_workers
 from kiwi_spark.wire import Analysed
 
 _ANALYSE_SECONDS = 60.0
@@ -29,6 +30,10 @@ def spark_check(
 
     async def check() -> Sequence[Finding]:
         findings = [finding for source in own for finding in notes(source, context)]
+        if wrong := too_many_workers(context, without_sink(own)):
+            findings.append(Finding("error", "spark", wrong, ("server", "workers")))
+        topics = [source.sink.topic for source in own if source.sink is not None]
+        findings += await check_sinks(context, topics)
         async with open_spark(context) as spark:
             try:
                 await spark.driver.ready()
@@ -61,6 +66,11 @@ def spark_explain(
         return f"{said}{inferred}columns:\n{columns}\n\n{answer.plan.strip()}\n"
 
     return explain
+
+
+def without_sink(sources: Iterable[Section]) -> list[str]:
+    """Ids of the sources of type spark whose results come straight to the gateway."""
+    return [item.id for item in sources if isinstance(item, SparkSourceSettings) and item.sink is None]
 
 
 def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:

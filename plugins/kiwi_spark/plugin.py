@@ -6,19 +6,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from kiwi_gw.api import (
+    BY_PARTITION,
     ConfigSection,
     Finding,
     PluginContext,
-    PluginError,
+    PositionCodec,
     Section,
     ServiceType,
+    Shape,
     SourceType,
     hookimpl,
 )
-from kiwi_spark.findings import spark_check, spark_explain
+from kiwi_spark.findings import spark_check, spark_explain, without_sink
 from kiwi_spark.service import open_spark
 from kiwi_spark.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.shape import BY_BATCH, SHAPE
+from kiwi_spark.sink import SERVICE, SINK_SHAPE, refuse_workers
 from kiwi_spark.source import build_source
 
 
@@ -26,14 +29,34 @@ def _depends(settings: Section) -> Sequence[str]:
     return cast("SparkSourceSettings", settings).sources
 
 
+def _has_sink(settings: Section) -> bool:
+    return cast("SparkSourceSettings", settings).sink is not None
+
+
+def _shape(settings: Section) -> Shape:
+    return SINK_SHAPE if _has_sink(settings) else SHAPE
+
+
+def _codec(settings: Section) -> PositionCodec:
+    return BY_PARTITION if _has_sink(settings) else BY_BATCH
+
+
+def _services(settings: Section) -> Sequence[str]:
+    sink = cast("SparkSourceSettings", settings).sink
+    if sink is None:
+        return ("spark",)
+    return (SERVICE, "spark") if sink.write else (SERVICE,)
+
+
 SPARK = SourceType(
     "spark",
     SparkSourceSettings,
     build_source,
-    SHAPE,
-    services=("spark",),
-    sections=("spark",),
-    codec=BY_BATCH,
+    _shape,
+    services=_services,
+    sections=_services,
+    codec=_codec,
+    replayable=_has_sink,
     depends=_depends,
 )
 
@@ -56,14 +79,7 @@ def config_sections() -> Sequence[ConfigSection]:
 @hookimpl
 def configure(context: PluginContext) -> None:
     """PluginError: several processes would each run a query whose results only one of them can have."""
-    if context.workers == 1:
-        return
-    for source in context.sources.values():
-        if isinstance(source, SparkSourceSettings) and source.sink is None:
-            raise PluginError(
-                f"source {source.id!r}: with server.workers: {context.workers} every worker would run the "
-                "query; add `sink: {topic: ...}` to it, or set server.workers to 1"
-            )
+    refuse_workers(context, without_sink(context.sources.values()))
 
 
 @hookimpl

@@ -189,6 +189,8 @@ class SinkSettings(Section):
 
     topic: str
     """A Kafka topic: results are written there, and the source is that topic."""
+    write: bool = True
+    """False: this gateway only reads the topic; another one runs the query."""
 
     @field_validator("topic")
     @classmethod

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, cast
+from typing import cast
 
 import structlog
 import trio
@@ -13,9 +12,9 @@ import trio
 from kiwi_gw.api import (
     Batch,
     Out,
-    PluginContext,
     Positions,
     Section,
+    Source,
     SourceChanged,
     SourceContext,
     SourceFailed,
@@ -24,29 +23,17 @@ from kiwi_gw.api import (
 from kiwi_spark.connection import Connection
 from kiwi_spark.inbox import Commit, Inbox, Keep, Repeated, TooManyRowsError
 from kiwi_spark.pieces import count, lost, pieces
-from kiwi_spark.resolve import resolve
-from kiwi_spark.runs import Over, Run
+from kiwi_spark.query import QueryRunner
+from kiwi_spark.runs import Run
 from kiwi_spark.service import Cargo, Lane, Spark
 from kiwi_spark.settings import SparkSourceSettings
 from kiwi_spark.shape import offset_of, place_of
-from kiwi_spark.spec import FINAL, Query
+from kiwi_spark.sink import sink_source, writes_here
 from kiwi_spark.stage import Stage
 from kiwi_spark.states import WORKS
-from kiwi_spark.wire import Ack, Progress, Rows, Started, WireError
+from kiwi_spark.wire import Ack, Rows, Started, WireError
 
 log = structlog.get_logger("kiwi_spark")
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a query that failed is started again: doubled each time, with jitter."""
-
-TROUBLES: Final = {
-    "user": "the query has failed and is started again",
-    "gone": "the query has ended and is started again",
-    "unreachable": "the Kafka cluster does not answer",
-}
-"""What subscribers are told; the log has Spark's words."""
-
-DRIVER_AWAY: Final = "Spark is started again"
 
 
 class SparkSource:
@@ -57,87 +44,32 @@ class SparkSource:
     that a source that is built again goes on where the last one was, within a batch even.
     """
 
-    def __init__(self, settings: SparkSourceSettings, context: PluginContext, spark: Spark) -> None:
-        self._settings = settings
-        self._context = context
+    def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: Spark) -> None:
+        self._id = settings.id
         self._spark = spark
-        self._trouble = ""
+        self._query = QueryRunner(settings, context, spark)
         self._out: Out | None = None
         self._ready = False
-        self._in_vain = 0
-        self._fruitful = False
 
     def statistics(self) -> SourceStatistics:
         """How far a query is behind only Spark knows; reachable: whether the query can run."""
-        return SourceStatistics(reachable=self._spark.state in WORKS and not self._trouble)
+        return SourceStatistics(reachable=self._spark.state in WORKS and not self._query.trouble)
 
     async def run(self, out: Out, start: Positions | None) -> None:
         """SourceFailed: the query can never work, or failed too often. SourceChanged: its checkpoint is
         another one, or part of a batch was published and the rest of it is not known any more."""
-        self._out, self._ready, self._trouble, self._in_vain = out, False, "", 0
-        lane = self._spark.lane(self._settings.id)
+        self._out, self._ready = out, False
+        lane = self._spark.lane(self._id)
         if start is None:
             lane.clear()
-        pause = FIRST_PAUSE
-        while True:
-            query = await self._resolve()
-            self._fruitful = False
-            over = await self._run_once(query, lane, start)
-            if over.lost:
-                self._say(DRIVER_AWAY)
-                continue  # the service has its own pauses
-            if over.trouble is None and not query.trigger:
-                return
-            self._judge(over)
-            if self._fruitful:
-                pause = FIRST_PAUSE
-            await trio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311  jitter, not a secret
-            pause = min(pause * 2, LONGEST_PAUSE)
+        await self._query.run(out.trouble, partial(self._attend, lane, start))
 
-    def _judge(self, over: Over) -> None:
-        """What a query's end means for the source. SourceFailed: it is over."""
-        trouble = over.trouble or "gone"
-        if trouble in FINAL:
-            raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
-        self._say(TROUBLES[trouble])
-        self._in_vain = 0 if self._fruitful else self._in_vain + 1
-        log.warning(
-            "query has ended and is started again",
-            source=self._settings.id,
-            trouble=trouble,
-            message=over.message,
-            in_vain=self._in_vain,
-        )
-        if trouble != "unreachable" and self._in_vain > self._spark.max_restarts:
-            raise SourceFailed(f"the query failed {self._in_vain} times in a row: {over.message}")
-
-    async def _resolve(self) -> Query:
-        query = await trio.to_thread.run_sync(
-            partial(resolve, self._settings, self._context), limiter=self._spark.threads
-        )
-        if self._spark.altered(query):
-            query = await trio.to_thread.run_sync(
-                partial(resolve, self._settings, self._context, fresh=True), limiter=self._spark.threads
-            )
-        return query
-
-    # --- one run of the query ---
-
-    async def _run_once(self, query: Query, lane: Lane, start: Positions | None) -> Over:
-        async with self._spark.run(query, self._told) as run:
-            started = await run.started()
-            if isinstance(started, Over):
-                return started
-            for note in started.notes:
-                log.info("query starts", source=query.source, note=note)
-            _continue(lane, started, start)
-            await self._be_ready(lane, start)
-            if self._trouble != TROUBLES["user"]:  # which is over only when its batch has come through
-                self._say("")
-            await self._finish(lane)
-            while (connection := await run.rows()) is not None:
-                await self._receive(connection, run, lane)
-            return await run.ended()
+    async def _attend(self, lane: Lane, start: Positions | None, run: Run, started: Started) -> None:
+        _continue(lane, started, start)
+        await self._be_ready(lane, start)
+        await self._finish(lane)
+        while (connection := await run.rows()) is not None:
+            await self._receive(connection, lane)
 
     async def _be_ready(self, lane: Lane, start: Positions | None) -> None:
         if self._ready or self._out is None or lane.inbox is None:
@@ -150,7 +82,7 @@ class SparkSource:
             lane.cargo.taken = max(0, at - next_at)
         await self._out.ready({0: max(next_at, at)})
 
-    async def _receive(self, connection: Connection, run: Run, lane: Lane) -> None:
+    async def _receive(self, connection: Connection, lane: Lane) -> None:
         """Take batches until the connection is over."""
         inbox = lane.inbox
         assert inbox is not None  # noqa: S101  set when the query started
@@ -162,9 +94,7 @@ class SparkSource:
                 if isinstance(decision, Keep):
                     await stage.add(decision.arrow, decision.rows)
                 elif isinstance(decision, Repeated):
-                    log.info(
-                        "a batch came again and was dropped", source=self._settings.id, batch=decision.batch
-                    )
+                    log.info("a batch came again and was dropped", source=self._id, batch=decision.batch)
                     await connection.send(Ack(batch=decision.batch))
                 elif isinstance(decision, Commit):
                     # From here on it is the lane's: it is published, by whomever.
@@ -172,7 +102,7 @@ class SparkSource:
                     await self._finish(lane)
                     await connection.send(Ack(batch=decision.batch))
         except WireError as error:
-            log.error("the rows of a query cannot be read", source=self._settings.id, error=str(error))
+            log.error("the rows of a query cannot be read", source=self._id, error=str(error))
         except TooManyRowsError as error:
             raise SourceFailed(str(error)) from error
         finally:
@@ -180,7 +110,7 @@ class SparkSource:
             connection.close()
             cut = inbox.cut()
             if cut is not None:
-                log.info("a batch that was not whole was dropped", source=self._settings.id, batch=cut)
+                log.info("a batch that was not whole was dropped", source=self._id, batch=cut)
 
     async def _finish(self, lane: Lane) -> None:
         """Publish what was committed, from where it was left."""
@@ -200,8 +130,7 @@ class SparkSource:
             first += rows
         stage.close()
         lane.cargo = None
-        self._fruitful = True
-        self._say("")
+        self._query.brought()
 
     async def _pieces(self, cargo: Cargo, index: int, first: int) -> Sequence[Batch]:
         """One part of a batch, whose first row has the number `first`, without what was taken of it."""
@@ -212,32 +141,6 @@ class SparkSource:
             return list(pieces(part, commit.batch, commit.timestamp, first, skip))
 
         return await trio.to_thread.run_sync(make, limiter=self._spark.threads)
-
-    # --- what it says ---
-
-    def _say(self, trouble: str) -> None:
-        if trouble != self._trouble and self._out is not None:
-            self._trouble = trouble
-            self._out.trouble(trouble)
-
-    def _told(self, progress: Progress) -> None:
-        if progress.bad:
-            log.warning(
-                "records could not be decoded",
-                source=self._settings.id,
-                batch=progress.batch,
-                count=progress.bad,
-                sample=progress.bad_sample,
-            )
-        log.debug(
-            "micro-batch",
-            source=self._settings.id,
-            batch=progress.batch,
-            rows=progress.input_rows,
-            seconds=progress.seconds,
-            state_rows=progress.state_rows,
-            watermark=progress.watermark,
-        )
 
 
 def _continue(lane: Lane, started: Started, start: Positions | None) -> None:
@@ -263,7 +166,12 @@ def _after(start: int, next_batch: int) -> int:
     )
 
 
-def build_source(settings: Section, context: SourceContext) -> SparkSource:
+def build_source(settings: Section, context: SourceContext) -> Source:
     """SourceType.build: no I/O."""
-    spark = cast("Spark", context.services["spark"])
-    return SparkSource(cast("SparkSourceSettings", settings), context.plugins, spark)
+    own = cast("SparkSourceSettings", settings)
+    if own.sink is None:
+        return SparkSource(own, context, cast("Spark", context.services["spark"]))
+    query = None
+    if writes_here(own.sink.write, context.plugins):
+        query = QueryRunner(own, context, cast("Spark", context.services["spark"])).run
+    return sink_source(own.sink.topic, context, query)

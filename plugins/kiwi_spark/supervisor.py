@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import math
 import random
 import secrets
@@ -82,9 +83,22 @@ class Supervisor:
         self._outgoing: trio.MemorySendChannel[Message] | None = None
         self._changed = trio.Event()
         self._failures = 0
+        self._wanted = trio.Event()
+        self._folder = ""
+        self._bridges = itertools.count(1)
+
+    @property
+    def token(self) -> str:
+        """What the driver that there is shows to whoever it connects to."""
+        return self._token
+
+    def bridge_path(self) -> str:
+        """A path for a socket, in a folder that only this user may enter. Once there is a driver."""
+        return str(Path(self._folder) / f"bridge-{next(self._bridges)}.sock")
 
     async def ready(self) -> None:
-        """Until the driver can run queries. SourceFailed: it never will."""
+        """Until the driver can run queries; the first call has it started. SourceFailed: it never will."""
+        self._wanted.set()
         await self.reach(WORKS | {State.FAILED})
         if self.state is State.FAILED:
             raise SourceFailed(self.problem)
@@ -106,8 +120,9 @@ class Supervisor:
             self._move(Input.BUSY if busy else Input.IDLE)
 
     async def serve(self) -> None:
-        """Listen, and keep a driver running, until cancelled."""
-        folder = tempfile.mkdtemp(prefix="kiwi-spark-")  # only this user may enter it
+        """Once somebody wants a driver: listen, and keep one running, until cancelled."""
+        await self._wanted.wait()
+        self._folder = folder = tempfile.mkdtemp(prefix="kiwi-spark-")  # only this user may enter it
         path = Path(folder) / "driver.sock"
         try:
             with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listening:

@@ -110,6 +110,8 @@ class Client:
                 self.results.append(data)
                 if "partition" in data:
                     self.recording.run(data["partition"], data["offset"], data["offset"])
+                elif "batch" in data:
+                    self.recording.run(data["batch"], data["row"], data["row"])
                 else:
                     self.recording.run(0, data["count"], data["count"])
             elif message["type"] == "NOTICE" and message["data"].get("sourceId") == self._source:

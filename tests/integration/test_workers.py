@@ -296,6 +296,45 @@ async def test_what_no_worker_can_start_with_ends_the_gateway(tmp_path: Path) ->
     assert "worker replaced" not in said
 
 
+ONE_OF_SEVERAL = """
+import structlog
+from kiwi_gw.api import PluginError, hookimpl
+
+@hookimpl
+def configure(context):
+    if context.gateway_name == "alone" and context.workers > 1:
+        raise PluginError(f"not with {context.workers} workers")
+    structlog.get_logger("told").info("told", number=context.worker, of=context.workers)
+"""
+
+
+def plugged(folder: Path, **more: object) -> tuple[dict[str, object], dict[str, str]]:
+    """A configuration with a plugin that logs which worker it is told to be in, and its environment."""
+    (folder / "one_of_several.py").write_text(
+        ONE_OF_SEVERAL + "\nimport sys\nplugin = sys.modules[__name__]\n"
+    )
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**config(**more), "plugins": ["one_of_several:plugin"]}, {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_plugins_are_told_which_worker_it_is(tmp_path: Path, workers: int) -> None:
+    settings, env = plugged(tmp_path, workers=workers)
+    async with gateway(tmp_path, settings, env=env) as running:
+        for number in range(workers):
+            await running.logged("told", number=number, of=workers)
+
+
+async def test_a_plugin_that_cannot_work_in_several_ends_them_all(tmp_path: Path) -> None:
+    settings, env = plugged(tmp_path)
+    process = await _start(tmp_path, {**settings, "name": "alone"}, env)
+    with trio.fail_after(30):
+        said = await _Log(process).rest()
+        assert await process.wait() == 1
+    assert "a plugin refuses the configuration: not with 2 workers" in said
+    assert "Traceback" not in said
+
+
 async def test_they_share_a_unix_socket(tmp_path: Path) -> None:
     path, admin = tmp_path / "public.sock", tmp_path / "admin.sock"
     # A list with a TCP port: that is how the other tests' clients get in.
@@ -319,11 +358,15 @@ async def test_they_share_a_unix_socket(tmp_path: Path) -> None:
 # --- a gateway that is not expected to end well -------------------------------------------------
 
 
-async def _start(folder: Path, settings: dict[str, object]) -> trio.Process:
+async def _start(
+    folder: Path, settings: dict[str, object], env: dict[str, str] | None = None
+) -> trio.Process:
     path = folder / "kiwi-gw.yml"
     path.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "kiwi_gw", "run", "--config", str(path)]
-    return await trio.lowlevel.open_process(command, stderr=subprocess.PIPE)
+    return await trio.lowlevel.open_process(
+        command, stderr=subprocess.PIPE, env={**os.environ, **(env or {})}
+    )
 
 
 async def _gone(process: trio.Process) -> None:

@@ -232,6 +232,21 @@ async def test_settings_sections_and_services_reach_the_source() -> None:
         await check_source(kind, settings, sections={"extra": Extra()})
 
 
+async def test_the_sources_that_it_depends_on_reach_it() -> None:
+    seen: list[SourceContext] = []
+
+    def build(settings: Section, context: SourceContext) -> Source:
+        seen.append(context)
+        return Numbers(good)
+
+    kind = SourceType("numbers", NumberSettings, build, SHAPE, depends=lambda settings: ["other"])
+    other = NumberSettings(type="numbers", id="other")
+    await check_source(kind, {"type": "numbers"}, sources={"other": other})
+    assert seen[0].plugins.sources["other"] is other
+    with pytest.raises(AssertionError, match="depends on the source 'other': pass it in sources="):
+        await check_source(kind, {"type": "numbers"})
+
+
 async def test_what_a_type_says_by_the_settings_is_asked_with_them(autojump_clock: MockClock) -> None:
     asked: list[str] = []
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from kiwi_gw.api import PluginContext
+from kiwi_gw.api import PluginContext, SourceContext
 from kiwi_gw.model import Batch
 from kiwi_gw.testing import MemoryOut
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
@@ -59,7 +59,7 @@ async def fake_spark(
 
 
 def source(plan: Mapping[str, Any], folder: Path, spark: Spark, **keys: Any) -> SparkSource:
-    return SparkSource(settings(plan, **keys), context(folder), spark)
+    return SparkSource(settings(plan, **keys), SourceContext("s", context(folder), {"spark": spark}), spark)
 
 
 def memory(start: Mapping[int, int] | None = None) -> MemoryOut:

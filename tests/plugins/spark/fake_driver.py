@@ -18,6 +18,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -208,6 +209,8 @@ def main() -> None:
     if mode == "exit":
         print("WARN this driver has no wish to live", file=sys.stderr)
         sys.exit(3)
+    if mode == "child":
+        subprocess.Popen(["sleep", "60"])
     control = Wire("control" if mode != "stranger" else "control ")
     runs: dict[int, Run] = {}
     print("the fake driver is there", flush=True)

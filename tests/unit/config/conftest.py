@@ -76,6 +76,7 @@ class JoinSettings(Section):
     text: str = ""
     kept: bool = False
     bad: bool = False
+    sections: tuple[str, ...] = ()
 
 
 class OptionSettings(Section):
@@ -91,6 +92,11 @@ def _depends(settings: Section) -> tuple[str, ...]:
     if settings.bad:
         raise ZeroDivisionError
     return settings.of
+
+
+def _sections(settings: Section) -> tuple[str, ...]:
+    assert isinstance(settings, JoinSettings)
+    return ("cluster", *settings.sections) if settings.kept else settings.sections
 
 
 def _kept(settings: Section) -> bool:
@@ -117,7 +123,7 @@ class TickPlugin:
                 JoinSettings,
                 _build,
                 SHAPE,
-                sections=lambda settings: ("cluster",) if _kept(settings) else (),
+                sections=_sections,
                 replayable=_kept,
                 depends=_depends,
             ),

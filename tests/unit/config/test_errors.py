@@ -412,3 +412,13 @@ def test_only_who_reads_a_section_needs_it(load_text: Loader, complaints: Compla
     found = complaints("", tail=PLUGINS + tail)
     assert "5: sources[1].type: source type 'join' needs the section 'cluster'" in found
     assert not [text for text in found if "sources[0]" in text]
+
+
+def test_a_section_that_nobody_declares_until_the_file_has_it(
+    complaints: Complaints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "sources:\n  - {type: join, id: a, sections: [kafka]}\n"
+    assert complaints(text) == ["2: sources[0].type: source type 'join' needs the section 'kafka'"]
+    monkeypatch.setattr(sys.modules["kiwi_gw.config.load"], "missing_extra", lambda name: "kiwi-gw[kafka]")
+    words = "needs the section 'kafka', and that: pip install 'kiwi-gw[kafka]'"
+    assert complaints(text) == [f"2: sources[0].type: source type 'join' {words}"]

@@ -1,0 +1,60 @@
+"""Has Spark analyse a query without running it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kiwi_spark.driver.forms import as_json
+from kiwi_spark.driver.plans import build, check_streaming, explained
+from kiwi_spark.driver.troubles import causes_of, message_of, trouble_of
+from kiwi_spark.spec import Query
+from kiwi_spark.wire import Analysed
+
+_LINE: Final = re.compile(r"== SQL(?: of [^\n]*)? \(line (\d+)|\(line (\d+), pos \d+\)|; line (\d+) pos \d+")
+
+
+def analyse(spark: SparkSession, run: int, query: Query, token: str, *, explain: bool) -> Analysed:
+    """What Spark says of a query. Schemas that are not given are inferred, for which Kafka is asked."""
+    try:
+        built = build(spark.newSession(), query, token)
+        rows = as_json(built.frame, query.key)
+        check_streaming(rows, query)
+    except Exception as error:  # noqa: BLE001  (whatever it is, it is what the user is told)
+        message = _message(error)
+        return Analysed(run=run, error=message, line=line_of(error, message, query.sql))
+    notes = []
+    if built.stateful and not query.watermarks:
+        notes.append("Spark keeps state for this query, and without a watermark the state grows for ever")
+    return Analysed(
+        run=run,
+        columns=[(field.name, field.dataType.simpleString()) for field in built.frame.schema.fields],
+        schemas=built.schemas,
+        notes=notes,
+        plan=explained(built.frame) if explain else "",
+    )
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, PySparkException):
+        return message_of(error)
+    for cause in causes_of(error):
+        if cause.kind.endswith(("AnalysisException", "ParseException")):
+            return cause.message.strip()
+    return trouble_of(error)[1]
+
+
+def line_of(error: Any, message: str, sql: str) -> int:
+    """The line of the SQL, from 1, that Spark's error is about; 0 if it does not say."""
+    found = _LINE.search(message)
+    if found is not None:
+        return int(next(group for group in found.groups() if group))
+    if isinstance(error, PySparkException):
+        for context in error.getQueryContext() or []:
+            at = context.startIndex()
+            if 0 <= at < len(sql):
+                return sql.count("\n", 0, at) + 1
+    return 0

@@ -1,0 +1,127 @@
+"""Brings the rows of every micro-batch to the gateway, and holds Spark until they were taken."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from kiwi_spark.wire import (
+    MAX_MESSAGE,
+    ROWS_BYTES,
+    VERSION,
+    Ack,
+    Begin,
+    End,
+    Hello,
+    Message,
+    Reader,
+    Rows,
+    WireError,
+    encode,
+)
+
+_RECEIVE: Final = 65536
+
+
+class Lost(Exception):  # noqa: N818  (it says what happened)
+    """The gateway does not take the rows any longer: it went away, or the run is being stopped."""
+
+
+class RowTooLarge(Exception):  # noqa: N818
+    """One row is larger than what a frame may have."""
+
+
+class RowsLink:
+    """The `rows` connection of one run. Used by one thread at a time; `close` may come from any."""
+
+    def __init__(self, path: str, token: str, role: str) -> None:
+        """Connects. Raises OSError if the gateway is not there."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._reader = Reader()
+        self._answers: list[Message] = []
+        try:
+            self._socket.connect(path)
+            self._socket.sendall(encode(Hello(version=VERSION, token=token, role=role)))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def deliver(self, query: str, batch: int, timestamp: int, rows: pa.Table) -> None:
+        """Sends a whole batch; returns when the gateway has taken it. Raises Lost, RowTooLarge."""
+        try:
+            self._socket.sendall(encode(Begin(query=query, batch=batch, timestamp=timestamp)))
+            for frame in frames(rows):
+                self._socket.sendall(frame)
+            self._socket.sendall(encode(End(rows=rows.num_rows)))
+            self._await_ack(batch)
+        except (OSError, WireError) as error:
+            raise Lost(f"the gateway does not take batch {batch}: {error}") from error
+
+    def close(self) -> None:
+        """Ends the connection; whoever waits in `deliver` gets Lost."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # the other side was first
+            pass
+        finally:
+            self._socket.close()
+
+    def _await_ack(self, batch: int) -> None:
+        while not self._answers:
+            data = self._socket.recv(_RECEIVE)
+            if not data:
+                raise Lost(f"the gateway closed the connection before it took batch {batch}")
+            self._answers += self._reader.feed(data)
+        answer = self._answers.pop(0)
+        if answer != Ack(batch=batch):
+            raise WireError(f"expected Ack of batch {batch}, not {answer}")
+
+
+def frames(rows: pa.Table) -> Iterator[bytes]:
+    """ROWS frames of about ROWS_BYTES each, together all the rows in their order."""
+    if rows.num_rows == 0:
+        return
+    step = max(1, rows.num_rows * ROWS_BYTES // max(1, rows.nbytes))
+    for first in range(0, rows.num_rows, step):
+        yield from _frames_of(rows.slice(first, step))
+
+
+def _frames_of(rows: pa.Table) -> Iterator[bytes]:
+    """One frame, or as many as it takes where rows are much larger than the others."""
+    if rows.nbytes > 2 * ROWS_BYTES and rows.num_rows > 1:
+        half = rows.num_rows // 2
+        yield from _frames_of(rows.slice(0, half))
+        yield from _frames_of(rows.slice(half))
+        return
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as writer:
+        writer.write_table(rows)
+    arrow = out.getvalue().to_pybytes()
+    if len(arrow) >= MAX_MESSAGE:
+        raise RowTooLarge(
+            f"a row of {rows.nbytes} bytes is larger than {MAX_MESSAGE} and cannot be delivered"
+        )
+    yield encode(Rows(arrow=arrow))
+
+
+class ToGateway:
+    """The function given to `foreachBatch`. `query` is known when the query was started, before any batch
+    can be; `failure` keeps the exception that Spark only has the text of."""
+
+    def __init__(self, link: RowsLink) -> None:
+        self._link = link
+        self.failure: BaseException | None = None
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        try:
+            query: Any = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            rows = frame.toArrow()
+            self._link.deliver(query, batch, time.time_ns() // 1_000_000, rows)
+        except BaseException as error:
+            self.failure = error
+            raise

@@ -1,0 +1,156 @@
+"""Where a query's progress is kept, and whether it may go on from there.
+
+    {folder}/{source id}/meta.json      what the query was, and which generation is in use
+    {folder}/{source id}/{generation}/  a checkpoint of Spark
+
+A changed query must not go on from a checkpoint whose state is another's: it is refused, or, where a reload
+altered it, begins afresh in a new generation. Every file is reached through Hadoop's file systems, so the
+folder may be on a disk, in HDFS or in an object store.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from kiwi_spark.spec import Query
+
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class Files(Protocol):
+    """The few things done with files. All raise what Spark raises."""
+
+    def read(self, path: str) -> str | None:
+        """The text of a file, None if there is none."""
+
+    def write(self, path: str, text: str) -> None:
+        """Replace a file as a whole."""
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, nothing if there is none."""
+
+
+class CheckpointRefused(Exception):  # noqa: N818  (it says what happened)
+    """The checkpoint is another query's, or another Spark's."""
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """What `meta.json` holds. parts: what the query was, by name. schemas: DDL inferred for its inputs, which
+    stays as it was inferred first. stateful: whether Spark keeps state for it."""
+
+    generation: int
+    parts: dict[str, Any]
+    stateful: bool
+    schemas: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a query goes on. next_batch: the id of the first batch that is not committed there."""
+
+    path: str
+    next_batch: int
+    notes: list[str]
+
+
+def parts_of(query: Query, spark: str) -> dict[str, Any]:
+    """Everything of a query that its checkpoint depends on. Trigger, key, start and limits are not in it."""
+    return {
+        "Spark": ".".join(spark.split(".")[:2]),
+        "sql": query.sql.strip(),
+        "transform": query.transform,
+        "inputs": {
+            name: {
+                "source": one.source,
+                "subscribe": (one.kafka or {}).get("subscribe", ""),
+                "format": one.format,
+                "schema": one.schema,
+                "avro": one.avro,
+                "registry": one.registry,
+            }
+            for name, one in sorted(query.streams.items())
+        },
+        "tables": {
+            name: {"format": one.format, "path": one.path, "schema": one.schema}
+            for name, one in sorted(query.tables.items())
+        },
+        "watermarks": {name: [one.column, one.delay] for name, one in sorted(query.watermarks.items())},
+        "output_mode": query.output_mode,
+    }
+
+
+class Checkpoints:
+    """The checkpoints of one source."""
+
+    def __init__(self, files: Files, folder: str, source: str, spark: str) -> None:
+        self._files = files
+        self._folder = f"{folder.rstrip('/')}/{quote(source, safe='')}"
+        self._spark = spark
+
+    @property
+    def _meta_path(self) -> str:
+        return f"{self._folder}/meta.json"
+
+    def meta(self) -> Meta | None:
+        """What is there, None if nothing is. Raises CheckpointRefused if it cannot be understood."""
+        text = self._files.read(self._meta_path)
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=Meta)
+        except msgspec.MsgspecError as error:
+            raise CheckpointRefused(
+                f"{self._meta_path} cannot be read ({error}); remove {self._folder} to begin afresh"
+            ) from error
+
+    def take(self, query: Query, stateful: bool, schemas: dict[str, str]) -> Place:
+        """Decide where the query goes on, and note it. Raises CheckpointRefused."""
+        now = parts_of(query, self._spark)
+        meta = self.meta()
+        notes: list[str] = []
+        generation = 0
+        if meta is not None:
+            generation = meta.generation
+            changed = [name for name in now if now[name] != meta.parts.get(name)]
+            if changed:
+                generation, note = self._changed(query, meta, changed, stateful)
+                notes.append(note)
+        wanted = Meta(generation=generation, parts=now, stateful=stateful, schemas=schemas)
+        if wanted != meta:
+            self._files.write(self._meta_path, msgspec.json.format(msgspec.json.encode(wanted)).decode())
+        path = f"{self._folder}/{generation}"
+        return Place(path, self._next_batch(path), notes)
+
+    def _changed(self, query: Query, meta: Meta, changed: list[str], stateful: bool) -> tuple[int, str]:
+        what = ", ".join(changed)
+        place = f"{self._folder}/{meta.generation}"
+        if not query.fresh:
+            raise CheckpointRefused(
+                f"the checkpoint {place} is of another query: {what} differ(s)"
+                f"{self._versions(meta, changed)}. Restore what was changed, or remove {self._folder} to"
+                " begin afresh from `start`"
+            )
+        if "Spark" not in changed and "inputs" not in changed and not (stateful or meta.stateful):
+            return (
+                meta.generation,
+                f"{what} changed; the checkpoint {place} is kept: it has no state",
+            )
+        after = f"{self._folder}/{meta.generation + 1}"
+        why = "the inputs are others" if "inputs" in changed else "the state in it is another query's"
+        return meta.generation + 1, (
+            f"{what} changed; the checkpoint {place} cannot be kept ({why}): it begins afresh in {after}"
+        )
+
+    def _versions(self, meta: Meta, changed: list[str]) -> str:
+        if "Spark" not in changed:
+            return ""
+        return f" (it is of Spark {meta.parts.get('Spark')}, this is {self._spark})"
+
+    def _next_batch(self, path: str) -> int:
+        commits = (int(name) for name in self._files.names(f"{path}/commits") if _NUMBER.fullmatch(name))
+        return max(commits, default=-1) + 1

@@ -1,0 +1,152 @@
+"""Does what the gateway says on the control connection."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import NoReturn
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from kiwi_spark.driver.analyse import analyse
+from kiwi_spark.driver.batches import RowsLink
+from kiwi_spark.driver.queries import Run
+from kiwi_spark.driver.session import open_session
+from kiwi_spark.spec import Session
+from kiwi_spark.wire import (
+    VERSION,
+    Analyse,
+    Ended,
+    Failed,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Reader,
+    Start,
+    Stop,
+    WireError,
+    encode,
+)
+
+_RECEIVE = 65536
+
+
+class Driver:
+    """One control connection, its session and its runs. Every command is carried out in its own thread, so
+    that one that takes long holds up no other."""
+
+    def __init__(self, path: str, token: str) -> None:
+        self._path = path
+        self._token = token
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._send_lock = threading.Lock()
+        self._runs: dict[int, Run] = {}
+        self._runs_lock = threading.Lock()
+        self._spark: SparkSession | None = None
+        self._told_to_end = False
+
+    def serve(self) -> bool:
+        """Returns when the connection has ended: True if `end` was called. OSError: there is no gateway."""
+        self._socket.connect(self._path)
+        self.tell(Hello(version=VERSION, token=self._token, role="control"))
+        reader = Reader()
+        try:
+            while data := self._socket.recv(_RECEIVE):
+                for message in reader.feed(data):
+                    self._obey(message)
+        except (OSError, WireError) as error:
+            if not self._told_to_end:
+                print(f"the connection to the gateway broke: {error}", file=sys.stderr, flush=True)
+        return self._told_to_end
+
+    def end(self) -> None:
+        """Have `serve` return. For a signal handler."""
+        self._told_to_end = True
+        try:
+            self._socket.shutdown(socket.SHUT_RD)
+        except OSError:  # it has ended already
+            return
+
+    def tell(self, message: Message) -> None:
+        """To the gateway; from any thread. What it can no longer be told is not told."""
+        try:
+            with self._send_lock:
+                self._socket.sendall(encode(message))
+        except OSError as error:
+            print(f"the gateway is not there to be told: {error}", file=sys.stderr, flush=True)
+
+    def _obey(self, message: Message) -> None:
+        if isinstance(message, Open):
+            self._open(message.session)
+        elif isinstance(message, Start):
+            self._start(message)
+        elif isinstance(message, Stop):
+            self._in_thread(self._stop, message)
+        elif isinstance(message, Analyse):
+            self._in_thread(self._analyse, message)
+        else:
+            raise WireError(f"{type(message).__name__} is nothing that a gateway says")
+
+    def _open(self, session: Session) -> None:
+        try:
+            self._spark = open_session(session)
+        except Exception as error:  # noqa: BLE001  (told to the gateway)
+            self.tell(Failed(message=str(error)))
+            return
+        self.tell(Opened(spark=self._spark.version, pid=os.getpid()))
+
+    def _start(self, message: Start) -> None:
+        run = Run(
+            message.run,
+            message.query,
+            self._session(),
+            lambda role: RowsLink(self._path, self._token, role),
+            self._token,
+            self._run_told,
+        )
+        with self._runs_lock:
+            self._runs[message.run] = run
+        run.start()
+
+    def _run_told(self, message: Message) -> None:
+        if isinstance(message, Ended):
+            with self._runs_lock:
+                self._runs.pop(message.run, None)
+        self.tell(message)
+
+    def _stop(self, message: Stop) -> None:
+        with self._runs_lock:
+            run = self._runs.get(message.run)
+        if run is not None:
+            run.stop()
+        # Otherwise it has ended by itself, and the gateway was told.
+
+    def _analyse(self, message: Analyse) -> None:
+        self.tell(analyse(self._session(), message.run, message.query, self._token, explain=message.explain))
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            raise WireError("a command before Open was answered")
+        return self._spark
+
+    @staticmethod
+    def _in_thread(work: object, message: Message) -> None:
+        threading.Thread(target=work, args=(message,), daemon=True).start()  # type: ignore[arg-type]
+
+
+def end_group(*, clean: bool) -> NoReturn:
+    """End this process, its JVM and every worker of it, at once: what is committed is in the checkpoints."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+    if not clean and os.getpgrp() == os.getpid():  # nobody else's group
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0 if clean else 1)

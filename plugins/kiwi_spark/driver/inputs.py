@@ -1,0 +1,174 @@
+"""What a query reads: streams with their values decoded, and static tables.
+
+Every stream has, beside the columns of its values, `_key` (BINARY), `_partition` (INT), `_offset` (BIGINT)
+and `_timestamp` (TIMESTAMP) of the record. The columns of the value are
+- json: the fields of the schema (one column `value` if the schema is no struct);
+- avro: the fields of the record (one column `value` if it is none);
+- string, binary: `value`;
+- raw: `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` where it is Kafka's.
+
+A record without a value (a tombstone) has nulls in the columns of its value: it is not a bad one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, StructType
+
+from kiwi_spark.driver.avro import avro_value
+from kiwi_spark.driver.sampling import infer
+from kiwi_spark.spec import StreamInput, TableInput
+
+BAD_MARK: Final = "kiwi-gw bad record"
+"""Begins the message of the error that ends a query with `on_bad_record: fail`."""
+
+_KAFKA: Final = {
+    # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
+    "kafka.default.api.timeout.ms": "10000",
+    "kafka.request.timeout.ms": "9000",
+    "kafkaConsumer.pollTimeoutMs": "20000",
+}
+_BROKEN: Final = "_kiwi_broken"
+_SAMPLE: Final = 200  # characters of a bad record that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream ready for the query. schema: DDL inferred for it, empty if none had to be."""
+
+    frame: DataFrame
+    schema: str = ""
+
+
+def observed(name: str) -> str:
+    """The name under which Spark tells the bad records of an input: (bad, sample)."""
+    return f"kiwi_bad_{name}"
+
+
+def table(spark: SparkSession, item: TableInput) -> DataFrame:
+    """A static table."""
+    reader = spark.read.format(item.format).options(**item.options)
+    if item.schema:
+        reader = reader.schema(item.schema)
+    return reader.load(item.path) if item.path else reader.load()
+
+
+def stream(spark: SparkSession, name: str, item: StreamInput, token: str, known_schema: str = "") -> Stream:
+    """A stream of a query's input `name`. known_schema: what was inferred for it once, when none is given."""
+    raw = _from_kafka(spark, item) if item.kafka is not None else _from_gateway(spark, item, token)
+    place = [F.col(column) for column in ("_key", "_partition", "_offset", "_timestamp")]
+    if item.format == "raw":
+        columns = [
+            F.col(f"_{one}").alias(one) for one in ("key", "value", "partition", "offset", "timestamp")
+        ]
+        headers = [F.col("headers")] if "headers" in raw.columns else []
+        return Stream(raw.select(*columns, *headers, *place))
+    if item.format in ("string", "binary"):
+        value = F.col("_value").cast("string") if item.format == "string" else F.col("_value")
+        return Stream(raw.select(value.alias("value"), *place))
+    inferred = ""
+    if item.format == "avro":
+        decoded = avro_value(F.col("_value"), item)
+        bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
+    else:
+        if not item.schema:
+            inferred = known_schema or infer(spark, name, item)
+        kind = spark_type(item.schema or inferred)
+        decoded = _json_value(F.col("_value"), kind)
+        bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
+        if isinstance(kind, StructType):
+            bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
+    checked = _checked(raw.withColumn("_decoded", decoded).withColumn("_bad", bad), name, item)
+    return Stream(checked.select(*_fields(checked, "_decoded"), *place), inferred)
+
+
+def spark_type(ddl: str) -> DataType:
+    """The type that a schema in DDL is: of columns (`a INT, b STRING`) or one (`ARRAY<INT>`)."""
+    return DataType.fromDDL(ddl)
+
+
+def _from_kafka(spark: SparkSession, item: StreamInput) -> DataFrame:
+    options = {
+        **_KAFKA,
+        "maxOffsetsPerTrigger": str(item.max_offsets),
+        "failOnDataLoss": str(item.fail_on_data_loss).lower(),
+        "includeHeaders": str(item.format == "raw").lower(),
+        **start_options(item.start),
+        **(item.kafka or {}),
+    }
+    frame = spark.readStream.format("kafka").options(**options).load()
+    return _named(frame, "key", "value", "partition", "offset", "timestamp")
+
+
+def start_options(start: str | int) -> dict[str, str]:
+    """Where Spark's Kafka source begins without a checkpoint."""
+    if isinstance(start, int):  # partitions without a record so young begin at their ends
+        return {"startingTimestamp": str(start), "startingOffsetsByTimestampStrategy": "latest"}
+    return {"startingOffsets": start}
+
+
+def _from_gateway(spark: SparkSession, item: StreamInput, token: str) -> DataFrame:
+    # Late: a query that reads Kafka alone needs nothing of it.
+    importlib.import_module("kiwi_spark.driver.gateway_source").register(spark)
+    options = {
+        "bridge": item.bridge,
+        "token": token,
+        "source": item.source,
+        "start": str(item.start),
+        "max": str(item.max_offsets),
+        "failOnDataLoss": str(item.fail_on_data_loss).lower(),
+    }
+    frame = spark.readStream.format("kiwi_gateway").options(**options).load()
+    return _named(frame, "key", "value")
+
+
+def _named(frame: DataFrame, *columns: str) -> DataFrame:
+    """With an underscore before the names, so that they are in nobody's way."""
+    return frame.withColumnsRenamed({name: f"_{name}" for name in columns})
+
+
+def _json_value(value: Column, kind: DataType) -> Column:
+    if not isinstance(kind, StructType):
+        any_kind: Any = kind  # also a map, which PySpark's types forget
+        return F.from_json(value.cast("string"), any_kind, {"mode": "PERMISSIVE"})
+    wide = StructType([*kind.fields]).add(_BROKEN, "string")
+    return F.from_json(
+        value.cast("string"), wide, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
+    )
+
+
+def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
+    """With bad records dropped, made null or refused, and counted."""
+    sample = F.substring(_text("_value", item), 1, _SAMPLE)
+    where = F.concat(
+        F.lit("partition "), F.col("_partition"), F.lit(" offset "), F.col("_offset"), F.lit(": ")
+    )
+    if item.on_bad_record == "fail":
+        message = F.concat(F.lit(f"{BAD_MARK}: input {name}, "), where, sample)
+        refused = F.when(F.col("_bad"), F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
+        return frame.filter(refused)
+    counted = frame.observe(
+        observed(name),
+        F.count_if(F.col("_bad")).alias("bad"),
+        F.max(F.when(F.col("_bad"), F.concat(where, sample))).alias("sample"),
+    )
+    if item.on_bad_record == "drop":
+        return counted.filter(~F.col("_bad"))
+    return counted.withColumn("_decoded", F.when(~F.col("_bad"), F.col("_decoded")))
+
+
+def _text(column: str, item: StreamInput) -> Column:
+    """A bad record for people to read."""
+    return F.hex(F.col(column)) if item.format == "avro" else F.col(column).cast("string")
+
+
+def _fields(frame: DataFrame, column: str) -> list[Column]:
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, StructType):
+        return [F.col(column).alias("value")]
+    return [F.col(column).getField(one).alias(one) for one in kind.names if one != _BROKEN]

@@ -1,0 +1,70 @@
+"""Tells the gateway what Spark says of every micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from kiwi_spark.driver.inputs import observed
+from kiwi_spark.wire import Message, Progress
+
+
+class Listener(StreamingQueryListener):
+    """Of a session in which one query runs."""
+
+    def __init__(self, run: int, streams: Sequence[str], tell: Callable[[Message], None]) -> None:
+        self._run = run
+        self._streams = streams
+        self._tell = tell
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        """The gateway is told by Started."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        said = event.progress
+        metrics = {
+            name: (row["bad"], row["sample"] or "")
+            for name, row in (said.observedMetrics or {}).items()
+            if "bad" in row
+        }
+        bad, sample = bad_records(metrics, self._streams)
+        self._tell(
+            Progress(
+                run=self._run,
+                batch=said.batchId,
+                input_rows=max(0, said.numInputRows),
+                seconds=said.batchDuration / 1000,
+                bad=bad,
+                bad_sample=sample,
+                state_rows=sum(one.numRowsTotal for one in said.stateOperators),
+                watermark=watermark_ms((said.eventTime or {}).get("watermark")),
+            )
+        )
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Nothing to tell."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """The gateway is told by Ended."""
+
+
+def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) -> tuple[int, str]:
+    """How many records of a batch were bad, over all inputs, and one of them with its place."""
+    total, shown = 0, ""
+    for name in streams:
+        count, sample = metrics.get(observed(name), (0, ""))
+        total += count
+        if count and not shown:
+            shown = f"input {name}, {sample}"
+    return total, shown
+
+
+def watermark_ms(text: str | None) -> int | None:
+    """A watermark as Spark writes it, in ms since the epoch; None where there is none yet (1970)."""
+    if not text:
+        return None
+    moment = round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+    return moment or None

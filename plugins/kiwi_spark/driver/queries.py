@@ -1,0 +1,133 @@
+"""Runs queries: one `Run` for each, told to start and to stop, telling how it goes."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kiwi_spark.driver.batches import RowsLink, ToGateway
+from kiwi_spark.driver.checkpoints import Checkpoints
+from kiwi_spark.driver.files import HadoopFiles
+from kiwi_spark.driver.forms import as_json
+from kiwi_spark.driver.plans import build
+from kiwi_spark.driver.progress import Listener
+from kiwi_spark.driver.troubles import trouble_of
+from kiwi_spark.spec import Query
+from kiwi_spark.wire import Ended, Message, Started
+
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
+_POOL: Final = "spark.scheduler.pool"
+_start_lock = threading.Lock()
+"""Starting the callback server of py4j is not for two threads at once."""
+
+
+def interval(text: str) -> str:
+    """An interval as Spark reads it, which knows no `500 ms`."""
+    return re.sub(r"(?<=\d)\s*([a-z]+)\b", lambda unit: f" {_UNITS.get(unit[1], unit[1])}", text)
+
+
+class Run:
+    """One run of a query, with a thread of its own. `tell` is called from several threads."""
+
+    def __init__(
+        self,
+        number: int,
+        query: Query,
+        spark: SparkSession,
+        connect: Callable[[str], RowsLink],
+        token: str,
+        tell: Callable[[Message], None],
+    ) -> None:
+        """connect: makes the `rows` connection of a role."""
+        self.number = number
+        self._query = query
+        self._root = spark
+        self._connect = connect
+        self._token = token
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._link: RowsLink | None = None
+        self._sink: ToGateway | None = None
+        self._running: StreamingQuery | None = None
+        self._thread = threading.Thread(target=self._work, name=f"query {query.source}", daemon=True)
+
+    def start(self) -> None:
+        """Begin. Started and Ended, or Ended alone, are told."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; returns when it is over, and Ended was told. From any thread, any number of times."""
+        with self._lock:
+            self._stopping = True
+            link, running = self._link, self._running
+        if link is not None:
+            link.close()  # first: the query may be waiting for the gateway
+        if running is not None:
+            self._ask_to_stop(running)
+        self._thread.join()
+
+    def _ask_to_stop(self, running: StreamingQuery) -> None:
+        try:
+            running.stop()
+        except Exception as error:  # noqa: BLE001  (it ends all the same; what it died of no longer matters)
+            print(f"{self._query.source}: while it was stopped: {error}", flush=True)
+
+    def _is_stopping(self) -> bool:
+        with self._lock:
+            return self._stopping
+
+    def _work(self) -> None:
+        ended = Ended(run=self.number)
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001  (every error of a query is told to the gateway)
+            if not self._is_stopping():
+                failure = self._sink.failure if self._sink is not None else None
+                trouble, message = trouble_of(failure or error)
+                ended = Ended(run=self.number, trouble=trouble, message=message)
+        finally:
+            if self._link is not None:
+                self._link.close()
+            self._tell(ended)
+
+    def _run(self) -> None:
+        spark = self._root.newSession()
+        query = self._query
+        checkpoints = Checkpoints(HadoopFiles(spark), query.checkpoint, query.source, spark.version)
+        meta = checkpoints.meta()
+        built = build(spark, query, self._token, meta.schemas if meta is not None else None)
+        rows = as_json(built.frame, query.key)
+        place = checkpoints.take(query, built.stateful, built.schemas)
+        spark.streams.addListener(Listener(self.number, list(query.streams), self._tell))
+        writer = rows.writeStream.queryName(query.source).outputMode(query.output_mode)
+        writer = writer.option("checkpointLocation", place.path)
+        writer = (
+            writer.trigger(processingTime=interval(query.trigger))
+            if query.trigger
+            else writer.trigger(availableNow=True)
+        )
+        with self._lock:
+            if self._stopping:
+                return
+            if query.sink is None:
+                self._link = self._connect(str(self.number))
+        if query.sink is not None:
+            writer = writer.format("kafka").options(**query.sink.options).option("topic", query.sink.topic)
+        with _start_lock:
+            if self._link is not None:
+                self._sink = ToGateway(self._link)
+                writer = writer.foreachBatch(self._sink)
+            spark.sparkContext.setLocalProperty(_POOL, query.source)
+            running = writer.start()
+        self._tell(Started(run=self.number, query=running.id, next_batch=place.next_batch, notes=place.notes))
+        with self._lock:
+            self._running = running
+        if self._is_stopping():  # since before there was anything to stop
+            self._ask_to_stop(running)
+        running.awaitTermination()

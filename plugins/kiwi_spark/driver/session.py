@@ -1,0 +1,66 @@
+"""The Spark session that all queries of a gateway share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from kiwi_spark.spec import Session
+
+DEFAULTS: Final = {
+    "spark.app.name": "kiwi-gw",
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+}
+"""What the user's configuration may say otherwise."""
+
+_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_STACK: Final = "-Xss16m"
+"""With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
+
+
+def configuration(session: Session) -> dict[str, str]:
+    """All of the session's configuration: our defaults below the user's."""
+    conf = {**DEFAULTS, **(_LOCAL if session.master.startswith("local") else {}), **session.conf}
+    options = conf.get(_JAVA_OPTIONS, "")
+    if "-Xss" not in options:
+        conf[_JAVA_OPTIONS] = f"{options} {_STACK}".strip()
+    return conf
+
+
+def open_session(session: Session) -> SparkSession:
+    """The session of this process; starts its JVM. Raises what PySpark raises.
+
+    Functions of the user are imported from `python_path`, here and in Spark's Python workers, which take
+    their folders and their Python from the environment.
+    """
+    _let_import(session.python_path, os.environ)
+    builder = SparkSession.builder
+    if session.remote:
+        remote = builder.remote(session.remote)
+        for name, value in session.conf.items():
+            remote = remote.config(name, value)
+        return remote.getOrCreate()
+    conf = configuration(session)
+    conf.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    builder = builder.master(session.master or "local[*]")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _let_import(folders: list[str], environment: os._Environ[str] | dict[str, str]) -> None:
+    for folder in reversed(folders):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    there = [one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*folders, *there]))
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,0 +1,143 @@
+"""Why a query ended, from the exceptions of Spark: what kind of trouble it is, and the words for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException, StreamingQueryException
+
+from kiwi_spark.driver.avro import RegistryAway, SubjectUnknown
+from kiwi_spark.driver.batches import Lost, RowTooLarge
+from kiwi_spark.driver.checkpoints import CheckpointRefused
+from kiwi_spark.driver.forms import ColumnsUnfit
+from kiwi_spark.driver.inputs import BAD_MARK
+from kiwi_spark.driver.sampling import SchemaUnknown
+from kiwi_spark.spec import Trouble
+
+_LONGEST: Final = 2000  # characters of a message
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One exception of a chain of causes: its class (in Java with the package) and its message."""
+
+    kind: str
+    message: str
+
+
+class TransformFailed(Exception):  # noqa: N818  (it says what happened)
+    """`transform` cannot be imported, or raised while it built the query."""
+
+
+# Looked for in every cause, in this order: the first that is found anywhere counts.
+_RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
+    ("bad_record", re.compile(BAD_MARK)),
+    ("no_space", re.compile(r"No space left on device|Disk quota exceeded|QuotaExceededException")),
+    (
+        "data_loss",
+        re.compile(
+            r"KAFKA_DATA_LOSS|OffsetOutOfRange|[Ss]ome data may have been (lost|missed)|EventsLost"
+            r"|failOnDataLoss"
+        ),
+    ),
+    (
+        "checkpoint",
+        re.compile(
+            r"StateSchemaNotCompatible|STATE_STORE_\w*SCHEMA\w*NOT_COMPATIBLE|STATE_STORE_INVALID"
+            r"|sources in the checkpoint offsets and now there are|UnsupportedLogVersion"
+            r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH|checkpoint location.*(incompatible|corrupt)"
+        ),
+    ),
+    ("gone", re.compile(r"gateway_source\.py|BridgeAway|BridgeRefused")),
+    (
+        "user",
+        re.compile(
+            r"PythonException|FAILED_EXECUTE_UDF|USER_RAISED_EXCEPTION|SparkArithmeticException"
+            r"|SparkNumberFormatException|SparkDateTimeException|SparkRuntimeException|SparkArrayIndexOutOf"
+        ),
+    ),
+    (
+        "unreachable",
+        re.compile(
+            r"org\.apache\.kafka\.common\.errors\.|No resolvable bootstrap urls"
+            r"|java\.util\.concurrent\.Timeout"
+            r"|Cannot fetch record for offset|Failed to construct kafka consumer"
+            r"|Failed to create new KafkaAdminClient"
+        ),
+    ),
+    ("query", re.compile(r"IllegalArgumentException|ParseException|AnalysisException|STREAMING_OUTPUT_MODE")),
+)
+
+
+def classify(causes: Sequence[Cause]) -> tuple[Trouble, str]:
+    """The kind of trouble and its words, of a chain of causes (the outermost first, not empty)."""
+    for trouble, pattern in _RULES:
+        for cause in causes:
+            if pattern.search(cause.kind) or pattern.search(cause.message):
+                return trouble, _words(trouble, cause, causes[-1])
+    return "gone", _words("gone", causes[-1], causes[-1])
+
+
+def trouble_of(error: BaseException) -> tuple[Trouble, str]:
+    """The same of any exception that building or running a query raised."""
+    if isinstance(error, RegistryAway) or (isinstance(error, SchemaUnknown) and error.later):
+        return "unreachable", str(error)
+    if isinstance(error, CheckpointRefused):
+        return "checkpoint", str(error)
+    if isinstance(error, Lost):
+        return "gone", str(error)
+    if isinstance(error, SchemaUnknown | SubjectUnknown | TransformFailed | ColumnsUnfit | RowTooLarge):
+        return "query", str(error)
+    if isinstance(error, AnalysisException | ParseException) and not isinstance(
+        error, StreamingQueryException
+    ):
+        return "query", message_of(error)
+    causes = causes_of(error)
+    return classify(causes)
+
+
+def message_of(error: BaseException) -> str:
+    """Spark's message without what it appends of its stack."""
+    text = str(error)
+    return text.split("\nJVM stacktrace:")[0].split("\n\tat ")[0].strip()[:_LONGEST]
+
+
+def causes_of(error: BaseException) -> list[Cause]:
+    """The chain of causes, through Python's exceptions and Java's."""
+    found: list[Cause] = []
+    python: BaseException | None = error
+    while python is not None and len(found) < 20:
+        java = _java(python)
+        if java is None:
+            found.append(Cause(type(python).__name__, str(python)))
+        while java is not None and len(found) < 20:
+            found.append(Cause(str(java.getClass().getName()), str(java.getMessage())))
+            java = java.getCause()
+        python = python.__cause__
+    return found
+
+
+def _java(error: BaseException) -> Any:
+    if isinstance(error, Py4JJavaError):
+        return error.java_exception
+    if isinstance(error, PySparkException):
+        return getattr(error, "_origin", None)
+    return None
+
+
+def _words(trouble: Trouble, cause: Cause, last: Cause) -> str:
+    """What a person needs of it."""
+    if trouble == "bad_record":
+        return cause.message[cause.message.find(BAD_MARK) + len("kiwi-gw ") :].split("\n")[0][:_LONGEST]
+    if trouble == "user" and "Traceback" in cause.message:
+        lines = [line for line in cause.message.split("\n\tat ")[0].splitlines() if line.strip()]
+        raised = [line for line in lines if line and not line.startswith((" ", "\t"))]
+        return (raised[-1] if raised else lines[-1]).strip()[:_LONGEST]
+    name = cause.kind.rsplit(".", 1)[-1]
+    text = cause.message.split("\n\tat ")[0].strip()
+    root = last.message.strip() if last is not cause and trouble in ("unreachable", "gone") else ""
+    return f"{name}: {text}{f' ({root})' if root and root not in text else ''}"[:_LONGEST]

@@ -1,0 +1,163 @@
+"""Runs the query of a source: again and again, until it is over or can never work."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from kiwi_gw.api import SourceContext, SourceFailed
+from kiwi_spark.bridge import serve_bridge
+from kiwi_spark.resolve import resolve
+from kiwi_spark.runs import Over, Run
+from kiwi_spark.service import Spark
+from kiwi_spark.settings import SparkSourceSettings
+from kiwi_spark.spec import FINAL, Query
+from kiwi_spark.wire import Progress, Started
+
+log = structlog.get_logger("kiwi_spark")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds before a query that failed is started again: doubled each time, with jitter."""
+
+TROUBLES: Final = {
+    "user": "the query has failed and is started again",
+    "gone": "the query has ended and is started again",
+    "unreachable": "the Kafka cluster does not answer",
+}
+"""What subscribers are told; the log has Spark's words."""
+
+DRIVER_AWAY: Final = "Spark is started again"
+
+Attend = Callable[[Run, Started], Awaitable[None]]
+"""Does what is to be done while a query runs, and returns when it has ended."""
+
+
+async def _wait(run: Run, started: Started) -> None:
+    await run.ended()
+
+
+class QueryRunner:
+    """The query of one source. trouble: what keeps it from running, in words for subscribers."""
+
+    def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: Spark) -> None:
+        self.trouble = ""
+        self._settings = settings
+        self._context = context
+        self._spark = spark
+        self._tell: Callable[[str], None] = _nobody
+        self._in_vain = 0
+        self._fruitful = False
+
+    async def run(self, tell: Callable[[str], None], attend: Attend = _wait) -> None:
+        """Until the query is over by itself (trigger `available_now`). tell: told of its troubles.
+
+        SourceFailed: it can never work, or failed too often in a row. What `attend` raises comes out.
+        """
+        self._tell, self.trouble, self._in_vain = tell, "", 0
+        pause = FIRST_PAUSE
+        while True:
+            self._fruitful = False
+            finite, over = await self._once(attend)
+            if over.lost:
+                self._say(DRIVER_AWAY)
+                continue  # the service has its own pauses
+            if over.trouble is None and finite:
+                return
+            self._judge(over)
+            if self._fruitful:
+                pause = FIRST_PAUSE
+            await trio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311  jitter, not a secret
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def brought(self) -> None:
+        """A batch has come through: what was wrong is over."""
+        self._fruitful = True
+        self._say("")
+
+    async def _once(self, attend: Attend) -> tuple[bool, Over]:
+        """One run of the query: whether it is one that ends by itself, and why it ended."""
+        await self._spark.driver.ready()
+        query = await self._resolve(self._spark.driver.bridge_path())
+        async with self._bridge(query), self._spark.run(query, self._told) as run:
+            started = await run.started()
+            if isinstance(started, Over):
+                return not query.trigger, started
+            for note in started.notes:
+                log.info("query starts", source=query.source, note=note)
+            if self.trouble != TROUBLES["user"]:  # which is over only when its batch has come through
+                self._say("")
+            await attend(run, started)
+            return not query.trigger, await run.ended()
+
+    async def _resolve(self, bridge: str) -> Query:
+        ask = partial(resolve, self._settings, self._context.plugins, bridge=bridge)
+        query = await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
+        if self._spark.altered(query):
+            ask = partial(ask, fresh=True)
+            query = await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
+        return query
+
+    @asynccontextmanager
+    async def _bridge(self, query: Query) -> AsyncIterator[None]:
+        """The sources that only the gateway has are there for the query while the block runs."""
+        path = next((item.bridge for item in query.streams.values() if item.bridge), "")
+        if not path:
+            yield
+            return
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_bridge, path, self._spark.driver.token, self._context.read)
+            yield
+            nursery.cancel_scope.cancel()
+
+    def _judge(self, over: Over) -> None:
+        """What a query's end means for the source. SourceFailed: it is over."""
+        trouble = over.trouble or "gone"
+        if trouble in FINAL:
+            raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
+        self._say(TROUBLES[trouble])
+        self._in_vain = 0 if self._fruitful else self._in_vain + 1
+        log.warning(
+            "query has ended and is started again",
+            source=self._settings.id,
+            trouble=trouble,
+            message=over.message,
+            in_vain=self._in_vain,
+        )
+        if trouble != "unreachable" and self._in_vain > self._spark.max_restarts:
+            raise SourceFailed(f"the query failed {self._in_vain} times in a row: {over.message}")
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self._tell(trouble)
+
+    def _told(self, progress: Progress) -> None:
+        """A micro-batch is done."""
+        self.brought()
+        if progress.bad:
+            log.warning(
+                "records could not be decoded",
+                source=self._settings.id,
+                batch=progress.batch,
+                count=progress.bad,
+                sample=progress.bad_sample,
+            )
+        log.debug(
+            "micro-batch",
+            source=self._settings.id,
+            batch=progress.batch,
+            rows=progress.input_rows,
+            seconds=progress.seconds,
+            state_rows=progress.state_rows,
+            watermark=progress.watermark,
+        )
+
+
+def _nobody(trouble: str) -> None:
+    """Who is told before it runs."""

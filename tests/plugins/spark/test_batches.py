@@ -1,0 +1,122 @@
+"""A batch as frames, and the talk on a rows connection, over a real Unix socket and without Spark."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kiwi_spark.driver.batches import Lost, RowsLink, RowTooLarge, frames
+from kiwi_spark.wire import MAX_MESSAGE, ROWS_BYTES, Ack, Begin, End, Hello, Message, Reader, Rows, encode
+
+
+def table(values: list[str | None]) -> pa.Table:
+    return pa.table({"key": pa.nulls(len(values), pa.string()), "value": pa.array(values, pa.string())})
+
+
+def read(parts: list[bytes]) -> pa.Table:
+    messages = [message for part in parts for message in Reader().feed(part)]
+    tables = [pa.ipc.open_stream(one.arrow).read_all() for one in messages if isinstance(one, Rows)]
+    assert len(tables) == len(messages)
+    return pa.concat_tables(tables)
+
+
+def test_no_rows_are_no_frame() -> None:
+    assert list(frames(table([]))) == []
+
+
+def test_frames_have_about_a_megabyte_and_all_rows_in_order() -> None:
+    rows = table([f"{number:0100}" for number in range(50_000)])
+    parts = list(frames(rows))
+    assert read(parts).equals(rows)
+    assert max(map(len, parts)) < 1.2 * ROWS_BYTES
+    assert len(parts) < 2 * rows.nbytes / ROWS_BYTES
+
+
+def test_a_few_large_rows_among_small_ones_make_no_large_frame() -> None:
+    rows = table(["x"] * 5000 + ["y" * 3 * ROWS_BYTES] * 9 + [None] * 5000)
+    parts = list(frames(rows))
+    assert read(parts).equals(rows)
+    assert max(map(len, parts)) < 4 * ROWS_BYTES
+
+
+def test_a_row_larger_than_a_frame_is_an_error_in_words() -> None:
+    with pytest.raises(RowTooLarge, match="cannot be delivered"):
+        list(frames(table(["x", "y" * MAX_MESSAGE])))
+
+
+class Peer:
+    """The gateway's side, in a thread: answers every End by `answer`, then closes if that is None."""
+
+    def __init__(self, path: Path, answer: Callable[[int], Message | None]) -> None:
+        self.path = str(path)
+        self.seen: list[Message] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._answer = answer
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        reader, batch = Reader(), -1
+        with connection:
+            while data := connection.recv(65536):
+                for message in reader.feed(data):
+                    self.seen.append(message)
+                    if isinstance(message, Begin):
+                        batch = message.batch
+                    if isinstance(message, End):
+                        answer = self._answer(batch)
+                        if answer is None:
+                            return
+                        connection.sendall(encode(answer))
+
+    def close(self) -> None:
+        self._thread.join()
+        self._listener.close()
+
+
+def test_a_batch_is_begun_sent_ended_and_waits_to_be_taken(tmp_path: Path) -> None:
+    peer = Peer(tmp_path / "s", lambda batch: Ack(batch=batch))
+    link = RowsLink(peer.path, "secret", "7")
+    link.deliver("q", 3, 99, table(["1", "2"]))
+    link.deliver("q", 4, 100, table([]))
+    link.close()
+    peer.close()
+    assert peer.seen[0] == Hello(version=1, token="secret", role="7")
+    assert peer.seen[1] == Begin(query="q", batch=3, timestamp=99)
+    assert isinstance(peer.seen[2], Rows)
+    assert peer.seen[3:] == [End(rows=2), Begin(query="q", batch=4, timestamp=100), End(rows=0)]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, Ack(batch=8), End(rows=1)], ids=["closed", "other batch", "nonsense"]
+)
+def test_a_batch_that_is_not_taken_is_lost(tmp_path: Path, answer: Message | None) -> None:
+    peer = Peer(tmp_path / "s", lambda _: answer)
+    link = RowsLink(peer.path, "secret", "7")
+    with pytest.raises(Lost, match="batch 3"):
+        link.deliver("q", 3, 99, table(["1"]))
+    link.close()
+    peer.close()
+
+
+def test_closing_wakes_the_one_that_waits(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def answer(batch: int) -> None:
+        link.close()
+        ended.wait()
+
+    peer = Peer(tmp_path / "s", answer)
+    link = RowsLink(peer.path, "secret", "7")
+    with pytest.raises(Lost):
+        link.deliver("q", 3, 99, table(["1"]))
+    ended.set()
+    peer.close()

@@ -1,0 +1,125 @@
+"""Whether a query may go on from a checkpoint, with files in memory."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kiwi_spark.driver.checkpoints import CheckpointRefused, Checkpoints, Place
+from kiwi_spark.spec import Query, StreamInput
+
+QUERY = Query(
+    source="late/flights",
+    streams={"flights": StreamInput(source="flights", format="json", kafka={"subscribe": "flights"})},
+    sql="SELECT * FROM flights",
+    key=["carrier"],
+)
+
+
+class MemoryFiles:
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def read(self, path: str) -> str | None:
+        return self.texts.get(path)
+
+    def write(self, path: str, text: str) -> None:
+        self.texts[path] = text
+
+    def names(self, folder: str) -> list[str]:
+        return [path.rpartition("/")[2] for path in self.texts if path.rpartition("/")[0] == folder]
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def take(files: MemoryFiles, query: Query, *, spark: str = "4.0.0", stateful: bool = False) -> Place:
+    return Checkpoints(files, "s3a://bucket/state/", query.source, spark).take(query, stateful, {})
+
+
+def changed(**fields: object) -> Query:
+    return msgspec.structs.replace(QUERY, **fields)
+
+
+def test_a_new_query_begins_in_generation_0_below_its_quoted_id(files: MemoryFiles) -> None:
+    assert take(files, QUERY) == Place("s3a://bucket/state/late%2Fflights/0", 0, [])
+    assert list(files.texts) == ["s3a://bucket/state/late%2Fflights/meta.json"]
+
+
+def test_it_goes_on_behind_its_last_committed_batch(files: MemoryFiles) -> None:
+    place = take(files, QUERY)
+    for name in ("0", "9", "10", ".10.crc", "7.tmp"):
+        files.write(f"{place.path}/commits/{name}", "")
+    assert take(files, QUERY).next_batch == 11
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        changed(trigger="5 seconds"),
+        changed(key=[]),
+        changed(sql="SELECT * FROM flights\n"),
+        changed(streams={"flights": msgspec.structs.replace(QUERY.streams["flights"], start="earliest")}),
+    ],
+    ids=["trigger", "key", "space", "start"],
+)
+def test_what_a_checkpoint_does_not_depend_on_keeps_it(files: MemoryFiles, query: Query) -> None:
+    take(files, QUERY, stateful=True)
+    assert take(files, query, stateful=True) == Place("s3a://bucket/state/late%2Fflights/0", 0, [])
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        (changed(sql="SELECT 1 FROM flights"), "sql"),
+        (changed(output_mode="update"), "output_mode"),
+        (changed(streams={"flights": StreamInput(source="other", format="json")}), "inputs"),
+    ],
+)
+def test_another_query_is_refused_with_what_differs_and_what_to_do(
+    files: MemoryFiles, query: Query, named: str
+) -> None:
+    take(files, QUERY)
+    before = dict(files.texts)
+    with pytest.raises(CheckpointRefused, match=rf"{named} differ.*remove s3a://bucket/state/late%2Fflights"):
+        take(files, query)
+    assert files.texts == before
+
+
+def test_another_spark_is_refused_but_not_another_patch_of_it(files: MemoryFiles) -> None:
+    take(files, QUERY, spark="4.0.0")
+    assert take(files, QUERY, spark="4.0.3").notes == []
+    with pytest.raises(CheckpointRefused, match=r"of Spark 4\.0, this is 4\.1\.0"):
+        take(files, QUERY, spark="4.1.0")
+
+
+def test_a_reload_keeps_the_checkpoint_of_a_query_without_state(files: MemoryFiles) -> None:
+    take(files, QUERY)
+    place = take(files, changed(sql="SELECT 1 FROM flights", fresh=True))
+    assert place.path.endswith("/0")
+    assert "kept" in place.notes[0]
+    assert take(files, changed(sql="SELECT 1 FROM flights")).notes == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True), (True, True)])
+def test_a_reload_begins_afresh_where_there_is_state(files: MemoryFiles, before: bool, after: bool) -> None:
+    take(files, QUERY, stateful=before)
+    query = changed(sql="SELECT count(*) FROM flights", fresh=True)
+    place = take(files, query, stateful=after)
+    assert place.path.endswith("/1")
+    assert "afresh" in place.notes[0]
+    assert take(files, query, stateful=after) == Place(place.path, 0, [])
+
+
+def test_a_reload_begins_afresh_with_other_inputs(files: MemoryFiles) -> None:
+    take(files, QUERY)
+    other = {"flights": StreamInput(source="other", format="json")}
+    assert take(files, changed(streams=other, fresh=True)).path.endswith("/1")
+
+
+def test_notes_that_nobody_can_read_are_refused(files: MemoryFiles) -> None:
+    files.write("s3a://bucket/state/late%2Fflights/meta.json", "{")
+    with pytest.raises(CheckpointRefused, match="cannot be read"):
+        take(files, QUERY)

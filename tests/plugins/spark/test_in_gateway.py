@@ -1,0 +1,131 @@
+"""A gateway with a source of type spark, on a fake driver: what its clients see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from trio_websocket import WebSocketConnection, open_websocket_url
+
+import kiwi_kafka
+from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
+from kiwi_gw.testing import open_gateway
+from kiwi_spark import plugin
+from kiwi_spark.service import Spark
+from tests.plugins.spark.bench import fake_spark
+
+SECONDS = 50
+
+
+class FakePlugin:
+    """The plugin with another driver."""
+
+    @hookimpl
+    def source_types(self) -> Sequence[SourceType]:
+        return plugin.source_types()
+
+    @hookimpl
+    def config_sections(self) -> object:
+        return plugin.config_sections()
+
+    @hookimpl
+    def services(self) -> Sequence[ServiceType]:
+        @asynccontextmanager
+        async def open_fake(context: PluginContext) -> AsyncIterator[Spark]:
+            async with fake_spark() as spark:
+                yield spark
+
+        return [ServiceType("spark", open_fake, sections=("spark",))]
+
+
+def config(folder: Path, plan: object, **keys: Any) -> str:
+    source = {
+        "type": "spark",
+        "id": "s",
+        "inputs": {"a": {"source": "in"}},
+        "sql": json.dumps(plan),
+        **keys,
+    }
+    whole = {
+        "plugins": ["spark", "kafka"],
+        "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+        "spark": {"checkpoint_dir": str(folder)},
+        "subscriber": {"subscribe_timeout_ms": "40s"},
+        "sources": [{"type": "kafka", "id": "in", "topic": "in"}, source],
+    }
+    return json.dumps(whole)
+
+
+async def say(client: WebSocketConnection, kind: str, **more: object) -> None:
+    await client.send_message(json.dumps({"type": kind, "sourceId": "s", **more}))
+
+
+async def hear(client: WebSocketConnection, kind: str) -> dict[str, Any]:
+    while True:
+        message: dict[str, Any] = json.loads(await client.get_message())
+        if message["type"] == kind:
+            return message
+
+
+PLUGINS = {"spark": FakePlugin(), "kafka": kiwi_kafka}
+
+
+async def test_results(tmp_path: Path) -> None:
+    text = config(tmp_path, {"batches": 2, "kill": [[0, "end"], [1, "within"]]})
+    with trio.fail_after(SECONDS):
+        async with (
+            open_gateway(text, plugins=PLUGINS) as gateway,
+            open_websocket_url(f"ws://{gateway.address}/") as client,
+        ):
+            await say(client, "SUBSCRIBE", mode="push", **{"from": "earliest"})
+            found = [(await hear(client, "RESULT"))["data"] for _ in range(10)]
+    assert [(event["batch"], event["row"]) for event in found] == [(b, r) for b in (0, 1) for r in range(5)]
+    assert sorted(event["value"]["n"] for event in found) == list(range(10))
+    assert {event["sourceType"] for event in found} == {"spark"}
+    assert {event["key"]["k"] for event in found} == {0, 1, 2}
+
+
+async def test_a_query_that_is_wrong(tmp_path: Path) -> None:
+    text = config(tmp_path, {"fail": ["query", "[TABLE_OR_VIEW_NOT_FOUND] b"]})
+    with trio.fail_after(SECONDS):
+        async with (
+            open_gateway(text, plugins=PLUGINS) as gateway,
+            open_websocket_url(f"ws://{gateway.address}/") as client,
+        ):
+            await say(client, "SUBSCRIBE", mode="push")
+            error = await hear(client, "SUBSCRIBE_ERROR")
+    assert "TABLE_OR_VIEW_NOT_FOUND" in json.dumps(error)
+
+
+async def test_who_blocks_holds_spark(tmp_path: Path) -> None:
+    """A pull subscription without credit, policy `block`: the batch that it has no room for is not done."""
+    keys = {"subscriber": {"overflow": "block", "buffer_capacity": 5, "block_timeout_ms": "45s"}}
+    text = config(tmp_path, {"batches": 9, "part": 9}, **keys)
+    state = trio.Path(tmp_path / "s.json")
+
+    async def committed() -> int:
+        found: int = json.loads(await state.read_text())["next"]
+        return found
+
+    with trio.fail_after(SECONDS):
+        async with (
+            open_gateway(text, plugins=PLUGINS) as gateway,
+            open_websocket_url(f"ws://{gateway.address}/") as client,
+        ):
+            await say(client, "SUBSCRIBE", mode="pull", **{"from": "earliest"})
+            await hear(client, "SUBSCRIBE_OK")
+            feed = gateway.gateway.feed("s")
+            assert feed is not None
+            while not feed.held_by:  # noqa: ASYNC110  nothing tells
+                await trio.sleep(0.01)
+            held = await committed()
+            await trio.sleep(0.3)  # for what should not come
+            assert await committed() == held < 9
+            await say(client, "REQUEST", n=45)
+            found = [(await hear(client, "RESULT"))["data"]["value"]["n"] for _ in range(45)]
+    assert sorted(found[-5:]) == list(range(40, 45))
+    assert len(set(found)) == 45

@@ -1,0 +1,108 @@
+"""What the plugin declares, and what `check` and `explain` make of the driver's answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from kiwi_gw.api import BY_PARTITION, PluginContext, PluginError, SourceFailed
+from kiwi_gw.plugin_manager import MissingExtraError, PluginManager
+from kiwi_spark import findings, plugin
+from kiwi_spark.service import Spark
+from kiwi_spark.shape import BY_BATCH, SHAPE
+from kiwi_spark.sink import SINK_SHAPE
+from tests.plugins.spark.bench import context, fake_spark, settings
+
+
+def test_the_plugin_declares_its_parts() -> None:
+    manager = PluginManager()
+    manager.register(plugin, "spark")
+    kind = manager.source_types()["spark"]
+    assert manager.service_types()["spark"].sections == ("spark",)
+    assert not manager.config_sections()["spark"].required
+    straight, sunk = settings({}), settings({}, sink={"topic": "t"})
+    reading = settings({}, sink={"topic": "t", "write": False})
+    assert (kind.shape_of(straight), kind.codec_of(straight), kind.replayable_of(straight)) == (
+        SHAPE,
+        BY_BATCH,
+        False,
+    )
+    assert (kind.shape_of(sunk), kind.codec_of(sunk), kind.replayable_of(sunk)) == (
+        SINK_SHAPE,
+        BY_PARTITION,
+        True,
+    )
+    assert [kind.services_of(item) for item in (straight, sunk, reading)] == [
+        ("spark",),
+        ("kafka", "spark"),
+        ("kafka",),
+    ]
+    assert kind.depends_of(straight) == ("in",)
+
+
+def world(folder: Path, *sources: Mapping[str, Any], workers: int = 1) -> PluginContext:
+    known = context(folder)
+    own = {f"s{n}": settings({}, f"s{n}", **keys) for n, keys in enumerate(sources)}
+    return replace(known, sources={**known.sources, **own}, workers=workers)
+
+
+def test_several_workers_need_a_sink(tmp_path: Path) -> None:
+    plugin.configure(world(tmp_path, {}))
+    plugin.configure(world(tmp_path, {"sink": {"topic": "t"}}, workers=2))
+    with pytest.raises(PluginError, match=r"'s1'.*sink"):
+        plugin.configure(world(tmp_path, {"sink": {"topic": "t"}}, {}, workers=2))
+
+
+def test_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(name: str) -> object:
+        raise ModuleNotFoundError(f"No module named '{name}'", name="pyarrow")
+
+    monkeypatch.setattr("importlib.import_module", gone)
+    with pytest.raises(MissingExtraError, match="pip install 'kiwi-gw\\[spark\\]'"):
+        PluginManager().load("spark")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def open_fake(context: PluginContext) -> AsyncIterator[Spark]:
+        async with fake_spark() as spark:
+            yield spark
+
+    monkeypatch.setattr(findings, "open_spark", open_fake)
+
+
+@pytest.mark.usefixtures("fake")
+async def test_check(tmp_path: Path) -> None:
+    wrong, lost = {"sql": "SELECT\n nonsense"}, {"inputs": {"a": {"source": "nobody"}}}
+    whole = world(tmp_path, {}, wrong, lost)
+    check = plugin.check(whole, list(whole.sources.values()))
+    assert check is not None
+    with trio.fail_after(50):
+        found = {(item.level, item.where, item.line): item.message for item in await check()}
+    assert found["ok", ("spark",), 0] == "Spark 4.0.0-fake runs"
+    assert found["ok", ("sources", "s0", "sql"), 0] == "columns: n bigint"
+    assert found["ok", ("sources", "s0", "inputs", "a"), 0] == "schema of input a, inferred: n BIGINT"
+    assert found["error", ("sources", "s1", "sql"), 1] == "[PARSE_SYNTAX_ERROR] near 'nonsense'"
+    assert "there is no source 'nobody'" in found["error", ("sources", "s2"), 0]
+    assert plugin.check(context(tmp_path), list(context(tmp_path).sources.values())) is None
+
+
+@pytest.mark.usefixtures("fake")
+async def test_explain(tmp_path: Path) -> None:
+    whole = world(tmp_path, {}, {"sql": "nonsense"})
+    sources = list(whole.sources.values())
+    right, wrong = plugin.explain(whole, sources, "s0"), plugin.explain(whole, sources, "s1")
+    assert right is not None
+    assert wrong is not None
+    assert plugin.explain(whole, sources, "in") is None
+    with trio.fail_after(50):
+        assert await right() == "a: schema inferred: n BIGINT\ncolumns:\n  n bigint\n\na plan\n"
+        with pytest.raises(SourceFailed, match="PARSE_SYNTAX_ERROR"):
+            await wrong()

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+
+from kiwi_gw.api import PluginContext, PluginError, SourceFailed
+from kiwi_kafka.java_options import java_consumer_options, java_options
+from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
+from kiwi_spark.findings import notes
+from kiwi_spark.resolve import prepare, resolve
+from kiwi_spark.settings import SparkSettings, SparkSourceSettings
+from kiwi_spark.spec import Query, TableInput, Watermark
+
+
+def kafka(**security: Any) -> KafkaSettings:
+    return KafkaSettings.model_validate({"bootstrap_servers": ["a:1", "b:2"], "security": security})
+
+
+def query(
+    inputs: dict[str, Any], section: dict[str, Any] | None = None, bridge: str = "", **keys: Any
+) -> Query:
+    given = {"type": "spark", "id": "s", "inputs": inputs, "sql": "SELECT 1", **keys}
+    settings = SparkSourceSettings.model_validate(given)
+    return resolve(settings, context(settings, section), bridge=bridge)
+
+
+def context(settings: SparkSourceSettings, section: dict[str, Any] | None = None) -> PluginContext:
+    through = {
+        "type": "spark",
+        "id": "x",
+        "inputs": {"a": {"source": "k"}},
+        "sql": "y",
+        "sink": {"topic": "o"},
+    }
+    sources = {
+        "k": KafkaSourceSettings(type="kafka", id="k", topic="flights"),
+        "other": settings.model_copy(update={"id": "other", "sink": None}),
+        "sunk": SparkSourceSettings.model_validate(through),
+    }
+    sections = {"spark": SparkSettings.model_validate(section or {}), "kafka": kafka()}
+    return PluginContext(sections, sources=sources)
+
+
+def test_a_whole_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = query(
+        {
+            "f": {"source": "k", "schema": "a INT", "start": {"timestamp": 5}, "max_offsets": 7},
+            "t": {"format": "csv", "path": "x.csv", "options": {"header": True, "n": 1}},
+        },
+        watermarks={"f": {"column": "t", "delay": "1h"}},
+        key=["a"],
+        trigger="available_now",
+    )
+    stream = found.streams["f"]
+    assert stream.kafka is not None
+    assert stream.kafka["subscribe"] == "flights"
+    assert stream.kafka["kafka.bootstrap.servers"] == "a:1,b:2"
+    assert stream.kafka["kafka.isolation.level"] == "read_committed"
+    assert (stream.schema, stream.start, stream.max_offsets) == ("a INT", 5, 7)
+    assert found.tables == {"t": TableInput(format="csv", path="x.csv", options={"header": "true", "n": "1"})}
+    assert found.watermarks == {"f": Watermark("t", "1 hours")}
+    assert (found.trigger, found.key, found.fresh) == ("", ["a"], False)
+    assert found.checkpoint == str(tmp_path / "state")
+
+
+def test_inputs_by_where_spark_finds_them(tmp_path: Path) -> None:
+    (tmp_path / "a.avsc").write_text('"string"')
+    found = query(
+        {
+            "direct": {"source": "sunk", "format": "raw"},
+            "bridged": {"source": "other"},
+            "avro": {"source": "k", "format": "avro", "avro_schema": str(tmp_path / "a.avsc")},
+            "registered": {"source": "k", "format": "avro", "registry": "http://r"},
+        },
+        bridge="/b.sock",
+        section={"checkpoint_dir": "s3://bucket/x"},
+        on_other_checkpoint="new",
+    )
+    assert found.streams["direct"].kafka is not None
+    assert found.streams["direct"].kafka["subscribe"] == "o"
+    assert (found.streams["bridged"].kafka, found.streams["bridged"].bridge) == (None, "/b.sock")
+    assert found.streams["avro"].avro == '"string"'
+    assert found.streams["registered"].registry_subject == "flights-value"
+    assert (found.checkpoint, found.fresh) == ("s3://bucket/x", True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"inputs": {"a": {"source": "nobody"}}}, "there is no source 'nobody'; there is k"),
+        ({"inputs": {"a": {"source": "other"}}}, "only through the gateway's bridge"),
+        (
+            {"inputs": {"a": {"source": "k", "format": "avro", "avro_schema": "/no/such"}}},
+            "/no/such cannot be read",
+        ),
+        ({"inputs": {"a": {"source": "k"}}, "section": {"remote": "sc://h:1"}}, "over Spark Connect results"),
+        (
+            {"inputs": {"a": {"source": "k"}}, "section": {"conf": {"spark.submit.deployMode": "cluster"}}},
+            "`sink: {topic: ...}`",
+        ),
+    ],
+)
+def test_what_cannot_be_used(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(SourceFailed) as caught:
+        query(**keys)
+    assert words in str(caught.value)
+
+
+def test_a_sink_has_no_options_of_consumers() -> None:
+    found = query({"a": {"source": "k"}}, {"remote": "sc://h:1"}, sink={"topic": "o"})
+    assert found.sink is not None
+    assert found.sink.topic == "o"
+    assert found.sink.options["kafka.bootstrap.servers"] == "a:1,b:2"
+    assert "kafka.isolation.level" not in found.sink.options
+
+
+async def test_the_session() -> None:
+    session, env = await prepare(
+        SparkSettings(conf={"spark.a": True, "spark.b": 2, "spark.jars": "mine.jar"}, python_path=["x"])
+    )
+    assert session.conf["spark.a"] == "true"
+    assert session.conf["spark.b"] == "2"
+    assert session.conf["spark.jars"] == "mine.jar"
+    assert Path(session.python_path[0]).is_absolute()
+    assert (session.master, session.remote) == ("local[*]", "")
+    assert await trio.Path(env["JAVA_HOME"], "bin", "java").exists()
+    session, env = await prepare(SparkSettings())
+    assert session.conf.keys() & {"spark.jars", "spark.jars.packages"}
+    session, env = await prepare(SparkSettings(remote="sc://h:1"))
+    assert (session.master, session.remote, session.conf, env) == ("", "sc://h:1", {}, {})
+
+
+def test_what_is_at_most_once_is_said() -> None:
+    given = {"a": {"source": "k"}, "b": {"source": "other"}, "t": {"format": "csv", "path": "x"}}
+    settings = SparkSourceSettings.model_validate(
+        {"type": "spark", "id": "s", "inputs": given, "sql": "SELECT 1"}
+    )
+    (finding,) = notes(settings, context(settings))
+    assert finding.level == "warning"
+    assert finding.where == ("sources", "s", "inputs", "b")
+    assert "at most once" in finding.message
+
+
+# --- kiwi_kafka.java_options ---
+
+
+def test_java_options_without_security() -> None:
+    options = java_options(kafka())
+    assert options["security.protocol"] == "PLAINTEXT"
+    assert not any(name.startswith(("ssl.", "sasl.")) for name in options)
+    settings = KafkaSettings.model_validate({"bootstrap_servers": "a:1", "client": {"client_rack": "r1"}})
+    assert java_consumer_options(settings)["client.rack"] == "r1"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"), [("PLAIN", "PlainLoginModule"), ("SCRAM-SHA-512", "ScramLoginModule")]
+)
+def test_java_options_with_a_password(mechanism: str, module: str) -> None:
+    options = java_options(
+        kafka(protocol="SASL_PLAINTEXT", mechanism=mechanism, username="me", password='a"b\\c')
+    )
+    assert options["sasl.mechanism"] == mechanism
+    assert f'.{module} required username="me" password="a\\"b\\\\c";' in options["sasl.jaas.config"]
+
+
+def test_java_options_with_certificates(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("me@example.org")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "old.pem"))
+    convert = [
+        "openssl",
+        "pkcs8",
+        "-topk8",
+        "-nocrypt",
+        "-in",
+        tmp_path / "old.pem",
+        "-out",
+        tmp_path / "key.pem",
+    ]
+    subprocess.run(convert, check=True)
+    files = {name: tmp_path / f"{name}.pem" for name in ("ca", "cert", "key")}
+    options = java_options(kafka(protocol="SSL", **files, key_password="secret", check_hostname=False))
+    assert options["ssl.truststore.type"] == options["ssl.keystore.type"] == "PEM"
+    assert options["ssl.truststore.certificates"] == files["ca"].read_text()
+    assert options["ssl.keystore.certificate.chain"] == files["cert"].read_text()
+    assert options["ssl.keystore.key"] == files["key"].read_text()
+    assert options["ssl.key.password"] == "secret"
+    assert options["ssl.endpoint.identification.algorithm"] == ""
+    with pytest.raises(PluginError, match="cannot be read"):
+        java_options(kafka(protocol="SSL", ca=tmp_path / "none.pem"))
+    (tmp_path / "old.pem").write_text("-----BEGIN EC PRIVATE KEY-----\n")
+    with pytest.raises(PluginError, match="openssl pkcs8 -topk8"):
+        java_options(kafka(protocol="SSL", cert=files["cert"], key=tmp_path / "old.pem"))

@@ -1,0 +1,169 @@
+"""The driver's process: how it starts, ends and is kept running."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import structlog
+import trio
+
+from kiwi_gw.api import SourceFailed
+from kiwi_spark.resolve import resolve
+from kiwi_spark.spec import Query
+from kiwi_spark.states import State
+from kiwi_spark.wire import Analysed, Ended, Message, Started
+from tests.plugins.spark.bench import context, fake_spark, settings
+
+SECONDS = 50
+
+
+def query(folder: Path, plan: dict[str, Any] | None = None, source_id: str = "s") -> Query:
+    return resolve(settings(plan or {}, source_id), context(folder))
+
+
+async def test_it_is_ready_nicer_and_ends_with_the_service(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with fake_spark(nice=3) as spark:
+            assert spark.state is State.STARTING
+            await spark.driver.ready()
+            assert spark.driver.spark == "4.0.0-fake"
+            pid = spark.driver.pid
+            assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)
+            assert os.getpgid(pid) == pid
+            environment = psutil.Process(pid).environ()
+            assert "KIWI_SPARK_TOKEN" in environment
+            assert not any(environment["KIWI_SPARK_TOKEN"] in word for word in psutil.Process(pid).cmdline())
+            began = trio.current_time()
+        assert trio.current_time() - began < 3
+    assert not psutil.pid_exists(pid)
+
+
+async def test_what_it_says_is_in_the_log(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as lines, trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            await spark.driver.ready()
+    assert any(line["event"] == "driver says" and "is there" in line["line"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("exit", "exit code 3"),
+        ("import", "pip install 'kiwi-gw\\[spark\\]'"),
+        ("silent", "not started within 0.3 s"),
+    ],
+)
+async def test_one_that_cannot_start(mode: str, words: str) -> None:
+    seconds = 0.3 if mode == "silent" else 30.0
+    with trio.fail_after(SECONDS):
+        async with fake_spark(mode, max_restarts=0, start_seconds=seconds) as spark:
+            with pytest.raises(SourceFailed, match=words):
+                await spark.driver.ready()
+            assert spark.state is State.FAILED
+
+
+async def test_a_stranger_is_refused(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as lines, trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            await spark.driver.ready()
+            (path,) = [word for word in psutil.Process(spark.driver.pid).cmdline() if word.endswith(".sock")]
+            assert os.stat(os.path.dirname(path)).st_mode & 0o77 == 0
+            async with await trio.open_unix_socket(path) as stream:
+                await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                assert await stream.receive_some() == b""
+    assert any("refused" in line["event"] for line in lines)
+
+
+async def test_runs_and_states(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            async with spark.run(query(tmp_path), lambda progress: None) as run:
+                started = await run.started()
+                assert isinstance(started, Started)
+                assert started.next_batch == 0
+                assert spark.state is State.RUNNING
+                assert await run.rows() is not None
+            over = await run.ended()
+            assert (over.lost, over.trouble) == (False, None)
+            assert spark.state is State.READY
+
+
+async def test_a_query_waits_for_the_one_that_its_source_had_before(tmp_path: Path) -> None:
+    order: list[str] = []
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            listen = spark.driver._message
+
+            def heard(message: Message) -> None:
+                order.append(type(message).__name__)
+                listen(message)
+
+            spark.driver._message = heard
+            for _ in range(3):
+                async with spark.run(query(tmp_path), lambda progress: None) as run:
+                    await run.started()
+            await run.ended()
+    assert order == ["Started", "Ended"] * 3
+
+
+async def test_everything_is_lost_with_the_driver_and_it_comes_back(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            async with (
+                spark.run(query(tmp_path), lambda progress: None) as one,
+                spark.run(query(tmp_path, source_id="t"), lambda progress: None) as other,
+            ):
+                await other.started()
+                first = spark.driver.pid
+                os.kill(first, signal.SIGKILL)
+                assert (await one.ended()).lost
+                assert (await other.ended()).lost
+                assert "SIGKILL" in (await one.ended()).message
+            await spark.driver.ready()
+            assert spark.driver.pid != first
+            assert spark.driver.deaths == 1
+
+
+async def test_a_child_of_the_driver_does_not_survive_it(tmp_path: Path) -> None:
+    """The JVM is such a child."""
+    with trio.fail_after(SECONDS):
+        async with fake_spark("child") as spark:
+            await spark.driver.ready()
+            driver = psutil.Process(spark.driver.pid)
+            (child,) = driver.children()
+            ended = os.pidfd_open(child.pid)
+            os.kill(driver.pid, signal.SIGKILL)
+            await trio.lowlevel.wait_readable(ended)
+            os.close(ended)
+
+
+async def test_analyses(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            right = await spark.analyse(query(tmp_path), explain=True)
+            assert isinstance(right, Analysed)
+            assert (right.error, right.plan) == ("", "a plan")
+            wrong = await spark.analyse(query(tmp_path, {"nonsense": 1}))
+            assert isinstance(wrong, Analysed)
+            assert (wrong.line, "PARSE" in wrong.error) == (2, True)
+            assert spark.state is State.READY
+
+
+async def test_another_query_of_the_same_source_is_altered(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            one, other = query(tmp_path), query(tmp_path, {"rows": 9})
+            assert not spark.altered(one)
+            async with spark.run(one, lambda progress: None) as run:
+                await run.started()
+            assert not spark.altered(one)
+            assert spark.altered(other)
+
+
+def test_ended_is_for_everybody() -> None:
+    assert Ended(run=1).trouble is None

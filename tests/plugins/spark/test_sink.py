@@ -1,0 +1,187 @@
+"""A topic as the source of a query's rows, on a cluster in memory and a clock that jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kiwi_gw.api import (
+    PluginContext,
+    PluginError,
+    Section,
+    SourceChanged,
+    SourceContext,
+    SourceFailed,
+    SourceType,
+)
+from kiwi_gw.runtime.faults import fault
+from kiwi_gw.testing import MemoryOut, check_source
+from kiwi_kafka import Kafka
+from kiwi_spark.sink import (
+    SERVICE,
+    SINK_SHAPE,
+    RunQuery,
+    SinkSource,
+    refuse_workers,
+    sink_source,
+    too_many_workers,
+    writes_here,
+)
+from tests.plugins.kafka.fakes import FakeTransport, pool_on
+
+AWAY = "the Kafka cluster does not answer"
+
+
+class Settings(Section):
+    type: Literal["rows"]
+    id: str = "r"
+
+
+@pytest.fixture
+def cluster() -> FakeTransport:
+    made = FakeTransport()
+    made.create("t", 2)
+    return made
+
+
+def source_on(kafka: Kafka, query: RunQuery | None = None) -> SinkSource:
+    return sink_source("t", SourceContext("r", PluginContext({}), {SERVICE: kafka}), query)
+
+
+async def test_the_contract(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+    async def query(tell: Callable[[str], None]) -> None:
+        while True:
+            await trio.sleep(0.01)
+            cluster.add("t", 0, b'{"n":1}')
+            cluster.add("t", 1, b"2")
+
+    kind = SourceType(
+        "rows",
+        Settings,
+        lambda settings, context: sink_source("t", context, query),
+        SINK_SHAPE,
+        services=(SERVICE,),
+        replayable=True,
+    )
+    async with pool_on(cluster) as kafka:
+        report = await check_source(kind, {"type": "rows"}, services={SERVICE: kafka}, repeatable=True)
+    assert not report.finite
+
+
+async def test_a_query_ends_with_its_source(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+    ran: list[str] = []
+
+    async def query(tell: Callable[[str], None]) -> None:
+        ran.append("began")
+        try:
+            await trio.sleep_forever()
+        finally:
+            ran.append("ended")
+
+    async with pool_on(cluster) as kafka:
+        out = MemoryOut(SINK_SHAPE)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(source_on(kafka, query).run, out, None)
+            await wait_all_tasks_blocked()
+            assert (ran, out.ready_at) == (["began"], {0: 0, 1: 0})
+            nursery.cancel_scope.cancel()
+        assert ran == ["began", "ended"]
+
+
+async def test_the_topic_is_read_on_when_the_query_is_over(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
+    async def query(tell: Callable[[str], None]) -> None:
+        await trio.sleep(1)
+
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        out = MemoryOut(SINK_SHAPE)
+        nursery.start_soon(source_on(kafka, query).run, out, None)
+        await trio.sleep(10)
+        cluster.add("t", 0, b"{}")
+        await out.wait_events(1)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [SourceFailed("no such column"), ValueError("odd")])
+async def test_what_the_query_raises_is_the_sources(
+    error: Exception, autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
+    async def query(tell: Callable[[str], None]) -> None:
+        await trio.sleep(1)
+        raise error
+
+    async with pool_on(cluster) as kafka:
+        with pytest.raises(ExceptionGroup) as raised:
+            await source_on(kafka, query).run(MemoryOut(SINK_SHAPE), None)
+    assert fault(raised.value) is error  # as the gateway looks at it
+
+
+async def test_a_topic_that_is_another_one_now_ends_the_query_too(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
+    async def query(tell: Callable[[str], None]) -> None:
+        await trio.sleep(1)
+        cluster.create("t", 2)
+        await trio.sleep_forever()
+
+    async with pool_on(cluster) as kafka:
+        with pytest.raises(ExceptionGroup) as raised:
+            await source_on(kafka, query).run(MemoryOut(SINK_SHAPE), None)
+    assert isinstance(fault(raised.value), SourceChanged)
+
+
+async def test_the_troubles_of_both_are_told_until_both_are_over(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
+    tells: list[Callable[[str], None]] = []
+
+    async def query(tell: Callable[[str], None]) -> None:
+        tells.append(tell)
+        tell("Spark is started")
+        await trio.sleep_forever()
+
+    out = MemoryOut(SINK_SHAPE)
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        nursery.start_soon(source_on(kafka, query).run, out, None)
+        await wait_all_tasks_blocked()
+        assert out.ready_at is not None
+        # Becoming ready has ended what was said before it; this trouble goes on.
+        assert out.troubles == ["Spark is started"] * 2
+        del out.troubles[:]
+        cluster.frozen = True
+        await trio.sleep(10)
+        tells[0]("")
+        tells[0]("Spark is started again")
+        cluster.frozen = False
+        await trio.sleep(10)
+        tells[0]("")
+        assert out.troubles == [
+            f"{AWAY}; Spark is started",
+            AWAY,
+            f"{AWAY}; Spark is started again",
+            "Spark is started again",
+            "",
+        ]
+        nursery.cancel_scope.cancel()
+
+
+def test_one_worker_runs_the_query() -> None:
+    contexts = [PluginContext({}, worker=number, workers=3) for number in range(3)]
+    assert [writes_here(True, context) for context in contexts] == [True, False, False]
+    assert not any(writes_here(False, context) for context in contexts)
+
+
+def test_several_workers_need_sinks() -> None:
+    refuse_workers(PluginContext({}), ["a", "b"])
+    refuse_workers(PluginContext({}, workers=2), [])
+    with pytest.raises(PluginError, match="would run the queries of 'a', 'b' for itself: give them a sink"):
+        refuse_workers(PluginContext({}, workers=2), ["a", "b"])
+    assert too_many_workers(PluginContext({}, workers=2), ["a"]) == (
+        "server.workers is 2, and every worker would run the query of 'a' for itself: give it a sink "
+        "(sink: {topic: ...}), or set server.workers to 1"
+    )
