@@ -51,7 +51,7 @@ def broker(port: int, data_dir: Path | None, auto_create: bool) -> None:
     "--kafka-port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="The broker's."
 )
 def demo(seconds: float | None, speed: float | None, port: int, kafka_port: int) -> None:
-    """Show it all: a broker, real flights replayed into it, a gateway and two subscribers.
+    """Show it all: a broker, real flights replayed into it, a gateway, its subscribers, and Spark.
 
     Ends with Ctrl-C, or after --seconds, counted from the first event. A port that is taken is replaced
     by a free one.

@@ -30,18 +30,23 @@ def demo_config() -> Path:
 
 
 @asynccontextmanager
-async def running_gateway(bootstrap: str, port: int, log: Path, admin_port: int = 0) -> AsyncIterator[Child]:
+async def running_gateway(
+    bootstrap: str, port: int, log: Path, state: Path, admin_port: int = 0
+) -> AsyncIterator[Child]:
     """`kiwi-gw run --config demo.yml`, healthy, on `port`; ended in order when the block is left.
 
-    admin_port: of `/metrics` and its like; 0: any free one.
+    state: a folder for Spark's checkpoints. admin_port: of `/metrics` and its like; 0: any free one.
     """
+    config = demo_config()
     child = await Child.start(
-        [sys.executable, "-m", "kiwi_gw", "run", "--config", demo_config()],
+        [sys.executable, "-m", "kiwi_gw", "run", "--config", config],
         log,
         {
             "KIWI_DEMO_BOOTSTRAP": bootstrap,
             "KIWI_DEMO_PORT": str(port),
             "KIWI_DEMO_ADMIN_PORT": str(admin_port),
+            "KIWI_DEMO_STATE": str(state),
+            "KIWI_DEMO_AIRLINES": str(config.with_name("airlines.csv")),
         },
     )
     try:

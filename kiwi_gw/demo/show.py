@@ -1,4 +1,4 @@
-"""`kiwi-gw demo`: a broker, real flights replayed into it, a gateway, and two who watch.
+"""`kiwi-gw demo`: a broker, real flights replayed into it, a gateway, who watches, and Spark's results.
 
 Everything runs on loopback, in processes that end with this one. The broker's data and the logs lie in
 a folder of this run, which is removed at its end.
@@ -26,6 +26,7 @@ from kiwi_gw.demo.gateway import ended, running_gateway
 from kiwi_gw.demo.loopback import HOST, free_port
 from kiwi_gw.demo.process import Child
 from kiwi_gw.demo.producer import replay
+from kiwi_gw.demo.results import DELAYS, LATE, Results
 from kiwi_gw.demo.topics import Topics
 from kiwi_gw.demo.viewer import Viewer
 from kiwi_gw.errors import KiwiError
@@ -54,6 +55,7 @@ class _Run:
     started_at: float | None = None
     seconds: float = 0.0
     viewers: tuple[Viewer, ...] = ()
+    results: Results | None = None
 
     def on_produced(self, count: int) -> None:
         self.produced += count
@@ -67,6 +69,7 @@ class _Run:
             f"  produced      {self.produced} flights",
             f"  push received {push.received}, with {push.lags} LAG notices",
             f"  pull received {pull.received} ({PULL_RATE:g} a second), with {pull.lags} LAG notices",
+            *(self.results.summary() if self.results else ()),
         ]
 
 
@@ -120,7 +123,9 @@ async def _show(
         log = folder / "gateway.log"
         run.say("starting the gateway ...")
         admin_port = free_port(ADMIN_PORT if port == DEFAULT_PORT else 0)
-        gateway = await stack.enter_async_context(running_gateway(broker.bootstrap, port, log, admin_port))
+        gateway = await stack.enter_async_context(
+            running_gateway(broker.bootstrap, port, log, folder / "state", admin_port)
+        )
         address = parse_address(f"ws://{HOST}:{port}/")
         for line in _where(address, admin_port, broker):
             run.say(line)
@@ -141,12 +146,14 @@ async def _watch_flights(
 ) -> None:
     push = Viewer(address, Plan(TOPIC, "push"), run.say)
     run.viewers = (push, Viewer(address, Plan(TOPIC, "pull", rate=PULL_RATE), run.say))
+    run.results = Results(address, run.say)
     async with trio.open_nursery() as watching:
         for viewer in run.viewers:
             watching.start_soon(viewer.run)
         for viewer in run.viewers:
             await viewer.subscribed.wait()
         run.say(f"a push and a pull subscription ({PULL_RATE:g} a second); their first events:")
+        watching.start_soon(run.results.run)
         async with trio.open_nursery() as producing:
             producing.start_soon(_replay_all, run, bootstrap, flights, speed)
             with trio.move_on_after(_FIRST_EVENT_SECONDS) as waiting:
@@ -182,7 +189,7 @@ def _opened() -> Iterator[Flight]:
 
 def _where(address: Address, admin_port: int, broker: Broker) -> list[str]:
     return [
-        f"  gateway  {address}  (sources: flights, ticks)",
+        f"  gateway  {address}  (sources: flights, {DELAYS}, {LATE}, ticks)",
         f"  health   http://{address.authority}/health",
         f"  metrics  http://{HOST}:{admin_port}/metrics  (and /sources, /connections, /subscriptions)",
         f"  Kafka    {broker.bootstrap}  (topic {TOPIC}, {PARTITIONS} partitions)",

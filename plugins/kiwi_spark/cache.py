@@ -10,5 +10,6 @@ def default_cache() -> Path:
     """`$KIWI_GW_CACHE`, else `$XDG_CACHE_HOME/kiwi-gw`, else `~/.cache/kiwi-gw`."""
     own = os.environ.get("KIWI_GW_CACHE")
     if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kiwi-gw"
+        return Path(own).absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (base / "kiwi-gw").absolute()

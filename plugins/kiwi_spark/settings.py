@@ -63,7 +63,8 @@ class SparkSettings(Section):
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        if self.remote is not None and "master" in self.model_fields_set:
+        # Not `model_fields_set`: what `config show` prints has every default, and means the same.
+        if self.remote is not None and self.master != type(self).model_fields["master"].default:
             raise ValueError("master and remote are two places to run queries: keep one of them")
         return self
 
@@ -109,7 +110,13 @@ class InputSettings(Section):
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        given = self.model_fields_set
+        # Not `model_fields_set`: what `config show` prints has every default, and means the same.
+        fields = type(self).model_fields
+        given = {
+            name
+            for name in fields
+            if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        }
         if self.source is None:
             self._is_table(given)
         else:

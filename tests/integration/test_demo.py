@@ -1,4 +1,4 @@
-"""`kiwi-gw demo`, as a user runs it: the broker, the flights, the gateway, both ways to subscribe."""
+"""`kiwi-gw demo`, as a user runs it: the broker, the flights, the gateway, both ways to subscribe, Spark."""
 
 from __future__ import annotations
 
@@ -21,16 +21,27 @@ from kiwi_gw.demo.flights import Flight
 from kiwi_gw.demo.loopback import HOST, answers
 from kiwi_gw.demo.producer import replay
 from kiwi_gw.demo.topics import Topics
+from tests.integration.spark.no_java import environment_without_java
 
 pytestmark = pytest.mark.integration
 
 COMMAND = [sys.executable, "-m", "kiwi_gw", "demo", "--port", "0", "--kafka-port", "0", "--speed", "3600"]
 
+TABLE = re.compile(
+    r"^delays-by-carrier, 2013-01-\d\d \d\d:00: the longest of \d+ carriers\n"
+    r"  \w[\w. ]+ +\d+ flights? due until \d\d:00, [+-]\d+\.\d min on average\n",
+    re.MULTILINE,
+)
+LATE = re.compile(
+    r"^  late  \w\w \d+ +\w{3} to \w{3}, due 2013-\S+Z, left \+\d+ min +\(batch \d+, row \d+\)\n",
+    re.MULTILINE,
+)
+
 
 @asynccontextmanager
-async def demo(*options: str) -> AsyncIterator[trio.Process]:
+async def demo(*options: str, env: dict[str, str] | None = None) -> AsyncIterator[trio.Process]:
     """The demo's process with its output as a stream; it has ended by the end of the block."""
-    run = partial(trio.run_process, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    run = partial(trio.run_process, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, env=env)
     async with trio.open_nursery() as nursery:
         yield await nursery.start(run, [*COMMAND, *options])
 
@@ -48,7 +59,8 @@ async def test_it_ends_by_itself_with_a_summary() -> None:
     )
     summary = re.search(
         r"^\d+\.\d s after the first event:\n  produced +(\d+) flights\n"
-        r"  push received (\d+), with 0 LAG notices\n  pull received (\d+) .*, with 0 LAG notices\n\Z",
+        r"  push received (\d+), with 0 LAG notices\n  pull received (\d+) .*, with 0 LAG notices\n"
+        r"  delays-by-carrier .+\n  late-flights      .+\n\Z",
         said,
         re.MULTILINE,
     )
@@ -81,6 +93,26 @@ async def test_a_signal_ends_all_of_it_in_order(number: signal.Signals) -> None:
         assert not await answers(HOST, port)
 
 
+@pytest.mark.timeout(600)
+async def test_it_shows_what_spark_makes_of_the_flights_also_where_no_java_is_installed(
+    tmp_path: Path,
+) -> None:
+    said = ""
+    async with demo(env=environment_without_java(tmp_path / "bin")) as process:
+        async for chunk in process.stdout:
+            said += chunk.decode()
+            if process.returncode is None and TABLE.search(said) and LATE.search(said):
+                process.send_signal(signal.SIGINT)
+                break
+        async for chunk in process.stdout:
+            said += chunk.decode()
+    assert process.returncode == 0, said
+    assert said.index("Spark is starting") < said.index("Spark is there; its first results")
+    assert said.index("due 2013-01-01T10:15:00Z") < said.index("Spark is there"), "flights do not wait for it"
+    assert re.search(r"^  delays-by-carrier \d+ results, with 0 LAG notices$", said, re.MULTILINE), said
+    assert re.search(r"^  late-flights      \d+ results, with 0 LAG notices$", said, re.MULTILINE), said
+
+
 async def test_what_was_counted_was_sent_also_when_the_replay_is_cut_off(
     topics: Topics, broker: Broker, new_topic: Callable[[], str]
 ) -> None:
@@ -111,7 +143,8 @@ from pathlib import Path
 from kiwi_gw.demo import gateway
 gateway.demo_config = lambda: Path({str(broken)!r})
 async def main():
-    async with gateway.running_gateway("127.0.0.1:1", 1, Path({str(tmp_path / "log")!r})):
+    folder = Path({str(tmp_path)!r})
+    async with gateway.running_gateway("127.0.0.1:1", 1, folder / "log", folder / "state"):
         pass
 trio.run(main)
 """

@@ -45,6 +45,7 @@ spark.stop()
 """
 
 
+@pytest.mark.timeout(600)
 async def test_spark_reads_kafka_without_installed_java_and_without_network(
     topics: Topics, broker: Broker, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -80,7 +80,7 @@ def test_demo() -> None:
     settings = load(
         CONFIG / "demo.yml", {"KIWI_DEMO_BOOTSTRAP": "127.0.0.1:1", "KIWI_DEMO_PORT": "2"}
     ).settings
-    assert list(settings.sources) == ["flights", "ticks"]
+    assert list(settings.sources) == ["flights", "delays-by-carrier", "late-flights", "ticks"]
     assert settings.sections["kafka"].model_dump()["bootstrap_servers"] == "127.0.0.1:1"
     assert settings.server.address == ("127.0.0.1:2",)
     settings = load(CONFIG / "demo.yml", {}).settings

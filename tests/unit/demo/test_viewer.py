@@ -33,6 +33,12 @@ def test_a_flight_in_words() -> None:
     assert "cancelled" in in_words(result(dep_delay=None))
 
 
+def test_a_row_of_spark_in_words() -> None:
+    value = FLIGHT | {"sched_dep": "2013-01-01T10:15:00.000000Z"}
+    words = in_words({"sourceId": "late-flights", "batch": 2, "row": 0, "key": None, "value": value})
+    assert words == "UA 1545  EWR to IAH, due 2013-01-01T10:15:00Z, left +2 min   (batch 2, row 0)"
+
+
 def test_anything_else_as_it_is() -> None:
     assert in_words({"sourceId": "counter", "count": 3}) == '{"sourceId": "counter", "count": 3}'
     assert json.loads(in_words({"value": "no json"})) == {"value": "no json"}
