@@ -213,4 +213,3 @@ async def test_what_a_type_says_by_the_settings_is_asked_with_them(autojump_cloc
     with pytest.raises(AssertionError, match=r"must be an api.History"):
         await check_source(source_type(good, **functions), {"type": "numbers"}, services={"pool": 1})
     assert set(asked) == {*functions}
-
