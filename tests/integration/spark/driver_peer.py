@@ -106,6 +106,7 @@ class DriverPeer:
             start_new_session=True,
             cwd=Path(self._folder.name),
         )
+        self._rows: list[RowsTalk] = []
         self.control = Talk(self._listener.accept()[0])
         self.control.say(Open(session=session))
         answer = self.control.next()
@@ -120,9 +121,15 @@ class DriverPeer:
             if isinstance(message, Started) and message.run == run:
                 break
             assert not (isinstance(message, Ended) and message.run == run), message
-        rows = RowsTalk(self._listener.accept()[0])
-        assert rows.hello == Hello(version=1, token=_TOKEN, role=str(run))
+        rows = self._accept()
+        while rows.hello != Hello(version=1, token=_TOKEN, role=str(run)):  # of a run that came to nothing
+            rows = self._accept()
         return message, rows
+
+    def _accept(self) -> RowsTalk:
+        rows = RowsTalk(self._listener.accept()[0])
+        self._rows.append(rows)
+        return rows
 
     def ended(self, run: int) -> Ended:
         return self.control.expect(Ended, run=run)
@@ -147,6 +154,8 @@ class DriverPeer:
 
     def close(self) -> None:
         """The gateway goes away; returns when the driver has, too."""
+        for rows in self._rows:
+            rows.close()
         self.control.close()
         self._listener.close()
         self.process.wait(_PATIENCE)

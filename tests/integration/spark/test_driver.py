@@ -199,7 +199,7 @@ async def test_what_spark_says_of_a_query(driver: DriverPeer, query: Query) -> N
     assert right.error == ""
     assert right.columns == [("a", "string")]  # one of the records has text there
     assert right.schemas == {"flights": "`a` string, `s` string"}
-    assert "Physical Plan" in right.plan
+    assert "Optimized Logical Plan" in right.plan
 
 
 async def test_a_driver_killed_before_its_batch_was_taken_repeats_it(query: Query) -> None:
