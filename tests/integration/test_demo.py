@@ -99,6 +99,7 @@ async def test_it_shows_what_spark_makes_of_the_flights_also_where_no_java_is_in
 ) -> None:
     said = ""
     async with demo(env=environment_without_java(tmp_path / "bin")) as process:
+        assert process.stdout is not None
         async for chunk in process.stdout:
             said += chunk.decode()
             if process.returncode is None and TABLE.search(said) and LATE.search(said):

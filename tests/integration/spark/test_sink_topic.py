@@ -83,7 +83,7 @@ def row(number: int, key: bytes | None = None) -> Record:
 
 
 async def results(client: Client, count: int) -> list[dict[str, Any]]:
-    found = []
+    found: list[Any] = []
     with trio.fail_after(20):
         while len(found) < count:
             message = await client.message()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kiwi_gw.api import PluginContext, SourceContext
 from kiwi_gw.model import Batch
@@ -74,7 +74,7 @@ def numbers(batches: list[Batch]) -> list[int]:
 def places(batches: list[Batch]) -> list[tuple[int, int]]:
     """Batch and row of every event."""
     return [
-        pair
+        (cast("int", number), cast("int", row))
         for batch in batches
-        for pair in zip(batch.columns["batch"], batch.columns["row"], strict=True)  # type: ignore[misc]
+        for number, row in zip(batch.columns["batch"], batch.columns["row"], strict=True)
     ]

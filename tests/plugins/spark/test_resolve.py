@@ -181,9 +181,9 @@ def test_java_options_with_certificates(tmp_path: Path) -> None:
         "-topk8",
         "-nocrypt",
         "-in",
-        tmp_path / "old.pem",
+        str(tmp_path / "old.pem"),
         "-out",
-        tmp_path / "key.pem",
+        str(tmp_path / "key.pem"),
     ]
     subprocess.run(convert, check=True)
     files = {name: tmp_path / f"{name}.pem" for name in ("ca", "cert", "key")}

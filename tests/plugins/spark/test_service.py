@@ -90,7 +90,7 @@ async def test_runs_and_states(tmp_path: Path) -> None:
                 assert await run.rows() is not None
             over = await run.ended()
             assert (over.lost, over.trouble) == (False, None)
-            assert spark.state is State.READY
+            assert spark.state == State.READY  # type: ignore[comparison-overlap]
 
 
 async def test_a_query_waits_for_the_one_that_its_source_had_before(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_wrong_sources(keys: dict[str, Any], words: str) -> None:
         ({}, "a stream (name the `source`) or a table"),
         ({"path": "x"}, "a stream (name the `source`) or a table"),
         ({"format": "json"}, "add `source` or `path`"),
-        ({"format": "csv", "path": "x", "start": "latest"}, "start is for streams"),
+        ({"format": "csv", "path": "x", "start": "earliest"}, "start is for streams"),
         ({"source": "k", "format": "csv"}, "'csv' is not a format of a stream"),
         ({"source": "k", "path": "x"}, "path is for tables"),
         ({"source": "k", "options": {"a": 1}}, "options is for tables"),

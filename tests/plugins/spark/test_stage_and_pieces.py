@@ -48,7 +48,8 @@ def test_rows_become_batches_that_keep_the_rules(kind: pa.DataType, keys: bool) 
     names = [key for piece in found for key in piece.columns["key"]]
     assert names == [b"[1]" if keys and n % 2 else None for n in range(4_503)]
     assert {t for piece in found for t in piece.columns["timestamp"]} == {77}
-    assert sum(piece.cost for piece in found) > sum(len(v) for p in found for v in p.columns["value"])  # type: ignore[arg-type]
+    texts = [value for piece in found for value in piece.columns["value"] if isinstance(value, bytes)]
+    assert sum(piece.cost for piece in found) > sum(map(len, texts))
 
 
 @pytest.mark.parametrize("skip", [0, 1, 1_999, 2_000, 4_500, 4_501, 4_503])

@@ -35,7 +35,8 @@ def text(first: int, size: int, partition: int = 0) -> bytes:
 
 async def read_out(reader: EventReader, credit: int = 10) -> tuple[bytes, list[Gap], ReadingOver]:
     """Everything up to the end."""
-    data, gaps = b"", []
+    data = b""
+    gaps: list[Gap] = []
     with trio.fail_after(5):
         while True:
             try:

@@ -155,7 +155,9 @@ def test_a_command_that_is_nested_too_deeply_is_answered_with_its_error(members:
     ],
 )
 def test_what_is_nested_too_deeply_and_no_command_ends_the_connection(message: str, words: str) -> None:
-    assert list(session().receive(message, now=1.0)) == [Hangup(1008, f"bad_request: {words}")]
+    assert list(session().receive(message, now=1.0)) == [
+        Hangup(1008, f"bad_request: {words}", Breach.MESSAGE)
+    ]
 
 
 def test_an_id_that_no_source_can_have_is_one_that_no_source_has() -> None:
