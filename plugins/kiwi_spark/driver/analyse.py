@@ -14,7 +14,9 @@ from kiwi_spark.driver.troubles import causes_of, message_of, trouble_of
 from kiwi_spark.spec import Query
 from kiwi_spark.wire import Analysed
 
-_LINE: Final = re.compile(r"== SQL(?: of [^\n]*)? \(line (\d+)|\(line (\d+), pos \d+\)|; line (\d+) pos \d+")
+_LINE: Final = re.compile(
+    r"== SQL(?: of [^\n]*)? \(line (\d+)|\(line (\d+), pos \d+\)|; line (\d+),? pos \d+"
+)
 
 
 def analyse(spark: SparkSession, run: int, query: Query, token: str, *, explain: bool) -> Analysed:
@@ -23,6 +25,7 @@ def analyse(spark: SparkSession, run: int, query: Query, token: str, *, explain:
         built = build(spark.newSession(), query, token)
         rows = as_json(built.frame, query.key)
         check_streaming(rows, query)
+        plan = explained(built.frame) if explain else ""
     except Exception as error:  # noqa: BLE001  (whatever it is, it is what the user is told)
         message = _message(error)
         return Analysed(run=run, error=message, line=line_of(error, message, query.sql))
@@ -34,7 +37,7 @@ def analyse(spark: SparkSession, run: int, query: Query, token: str, *, explain:
         columns=[(field.name, field.dataType.simpleString()) for field in built.frame.schema.fields],
         schemas=built.schemas,
         notes=notes,
-        plan=explained(built.frame) if explain else "",
+        plan=plan,
     )
 
 

@@ -110,9 +110,13 @@ def check_streaming(frame: DataFrame, query: Query) -> None:
 
 
 def explained(frame: DataFrame) -> str:
-    """The plan, for people."""
+    """The analysed and the optimised plan, for people; a stream has a physical one only while it runs. For a
+    frame of a session that nothing else uses any longer."""
     spark: Any = frame.sparkSession
-    return str(spark._jvm.PythonSQLUtils.explainString(_jvm_frame(frame).queryExecution(), "formatted"))
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")  # else: not without a start
+    plans = _jvm_frame(frame).queryExecution()
+    analysed, optimised = plans.analyzed().toString(), plans.optimizedPlan().toString()
+    return f"== Analyzed Logical Plan ==\n{analysed}\n== Optimized Logical Plan ==\n{optimised}"
 
 
 def _jvm_frame(frame: Any) -> Any:

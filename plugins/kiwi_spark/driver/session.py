@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Final
@@ -43,6 +44,8 @@ def open_session(session: Session) -> SparkSession:
     their folders and their Python from the environment.
     """
     _let_import(session.python_path, os.environ)
+    # PySpark logs what it also raises; the gateway is told by the exception.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder
     if session.remote:
         remote = builder.remote(session.remote)

@@ -101,9 +101,11 @@ def trouble_of(error: BaseException) -> tuple[Trouble, str]:
 
 
 def message_of(error: BaseException) -> str:
-    """Spark's message without what it appends of its stack."""
-    text = str(error)
-    return text.split("\nJVM stacktrace:")[0].split("\n\tat ")[0].strip()[:_LONGEST]
+    """Spark's message without the stack and the half-analysed plan that it appends."""
+    java = _java(error)
+    if isinstance(error, AnalysisException) and not isinstance(error, ParseException) and java is not None:
+        return str(java.getSimpleMessage()).strip()[:_LONGEST]
+    return str(error).split("\nJVM stacktrace:")[0].split("\n\tat ")[0].strip()[:_LONGEST]
 
 
 def causes_of(error: BaseException) -> list[Cause]:

@@ -1,0 +1,162 @@
+"""The gateway's side of the protocol, for tests of a real driver process: blocking, and with a patience."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from kiwi_spark.spec import Query, Session
+from kiwi_spark.wire import (
+    Ack,
+    Analyse,
+    Analysed,
+    Begin,
+    End,
+    Ended,
+    Failed,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Reader,
+    Rows,
+    Start,
+    Started,
+    Stop,
+    encode,
+)
+
+_Kind = TypeVar("_Kind", bound=Message)
+_PATIENCE = 100.0
+_TOKEN = "token-of-a-test"
+
+
+class Talk:
+    """One connection: messages in, messages out."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(_PATIENCE)
+        self._socket = connection
+        self._reader = Reader()
+        self._came: list[Message] = []
+        self.hello = self.expect(Hello)
+
+    def next(self) -> Message:
+        while not self._came:
+            data = self._socket.recv(65536)
+            if not data:
+                raise EOFError
+            self._came += self._reader.feed(data)
+        return self._came.pop(0)
+
+    def expect(self, kind: type[_Kind], **fields: object) -> _Kind:
+        """The next message of the kind with these fields; others are passed over."""
+        while True:
+            message = self.next()
+            wanted = all(getattr(message, name, None) == value for name, value in fields.items())
+            if isinstance(message, kind) and wanted:
+                return message
+
+    def say(self, message: Message) -> None:
+        self._socket.sendall(encode(message))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class RowsTalk(Talk):
+    def batch(self, *, ack: bool = True) -> tuple[Begin, list[dict[str, Any]]]:
+        """A whole batch."""
+        begin = self.next()
+        assert isinstance(begin, Begin), begin
+        rows: list[dict[str, Any]] = []
+        while isinstance(message := self.next(), Rows):
+            rows += pa.ipc.open_stream(message.arrow).read_all().to_pylist()
+        assert message == End(rows=len(rows))
+        if ack:
+            self.say(Ack(batch=begin.batch))
+        return begin, rows
+
+
+class DriverPeer:
+    """A driver process and our end of its connections."""
+
+    def __init__(self, session: Session) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        path = f"{self._folder.name}/socket"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen()
+        self._listener.settimeout(_PATIENCE)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kiwi_spark.driver", path],
+            env={
+                **os.environ,
+                "KIWI_SPARK_TOKEN": _TOKEN,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+            start_new_session=True,
+            cwd=Path(self._folder.name),
+        )
+        self._rows: list[RowsTalk] = []
+        self.control = Talk(self._listener.accept()[0])
+        self.control.say(Open(session=session))
+        answer = self.control.next()
+        assert not isinstance(answer, Failed), answer.message
+        assert isinstance(answer, Opened)
+
+    def start(self, run: int, query: Query) -> tuple[Started, RowsTalk]:
+        """Runs a query that starts; the rows connection is not there with a sink."""
+        self.control.say(Start(run=run, query=query))
+        while True:
+            message = self.control.next()
+            if isinstance(message, Started) and message.run == run:
+                break
+            assert not (isinstance(message, Ended) and message.run == run), message
+        rows = self._accept()
+        while rows.hello != Hello(version=1, token=_TOKEN, role=str(run)):  # of a run that came to nothing
+            rows = self._accept()
+        return message, rows
+
+    def _accept(self) -> RowsTalk:
+        rows = RowsTalk(self._listener.accept()[0])
+        self._rows.append(rows)
+        return rows
+
+    def ended(self, run: int) -> Ended:
+        return self.control.expect(Ended, run=run)
+
+    def fail(self, run: int, query: Query) -> Ended:
+        """Runs a query that does not go well."""
+        self.control.say(Start(run=run, query=query))
+        return self.ended(run)
+
+    def stop(self, run: int) -> Ended:
+        self.control.say(Stop(run=run))
+        return self.ended(run)
+
+    def analyse(self, query: Query, *, explain: bool = False) -> Analysed:
+        self.control.say(Analyse(run=0, query=query, explain=explain))
+        return self.control.expect(Analysed)
+
+    def kill(self) -> None:
+        """As a crash would."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        """The gateway goes away; returns when the driver has, too."""
+        for rows in self._rows:
+            rows.close()
+        self.control.close()
+        self._listener.close()
+        self.process.wait(_PATIENCE)
+        self._folder.cleanup()

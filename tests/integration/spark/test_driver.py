@@ -1,0 +1,230 @@
+"""A real driver process with a real Spark and a real broker, and a gateway that is this test."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kiwi_gw.demo.broker import Broker
+from kiwi_gw.demo.topics import Record, Topics
+from kiwi_spark.spec import Query, Session, StreamInput
+from kiwi_spark.wire import Ack, Progress
+from tests.integration.spark.driver_peer import DriverPeer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+_runs = itertools.count(1)
+
+
+def session() -> Session:
+    conf = {
+        "spark.jars.packages": PACKAGE,
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
+    return Session(master="local[2]", conf=conf, python_path=[str(Path(__file__).parent)])
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[DriverPeer]:
+    """The one that all tests share."""
+    peer = DriverPeer(session())
+    yield peer
+    peer.close()
+
+
+@pytest.fixture
+async def topic(topics: Topics, new_topic: Callable[[], str]) -> str:
+    """100 good records with a = 0..99 and two bad ones, in one partition."""
+    name = await topics.create(new_topic())
+    good = [Record(b'{"a":%d,"s":"x%d"}' % (one, one)) for one in range(100)]
+    await topics.produce(name, [*good, Record(b"{nope"), Record(b'{"a":"no number"}')])
+    return name
+
+
+@pytest.fixture
+def query(topic: str, broker: Broker, tmp_path: Path) -> Query:
+    item = StreamInput(
+        source=topic,
+        format="json",
+        schema="a INT, s STRING",
+        start="earliest",
+        kafka={"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic},
+    )
+    checkpoint = str(tmp_path / "state")
+    return Query(source=topic, streams={"flights": item}, sql="SELECT a FROM flights", checkpoint=checkpoint)
+
+
+def altered(query: Query, **fields: Any) -> Query:
+    return msgspec.structs.replace(query, **fields)
+
+
+def with_input(query: Query, **fields: Any) -> Query:
+    return altered(query, streams={"flights": msgspec.structs.replace(query.streams["flights"], **fields)})
+
+
+def values(rows: list[dict[str, Any]]) -> list[Any]:
+    return [json.loads(row["value"]) for row in rows]
+
+
+async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query) -> None:
+    run = next(_runs)
+    started, rows = driver.start(run, altered(query, sql="SELECT a, s FROM flights WHERE a >= 98", key=["s"]))
+    begin, got = rows.batch()
+    assert (begin.query, begin.batch, started.next_batch) == (started.query, 0, 0)
+    assert [row["key"] for row in got] == ['{"s":"x98"}', '{"s":"x99"}']
+    assert values(got) == [{"a": 98, "s": "x98"}, {"a": 99, "s": "x99"}]
+    progress = driver.control.expect(Progress, run=run)
+    assert (progress.batch, progress.input_rows, progress.bad) == (0, 102, 2)
+    assert "offset 10" in progress.bad_sample
+    assert driver.stop(run).trouble is None
+
+
+async def test_two_queries_at_once_that_are_stopped_while_they_wait(driver: DriverPeer, query: Query) -> None:
+    one, two = next(_runs), next(_runs)
+    grouped = "SELECT a % 2 AS odd, count(*) AS n FROM flights GROUP BY a % 2"
+    _, first = driver.start(one, altered(query, source="first"))
+    _, second = driver.start(two, altered(query, source="second", sql=grouped, output_mode="update"))
+    assert len(first.batch(ack=False)[1]) == 100
+    assert sorted(one["n"] for one in values(second.batch(ack=False)[1])) == [50, 50]
+    assert driver.stop(one).trouble is None
+    assert driver.stop(two).trouble is None
+
+
+async def test_a_batch_that_was_not_taken_comes_again_with_its_id(driver: DriverPeer, query: Query) -> None:
+    run, again = next(_runs), next(_runs)
+    started, rows = driver.start(run, query)
+    before, got = rows.batch(ack=False)
+    rows.close()
+    assert driver.ended(run).trouble == "gone"
+    repeated, rows = driver.start(again, query)
+    after, same = rows.batch()
+    assert (repeated.query, after.batch) == (started.query, before.batch)
+    assert values(same) == values(got)
+    assert driver.stop(again).trouble is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "trouble", "words"),
+    [
+        ({"sql": "SELECT nope FROM flights"}, "query", "nope"),
+        ({"sql": "SELEC"}, "query", "Syntax error"),
+        ({"sql": "SELECT a, count(*) FROM flights GROUP BY a"}, "query", "output mode"),
+        ({"sql": "SELECT a, a FROM flights"}, "query", "more than one column"),
+        ({"sql": "", "transform": "pipelines_of_tests:unwise"}, "query", "KeyError: 'trains'"),
+        ({"sql": "", "transform": "pipelines_of_tests:nothing"}, "query", "nothing"),
+    ],
+)
+async def test_a_query_that_is_wrong(
+    driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
+) -> None:
+    ended = driver.fail(next(_runs), altered(query, **fields))
+    assert ended.trouble == trouble
+    assert words in ended.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "trouble", "words"),
+    [
+        ({"sql": "", "transform": "pipelines_of_tests:failing"}, "user", "ValueError: it is 50"),
+        ({"sql": "SELECT 1 / (a - 5) AS x FROM flights"}, "user", "DIVIDE_BY_ZERO"),
+    ],
+)
+async def test_a_function_that_raises(
+    driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
+) -> None:
+    ended = driver.fail(next(_runs), altered(query, **fields))
+    assert ended.trouble == trouble
+    assert words in ended.message
+
+
+async def test_a_bad_record_ends_the_query_if_it_must(driver: DriverPeer, query: Query) -> None:
+    ended = driver.fail(next(_runs), with_input(query, on_bad_record="fail"))
+    assert ended.trouble == "bad_record"
+    assert "input flights, partition 0 offset 10" in ended.message
+
+
+async def test_bad_records_as_nulls(driver: DriverPeer, query: Query) -> None:
+    run = next(_runs)
+    _, rows = driver.start(run, with_input(query, on_bad_record="null"))
+    assert [one["a"] for one in values(rows.batch()[1])] == [*range(100), None, None]
+    assert driver.stop(run).trouble is None
+
+
+async def test_a_checkpoint_of_another_query_is_refused(driver: DriverPeer, query: Query) -> None:
+    run = next(_runs)
+    _, rows = driver.start(run, query)
+    rows.batch()
+    driver.control.expect(Progress, run=run)
+    driver.stop(run)
+    ended = driver.fail(next(_runs), altered(query, sql="SELECT s FROM flights"))
+    assert ended.trouble == "checkpoint"
+    assert "sql" in ended.message
+
+
+async def test_offsets_that_are_gone(driver: DriverPeer, query: Query, topics: Topics) -> None:
+    run = next(_runs)
+    _, rows = driver.start(run, query)
+    rows.batch()
+    driver.control.expect(Progress, run=run)
+    driver.stop(run)
+    name = query.source
+    await topics.delete(name)
+    await topics.create(name)
+    await topics.produce(name, [Record(b'{"a":1}')])
+    assert driver.fail(next(_runs), query).trouble == "data_loss"
+
+
+async def test_kafka_that_is_not_there(driver: DriverPeer, query: Query) -> None:
+    away = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "x"}
+    ended = driver.fail(next(_runs), with_input(query, kafka=away))
+    assert ended.trouble == "unreachable"
+
+
+async def test_what_spark_says_of_a_query(driver: DriverPeer, query: Query) -> None:
+    wrong = driver.analyse(altered(query, sql="SELECT a,\n  nope\nFROM flights"))
+    assert "`nope` cannot be resolved" in wrong.error
+    assert "Project" not in wrong.error
+    assert wrong.line == 2
+    right = driver.analyse(with_input(query, schema=""), explain=True)
+    assert right.error == ""
+    assert right.columns == [("a", "string")]  # one of the records has text there
+    assert right.schemas == {"flights": "`a` string, `s` string"}
+    assert "Optimized Logical Plan" in right.plan
+
+
+async def test_a_driver_killed_before_its_batch_was_taken_repeats_it(query: Query) -> None:
+    first = DriverPeer(session())
+    started, rows = first.start(1, query)
+    before, got = rows.batch(ack=False)
+    first.kill()
+    second = DriverPeer(session())
+    again, rows = second.start(1, query)
+    after, same = rows.batch(ack=False)
+    assert (again.query, after.batch) == (started.query, before.batch)
+    assert sorted(map(str, values(same))) == sorted(map(str, values(got)))
+    rows.say(Ack(batch=after.batch))
+    second.close()
+    assert not _children_of_group(second.process.pid)
+
+
+def _children_of_group(group: int) -> list[str]:
+    """Processes that are still in a process group."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            fields = Path(path).read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            found.append(os.path.dirname(path))
+    return found

@@ -1,0 +1,63 @@
+"""What is configured for Spark, without a Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_spark.driver.inputs import start_options
+from kiwi_spark.driver.progress import bad_records, watermark_ms
+from kiwi_spark.driver.queries import interval
+from kiwi_spark.driver.session import configuration
+from kiwi_spark.spec import Session
+
+
+def test_the_users_configuration_wins() -> None:
+    conf = configuration(Session(master="local[*]", conf={"spark.ui.enabled": "true"}))
+    assert conf["spark.ui.enabled"] == "true"
+    assert conf["spark.sql.session.timeZone"] == "UTC"
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert not {"spark.jars", "spark.jars.packages"} & set(conf)
+
+
+@pytest.mark.parametrize(("own", "all_"), [("", "-Xss16m"), ("-Da=b", "-Da=b -Xss16m"), ("-Xss4m", "-Xss4m")])
+def test_threads_have_a_deep_stack_unless_the_user_says_how_deep(own: str, all_: str) -> None:
+    conf = configuration(Session(master="local[1]", conf={"spark.driver.extraJavaOptions": own}))
+    assert conf["spark.driver.extraJavaOptions"] == all_
+
+
+def test_only_a_local_driver_is_bound_to_loopback() -> None:
+    assert "spark.driver.host" not in configuration(Session(master="spark://there:7077"))
+
+
+@pytest.mark.parametrize(
+    ("text", "spark"),
+    [
+        ("500 ms", "500 milliseconds"),
+        ("500ms", "500 milliseconds"),
+        ("1 hour", "1 hour"),
+        ("2s", "2 seconds"),
+    ],
+)
+def test_an_interval_is_written_as_spark_reads_it(text: str, spark: str) -> None:
+    assert interval(text) == spark
+
+
+def test_where_a_topic_is_read_from() -> None:
+    assert start_options("latest") == {"startingOffsets": "latest"}
+    assert start_options(12) == {
+        "startingTimestamp": "12",
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+
+
+def test_bad_records_are_added_up_over_the_inputs() -> None:
+    metrics = {"kiwi_bad_a": (0, ""), "kiwi_bad_b": (2, "offset 3: x"), "kiwi_bad_c": (1, "offset 1: y")}
+    assert bad_records(metrics, ["a", "b", "c", "d"]) == (3, "input b, offset 3: x")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [(None, None), ("1970-01-01T00:00:00.000Z", None), ("2020-01-01T00:00:00.5Z", 1577836800500)],
+)
+def test_a_watermark_is_ms_since_the_epoch(text: str | None, ms: int | None) -> None:
+    assert watermark_ms(text) == ms
