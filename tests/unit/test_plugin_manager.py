@@ -84,10 +84,10 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_what_comes_with_the_gateway() -> None:
-    assert {"counter", "kafka", "tokens"} <= set(available())
-    assert set(shipped().names) == {"counter", "kafka", "tokens"}
-    assert set(shipped().source_types()) == {"counter", "kafka"}
-    assert set(shipped().config_sections()) == {"kafka", "tokens"}
+    assert {"counter", "kafka", "spark", "tokens"} <= set(available())
+    assert set(shipped().names) == {"counter", "kafka", "spark", "tokens"}
+    assert set(shipped().source_types()) == {"counter", "kafka", "spark"}
+    assert set(shipped().config_sections()) == {"kafka", "spark", "tokens"}
     assert "kafka" in shipped().service_types()
 
 
