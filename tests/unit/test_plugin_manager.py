@@ -122,7 +122,7 @@ def test_an_object_may_be_deep_inside(module: ModuleType) -> None:
     [
         (
             "kafak",
-            "no plugin is called 'kafak' (installed: counter, kafka, tokens); an own one is named as "
+            "no plugin is called 'kafak' (installed: counter, kafka, spark, tokens); an own one is named as "
             "'module:object'",
         ),
         ("not_there:plugin", "plugin 'not_there:plugin' cannot be imported: No module named 'not_there'"),
