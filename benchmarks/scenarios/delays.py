@@ -10,9 +10,20 @@ from benchmarks.scenario import Figures, Goal, Scenario
 from benchmarks.sizes import Sizes
 from benchmarks.throughput import run
 
+_PEER_CAN = 60_000
+"""Deliveries per second that the plain peer is still asked for: beyond them its delays only say that it
+cannot follow."""
+
 
 async def delays(lab: Lab, sizes: Sizes) -> Figures:
-    return of(await run(lab, "gateway", sizes))
+    """Beside it, where that can follow, the plain peer at the same rate: how much of a delay is the broker,
+    the machine and its other guests."""
+    found = of(await run(lab, "gateway", sizes))
+    if sizes.rate * sizes.subscribers <= _PEER_CAN:
+        peer = of(await run(lab, "peer", replace(sizes, peer_part=1)))
+        found |= {"p50 of the peer": peer["p50"], "p99 of the peer": peer["p99"]}
+        found["p99, of the peer's"] = found["p99"] / max(peer["p99"], 0.01)
+    return found
 
 
 def of(one: Run) -> dict[str, float]:
@@ -70,6 +81,9 @@ def _goals(most: float) -> tuple[Goal, ...]:
         Goal("p50", "ms"),
         Goal("p99", "ms", at_most=most),
         Goal("p99.9", "ms"),
+        Goal("p50 of the peer", "ms"),
+        Goal("p99 of the peer", "ms"),
+        Goal("p99, of the peer's", "x"),
         Goal("producer late, p99", "ms"),
         Goal("server cpu", "%"),
     )

@@ -13,6 +13,8 @@ import enum
 
 
 class State(enum.Enum):
+    __hash__ = object.__hash__  # by identity: Enum's own is Python code, which hashes the name every time
+
     OPENING = "opening"
     LIVE = "live"
     BEHIND = "behind"
@@ -33,6 +35,8 @@ NOT_LIVE = READING | IN_HISTORY
 
 
 class Input(enum.Enum):
+    __hash__ = object.__hash__
+
     OPENED = "opened"  # the source runs; the subscription begins at its head
     OPEN_FAILED = "open_failed"  # the source did not start in time, or cannot serve the start
     BATCH = "batch"  # events arrived and all that may be sent was sent

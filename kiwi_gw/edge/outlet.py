@@ -268,14 +268,13 @@ class Outlet:
                 return False
             if not self._tail and (self._lane or self._pong is not None):
                 self._gather()
-            if self._tail:
+            if self._tail and (not self._ring or self._lane or self._pong is not None):
                 taken = transport.try_send(self._tail)
                 budget -= taken
                 self._count(taken)
-                self._tail = self._tail[taken:]
+                self._pass_tail(taken)
                 if self._tail:
                     return False
-                self._tail, self._gathered = _NOTHING, 0  # an empty slice would hold on to it all
                 continue
             if not self._ring:
                 return not transport.broken
@@ -291,18 +290,30 @@ class Outlet:
                 if _notice_due(subscription):  # the look has found a loss
                     self._ring[subscription] = None
                 continue
-            taken = transport.try_send_many(offer.views) if offer.size else 0
+            # A reply goes out together with the events that it sets free.
+            views = [self._tail, *offer.views] if self._tail else offer.views
+            taken = transport.try_send_many(views) if views else 0
             budget -= max(taken, 1024)
             self._count(taken)
+            taken = self._pass_tail(taken)
             tail = subscription.settle(offer, taken)
             if subscription.readable:
                 self._ring[subscription] = None
             if tail:
                 # What its owner was told by `settle` comes after the frame that was cut.
                 self._tail = memoryview(tail)
-            if taken < offer.size:
+            if self._tail or taken < offer.size:
                 return False
         return False
+
+    def _pass_tail(self, taken: int) -> int:
+        """So many bytes were taken, those of the tail first. How many were beyond it."""
+        tail = self._tail
+        # An empty slice would hold on to it all.
+        self._tail = tail[taken:] if taken < len(tail) else _NOTHING
+        if not self._tail:
+            self._gathered = 0
+        return max(0, taken - len(tail))
 
     def _gather(self) -> None:
         """Begin with the lane: from here on it is bytes to be written before anything else."""

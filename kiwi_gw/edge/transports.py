@@ -124,14 +124,15 @@ class SocketTransport(trio.abc.HalfCloseableStream):
         await trio.lowlevel.wait_writable(self.socket)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        await trio.lowlevel.checkpoint()
         while True:
             if self.socket.fileno() < 0:
                 raise trio.ClosedResourceError
+            # Not tried before: whoever reads on has just read, and there is seldom more already.
+            await trio.lowlevel.wait_readable(self.socket)
             try:
                 return self.socket.recv(max_bytes or _RECEIVE_BYTES)
             except BlockingIOError:
-                await trio.lowlevel.wait_readable(self.socket)
+                continue
             except OSError as error:
                 raise trio.BrokenResourceError from error
 
