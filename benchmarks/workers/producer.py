@@ -112,19 +112,22 @@ async def _send_at_a_rate(
         now = time.monotonic_ns()
         due = min(count, int((now - begun) * rate / 1e9) + 1)
         late.add(now, (begun + int(index * 1e9 / rate) for index in range(sent, due)))
-        batches: dict[Place, Any] = defaultdict(producer.create_batch)
+        batches: dict[Place, list[Any]] = defaultdict(lambda: [producer.create_batch()])
         for index in range(sent, due):
             number = first + index // len(topics)
             partition = number % partitions
             value = records.value(number, size, time.monotonic_ns())
             place = topics[index % len(topics)], partition
-            if batches[place].append(key=records.key(partition), value=value, timestamp=None) is None:
-                raise SystemExit("what is due at a time does not fit into one batch")
+            key = records.key(partition)
+            if batches[place][-1].append(key=key, value=value, timestamp=None) is None:
+                batches[place].append(producer.create_batch())  # it is late: more is due than fits into one
+                batches[place][-1].append(key=key, value=value, timestamp=None)
         sent = due
-        for (topic, partition), batch in batches.items():
-            future = await producer.send_batch(batch, topic, partition=partition)
-            on_their_way.add(future)
-            future.add_done_callback(landed)
+        for (topic, partition), made in batches.items():
+            for batch in made:
+                future = await producer.send_batch(batch, topic, partition=partition)
+                on_their_way.add(future)
+                future.add_done_callback(landed)
         next_due = begun / 1e9 + sent / rate
         await asyncio.sleep(max(next_due, now / 1e9 + tick) - time.monotonic())
     await asyncio.gather(*on_their_way)
