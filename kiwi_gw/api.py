@@ -154,8 +154,8 @@ class Out(Protocol):
     async def ready(self, positions: Positions) -> None:
         """The source works, and the next event of every partition is the one at `positions`.
 
-        Until the first call SUBSCRIBE waits (up to `subscribe_timeout_ms`). Call it once per run,
-        before the first `publish`.
+        Until the first call SUBSCRIBE waits (up to `subscribe_timeout_ms`, or `SourceType.start_ms` where
+        that is not set). Call it once per run, before the first `publish`.
         """
 
     async def publish(self, batch: Batch) -> None:
@@ -363,6 +363,8 @@ class SourceType:
     replayable: whether its sources can be read again from positions: each is then a `History`, too.
     depends: ids of the other sources whose settings it reads (`PluginContext.sources`). They must exist and
         not depend on it in turn, in whatever order the file has them; if one is altered, it restarts.
+    start_ms: how long its sources may take until they are ready: as long a SUBSCRIBE waits for one that is
+        starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
     """
 
     name: str
@@ -375,6 +377,7 @@ class SourceType:
     codec: PositionCodec | Callable[[Section], PositionCodec] = BY_PARTITION
     replayable: bool | Callable[[Section], bool] = False
     depends: Callable[[Section], Sequence[str]] | None = None
+    start_ms: int = 5_000
 
     def shape_of(self, settings: Section) -> Shape:
         """The shape of a source with these settings."""

@@ -249,7 +249,7 @@ class Gateway:
         context = loaded.context(*self._place)
         feed = Feed(
             plan.info,
-            _limits(entry, loaded, replayable=plan.info.replayable),
+            _limits(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
             self._memo,
             self._budget,
             self._clock,
@@ -327,7 +327,7 @@ def _plan(entry: SourceSettings, loaded: Loaded) -> _Plan:
     return _Plan(entry, kind, info, kind.services_of(own))
 
 
-def _limits(entry: SourceSettings, loaded: Loaded, *, replayable: bool) -> FeedLimits:
+def _limits(entry: SourceSettings, loaded: Loaded, start_ms: int, *, replayable: bool) -> FeedLimits:
     subscriber, window = entry.subscriber, entry.window
     usual = OverflowPolicy.REPLAY if replayable else OverflowPolicy.DROP_OLDEST
     overflow, fallback = subscriber.overflow or usual, subscriber.block_fallback or usual
@@ -346,7 +346,7 @@ def _limits(entry: SourceSettings, loaded: Loaded, *, replayable: bool) -> FeedL
         allow=frozenset(subscriber.allow),
         block_timeout=subscriber.block_timeout_ms / 1000,
         block_fallback=fallback,
-        subscribe_timeout=subscriber.subscribe_timeout_ms / 1000,
+        subscribe_timeout=(subscriber.subscribe_timeout_ms or start_ms) / 1000,
         max_wire_keys=window.max_wire_keys,
         history_readers=window.history_readers,
         history_events=window.history_events,

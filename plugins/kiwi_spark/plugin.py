@@ -58,6 +58,7 @@ SPARK = SourceType(
     codec=_codec,
     replayable=_has_sink,
     depends=_depends,
+    start_ms=60_000,  # a JVM and its session, then the plan of a query: 10 to 25 s on two busy cores
 )
 
 

@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
+from trio.testing import MockClock
 
 from kiwi_gw.api import (
     BY_PARTITION,
+    Out,
     PluginContext,
     PositionCodec,
+    Positions,
     Section,
     ServiceType,
     Source,
@@ -20,8 +24,9 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_gw.config import load_again
+from kiwi_gw.core.notices import OpenFailed
 from kiwi_gw.runtime.gateway import Gateway
-from tests.unit.runtime.fakes import SHAPE, FakeSettings, config, load_text, running, settled
+from tests.unit.runtime.fakes import SHAPE, FakeSettings, Sources, config, load_text, running, settled
 
 OWN = PositionCodec(lambda positions: {"n": positions[0]}, lambda value: {0: 0})
 
@@ -126,3 +131,23 @@ async def test_who_depends_on_an_altered_source_restarts_with_the_new_settings(t
         assert [_note(context.plugins.sources["a"]) for context in built] == ["1", "2"]
         assert [context.source_id for context in kinds.built].count("c") == 1
         assert watching.opened == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"), [("", 5), ("subscriber: {subscribe_timeout_ms: 9s}", 9), ("slow", 60)]
+)
+async def test_a_subscription_waits_as_long_as_the_type_of_its_source_may_take(
+    tmp_path: Path, autojump_clock: MockClock, more: str, seconds: float
+) -> None:
+    """Unless the configuration says how long."""
+
+    async def starts(out: Out, start: Positions | None, context: SourceContext) -> None:
+        await trio.sleep_forever()
+
+    sources = Sources({"a": starts}, start_ms=60_000 if more == "slow" else 5_000)
+    text = config("a", more="" if more == "slow" else more)
+    async with running(tmp_path, text, fake=sources) as bench:
+        began = trio.current_time()
+        client = bench.subscribe("a")
+        await client.session.wait_told(OpenFailed, within=100)
+        assert seconds <= trio.current_time() - began <= seconds + 1
