@@ -32,6 +32,14 @@ TROUBLES: Final = {
 }
 """What subscribers are told; the log has Spark's words."""
 
+_NOT_KAFKA: Final = (
+    ("BridgeAway", "Spark does not reach this gateway"),
+    ("Python worker", "Spark's Python workers do not start"),
+    ("has no schema", "an input has no record yet from which its schema can be inferred"),
+    ("Schema Registry", "the Schema Registry does not answer"),
+)
+"""What else it is that does not answer, by a word of the message."""
+
 DRIVER_AWAY: Final = "Spark is started again"
 
 Attend = Callable[[Run, Started], Awaitable[None]]
@@ -120,7 +128,7 @@ class QueryRunner:
         trouble = over.trouble or "gone"
         if trouble in FINAL:
             raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
-        self._say(TROUBLES[trouble])
+        self._say(_words(trouble, over.message))
         self._in_vain = 0 if self._fruitful else self._in_vain + 1
         log.warning(
             "query has ended and is started again",
@@ -157,6 +165,12 @@ class QueryRunner:
             state_rows=progress.state_rows,
             watermark=progress.watermark,
         )
+
+
+def _words(trouble: str, message: str) -> str:
+    """What subscribers are told of a trouble that may be over some time."""
+    other = [words for mark, words in _NOT_KAFKA if mark in message] if trouble == "unreachable" else []
+    return other[0] if other else TROUBLES[trouble]
 
 
 def _nobody(trouble: str) -> None:

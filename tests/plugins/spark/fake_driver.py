@@ -6,7 +6,7 @@ in another order. What a query's text may say (all optional):
     batches, rows: how many, of how many rows each. part: rows of one ROWS message.
     kill: [[batch, point], ...]: die once at `before`, `within`, `after` (the rows), `end` (before the ACK) or
         `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
-    trouble: [batch, trouble, times]: end with this trouble instead of that batch, so often.
+    trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
     fail: the query cannot start. over: end after the last batch. bad: bad records of every batch.
 """
 
@@ -150,7 +150,7 @@ class Run:
             while batch < self.plan.get("batches", 3):
                 trouble = self.plan.get("trouble", [-1, "", 0])
                 if trouble[0] == batch and checkpoint.once(f"trouble {batch}", trouble[2]):
-                    self.end(trouble[1], "a user function raised")
+                    self.end(trouble[1], (trouble[3:] or ["a user function raised"])[0])
                     return
                 self.bring(rows, batch)
                 self.at(batch, "acked")

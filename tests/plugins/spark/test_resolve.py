@@ -199,3 +199,11 @@ def test_java_options_with_certificates(tmp_path: Path) -> None:
     (tmp_path / "old.pem").write_text("-----BEGIN EC PRIVATE KEY-----\n")
     with pytest.raises(PluginError, match="openssl pkcs8 -topk8"):
         java_options(kafka(protocol="SSL", cert=files["cert"], key=tmp_path / "old.pem"))
+
+
+def test_what_runs_once_takes_all_that_the_gateway_has() -> None:
+    """Spark takes one batch of such a source then; of a topic it takes as many as there are."""
+    inputs = {"a": {"source": "other", "max_offsets": 7}, "k": {"source": "k", "max_offsets": 7}}
+    once = query(inputs, bridge="/b", trigger="available_now").streams
+    assert {name: item.max_offsets for name, item in once.items()} == {"a": 0, "k": 7}
+    assert {item.max_offsets for item in query(inputs, bridge="/b").streams.values()} == {7}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kiwi_spark.driver.inputs import start_options
+from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.progress import bad_records, watermark_ms
-from kiwi_spark.driver.queries import interval
 from kiwi_spark.driver.session import configuration
 from kiwi_spark.spec import Session
 
@@ -36,6 +36,8 @@ def test_only_a_local_driver_is_bound_to_loopback() -> None:
         ("500ms", "500 milliseconds"),
         ("1 hour", "1 hour"),
         ("2s", "2 seconds"),
+        ("30 days", "30 days"),
+        ("5min", "5 minutes"),
     ],
 )
 def test_an_interval_is_written_as_spark_reads_it(text: str, spark: str) -> None:
