@@ -318,6 +318,7 @@ class PluginContext:
     sections: the validated configuration sections that plugins declared. sources: the settings of all
     sources by id, in the order of the file. worker, workers: which of how many processes that all run this
     configuration it is, from 0 (`kiwi-gw check` asks as the first of as many as there would be).
+    replayable: ids of the sources that can be read again.
     """
 
     sections: Mapping[str, Section] = field(repr=False)
@@ -325,6 +326,7 @@ class PluginContext:
     sources: Mapping[str, Section] = field(default_factory=dict, repr=False)
     worker: int = 0
     workers: int = 1
+    replayable: frozenset[str] = frozenset()
 
     def section(self, name: str) -> Section:
         """The section of that name, with its defaults if the file has none. KeyError if none is declared."""

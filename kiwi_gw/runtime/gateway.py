@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-from kiwi_gw.api import Source, SourceContext, SourceType
+from kiwi_gw.api import PluginContext, Source, SourceContext, SourceType
 from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
@@ -67,6 +67,7 @@ class Gateway:
         self.loaded = loaded
         self._clock = clock
         self._place = (worker, workers)
+        self._context = PluginContext({})  # of the configuration that the plugins were told last
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
         self.meters = Meters(loaded.settings.metrics.max_sources)
@@ -140,8 +141,9 @@ class Gateway:
 
     def hooks_configure(self, loaded: Loaded) -> None:
         """Tell the plugins. Raises PluginError if one refuses: the configuration is then not to be used."""
+        self._context = loaded.context(*self._place)
         try:
-            loaded.plugins.hook.configure(context=loaded.context(*self._place))
+            loaded.plugins.hook.configure(context=self._context)
         except Exception as error:
             words = str(error) or type(error).__name__
             raise PluginError(f"a plugin refuses the configuration: {words}") from error
@@ -245,8 +247,7 @@ class Gateway:
 
     def _start(self, plan: _Plan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
-        entry, kind, loaded = plan.entry, plan.kind, self.loaded
-        context = loaded.context(*self._place)
+        entry, kind, loaded, context = plan.entry, plan.kind, self.loaded, self._context
         feed = Feed(
             plan.info,
             _limits(entry, loaded, kind.start_ms, replayable=plan.info.replayable),

@@ -83,10 +83,10 @@ def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
     for name, item in source.inputs.items():
         if item.source is None or (origin := context.sources.get(item.source)) is None:
             continue
-        if topic_of(origin, context) is None:
+        if topic_of(origin, context) is None and item.source not in context.replayable:
             message = (
-                f"input {name} ({item.source}) is read through this gateway: unless that source can be read "
-                "again, its events are taken at most once when the gateway or Spark is started again"
+                f"input {name} ({item.source}) cannot be read again: its events are taken at most once when "
+                "the gateway or Spark is started again"
             )
             where = ("sources", source.id, "inputs", name)
             findings.append(Finding("warning", f"spark source {source.id}", message, where))

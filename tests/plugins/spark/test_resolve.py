@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def test_what_is_at_most_once_is_said() -> None:
     (finding,) = notes(settings, context(settings))
     assert finding.level == "warning"
     assert finding.where == ("sources", "s", "inputs", "b")
-    assert "at most once" in finding.message
+    assert "input b (other) cannot be read again: its events are taken at most once" in finding.message
+    assert notes(settings, replace(context(settings), replayable=frozenset({"other"}))) == []
 
 
 # --- kiwi_kafka.java_options ---

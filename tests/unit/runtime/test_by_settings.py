@@ -104,7 +104,10 @@ async def test_what_a_source_is_can_depend_on_its_settings(tmp_path: Path) -> No
 async def test_a_plugin_sees_all_sources_and_which_worker_it_is(tmp_path: Path) -> None:
     kinds = Kinds()
     gateway = Gateway(
-        load_text(tmp_path, config("b <a", "a x"), {"fake": kinds}), trio.current_time, worker=1, workers=3
+        load_text(tmp_path, config("b <a", "a x", "c again"), {"fake": kinds}),
+        trio.current_time,
+        worker=1,
+        workers=3,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(gateway.run)
@@ -113,9 +116,11 @@ async def test_a_plugin_sees_all_sources_and_which_worker_it_is(tmp_path: Path) 
             assert [(key, _note(settings)) for key, settings in context.sources.items()] == [
                 ("b", "<a"),
                 ("a", "x"),
+                ("c", "again"),
             ]
+            assert context.replayable == {"c"}
             assert (context.worker, context.workers) == (1, 3)
-        assert len(kinds.built) == 2
+        assert len(kinds.built) == 3
         nursery.cancel_scope.cancel()
 
 
