@@ -340,12 +340,14 @@ class SourceContext:
     read: how to read another source of the same gateway, in pull mode, through a subscription like those of
     clients. Authorisation and interceptors do not apply: which source reads which is what the operator has
     written into the configuration. It works for as long as the gateway runs.
+    altered: whether it takes the place of another source that had its id in this gateway, by a reload.
     """
 
     source_id: str
     plugins: PluginContext = field(repr=False)
     services: Mapping[str, object] = field(repr=False)
     read: ReadSource = field(default=_no_sources, repr=False)
+    altered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

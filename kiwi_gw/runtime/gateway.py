@@ -77,6 +77,7 @@ class Gateway:
         self._budget = Budget(window.memory_bytes)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake)
         self._runners: dict[str, SourceRunner] = {}
+        self._known: set[str] = set()  # ids of all sources that there ever were
         self._leaving: list[Feed] = []
         self._numbers = itertools.count(1)
         self._left = trio.Event()
@@ -154,7 +155,10 @@ class Gateway:
             self.hooks_configure(loaded)
             difference = diff(self.loaded.settings, loaded.settings, loaded.plugins.source_types())
             starting = (*difference.altered, *difference.added)
-            plans = {key: _plan(loaded.settings.sources[key], loaded) for key in starting}
+            plans = {
+                key: _plan(loaded.settings.sources[key], loaded, altered=key in self._known)
+                for key in starting
+            }
         except BaseException:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
@@ -260,7 +264,8 @@ class Gateway:
         async def build() -> AsyncIterator[Source]:
             kinds = loaded.plugins.service_types()
             async with self._services.use(kinds, plan.services, context) as values:
-                yield kind.build(entry.settings, SourceContext(entry.id, context, values, self._readers.open))
+                own = SourceContext(entry.id, context, values, self._readers.open, plan.altered)
+                yield kind.build(entry.settings, own)
 
         def changed(message: str) -> None:
             if self._runners.get(entry.id) is not runner:
@@ -272,6 +277,7 @@ class Gateway:
             self._start(plan)
 
         meter = self.meters.source(entry.id) if self.measured else None
+        self._known.add(entry.id)
         runner = SourceRunner(feed, build, changed, meter)
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
@@ -313,19 +319,22 @@ def _log_mistake(error: Exception) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A source that can be started: everything that a plugin says of it has been asked."""
+    """A source that can be started: everything that a plugin says of it has been asked.
+
+    altered: as in `SourceContext`."""
 
     entry: SourceSettings
     kind: SourceType
     info: SourceInfo
     services: tuple[str, ...]
+    altered: bool
 
 
-def _plan(entry: SourceSettings, loaded: Loaded) -> _Plan:
+def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _Plan:
     kind = loaded.plugins.source_types()[entry.type]
     own = entry.settings
     info = SourceInfo(entry.id, entry.type, kind.shape_of(own), kind.codec_of(own), kind.replayable_of(own))
-    return _Plan(entry, kind, info, kind.services_of(own))
+    return _Plan(entry, kind, info, kind.services_of(own), altered)
 
 
 def _limits(entry: SourceSettings, loaded: Loaded, start_ms: int, *, replayable: bool) -> FeedLimits:

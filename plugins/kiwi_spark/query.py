@@ -104,12 +104,9 @@ class QueryRunner:
             return not query.trigger, await run.ended()
 
     async def _resolve(self, bridge: str) -> Query:
-        ask = partial(resolve, self._settings, self._context.plugins, bridge=bridge)
-        query = await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
-        if self._spark.altered(query):
-            ask = partial(ask, fresh=True)
-            query = await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
-        return query
+        context = self._context
+        ask = partial(resolve, self._settings, context.plugins, fresh=context.altered, bridge=bridge)
+        return await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
 
     @asynccontextmanager
     async def _bridge(self, query: Query) -> AsyncIterator[None]:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
-import msgspec
 import structlog
 import trio
 
@@ -21,7 +20,7 @@ from kiwi_spark.spec import Query
 from kiwi_spark.stage import Stage, StageBudget
 from kiwi_spark.states import State
 from kiwi_spark.supervisor import Launch, Supervisor
-from kiwi_spark.wire import Analyse, Analysed, Ended, Message, Progress, Start, Started, Stop
+from kiwi_spark.wire import Analyse, Analysed, Ended, Message, Progress, Start, Stop
 
 log = structlog.get_logger("kiwi_spark")
 
@@ -64,7 +63,6 @@ class _Known:
     """Of a source id, for as long as the service is open."""
 
     lane: Lane = field(default_factory=Lane)
-    ran: Query | None = None
     run: Run | None = None
 
 
@@ -89,11 +87,6 @@ class Spark:
     def lane(self, source_id: str) -> Lane:
         """What this source, or one of its id that was built before it, knows of its batches."""
         return self._of(source_id).lane
-
-    def altered(self, query: Query) -> bool:
-        """Whether another query of this source ran before, since the service is open."""
-        ran = self._of(query.source).ran
-        return ran is not None and _essence(ran) != _essence(query)
 
     @asynccontextmanager
     async def run(self, query: Query, told: Callable[[Progress], None]) -> AsyncIterator[Run]:
@@ -161,8 +154,6 @@ class Spark:
         if run is None:
             log.debug("about a query that is over", message=type(message).__name__)
             return
-        if isinstance(message, Started) and run.query is not None:
-            self._of(run.query.source).ran = run.query
         run.receive(message)
         if isinstance(message, Ended | Analysed):
             del self._runs[run.number]
@@ -211,12 +202,6 @@ async def open_spark(context: PluginContext) -> AsyncIterator[Spark]:
     )
     async with serving(launch, settings.stage_bytes, settings.max_restarts) as spark:
         yield spark
-
-
-def _essence(query: Query) -> Query:
-    """The query without what is different every time."""
-    streams = {name: msgspec.structs.replace(item, bridge="") for name, item in query.streams.items()}
-    return msgspec.structs.replace(query, streams=streams, fresh=False)
 
 
 def _untold(progress: Progress) -> None:

@@ -142,8 +142,9 @@ class Run:
             return
         self.checkpoint = checkpoint = Checkpoint(self.query)
         batch = checkpoint.state["next"]
+        notes = [f"fresh: {self.query.fresh}"]
         self.control.send(
-            Started(run=self.number, query=checkpoint.state["query"], next_batch=batch, notes=["a note"])
+            Started(run=self.number, query=checkpoint.state["query"], next_batch=batch, notes=notes)
         )
         rows = Wire(str(self.number))
         try:

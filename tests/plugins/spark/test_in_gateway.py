@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+import structlog
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
 import kiwi_kafka
 from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
-from kiwi_gw.testing import open_gateway
+from kiwi_gw.testing import GatewayUnderTest, open_gateway
 from kiwi_spark import plugin
 from kiwi_spark.service import Spark
 from tests.plugins.spark.bench import fake_spark
@@ -42,7 +44,7 @@ class FakePlugin:
         return [ServiceType("spark", open_fake, sections=("spark",))]
 
 
-def config(folder: Path, plan: object, **keys: Any) -> str:
+def config(folder: Path, plan: object, *, stage_bytes: int = 1 << 20, **keys: Any) -> str:
     source = {
         "type": "spark",
         "id": "s",
@@ -53,7 +55,7 @@ def config(folder: Path, plan: object, **keys: Any) -> str:
     whole = {
         "plugins": ["spark", "kafka"],
         "kafka": {"bootstrap_servers": "127.0.0.1:1"},
-        "spark": {"checkpoint_dir": str(folder)},
+        "spark": {"checkpoint_dir": str(folder), "stage_bytes": stage_bytes},
         "subscriber": {"subscribe_timeout_ms": "40s"},
         "sources": [{"type": "kafka", "id": "in", "topic": "in"}, source],
     }
@@ -129,3 +131,26 @@ async def test_who_blocks_holds_spark(tmp_path: Path) -> None:
             found = [(await hear(client, "RESULT"))["data"]["value"]["n"] for _ in range(45)]
     assert sorted(found[-5:]) == list(range(40, 45))
     assert len(set(found)) == 45
+
+
+@pytest.mark.parametrize("stage_bytes", [1 << 20, 1 << 21], ids=["the same driver", "another driver"])
+async def test_a_query_that_a_reload_altered_may_begin_afresh(tmp_path: Path, stage_bytes: int) -> None:
+    """Also where the section `spark` is altered with it, and all that knew the old query is closed."""
+    with trio.fail_after(SECONDS), structlog.testing.capture_logs() as lines:
+        async with open_gateway(config(tmp_path, {"batches": 1}), plugins=PLUGINS) as gateway:
+            await _batches(gateway, 1)
+            gateway.file.write_text(config(tmp_path, {"batches": 3}, stage_bytes=stage_bytes))
+            assert await gateway.reloader.reload()
+            await _batches(gateway, 2)
+    notes = [line["note"] for line in lines if line["event"] == "query starts"]
+    assert notes == ["fresh: False", "fresh: True"]
+    started = [line for line in lines if line["event"] == "spark driver is ready"]
+    assert len(started) == (1 if stage_bytes == 1 << 20 else 2)
+
+
+async def _batches(gateway: GatewayUnderTest, count: int) -> None:
+    """Until the source, as it is now, has brought so many."""
+    feed = gateway.gateway.feed("s")
+    assert feed is not None
+    while feed.events_in < count * 5:  # noqa: ASYNC110  nothing tells
+        await trio.sleep(0.01)

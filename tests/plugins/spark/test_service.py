@@ -154,16 +154,5 @@ async def test_analyses(tmp_path: Path) -> None:
             assert spark.state is State.READY
 
 
-async def test_another_query_of_the_same_source_is_altered(tmp_path: Path) -> None:
-    with trio.fail_after(SECONDS):
-        async with fake_spark() as spark:
-            one, other = query(tmp_path), query(tmp_path, {"rows": 9})
-            assert not spark.altered(one)
-            async with spark.run(one, lambda progress: None) as run:
-                await run.started()
-            assert not spark.altered(one)
-            assert spark.altered(other)
-
-
 def test_ended_is_for_everybody() -> None:
     assert Ended(run=1).trouble is None

@@ -156,3 +156,15 @@ async def test_a_subscription_waits_as_long_as_the_type_of_its_source_may_take(
         client = bench.subscribe("a")
         await client.session.wait_told(OpenFailed, within=100)
         assert seconds <= trio.current_time() - began <= seconds + 1
+
+
+async def test_a_source_is_told_whether_it_takes_the_place_of_another(tmp_path: Path) -> None:
+    kinds = Kinds()
+    async with running(tmp_path, config("a", "b", "c"), fake=kinds) as bench:
+        for now in (config("a", "b 2", "d"), config("a", "b 2", "c 2")):
+            bench.write(now)
+            bench.gateway.apply(load_again(bench.gateway.loaded))
+            await settled()
+        told = [(context.source_id, context.altered) for context in kinds.built]
+        assert sorted(told[:3]) == [("a", False), ("b", False), ("c", False)]
+        assert (sorted(told[3:5]), told[5:]) == ([("b", True), ("d", False)], [("c", True)])
