@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
+import tempfile
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -24,6 +26,7 @@ DEFAULTS: Final = {
 
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_TEMPORARY: Final = "-Djava.io.tmpdir="
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
 
@@ -33,7 +36,13 @@ def configuration(session: Session) -> dict[str, str]:
     conf = {**DEFAULTS, **(_LOCAL if session.master.startswith("local") else {}), **session.conf}
     options = conf.get(_JAVA_OPTIONS, "")
     if "-Xss" not in options:
-        conf[_JAVA_OPTIONS] = f"{options} {_STACK}".strip()
+        options = f"{options} {_STACK}"
+    if _TEMPORARY not in options:
+        # Where Spark, its libraries and its Python workers put files: all in one place, for who removes it.
+        options = f"{options} {shlex.quote(_TEMPORARY + tempfile.gettempdir())}"
+    conf[_JAVA_OPTIONS] = options.strip()
+    if "spark.sql.catalogImplementation" not in conf:  # its tables are forgotten, so is their folder
+        conf.setdefault("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "spark-warehouse"))
     return conf
 
 
