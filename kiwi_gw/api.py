@@ -55,6 +55,7 @@ from kiwi_gw.model import (
     Encoded,
     Extent,
     Field,
+    Figure,
     Finding,
     Gap,
     Head,
@@ -92,6 +93,8 @@ __all__ = [
     "EventReader",
     "Extent",
     "Field",
+    "Figure",
+    "Figures",
     "Finding",
     "Gap",
     "Head",
@@ -197,6 +200,30 @@ class Measured(Protocol):
 
     def statistics(self) -> SourceStatistics:
         """Asked about once a second while `Source.run` runs. Answers at once from what is known: no I/O."""
+
+
+class Figures(Protocol):
+    """Where a source counts what its type has declared in `SourceType.figures`. KeyError for other names.
+
+    What is added and observed is kept over restarts of the source; a gauge is gone with it.
+    """
+
+    def set(self, name: str, value: float) -> None:
+        """A gauge is this now."""
+
+    def add(self, name: str, amount: float = 1) -> None:
+        """A counter has grown."""
+
+    def observe(self, name: str, value: float) -> None:
+        """One value more for a histogram."""
+
+
+class _Uncounted:
+    def set(self, name: str, value: float) -> None: ...
+
+    def add(self, name: str, amount: float = 1) -> None: ...
+
+    def observe(self, name: str, value: float) -> None: ...
 
 
 class HistoryReader(Protocol):
@@ -341,6 +368,7 @@ class SourceContext:
     clients. Authorisation and interceptors do not apply: which source reads which is what the operator has
     written into the configuration. It works for as long as the gateway runs.
     altered: whether it takes the place of another source that had its id in this gateway, by a reload.
+    figures: where it counts what only it can count.
     """
 
     source_id: str
@@ -348,6 +376,7 @@ class SourceContext:
     services: Mapping[str, object] = field(repr=False)
     read: ReadSource = field(default=_no_sources, repr=False)
     altered: bool = False
+    figures: Figures = field(default_factory=_Uncounted, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +398,7 @@ class SourceType:
         not depend on it in turn, in whatever order the file has them; if one is altered, it restarts.
     start_ms: how long its sources may take until they are ready: as long a SUBSCRIBE waits for one that is
         starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
+    figures: metrics that its sources have beside those of every source (`SourceContext.figures`).
     """
 
     name: str
@@ -382,6 +412,7 @@ class SourceType:
     replayable: bool | Callable[[Section], bool] = False
     depends: Callable[[Section], Sequence[str]] | None = None
     start_ms: int = 5_000
+    figures: Sequence[Figure] = ()
 
     def shape_of(self, settings: Section) -> Shape:
         """The shape of a source with these settings."""

@@ -32,6 +32,7 @@ from kiwi_gw.model import (
     SourceInfo,
 )
 from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
 from kiwi_gw.runtime.meters import Meters
@@ -264,7 +265,9 @@ class Gateway:
         async def build() -> AsyncIterator[Source]:
             kinds = loaded.plugins.service_types()
             async with self._services.use(kinds, plan.services, context) as values:
-                own = SourceContext(entry.id, context, values, self._readers.open, plan.altered)
+                own = SourceContext(
+                    entry.id, context, values, self._readers.open, plan.altered, runner.figures
+                )
                 yield kind.build(entry.settings, own)
 
         def changed(message: str) -> None:
@@ -278,7 +281,7 @@ class Gateway:
 
         meter = self.meters.source(entry.id) if self.measured else None
         self._known.add(entry.id)
-        runner = SourceRunner(feed, build, changed, meter)
+        runner = SourceRunner(feed, build, changed, meter, SourceFigures(kind.figures, meter))
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
 

@@ -7,7 +7,7 @@ in another order. What a query's text may say (all optional):
     kill: [[batch, point], ...]: die once at `before`, `within`, `after` (the rows), `end` (before the ACK) or
         `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
     trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
-    fail: the query cannot start. over: end after the last batch. bad: bad records of every batch.
+    fail: the query cannot start. over: end after the last batch. bad: bad records of every batch; state_rows, watermark: likewise.
 """
 
 from __future__ import annotations
@@ -157,9 +157,15 @@ class Run:
                 self.at(batch, "acked")
                 checkpoint.state["next"] = batch = batch + 1
                 checkpoint.write()
-                bad = self.plan.get("bad", 0)
                 progress = Progress(
-                    run=self.number, batch=batch - 1, input_rows=9, seconds=0.1, bad=bad, bad_sample="{"
+                    run=self.number,
+                    batch=batch - 1,
+                    input_rows=9,
+                    seconds=0.1,
+                    bad=self.plan.get("bad", 0),
+                    bad_sample="{",
+                    state_rows=self.plan.get("state_rows", 0),
+                    watermark=self.plan.get("watermark"),
                 )
                 self.control.send(progress)
         except (LostError, OSError) as error:

@@ -18,6 +18,7 @@ from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
 from kiwi_gw.testing import GatewayUnderTest, open_gateway
 from kiwi_spark import plugin
 from kiwi_spark.service import Spark
+from tests.edge.admin import fetch, scrape, value
 from tests.plugins.spark.bench import fake_spark
 
 SECONDS = 50
@@ -105,7 +106,9 @@ async def test_a_query_that_is_wrong(tmp_path: Path) -> None:
 
 async def test_who_blocks_holds_spark(tmp_path: Path) -> None:
     """A pull subscription without credit, policy `block`: the batch that it has no room for is not done."""
-    keys = {"subscriber": {"overflow": "block", "buffer_capacity": 5, "block_timeout_ms": "45s"}}
+    keys: dict[str, Any] = {
+        "subscriber": {"overflow": "block", "buffer_capacity": 5, "block_timeout_ms": "45s"}
+    }
     text = config(tmp_path, {"batches": 9, "part": 9}, **keys)
     state = trio.Path(tmp_path / "s.json")
 
@@ -154,3 +157,36 @@ async def _batches(gateway: GatewayUnderTest, count: int) -> None:
     assert feed is not None
     while feed.events_in < count * 5:  # noqa: ASYNC110  nothing tells
         await trio.sleep(0.01)
+
+
+async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
+    text = config(tmp_path, {"batches": 3, "bad": 2, "watermark": 5_000, "state_rows": 7})
+    with trio.fail_after(SECONDS):
+        async with open_gateway(text, plugins=PLUGINS, admin="127.0.0.1:0") as gateway:
+            await _batches(gateway, 3)
+            found = await scrape(gateway.admin_address)
+            while value(found, "spark_batch_duration_seconds_count", source="s") < 3:
+                found = await scrape(gateway.admin_address)
+            kafka, spark = (await fetch(gateway.admin_address, "/sources"))["sources"]
+    assert value(found, "spark_query_up", source="s") == 1
+    assert value(found, "spark_batch_duration_seconds_sum", source="s") == pytest.approx(0.3)
+    assert value(found, "spark_input_rows_total", source="s") == 27
+    assert value(found, "spark_bad_records_total", source="s") == 6
+    assert value(found, "spark_watermark_timestamp_seconds", source="s") == 5
+    assert value(found, "spark_state_rows", source="s") == 7
+    assert not [name for name, labels in found if "spark" in name and ("source", "in") in labels]
+    details = spark["details"]
+    assert kafka["details"] is None
+    assert details.pop("driverPid") > 1
+    assert details == {
+        "driver": "running",
+        "driverDeaths": 0,
+        "spark": "4.0.0-fake",
+        "query": "running",
+        "trouble": None,
+        "batch": 2,
+        "inputRows": 9,
+        "batchSeconds": 0.1,
+        "stateRows": 7,
+        "watermark": 5000,
+    }
