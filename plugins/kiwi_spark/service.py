@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
+import msgspec
 import structlog
 import trio
 
@@ -15,6 +16,7 @@ from kiwi_gw.api import PluginContext
 from kiwi_spark.connection import Connection
 from kiwi_spark.inbox import Commit, Inbox
 from kiwi_spark.runs import Over, Run
+from kiwi_spark.secrecy import options_of, without_secrets
 from kiwi_spark.settings import SparkSettings
 from kiwi_spark.spec import Query
 from kiwi_spark.stage import Stage, StageBudget
@@ -119,7 +121,11 @@ class Spark:
         run = self._begin(None, _untold)
         self.driver.send(Analyse(run=run.number, query=query, explain=explain))
         over = await run.ended()
-        return run.analysed if run.analysed is not None else over
+        found = run.analysed
+        if found is None:
+            return over
+        error, plan = self._blanked(found.error, query), self._blanked(found.plan, query)
+        return msgspec.structs.replace(found, error=error, plan=plan)
 
     # --- life ---
 
@@ -154,11 +160,16 @@ class Spark:
         if run is None:
             log.debug("about a query that is over", message=type(message).__name__)
             return
+        if isinstance(message, Ended) and run.query is not None:  # subscribers are told
+            message = msgspec.structs.replace(message, message=self._blanked(message.message, run.query))
         run.receive(message)
         if isinstance(message, Ended | Analysed):
             del self._runs[run.number]
             if not self._runs:
                 self.driver.busy(False)
+
+    def _blanked(self, text: str, query: Query) -> str:
+        return without_secrets(text, options_of(query), also=(self.driver.token,))
 
     def _rows(self, role: str, connection: Connection) -> None:
         run = self._runs.get(int(role)) if role.isascii() and role.isdigit() else None

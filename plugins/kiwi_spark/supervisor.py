@@ -22,6 +22,7 @@ import trio
 from kiwi_gw.api import KiwiError, SourceFailed
 from kiwi_spark.connection import Connection
 from kiwi_spark.process import OUTPUT_OF_IMPORT, DriverError, Process
+from kiwi_spark.secrecy import without_secrets
 from kiwi_spark.spec import Session
 from kiwi_spark.states import WORKS, Input, State, move
 from kiwi_spark.wire import FOLDER, VERSION, Failed, Hello, Message, Open, Opened, WireError
@@ -233,7 +234,8 @@ class Supervisor:
             connection = await came.receive()
             try:
                 await connection.send(Open(session=session))
-                return await self._converse(connection, to_send, starting)
+                reason = await self._converse(connection, to_send, starting)
+                return without_secrets(reason, (session.conf,))
             finally:
                 connection.close()
         return f"Spark has not started within {limit:g} s"

@@ -7,7 +7,8 @@ in another order. What a query's text may say (all optional):
     kill: [[batch, point], ...]: die once at `before`, `within`, `after` (the rows), `end` (before the ACK) or
         `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
     trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
-    fail: the query cannot start. over: end after the last batch. bad: bad records of every batch; state_rows, watermark: likewise.
+    fail: the query cannot start. over: end after the last batch. bad: bad records of every
+        batch; state_rows, watermark: likewise.
 """
 
 from __future__ import annotations
