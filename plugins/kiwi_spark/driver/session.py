@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
+import shutil
 import sys
 import tempfile
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kiwi_spark.spec import Session
@@ -66,7 +70,23 @@ def open_session(session: Session) -> SparkSession:
     builder = builder.master(session.master or "local[*]")
     for name, value in conf.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _forget_artifacts(spark)
+    return spark
+
+
+def _forget_artifacts(spark: SparkSession) -> None:
+    """Spark makes a folder `artifacts` where the gateway was started, for what nobody gives it here, and a
+    JVM that is killed leaves it there. It is made anew when it is needed."""
+    java: Any = spark._jsparkSession
+    try:
+        folder = Path(str(java.artifactManager().artifactRootPath().toAbsolutePath()))
+    except Py4JError as error:  # another Spark, which has them elsewhere
+        print(f"the folder for artifacts is not known: {error}", file=sys.stderr, flush=True)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # it is another driver's, too
+        folder.parent.rmdir()
 
 
 def _let_import(folders: list[str], environment: os._Environ[str] | dict[str, str]) -> None:
