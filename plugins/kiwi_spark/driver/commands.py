@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 from pyspark import SparkContext
@@ -139,14 +140,19 @@ class Driver:
         threading.Thread(target=work, args=(message,), daemon=True).start()  # type: ignore[arg-type]
 
 
-def end_group(*, clean: bool) -> NoReturn:
-    """End this process, its JVM and every worker of it, at once: what is committed is in the checkpoints."""
+def end_group(leave: Callable[[], None], *, clean: bool) -> NoReturn:
+    """End this process, its JVM and every worker of it, at once: what is committed is in the checkpoints.
+
+    leave: what is to be done when the JVM is no more.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.kill()
+    if not clean:
+        leave()
     if not clean and os.getpgrp() == os.getpid():  # nobody else's group
         os.killpg(0, signal.SIGKILL)
     os._exit(0 if clean else 1)

@@ -19,6 +19,8 @@ from kiwi_spark.driver.sampling import SchemaUnknown
 from kiwi_spark.spec import Trouble
 
 _LONGEST: Final = 2000  # characters of a message
+_OWN_NAME: Final = re.compile(r"^kiwi_spark\.[\w.]*\.(?=\w+:)")
+"""Where an exception of our own comes from, which nobody needs to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
             r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH|checkpoint location.*(incompatible|corrupt)"
         ),
     ),
-    ("gone", re.compile(r"gateway_source\.py|BridgeAway|BridgeRefused")),
+    ("query", re.compile(r"BridgeRefused: start:")),
+    ("unreachable", re.compile(r"BridgeAway|Python worker (failed )?to connect back")),
+    ("gone", re.compile(r"gateway_source\.py|BridgeRefused")),
     (
         "user",
         re.compile(
@@ -135,10 +139,10 @@ def _words(trouble: Trouble, cause: Cause, last: Cause) -> str:
     """What a person needs of it."""
     if trouble == "bad_record":
         return cause.message[cause.message.find(BAD_MARK) + len("kiwi-gw ") :].split("\n")[0][:_LONGEST]
-    if trouble == "user" and "Traceback" in cause.message:
+    if "Traceback (most recent call last)" in cause.message:
         lines = [line for line in cause.message.split("\n\tat ")[0].splitlines() if line.strip()]
         raised = [line for line in lines if line and not line.startswith((" ", "\t"))]
-        return (raised[-1] if raised else lines[-1]).strip()[:_LONGEST]
+        return _OWN_NAME.sub("", (raised[-1] if raised else lines[-1]).strip())[:_LONGEST]
     name = cause.kind.rsplit(".", 1)[-1]
     text = cause.message.split("\n\tat ")[0].strip()
     root = last.message.strip() if last is not cause and trouble in ("unreachable", "gone") else ""

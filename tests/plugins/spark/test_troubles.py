@@ -15,6 +15,13 @@ ValueError: boom
 """
 
 
+PYTHON = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Traceback (most recent call last):
+  File "site-packages/kiwi_spark/driver/gateway_source.py", line 136, in read
+    raise self._lost(refused) from refused
+kiwi_spark.driver.bridge_client.{}
+"""
+
+
 @pytest.mark.parametrize(
     ("causes", "trouble", "words"),
     [
@@ -73,6 +80,37 @@ ValueError: boom
             [Cause("org.apache.spark.sql.execution.streaming.state.StateSchemaNotCompatible", "no")],
             "checkpoint",
             "no",
+        ),
+        (
+            [
+                Cause(
+                    "org.apache.spark.SparkException",
+                    PYTHON.format("BridgeAway: the gateway does not answer"),
+                )
+            ],
+            "unreachable",
+            "BridgeAway: the gateway does not answer",
+        ),
+        (
+            [Cause("org.apache.spark.SparkException", PYTHON.format("BridgeRefused: start: it has no past"))],
+            "query",
+            "BridgeRefused: start: it has no past",
+        ),
+        (
+            [Cause("org.apache.spark.SparkException", PYTHON.format("BridgeRefused: denied: no"))],
+            "gone",
+            "BridgeRefused: denied: no",
+        ),
+        (
+            [
+                Cause("org.apache.spark.SparkException", "Python worker failed to connect back."),
+                Cause(
+                    "java.net.SocketTimeoutException",
+                    "Timed out while waiting for the Python worker to connect back",
+                ),
+            ],
+            "unreachable",
+            "Python worker",
         ),
         ([FAILED], "gone", "Job aborted"),
     ],
