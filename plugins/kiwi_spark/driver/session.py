@@ -26,14 +26,18 @@ _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
+_OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
+"""A JVM without memory may lose any thread and stay; one that ends is started again."""
 
 
 def configuration(session: Session) -> dict[str, str]:
     """All of the session's configuration: our defaults below the user's."""
     conf = {**DEFAULTS, **(_LOCAL if session.master.startswith("local") else {}), **session.conf}
     options = conf.get(_JAVA_OPTIONS, "")
-    if "-Xss" not in options:
-        conf[_JAVA_OPTIONS] = f"{options} {_STACK}".strip()
+    ours = [_STACK] if "-Xss" not in options else []
+    ours += [_OUT_OF_MEMORY] if "OnOutOfMemoryError" not in options else []
+    if ours:
+        conf[_JAVA_OPTIONS] = " ".join([options, *ours]).strip()
     return conf
 
 
