@@ -20,6 +20,8 @@ from kiwi_spark.spec import Trouble
 
 _LONGEST: Final = 2000  # characters of a message
 
+_GO_ON: Final = "`fail_on_data_loss: false` of the input goes on without them"
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -58,6 +60,13 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
         re.compile(
             r"PythonException|FAILED_EXECUTE_UDF|USER_RAISED_EXCEPTION|SparkArithmeticException"
             r"|SparkNumberFormatException|SparkDateTimeException|SparkRuntimeException|SparkArrayIndexOutOf"
+        ),
+    ),
+    (  # After "user": a function of the user may not be allowed something, either.
+        "no_space",
+        re.compile(
+            r"Permission denied|AccessControlException|AccessDenied|Read-only file system|File too large"
+            r"|ParentNotDirectoryException|Not a directory|Mkdirs failed to create"
         ),
     ),
     (
@@ -141,5 +150,7 @@ def _words(trouble: Trouble, cause: Cause, last: Cause) -> str:
         return (raised[-1] if raised else lines[-1]).strip()[:_LONGEST]
     name = cause.kind.rsplit(".", 1)[-1]
     text = cause.message.split("\n\tat ")[0].strip()
+    if trouble == "data_loss":
+        text = f"{text.split(' If you don')[0].strip()} ({_GO_ON})"
     root = last.message.strip() if last is not cause and trouble in ("unreachable", "gone") else ""
     return f"{name}: {text}{f' ({root})' if root and root not in text else ''}"[:_LONGEST]
