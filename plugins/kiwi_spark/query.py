@@ -127,6 +127,8 @@ class QueryRunner:
             self._in_vain = 0
         elif trouble != "unreachable":  # that is waited for, and is not the query's fault
             self._in_vain += 1
+        if self._in_vain > self._spark.max_restarts:
+            raise SourceFailed(f"the query failed {self._in_vain} times in a row: {over.message}")
         log.warning(
             "query has ended and is started again",
             source=self._settings.id,
@@ -134,8 +136,6 @@ class QueryRunner:
             message=over.message,
             in_vain=self._in_vain,
         )
-        if self._in_vain > self._spark.max_restarts:
-            raise SourceFailed(f"the query failed {self._in_vain} times in a row: {over.message}")
 
     def _say(self, trouble: str) -> None:
         if trouble != self.trouble:

@@ -74,6 +74,27 @@ ValueError: boom
             "checkpoint",
             "no",
         ),
+        (
+            [
+                FAILED,
+                Cause(
+                    "org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "Fetch position 5 is out"
+                ),
+            ],
+            "data_loss",
+            "`fail_on_data_loss: false` of the input goes on without them",
+        ),
+        (
+            [Cause("org.apache.hadoop.fs.ParentNotDirectoryException", "Parent path is not a directory: /a")],
+            "no_space",
+            "/a",
+        ),
+        ([Cause("java.io.FileNotFoundException", "/a/b (Permission denied)")], "no_space", "/a/b"),
+        (
+            [Cause("org.apache.spark.api.python.PythonException", UDF.replace("boom", "Permission denied"))],
+            "user",
+            "ValueError: Permission denied",
+        ),
         ([FAILED], "gone", "Job aborted"),
     ],
 )
