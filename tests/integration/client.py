@@ -68,6 +68,10 @@ class Client:
             if not await self.read():
                 raise AssertionError("the connection ended before enough events")
 
+    async def have(self, total: int) -> None:
+        """Read until so many events have come in all, also those that came with a SUBSCRIBE_OK."""
+        await self.events(max(0, total - self.recording.events))
+
     async def until_closed(self) -> Message:
         """Read until SUBSCRIPTION_CLOSED; returns its data."""
         while not self.recording.closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -26,6 +26,7 @@ _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
+_SAYS_TOO_MUCH: Final = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
 _OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
 """A JVM without memory may lose any thread and stay; one that ends is started again."""
 
@@ -61,7 +62,15 @@ def open_session(session: Session) -> SparkSession:
     builder = builder.master(session.master or "local[*]")
     for name, value in conf.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _keep_quiet(spark)
+    return spark
+
+
+def _keep_quiet(spark: SparkSession) -> None:
+    """Spark warns of every batch that takes longer than the time between two: here that is how it goes."""
+    logging_of_java: Any = getattr(spark, "_jvm").org.apache.logging.log4j  # noqa: B009
+    logging_of_java.core.config.Configurator.setLevel(_SAYS_TOO_MUCH, logging_of_java.Level.ERROR)
 
 
 def _let_import(folders: list[str], environment: os._Environ[str] | dict[str, str]) -> None:

@@ -21,6 +21,10 @@ from kiwi_spark.spec import Trouble
 _LONGEST: Final = 2000  # characters of a message
 
 _GO_ON: Final = "`fail_on_data_loss: false` of the input goes on without them"
+_SPARKS_WAY: Final = re.compile(
+    r"\s*If you don't want your streaming query to fail[^.]*failOnDataLoss[^.]*\."
+)
+_WHICH_QUERY: Final = re.compile(r"\s*=== Streaming Query ===.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
 def classify(causes: Sequence[Cause]) -> tuple[Trouble, str]:
     """The kind of trouble and its words, of a chain of causes (the outermost first, not empty)."""
     for trouble, pattern in _RULES:
-        for cause in causes:
+        for cause in reversed(causes):  # the nearest to the root says it in the fewest words
             if pattern.search(cause.kind) or pattern.search(cause.message):
                 return trouble, _words(trouble, cause, causes[-1])
     return "gone", _words("gone", causes[-1], causes[-1])
@@ -149,8 +153,8 @@ def _words(trouble: Trouble, cause: Cause, last: Cause) -> str:
         raised = [line for line in lines if line and not line.startswith((" ", "\t"))]
         return (raised[-1] if raised else lines[-1]).strip()[:_LONGEST]
     name = cause.kind.rsplit(".", 1)[-1]
-    text = cause.message.split("\n\tat ")[0].strip()
+    text = _WHICH_QUERY.sub("", cause.message.split("\n\tat ")[0]).strip()
     if trouble == "data_loss":
-        text = f"{text.split(' If you don')[0].strip()} ({_GO_ON})"
+        text = f"{_SPARKS_WAY.sub('', text).strip()} ({_GO_ON})"
     root = last.message.strip() if last is not cause and trouble in ("unreachable", "gone") else ""
     return f"{name}: {text}{f' ({root})' if root and root not in text else ''}"[:_LONGEST]

@@ -120,14 +120,6 @@ class HeldGateway:
         """Until the log has `count` lines with this event and these fields; returns the last of them."""
         return await self._until(lambda line: _is(line, event, fields), count, f"{event!r} {fields}")
 
-    async def driver_says(self, words: str) -> Line:
-        """Until the driver, or its JVM, has written a line with these words."""
-        return await self._until(
-            lambda line: line["event"] == "driver says" and words in line["line"],
-            1,
-            f"{words!r} of the driver",
-        )
-
     async def source(self, source_id: str) -> dict[str, Any]:
         """What the admin address says of a source."""
         admin = (await self.logged("gateway listens"))["admin"]

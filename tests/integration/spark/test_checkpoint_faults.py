@@ -73,7 +73,7 @@ async def first_gateway(bootstrap: str, folder: Path) -> None:
             async with client(gateway.address, name) as reader:
                 with gateway.patience():
                     await reader.subscribe(**{"from": "earliest"})
-                    await reader.events(20)
+                    await reader.have(20)
                     while not settled(folder / "state" / name / "0"):  # noqa: ASYNC110  Spark tells nobody
                         await trio.sleep(0.05)
     finally:
@@ -147,7 +147,7 @@ async def test_a_new_one_is_begun_where_that_is_wanted(stage: Stage) -> None:
     async with client(stage.gateway.address, "anew") as reader:
         with stage.gateway.patience():
             await reader.subscribe(**{"from": "earliest"})
-            await reader.events(20)
+            await reader.have(20)
     assert exactly(values(reader), range(20))
     line = await stage.gateway.logged("query starts", source="anew")
     assert "cannot be kept (it is of another Spark): it begins afresh in" in line["note"]
@@ -188,5 +188,5 @@ async def test_the_others_go_on_where_they_were(stage: Stage) -> None:
         with stage.gateway.patience():
             await reader.subscribe(**{"from": "earliest"})
             await stage.topics.produce(TOPIC, numbers(20, 20))
-            await reader.events(20)
+            await reader.have(20)
     assert exactly(values(reader), range(20, 40))

@@ -110,3 +110,21 @@ def test_a_full_disk_counts_before_what_it_brought_about() -> None:
         Cause("java.io.IOException", "No space left on device"),
     ]
     assert classify(causes)[0] == "no_space"
+
+
+def test_the_root_says_it_and_what_to_do_is_said_in_our_words() -> None:
+    lost = (
+        "Some data may have been lost because they are not available in Kafka any more;\n"
+        "either the data was aged out by Kafka.\n"
+        "If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss to "
+        "false.\nReason: Partition t-0 offset was changed from 20 to 5. SQLSTATE: XXKST"
+    )
+    outer = f"[STREAM_FAILED] Query [id = 1] terminated with exception: {lost}\n=== Streaming Query ===\nplan"
+    for causes in ([Cause("StreamingQueryException", outer)], [Cause("x", outer), Cause("y.Lost", lost)]):
+        trouble, words = classify(causes)
+        assert trouble == "data_loss"
+        assert words.endswith(
+            "changed from 20 to 5. SQLSTATE: XXKST (`fail_on_data_loss: false` of the input goes on without them)"
+        )
+        assert "failOnDataLoss" not in words
+    assert words.startswith("Lost: Some data may have been lost")
