@@ -21,6 +21,7 @@ from kiwi_spark.spec import Trouble
 _LONGEST: Final = 2000  # characters of a message
 
 _GO_ON: Final = "`fail_on_data_loss: false` of the input goes on without them"
+_AFRESH: Final = "remove the source's folder there to begin afresh from `start`"
 _SPARKS_WAY: Final = re.compile(
     r"\s*If you don't want your streaming query to fail[^.]*failOnDataLoss[^.]*\."
 )
@@ -55,7 +56,8 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
         re.compile(
             r"StateSchemaNotCompatible|STATE_STORE_\w*SCHEMA\w*NOT_COMPATIBLE|STATE_STORE_INVALID"
             r"|sources in the checkpoint offsets and now there are|UnsupportedLogVersion"
-            r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH|checkpoint location.*(incompatible|corrupt)"
+            r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH|ChecksumException"
+            r"|checkpoint location.*(incompatible|corrupt)"
         ),
     ),
     ("gone", re.compile(r"gateway_source\.py|BridgeAway|BridgeRefused")),
@@ -70,7 +72,7 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
         "no_space",
         re.compile(
             r"Permission denied|AccessControlException|AccessDenied|Read-only file system|File too large"
-            r"|ParentNotDirectoryException|Not a directory|Mkdirs failed to create"
+            r"|ParentNotDirectoryException|[Nn]ot a directory|Mkdirs failed to create"
         ),
     ),
     (
@@ -156,5 +158,7 @@ def _words(trouble: Trouble, cause: Cause, last: Cause) -> str:
     text = _WHICH_QUERY.sub("", cause.message.split("\n\tat ")[0]).strip()
     if trouble == "data_loss":
         text = f"{_SPARKS_WAY.sub('', text).strip()} ({_GO_ON})"
+    if trouble == "checkpoint":
+        text = f"{text} ({_AFRESH})"
     root = last.message.strip() if last is not cause and trouble in ("unreachable", "gone") else ""
     return f"{name}: {text}{f' ({root})' if root and root not in text else ''}"[:_LONGEST]

@@ -49,7 +49,7 @@ class Stage:
 
 
 def configuration(bootstrap: str, folder: Path, *, changed: str, second: bool) -> dict[str, object]:
-    queries = [query(name, TOPIC) for name in ("fine", "older")]
+    queries = [query(name, TOPIC) for name in ("fine", "older", "spoiled")]
     queries.append(query("changed", TOPIC, more={"sql": changed}))
     queries.append(query("anew", TOPIC, more={"on_other_checkpoint": "new"}))
     if second:
@@ -69,7 +69,7 @@ async def first_gateway(bootstrap: str, folder: Path) -> None:
     gateway = HeldGateway(folder, config)
     await trio.to_thread.run_sync(gateway.start)
     try:
-        for name in ("fine", "older", "changed", "anew"):
+        for name in ("fine", "older", "spoiled", "changed", "anew"):
             async with client(gateway.address, name) as reader:
                 with gateway.patience():
                     await reader.subscribe(**{"from": "earliest"})
@@ -91,6 +91,7 @@ def of_another_spark(meta: Path) -> None:
     assert found["parts"]["Spark"] == "4.0"
     found["parts"]["Spark"] = "3.5"
     meta.write_text(json.dumps(found))
+    (meta.parent / f".{meta.name}.crc").unlink()  # Hadoop's, of what the file was
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,7 @@ def stage(
     state = folder / "state"
     for name in ("older", "anew"):
         of_another_spark(state / name / "meta.json")
+    (state / "spoiled" / "meta.json").write_text("{")
     (state / "no-folder").write_text("a file is where its folder should be")
     (state / "full").mkdir()
     small = "left out by --without-namespaces"
@@ -143,6 +145,11 @@ async def test_one_of_another_spark_is_refused(stage: Stage) -> None:
     await failed(stage.gateway, "older", f"remove {stage.folder / 'state' / 'older'}")
 
 
+async def test_one_that_is_spoiled_is_refused(stage: Stage) -> None:
+    await failed(stage.gateway, "spoiled", str(stage.folder / "state" / "spoiled" / "meta.json"))
+    await failed(stage.gateway, "spoiled", "to begin afresh")
+
+
 async def test_a_new_one_is_begun_where_that_is_wanted(stage: Stage) -> None:
     async with client(stage.gateway.address, "anew") as reader:
         with stage.gateway.patience():
@@ -155,6 +162,7 @@ async def test_a_new_one_is_begun_where_that_is_wanted(stage: Stage) -> None:
 
 async def test_one_that_cannot_be_written_fails_the_source(stage: Stage) -> None:
     await failed(stage.gateway, "no-folder", str(stage.folder / "state" / "no-folder"))
+    assert not stage.gateway.lines("query has ended and is started again"), "trying again helps none of these"
 
 
 async def test_no_room_for_one_fails_the_source(stage: Stage) -> None:

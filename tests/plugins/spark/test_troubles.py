@@ -89,6 +89,11 @@ ValueError: boom
             "no_space",
             "/a",
         ),
+        (
+            [Cause("org.apache.hadoop.fs.ChecksumException", "Checksum error: /a/meta.json at 0")],
+            "checkpoint",
+            "/a/meta.json at 0 (remove",
+        ),
         ([Cause("java.io.FileNotFoundException", "/a/b (Permission denied)")], "no_space", "/a/b"),
         (
             [Cause("org.apache.spark.api.python.PythonException", UDF.replace("boom", "Permission denied"))],
@@ -116,15 +121,14 @@ def test_the_root_says_it_and_what_to_do_is_said_in_our_words() -> None:
     lost = (
         "Some data may have been lost because they are not available in Kafka any more;\n"
         "either the data was aged out by Kafka.\n"
-        "If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss to "
-        "false.\nReason: Partition t-0 offset was changed from 20 to 5. SQLSTATE: XXKST"
+        "If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss "
+        "to false.\nReason: Partition t-0 offset was changed from 20 to 5. SQLSTATE: XXKST"
     )
     outer = f"[STREAM_FAILED] Query [id = 1] terminated with exception: {lost}\n=== Streaming Query ===\nplan"
     for causes in ([Cause("StreamingQueryException", outer)], [Cause("x", outer), Cause("y.Lost", lost)]):
         trouble, words = classify(causes)
         assert trouble == "data_loss"
-        assert words.endswith(
-            "changed from 20 to 5. SQLSTATE: XXKST (`fail_on_data_loss: false` of the input goes on without them)"
-        )
+        then = "`fail_on_data_loss: false` of the input goes on without them"
+        assert words.endswith(f"changed from 20 to 5. SQLSTATE: XXKST ({then})")
         assert "failOnDataLoss" not in words
     assert words.startswith("Lost: Some data may have been lost")
