@@ -55,6 +55,7 @@ from kiwi_gw.model import (
     Encoded,
     Extent,
     Field,
+    Figure,
     Finding,
     Gap,
     Head,
@@ -92,6 +93,8 @@ __all__ = [
     "EventReader",
     "Extent",
     "Field",
+    "Figure",
+    "Figures",
     "Finding",
     "Gap",
     "Head",
@@ -154,8 +157,8 @@ class Out(Protocol):
     async def ready(self, positions: Positions) -> None:
         """The source works, and the next event of every partition is the one at `positions`.
 
-        Until the first call SUBSCRIBE waits (up to `subscribe_timeout_ms`). Call it once per run,
-        before the first `publish`.
+        Until the first call SUBSCRIBE waits (up to `subscribe_timeout_ms`, or `SourceType.start_ms` where
+        that is not set). Call it once per run, before the first `publish`.
         """
 
     async def publish(self, batch: Batch) -> None:
@@ -197,6 +200,30 @@ class Measured(Protocol):
 
     def statistics(self) -> SourceStatistics:
         """Asked about once a second while `Source.run` runs. Answers at once from what is known: no I/O."""
+
+
+class Figures(Protocol):
+    """Where a source counts what its type has declared in `SourceType.figures`. KeyError for other names.
+
+    What is added and observed is kept over restarts of the source; a gauge is gone with it.
+    """
+
+    def set(self, name: str, value: float) -> None:
+        """A gauge is this now."""
+
+    def add(self, name: str, amount: float = 1) -> None:
+        """A counter has grown."""
+
+    def observe(self, name: str, value: float) -> None:
+        """One value more for a histogram."""
+
+
+class _Uncounted:
+    def set(self, name: str, value: float) -> None: ...
+
+    def add(self, name: str, amount: float = 1) -> None: ...
+
+    def observe(self, name: str, value: float) -> None: ...
 
 
 class HistoryReader(Protocol):
@@ -318,6 +345,7 @@ class PluginContext:
     sections: the validated configuration sections that plugins declared. sources: the settings of all
     sources by id, in the order of the file. worker, workers: which of how many processes that all run this
     configuration it is, from 0 (`kiwi-gw check` asks as the first of as many as there would be).
+    replayable: ids of the sources that can be read again.
     """
 
     sections: Mapping[str, Section] = field(repr=False)
@@ -325,6 +353,7 @@ class PluginContext:
     sources: Mapping[str, Section] = field(default_factory=dict, repr=False)
     worker: int = 0
     workers: int = 1
+    replayable: frozenset[str] = frozenset()
 
     def section(self, name: str) -> Section:
         """The section of that name, with its defaults if the file has none. KeyError if none is declared."""
@@ -338,12 +367,16 @@ class SourceContext:
     read: how to read another source of the same gateway, in pull mode, through a subscription like those of
     clients. Authorisation and interceptors do not apply: which source reads which is what the operator has
     written into the configuration. It works for as long as the gateway runs.
+    altered: whether it takes the place of another source that had its id in this gateway, by a reload.
+    figures: where it counts what only it can count.
     """
 
     source_id: str
     plugins: PluginContext = field(repr=False)
     services: Mapping[str, object] = field(repr=False)
     read: ReadSource = field(default=_no_sources, repr=False)
+    altered: bool = False
+    figures: Figures = field(default_factory=_Uncounted, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +396,9 @@ class SourceType:
     replayable: whether its sources can be read again from positions: each is then a `History`, too.
     depends: ids of the other sources whose settings it reads (`PluginContext.sources`). They must exist and
         not depend on it in turn, in whatever order the file has them; if one is altered, it restarts.
+    start_ms: how long its sources may take until they are ready: as long a SUBSCRIBE waits for one that is
+        starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
+    figures: metrics that its sources have beside those of every source (`SourceContext.figures`).
     """
 
     name: str
@@ -375,6 +411,8 @@ class SourceType:
     codec: PositionCodec | Callable[[Section], PositionCodec] = BY_PARTITION
     replayable: bool | Callable[[Section], bool] = False
     depends: Callable[[Section], Sequence[str]] | None = None
+    start_ms: int = 5_000
+    figures: Sequence[Figure] = ()
 
     def shape_of(self, settings: Section) -> Shape:
         """The shape of a source with these settings."""

@@ -84,6 +84,17 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
     set_level(level)
 
 
+def silence() -> None:
+    """Log nothing, until `configure`: for a verb that says itself what it finds."""
+    structlog.configure(processors=[_drop])
+    # Without a handler of its own the standard library would complain on standard error.
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+def _drop(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    raise structlog.DropEvent
+
+
 def set_level(level: str) -> None:
     """Change the level of everything at once, as a reload does. ValueError for an unknown one."""
     if level not in LEVELS:

@@ -117,10 +117,28 @@ class SourceStatistics:
     behind: by partition, how many records the origin has that were not handed over yet (where it has no
         counts, a difference of offsets); empty where the source cannot know.
     reachable: whether the origin answers.
+    details: what else operators may want to see of it (`/sources`), by name; nothing secret.
     """
 
     behind: Mapping[int, int] = field(default_factory=dict)
     reachable: bool = True
+    details: Mapping[str, str | int | float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A metric that a type of sources has for itself, with the label `source`.
+
+    name: without the gateway's prefix, with its unit (`spark_batch_duration_seconds`). kind: `counter` (its
+    name ends in `_total`), `gauge` or `histogram`. meaning: a sentence. merge: what becomes of the gauges of
+    several workers. bounds: upper bounds of a histogram's buckets, ascending.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    merge: Literal["sum", "largest", "smallest"] = "sum"
+    bounds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

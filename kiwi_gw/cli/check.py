@@ -62,11 +62,11 @@ def validate(config_path: Path, as_json: bool) -> int:
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
+    default=120.0,
     show_default=True,
-    help="Seconds that a plugin may take.",
+    help="Seconds that a plugin may take; Spark needs some for its start.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show what the client libraries log, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what plugins and client libraries log, too.")
 @json_option
 def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> int:
     """Check a configuration FILE and connect to what it names: brokers, topics, rights.

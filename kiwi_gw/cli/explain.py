@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds that the plugin may take.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show what the client libraries log, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what plugins and client libraries log, too.")
 def explain(source_id: str, config_path: Path, timeout: float, verbose: bool) -> None:
     """Show how SOURCE of a configuration comes by its events: the plan of a query.
 

@@ -94,13 +94,10 @@ def environment() -> dict[str, str]:
 
 
 def listen_to_libraries(verbose: bool) -> None:
-    """For a verb that connects: shows what the client libraries log, or nothing of it."""
-    import logging
-
+    """For a verb that connects: shows what plugins and client libraries log, or nothing of it."""
     from kiwi_gw import logs
 
     if verbose:
         logs.configure("debug")
     else:
-        # What goes wrong is told; the libraries' own complaints about it would say it twice.
-        logging.getLogger().addHandler(logging.NullHandler())
+        logs.silence()  # what goes wrong is told, and this would say it twice

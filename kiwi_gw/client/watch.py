@@ -22,8 +22,9 @@ from kiwi_gw.errors import KiwiError
 CLOSE_NOTICE_SECONDS: Final = 5.0
 """How long a subscription whose REQUEST was refused is waited for to be closed by the server."""
 
-ANSWER_SECONDS: Final = 15.0
-"""How long SUBSCRIBE may take; a gateway waits 5 s for a source that is starting."""
+ANSWER_SECONDS: Final = 120.0
+"""How long SUBSCRIBE may take; a gateway waits for a source that is starting, a minute if it is Spark's. That
+the server is still there is seen by pings meanwhile."""
 
 STEADY_SECONDS: Final = 10.0
 """A subscription that lived this long was a good one: the next wait is a short one again."""

@@ -134,6 +134,10 @@ def _finish(schema: Schema, enums: Schema) -> None:
     schema.pop("discriminator", None)
     for part in list(_parts(schema)):
         _finish(part, enums)
+    if "anyOf" in schema:  # a duration that may be null is a choice within a choice
+        schema["anyOf"] = [
+            one for part in schema["anyOf"] for one in (part["anyOf"] if set(part) == {"anyOf"} else [part])
+        ]
     if "properties" in schema:
         _allow_secret_files(schema)
         for key, value in schema["properties"].items():

@@ -43,9 +43,15 @@ class Loaded:
 
     def context(self, worker: int = 0, workers: int = 1) -> PluginContext:
         """What the plugins of this configuration are told in one of so many processes that run it."""
-        sources = {source.id: source.settings for source in self.settings.sources.values()}
+        types = self.plugins.source_types()
+        found = self.settings.sources.values()
         return PluginContext(
-            self.settings.sections, self.settings.name, MappingProxyType(sources), worker, workers
+            self.settings.sections,
+            self.settings.name,
+            MappingProxyType({source.id: source.settings for source in found}),
+            worker,
+            workers,
+            frozenset(source.id for source in found if types[source.type].replayable_of(source.settings)),
         )
 
 

@@ -211,8 +211,9 @@ class Subscriber(Section):
     """How long a subscription that has granted no credit may hold the source by `block`."""
     block_fallback: Fallback | None = None
     """What happens to it then; null: as for `overflow`."""
-    subscribe_timeout_ms: Delay = 5_000
-    """How long a subscription waits for a source that is starting."""
+    subscribe_timeout_ms: Delay | None = None
+    """How long a subscription waits for a source that is starting; null: as long as a source of its type may
+    take, which is 5 s, for `spark` 60 s."""
 
 
 class Window(Section):

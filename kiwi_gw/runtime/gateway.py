@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-from kiwi_gw.api import Source, SourceContext, SourceType
+from kiwi_gw.api import PluginContext, Source, SourceContext, SourceType
 from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
@@ -32,6 +32,7 @@ from kiwi_gw.model import (
     SourceInfo,
 )
 from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
 from kiwi_gw.runtime.meters import Meters
@@ -67,6 +68,7 @@ class Gateway:
         self.loaded = loaded
         self._clock = clock
         self._place = (worker, workers)
+        self._context = PluginContext({})  # of the configuration that the plugins were told last
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
         self.meters = Meters(loaded.settings.metrics.max_sources)
@@ -76,6 +78,7 @@ class Gateway:
         self._budget = Budget(window.memory_bytes)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake)
         self._runners: dict[str, SourceRunner] = {}
+        self._known: set[str] = set()  # ids of all sources that there ever were
         self._leaving: list[Feed] = []
         self._numbers = itertools.count(1)
         self._left = trio.Event()
@@ -140,8 +143,9 @@ class Gateway:
 
     def hooks_configure(self, loaded: Loaded) -> None:
         """Tell the plugins. Raises PluginError if one refuses: the configuration is then not to be used."""
+        self._context = loaded.context(*self._place)
         try:
-            loaded.plugins.hook.configure(context=loaded.context(*self._place))
+            loaded.plugins.hook.configure(context=self._context)
         except Exception as error:
             words = str(error) or type(error).__name__
             raise PluginError(f"a plugin refuses the configuration: {words}") from error
@@ -152,7 +156,10 @@ class Gateway:
             self.hooks_configure(loaded)
             difference = diff(self.loaded.settings, loaded.settings, loaded.plugins.source_types())
             starting = (*difference.altered, *difference.added)
-            plans = {key: _plan(loaded.settings.sources[key], loaded) for key in starting}
+            plans = {
+                key: _plan(loaded.settings.sources[key], loaded, altered=key in self._known)
+                for key in starting
+            }
         except BaseException:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
@@ -245,11 +252,10 @@ class Gateway:
 
     def _start(self, plan: _Plan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
-        entry, kind, loaded = plan.entry, plan.kind, self.loaded
-        context = loaded.context(*self._place)
+        entry, kind, loaded, context = plan.entry, plan.kind, self.loaded, self._context
         feed = Feed(
             plan.info,
-            _limits(entry, loaded, replayable=plan.info.replayable),
+            _limits(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
             self._memo,
             self._budget,
             self._clock,
@@ -259,7 +265,10 @@ class Gateway:
         async def build() -> AsyncIterator[Source]:
             kinds = loaded.plugins.service_types()
             async with self._services.use(kinds, plan.services, context) as values:
-                yield kind.build(entry.settings, SourceContext(entry.id, context, values, self._readers.open))
+                own = SourceContext(
+                    entry.id, context, values, self._readers.open, plan.altered, runner.figures
+                )
+                yield kind.build(entry.settings, own)
 
         def changed(message: str) -> None:
             if self._runners.get(entry.id) is not runner:
@@ -271,7 +280,8 @@ class Gateway:
             self._start(plan)
 
         meter = self.meters.source(entry.id) if self.measured else None
-        runner = SourceRunner(feed, build, changed, meter)
+        self._known.add(entry.id)
+        runner = SourceRunner(feed, build, changed, meter, SourceFigures(kind.figures, meter))
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
 
@@ -312,22 +322,25 @@ def _log_mistake(error: Exception) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A source that can be started: everything that a plugin says of it has been asked."""
+    """A source that can be started: everything that a plugin says of it has been asked.
+
+    altered: as in `SourceContext`."""
 
     entry: SourceSettings
     kind: SourceType
     info: SourceInfo
     services: tuple[str, ...]
+    altered: bool
 
 
-def _plan(entry: SourceSettings, loaded: Loaded) -> _Plan:
+def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _Plan:
     kind = loaded.plugins.source_types()[entry.type]
     own = entry.settings
     info = SourceInfo(entry.id, entry.type, kind.shape_of(own), kind.codec_of(own), kind.replayable_of(own))
-    return _Plan(entry, kind, info, kind.services_of(own))
+    return _Plan(entry, kind, info, kind.services_of(own), altered)
 
 
-def _limits(entry: SourceSettings, loaded: Loaded, *, replayable: bool) -> FeedLimits:
+def _limits(entry: SourceSettings, loaded: Loaded, start_ms: int, *, replayable: bool) -> FeedLimits:
     subscriber, window = entry.subscriber, entry.window
     usual = OverflowPolicy.REPLAY if replayable else OverflowPolicy.DROP_OLDEST
     overflow, fallback = subscriber.overflow or usual, subscriber.block_fallback or usual
@@ -346,7 +359,7 @@ def _limits(entry: SourceSettings, loaded: Loaded, *, replayable: bool) -> FeedL
         allow=frozenset(subscriber.allow),
         block_timeout=subscriber.block_timeout_ms / 1000,
         block_fallback=fallback,
-        subscribe_timeout=subscriber.subscribe_timeout_ms / 1000,
+        subscribe_timeout=(subscriber.subscribe_timeout_ms or start_ms) / 1000,
         max_wire_keys=window.max_wire_keys,
         history_readers=window.history_readers,
         history_events=window.history_events,

@@ -70,7 +70,7 @@ class SourceMeter:
     delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used as well. dropped (by
     policy), lag_notices and replayed: of feeds that are over. last_event: when the newest event happened, in
     seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable: what the
-    source could not read and stepped over, by kind.
+    source could not read and stepped over, by kind. figures, histograms: what its type declares, by name.
     """
 
     __slots__ = (
@@ -84,6 +84,8 @@ class SourceMeter:
         "ended",
         "events",
         "fanout",
+        "figures",
+        "histograms",
         "label",
         "lag_notices",
         "last_event",
@@ -111,6 +113,8 @@ class SourceMeter:
         self.lag_notices = 0
         self.replayed = 0
         self.unreadable: Counter[str] = Counter()
+        self.figures: dict[str, float] = {}
+        self.histograms: dict[str, Histogram] = {}
 
     def published(self, batch: Batch, subscribers: int, seconds: float, wall: float) -> None:
         """A batch was taken, and everybody who could be was served, within `seconds`; it is `wall` now."""

@@ -19,6 +19,7 @@ from kiwi_gw.api import History, Measured, Source, SourceChanged, SourceFailed, 
 from kiwi_gw.core.feed import Feed, FeedState
 from kiwi_gw.model import Batch, Kind, Positions, Shape
 from kiwi_gw.runtime.faults import fault, words
+from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.history import HistoryTask
 from kiwi_gw.runtime.meters import SourceMeter
 
@@ -108,7 +109,7 @@ class SourceRunner:
 
     build: makes the source with its services, anew for every run. changed: told when the source said
     that it became another one; it is not run again by this runner. meter: what is measured of it, None for
-    nothing.
+    nothing. figures: what it counts itself.
 
     restarts: how often it failed and was run again. last_error: why, the last time. done: set when the
     source is over and has cleaned up.
@@ -120,8 +121,10 @@ class SourceRunner:
         build: Build,
         changed: Callable[[str], None],
         meter: SourceMeter | None = None,
+        figures: SourceFigures | None = None,
     ) -> None:
         self.feed = feed
+        self.figures = figures or SourceFigures((), meter)
         self.restarts = 0
         self.last_error: str = ""
         self.history = HistoryTask(feed)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
-import msgspec
 import trio
 
 from kiwi_gw.api import Finding, KiwiError, PluginContext, Section, SourceFailed
@@ -15,11 +13,9 @@ from kiwi_spark.runs import Over
 from kiwi_spark.service import Spark, open_spark
 from kiwi_spark.settings import SparkSourceSettings
 from kiwi_spark.sink import check_sinks, too_many_workers
-from kiwi_spark.spec import Query
 from kiwi_spark.wire import Analysed
 
 _ANALYSE_SECONDS = 60.0
-_SECRET = re.compile(r"jaas|password|keystore\.key")
 _UNUSED = "check"
 """Stands for the bridge: a query that is only analysed reads nothing through it."""
 
@@ -83,10 +79,10 @@ def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
     for name, item in source.inputs.items():
         if item.source is None or (origin := context.sources.get(item.source)) is None:
             continue
-        if topic_of(origin, context) is None:
+        if topic_of(origin, context) is None and item.source not in context.replayable:
             message = (
-                f"input {name} ({item.source}) is read through this gateway: unless that source can be read "
-                "again, its events are taken at most once when the gateway or Spark is started again"
+                f"input {name} ({item.source}) cannot be read again: its events are taken at most once when "
+                "the gateway or Spark is started again"
             )
             where = ("sources", source.id, "inputs", name)
             findings.append(Finding("warning", f"spark source {source.id}", message, where))
@@ -113,15 +109,6 @@ async def check_query(spark: Spark, source: SparkSourceSettings, context: Plugin
     return findings
 
 
-def without_secrets(text: str, query: Query) -> str:
-    """The same without passwords and keys: Spark shows the options of a stream in its plan."""
-    for stream in query.streams.values():
-        for name, value in (stream.kafka or {}).items():
-            if value and _SECRET.search(name):
-                text = text.replace(value, "*****")
-    return text
-
-
 async def _ask(
     spark: Spark, source: SparkSourceSettings, context: PluginContext, *, explain: bool = False
 ) -> Analysed:
@@ -132,6 +119,5 @@ async def _ask(
         answer = await spark.analyse(query, explain=explain)
         if isinstance(answer, Over):
             raise SourceFailed(answer.message or "the Spark driver has ended")
-        error, plan = without_secrets(answer.error, query), without_secrets(answer.plan, query)
-        return msgspec.structs.replace(answer, error=error, plan=plan)
+        return answer
     raise SourceFailed(f"Spark has not analysed the query within {_ANALYSE_SECONDS:g} s")

@@ -17,6 +17,7 @@ from kiwi_gw.api import (
     SourceType,
     hookimpl,
 )
+from kiwi_spark.figures import FIGURES
 from kiwi_spark.findings import spark_check, spark_explain, without_sink
 from kiwi_spark.service import open_spark
 from kiwi_spark.settings import SparkSettings, SparkSourceSettings
@@ -58,6 +59,8 @@ SPARK = SourceType(
     codec=_codec,
     replayable=_has_sink,
     depends=_depends,
+    figures=FIGURES,
+    start_ms=60_000,  # a JVM and its session, then the plan of a query: 10 to 25 s on two busy cores
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -14,6 +14,7 @@ import trio
 from kiwi_gw.api import SourceContext, SourceFailed
 from kiwi_spark.bad_records import BadRecords
 from kiwi_spark.bridge import serve_bridge
+from kiwi_spark.figures import count_batch
 from kiwi_spark.resolve import resolve
 from kiwi_spark.runs import Over, Run
 from kiwi_spark.service import Spark
@@ -33,6 +34,14 @@ TROUBLES: Final = {
 }
 """What subscribers are told; the log has Spark's words."""
 
+_NOT_KAFKA: Final = (
+    ("BridgeAway", "Spark does not reach this gateway"),
+    ("Python worker", "Spark's Python workers do not start"),
+    ("has no schema", "an input has no record yet from which its schema can be inferred"),
+    ("Schema Registry", "the Schema Registry does not answer"),
+)
+"""What else it is that does not answer, by a word of the message."""
+
 DRIVER_AWAY: Final = "Spark is started again"
 
 Attend = Callable[[Run, Started], Awaitable[None]]
@@ -48,6 +57,8 @@ class QueryRunner:
 
     def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: Spark) -> None:
         self.trouble = ""
+        self._runs = False
+        self._last: Progress | None = None
         self._settings = settings
         self._context = context
         self._spark = spark
@@ -62,6 +73,7 @@ class QueryRunner:
         SourceFailed: it can never work, or failed too often in a row. What `attend` raises comes out.
         """
         self._tell, self.trouble, self._in_vain = tell, "", 0
+        self._up(False)
         pause = FIRST_PAUSE
         while True:
             self._fruitful = False
@@ -76,6 +88,27 @@ class QueryRunner:
                 pause = FIRST_PAUSE
             await trio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311  jitter, not a secret
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    def details(self) -> Mapping[str, str | int | float | None]:
+        """For operators: how the driver and the query are, and what the last batch was."""
+        driver, last = self._spark.driver, self._last
+        known: dict[str, str | int | float | None] = {
+            "driver": driver.state.value,
+            "driverPid": driver.pid or None,
+            "driverDeaths": driver.deaths,
+            "spark": driver.spark or None,
+            "query": "running" if self._runs else "not running",
+            "trouble": self.trouble or None,
+        }
+        if last is not None:
+            known |= {
+                "batch": last.batch,
+                "inputRows": last.input_rows,
+                "batchSeconds": last.seconds,
+                "stateRows": last.state_rows,
+                "watermark": last.watermark,
+            }
+        return known
 
     def brought(self) -> None:
         """A batch has come through: what was wrong is over."""
@@ -94,16 +127,21 @@ class QueryRunner:
                 log.info("query starts", source=query.source, note=note)
             if self.trouble != TROUBLES["user"]:  # which is over only when its batch has come through
                 self._say("")
-            await attend(run, started)
-            return not query.trigger, await run.ended()
+            self._up(True)
+            try:
+                await attend(run, started)
+                return not query.trigger, await run.ended()
+            finally:
+                self._up(False)
+
+    def _up(self, runs: bool) -> None:
+        self._runs = runs
+        self._context.figures.set("spark_query_up", runs)
 
     async def _resolve(self, bridge: str) -> Query:
-        ask = partial(resolve, self._settings, self._context.plugins, bridge=bridge)
-        query = await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
-        if self._spark.altered(query):
-            ask = partial(ask, fresh=True)
-            query = await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
-        return query
+        context = self._context
+        ask = partial(resolve, self._settings, context.plugins, fresh=context.altered, bridge=bridge)
+        return await trio.to_thread.run_sync(ask, limiter=self._spark.threads)
 
     @asynccontextmanager
     async def _bridge(self, query: Query) -> AsyncIterator[None]:
@@ -122,7 +160,7 @@ class QueryRunner:
         trouble = over.trouble or "gone"
         if trouble in FINAL:
             raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
-        self._say(TROUBLES[trouble])
+        self._say(_words(trouble, over.message))
         if self._fruitful:
             self._in_vain = 0
         elif trouble != "unreachable":  # that is waited for, and is not the query's fault
@@ -145,6 +183,8 @@ class QueryRunner:
     def _told(self, progress: Progress) -> None:
         """A micro-batch is done."""
         self.brought()
+        self._last = progress
+        count_batch(self._context.figures, progress)
         self._bad.seen(progress.batch, progress.bad, progress.bad_sample)
         log.debug(
             "micro-batch",
@@ -155,6 +195,12 @@ class QueryRunner:
             state_rows=progress.state_rows,
             watermark=progress.watermark,
         )
+
+
+def _words(trouble: str, message: str) -> str:
+    """What subscribers are told of a trouble that may be over some time."""
+    other = [words for mark, words in _NOT_KAFKA if mark in message] if trouble == "unreachable" else []
+    return other[0] if other else TROUBLES[trouble]
 
 
 def _nobody(trouble: str) -> None:

@@ -48,7 +48,7 @@ def resolve(
         raise SourceFailed(reason)
     try:
         streams = {
-            name: _stream(name, item, context, bridge)
+            name: _stream(name, item, context, bridge, once=settings.trigger == "available_now")
             for name, item in settings.inputs.items()
             if item.source is not None
         }
@@ -95,7 +95,9 @@ def topic_of(source: Section, context: PluginContext) -> str | None:
     return None
 
 
-def _stream(name: str, item: InputSettings, context: PluginContext, bridge: str) -> StreamInput:
+def _stream(
+    name: str, item: InputSettings, context: PluginContext, bridge: str, *, once: bool
+) -> StreamInput:
     source_id = item.source or ""
     source = context.sources.get(source_id)
     if source is None:
@@ -121,7 +123,8 @@ def _stream(name: str, item: InputSettings, context: PluginContext, bridge: str)
         registry_subject=subject,
         on_bad_record=item.on_bad_record,
         fail_on_data_loss=item.fail_on_data_loss,
-        max_offsets=item.max_offsets,
+        # Of a source that is read through the gateway Spark takes one batch then, and no more.
+        max_offsets=0 if once and kafka is None else item.max_offsets,
     )
 
 

@@ -16,12 +16,13 @@ from kiwi_gw.api import PluginContext
 from kiwi_spark.connection import Connection
 from kiwi_spark.inbox import Commit, Inbox
 from kiwi_spark.runs import Over, Run
+from kiwi_spark.secrecy import options_of, without_secrets
 from kiwi_spark.settings import SparkSettings
 from kiwi_spark.spec import Query
 from kiwi_spark.stage import Stage, StageBudget
 from kiwi_spark.states import State
 from kiwi_spark.supervisor import Launch, Supervisor
-from kiwi_spark.wire import Analyse, Analysed, Ended, Message, Progress, Start, Started, Stop
+from kiwi_spark.wire import Analyse, Analysed, Ended, Message, Progress, Start, Stop
 
 log = structlog.get_logger("kiwi_spark")
 
@@ -64,7 +65,6 @@ class _Known:
     """Of a source id, for as long as the service is open."""
 
     lane: Lane = field(default_factory=Lane)
-    ran: Query | None = None
     run: Run | None = None
 
 
@@ -89,11 +89,6 @@ class Spark:
     def lane(self, source_id: str) -> Lane:
         """What this source, or one of its id that was built before it, knows of its batches."""
         return self._of(source_id).lane
-
-    def altered(self, query: Query) -> bool:
-        """Whether another query of this source ran before, since the service is open."""
-        ran = self._of(query.source).ran
-        return ran is not None and _essence(ran) != _essence(query)
 
     @asynccontextmanager
     async def run(self, query: Query, told: Callable[[Progress], None]) -> AsyncIterator[Run]:
@@ -126,7 +121,11 @@ class Spark:
         run = self._begin(None, _untold)
         self.driver.send(Analyse(run=run.number, query=query, explain=explain))
         over = await run.ended()
-        return run.analysed if run.analysed is not None else over
+        found = run.analysed
+        if found is None:
+            return over
+        error, plan = self._blanked(found.error, query), self._blanked(found.plan, query)
+        return msgspec.structs.replace(found, error=error, plan=plan)
 
     # --- life ---
 
@@ -161,13 +160,16 @@ class Spark:
         if run is None:
             log.debug("about a query that is over", message=type(message).__name__)
             return
-        if isinstance(message, Started) and run.query is not None:
-            self._of(run.query.source).ran = run.query
+        if isinstance(message, Ended) and run.query is not None:  # subscribers are told
+            message = msgspec.structs.replace(message, message=self._blanked(message.message, run.query))
         run.receive(message)
         if isinstance(message, Ended | Analysed):
             del self._runs[run.number]
             if not self._runs:
                 self.driver.busy(False)
+
+    def _blanked(self, text: str, query: Query) -> str:
+        return without_secrets(text, options_of(query), also=(self.driver.token,))
 
     def _rows(self, role: str, connection: Connection) -> None:
         run = self._runs.get(int(role)) if role.isascii() and role.isdigit() else None
@@ -211,12 +213,6 @@ async def open_spark(context: PluginContext) -> AsyncIterator[Spark]:
     )
     async with serving(launch, settings.stage_bytes, settings.max_restarts) as spark:
         yield spark
-
-
-def _essence(query: Query) -> Query:
-    """The query without what is different every time."""
-    streams = {name: msgspec.structs.replace(item, bridge="") for name, item in query.streams.items()}
-    return msgspec.structs.replace(query, streams=streams, fresh=False)
 
 
 def _untold(progress: Progress) -> None:

@@ -7,8 +7,9 @@ the query.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 import trio
@@ -60,6 +61,10 @@ RunQuery = Callable[[Tell], Awaitable[None]]
 starts the source again, behind what was taken from the topic."""
 
 
+Details = Callable[[], Mapping[str, str | int | float | None]]
+"""How the query is, for operators."""
+
+
 def writes_here(write: bool, context: PluginContext) -> bool:
     """Whether this process runs the query. write: the setting `sink.write`."""
     return write and context.worker == 0
@@ -84,7 +89,9 @@ def refuse_workers(context: PluginContext, without_sink: Sequence[str]) -> None:
         raise PluginError(message)
 
 
-def sink_source(topic: str, context: SourceContext, query: RunQuery | None) -> SinkSource:
+def sink_source(
+    topic: str, context: SourceContext, query: RunQuery | None, details: Details = dict
+) -> SinkSource:
     """The source whose events are in `topic`, read through the service `kafka`; no I/O.
 
     query: None where another gateway, or another worker, runs it.
@@ -92,7 +99,7 @@ def sink_source(topic: str, context: SourceContext, query: RunQuery | None) -> S
     from kiwi_kafka import KafkaSource, KafkaSourceSettings
 
     settings = KafkaSourceSettings(type="kafka", topic=topic)
-    return SinkSource(KafkaSource(settings, cast("Kafka", context.services[SERVICE])), query)
+    return SinkSource(KafkaSource(settings, cast("Kafka", context.services[SERVICE])), query, details)
 
 
 async def check_sinks(context: PluginContext, topics: Collection[str]) -> list[Finding]:
@@ -112,9 +119,10 @@ class SinkSource:
     When the query is over by itself (trigger `available_now`) the topic is still read: others may write it.
     """
 
-    def __init__(self, topic: KafkaSource, query: RunQuery | None) -> None:
+    def __init__(self, topic: KafkaSource, query: RunQuery | None, details: Details = dict) -> None:
         self._topic = topic
         self._query = query
+        self._details = details
 
     async def run(self, out: Out, start: Positions | None) -> None:
         """As the topic's own source does, and the query."""
@@ -127,7 +135,7 @@ class SinkSource:
 
     def statistics(self) -> SourceStatistics:
         """How far this gateway is behind the topic; how far the query is behind its inputs is Spark's."""
-        return self._topic.statistics()
+        return replace(self._topic.statistics(), details=self._details())
 
     async def extent(self) -> Extent:
         return await self._topic.extent()

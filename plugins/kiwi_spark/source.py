@@ -54,7 +54,8 @@ class SparkSource:
 
     def statistics(self) -> SourceStatistics:
         """How far a query is behind only Spark knows; reachable: whether the query can run."""
-        return SourceStatistics(reachable=self._spark.state in WORKS and not self._query.trouble)
+        reachable = self._spark.state in WORKS and not self._query.trouble
+        return SourceStatistics(reachable=reachable, details=self._query.details())
 
     async def run(self, out: Out, start: Positions | None) -> None:
         """SourceFailed: the query can never work, or failed too often. SourceChanged: its checkpoint is
@@ -177,7 +178,7 @@ def build_source(settings: Section, context: SourceContext) -> Source:
     own = cast("SparkSourceSettings", settings)
     if own.sink is None:
         return SparkSource(own, context, cast("Spark", context.services["spark"]))
-    query = None
-    if writes_here(own.sink.write, context.plugins):
-        query = QueryRunner(own, context, cast("Spark", context.services["spark"])).run
-    return sink_source(own.sink.topic, context, query)
+    if not writes_here(own.sink.write, context.plugins):
+        return sink_source(own.sink.topic, context, None)
+    query = QueryRunner(own, context, cast("Spark", context.services["spark"]))
+    return sink_source(own.sink.topic, context, query.run, query.details)

@@ -20,7 +20,7 @@ class StreamInput(msgspec.Struct, frozen=True, kw_only=True):
     start: `latest`, `earliest` or ms since the epoch; a checkpoint wins.
     schema: DDL of the decoded value; empty: inferred from a sample (json) or not needed.
     avro: an Avro schema as JSON text (format avro); registry: URL of a Schema Registry instead.
-    max_offsets: most records of one micro-batch.
+    max_offsets: most records of one micro-batch; 0, of what is read from the gateway: all there are.
     """
 
     source: str
@@ -99,8 +99,8 @@ Trouble = Literal["query", "user", "data_loss", "bad_record", "checkpoint", "no_
 
 query: SQL or `transform` cannot be analysed: it never works. user: a function of the user raised.
 data_loss: records it must read are gone. bad_record: one could not be decoded and `on_bad_record` is fail.
-checkpoint: it is another query's or another Spark's. no_space: nothing can be written. unreachable: Kafka
-does not answer. gone: anything else that ended it while it ran."""
+checkpoint: it is another query's or another Spark's. no_space: nothing can be written. unreachable: Kafka,
+the gateway's bridge or a Python worker does not answer. gone: anything else that ended it while it ran."""
 
 FINAL: frozenset[Trouble] = frozenset({"query", "data_loss", "bad_record", "checkpoint", "no_space"})
 """Trouble that trying again does not mend."""

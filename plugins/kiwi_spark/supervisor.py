@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -21,9 +22,10 @@ import trio
 from kiwi_gw.api import KiwiError, SourceFailed
 from kiwi_spark.connection import Connection
 from kiwi_spark.process import OUTPUT_OF_IMPORT, DriverError, Process
+from kiwi_spark.secrecy import without_secrets
 from kiwi_spark.spec import Session
 from kiwi_spark.states import WORKS, Input, State, move
-from kiwi_spark.wire import VERSION, Failed, Hello, Message, Open, Opened, WireError
+from kiwi_spark.wire import FOLDER, VERSION, Failed, Hello, Message, Open, Opened, WireError
 
 log = structlog.get_logger("kiwi_spark")
 
@@ -122,7 +124,7 @@ class Supervisor:
     async def serve(self) -> None:
         """Once somebody wants a driver: listen, and keep one running, until cancelled."""
         await self._wanted.wait()
-        self._folder = folder = tempfile.mkdtemp(prefix="kiwi-spark-")  # only this user may enter it
+        self._folder = folder = tempfile.mkdtemp(prefix=FOLDER)  # only this user may enter it
         path = Path(folder) / "driver.sock"
         try:
             with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listening:
@@ -134,7 +136,7 @@ class Supervisor:
                     await self._keep_running(str(path))
                     nursery.cancel_scope.cancel()
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            await _remove(folder)
 
     # --- inside ---
 
@@ -175,7 +177,13 @@ class Supervisor:
         launch = self._launch
         session, env = await launch.prepare()
         self._token = secrets.token_urlsafe(32)
-        process = await Process.start([*launch.command, path], {**env, TOKEN: self._token}, launch.nice)
+        work = tempfile.mkdtemp(prefix="work-", dir=self._folder)
+        own = {TOKEN: self._token, "TMPDIR": work}
+        try:
+            process = await Process.start([*launch.command, path], {**env, **own}, launch.nice)
+        except DriverError:
+            await _remove(work)
+            raise
         self.pid = process.pid
         reason = ""
         control, came = trio.open_memory_channel[Connection](1)
@@ -209,6 +217,7 @@ class Supervisor:
             self._token = ""
             await process.end()
             self.pid = 0
+            await _remove(work)  # it may have been killed before it could do so
         if any(OUTPUT_OF_IMPORT.search(line) for line in process.last_lines):
             raise DriverError(f"{process.last_lines[-1]}: pip install 'kiwi-gw[spark]'")
         return reason
@@ -225,7 +234,8 @@ class Supervisor:
             connection = await came.receive()
             try:
                 await connection.send(Open(session=session))
-                return await self._converse(connection, to_send, starting)
+                reason = await self._converse(connection, to_send, starting)
+                return without_secrets(reason, (session.conf,))
             finally:
                 connection.close()
         return f"Spark has not started within {limit:g} s"
@@ -296,3 +306,9 @@ class Supervisor:
         except trio.WouldBlock:
             pass
         connection.close()
+
+
+async def _remove(folder: str) -> None:
+    """With all that is in it; what cannot be removed is left. Not cancelled."""
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))

@@ -24,6 +24,9 @@ from kiwi_spark.spec import Query, Session, Trouble
 
 VERSION: Final = 1
 
+FOLDER: Final = "kiwi-spark-"
+"""How the name of the folder begins that has the gateway's socket, and all temporary files of the driver."""
+
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one frame, of any kind."""
 

@@ -18,8 +18,8 @@ _HOLDERS = 10
 
 def sources(runners: Sequence[SourceRunner]) -> list[Item]:
     """One item per source. `lag` is null where the source does not know; `positions` is null until it has
-    started; `lag` and `positions` are in its own words (Kafka: by partition). `heldBy`: the connections for
-    which the source waits just now (policy `block`), the first ten."""
+    started; `lag`, `positions` and `details` are in its own words (Kafka: by partition). `heldBy`: the
+    connections for which the source waits just now (policy `block`), the first ten."""
     now = time.monotonic()
     return [_source(runner, now) for runner in runners]
 
@@ -35,6 +35,7 @@ def _source(runner: SourceRunner, now: float) -> Item:
         "error": runner.last_error or None,
         "restarts": runner.restarts,
         "reachable": statistics.reachable if statistics is not None else None,
+        "details": dict(statistics.details) if statistics is not None and statistics.details else None,
         "lag": {str(partition): behind[partition] for partition in sorted(behind)} or None,
         "stalledSeconds": round(runner.stalled(now), 3),
         "subscriptions": feed.subscribers,

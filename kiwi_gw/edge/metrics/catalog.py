@@ -1,16 +1,21 @@
 """Every metric there is: its name, what it means, its labels, and how the workers' values become one.
 
-A name that is not in here cannot be exported. Labels take their values from closed sets only: sources
-(at most `metrics.max_sources`), and enumerations of the code: never a client, an address,
-a query or an offset.
+A name that is not in here cannot be exported. What types of sources have for themselves is declared by them
+(`SourceType.figures`) and comes in here when they are loaded. Labels take their values from closed sets only:
+sources (at most `metrics.max_sources`), and enumerations of the code: never a client, an address, a query or
+an offset.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from kiwi_gw.errors import PluginError
+from kiwi_gw.model import Figure
 
 PREFIX = "kiwigw_"
 
@@ -255,7 +260,30 @@ _PROCESS = (
     ),
 )
 
-CATALOG: Mapping[str, Metric] = MappingProxyType(
-    {item.name: item for item in (*_GATEWAY, *_CONNECTIONS, *_SUBSCRIPTIONS, *_SOURCES, *_PROCESS)}
-)
+OWN = (*_GATEWAY, *_CONNECTIONS, *_SUBSCRIPTIONS, *_SOURCES, *_PROCESS)
+"""Those that every gateway has."""
+
+_ALL = {item.name: item for item in OWN}
+
+CATALOG: Mapping[str, Metric] = MappingProxyType(_ALL)
 """All metrics by name, in the order of a scrape."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def metric_of(figure: Figure) -> Metric:
+    """How it is exported."""
+    merge = Merge(figure.merge)
+    return Metric(PREFIX + figure.name, Kind(figure.kind), figure.meaning, ("source",), merge)
+
+
+def declare(figures: Iterable[Figure]) -> None:
+    """Add what a type of sources has for itself. PluginError for a name that means something else already,
+    or is none."""
+    for figure in figures:
+        metric = metric_of(figure)
+        wrong = not _NAME.fullmatch(figure.name) or figure.name.endswith("_total") != (
+            figure.kind == "counter"
+        )
+        if wrong or _ALL.setdefault(metric.name, metric) != metric:
+            raise PluginError(f"{figure.name!r} cannot be the name of a {figure.kind} of a type of sources")

@@ -16,10 +16,11 @@ from kiwi_gw import __version__
 from kiwi_gw.core.feed import Feed, FeedState
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.edge.metrics.catalog import CATALOG
+from kiwi_gw.edge.metrics.catalog import CATALOG, declare
 from kiwi_gw.edge.metrics.snapshot import Snapshot
 from kiwi_gw.edge.outlet import Outlet
 from kiwi_gw.model import Mode
+from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Histogram, SourceMeter
@@ -101,9 +102,12 @@ class Collector:
             GCCollector(registry=registry),
             PlatformCollector(registry=registry),
         )
+        self._types: PluginManager | None = None
+        self._declare()
 
     async def collect(self) -> Snapshot:
         """Everything there is to see. Counters never go back from one snapshot to the next."""
+        self._declare()
         snapshot = Snapshot()
         # What is over is read in the same step as the lists of what is open: what ends while they are
         # walked is in them with all its numbers, and not among what is over.
@@ -138,6 +142,14 @@ class Collector:
         return snapshot
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _declare(self) -> None:
+        """Know what the types of sources count, those of the last reload, too."""
+        plugins = self._gateway.loaded.plugins
+        if plugins is not self._types:
+            self._types = plugins
+            for kind in plugins.source_types().values():
+                declare(kind.figures)
 
     def _counted(self, snapshot: Snapshot) -> None:
         gateway, meters = self._gateway, self._gateway.meters
@@ -226,6 +238,8 @@ class Collector:
         for known in FeedState:
             snapshot.put("source_state", int(known is state), label, known.value)
         snapshot.put("source_stalled_seconds", runner.stalled(self._clock()), label)
+        for name, value in runner.figures.gauges.items():
+            snapshot.put(name, value, label)
         if statistics is not None and statistics.behind:
             snapshot.put("source_lag_records", sum(statistics.behind.values()), label)
             if self._gateway.loaded.settings.metrics.per_partition:
@@ -304,6 +318,10 @@ def _meter(snapshot: Snapshot, meter: SourceMeter) -> None:
         snapshot.put("subscriptions_started_total", count, label, dialect)
     for reason, count in meter.ended.items():
         snapshot.put("subscriptions_ended_total", count, label, reason)
+    for name, value in meter.figures.items():
+        snapshot.put(name, value, label)
+    for name, histogram in meter.histograms.items():
+        _put(snapshot, name, histogram, label)
     _put(snapshot, "delivery_delay_seconds", meter.delivery_delay, label)
     _put(snapshot, "fanout_duration_seconds", meter.fanout, label)
 

@@ -1,4 +1,4 @@
-"""The table of metrics in `config/METRICS.md`, made from the catalog.
+"""The table of metrics in `config/METRICS.md`, made from the catalog and the plugins.
 
 `python -m kiwi_gw.edge.metrics.reference config` writes it anew; a test says when to.
 """
@@ -6,19 +6,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
-from kiwi_gw.edge.metrics.catalog import CATALOG, Metric
+from kiwi_gw.edge.metrics.catalog import OWN, Metric, metric_of
+from kiwi_gw.plugin_manager import shipped
 
 FILE = "METRICS.md"
 BEGIN, END = "<!-- metrics: begin -->", "<!-- metrics: end -->"
 
 
-def table(metrics: Iterable[Metric] = CATALOG.values()) -> str:
+def documented() -> Iterator[Metric]:
+    """The gateway's own, and those of the sources that come with it."""
+    yield from OWN
+    for kind in shipped().source_types().values():
+        yield from map(metric_of, kind.figures)
+
+
+def table() -> str:
     """One row per metric."""
     rows = ["| metric | type | labels | meaning | of several workers |", "|---|---|---|---|---|"]
-    for metric in metrics:
+    for metric in documented():
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         rows.append(
             f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.meaning} | {metric.merge.value} |"

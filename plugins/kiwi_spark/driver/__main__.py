@@ -7,10 +7,17 @@ told there. When that connection ends, so does it, with its JVM and every worker
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import time
+from pathlib import Path
+from typing import Final
 
 from kiwi_spark.driver.commands import Driver, end_group
+from kiwi_spark.wire import FOLDER
+
+_PATIENCE_SECONDS: Final = 0.5
 
 TOKEN = "KIWI_SPARK_TOKEN"  # noqa: S105  (the name of a variable)
 
@@ -22,8 +29,24 @@ def main() -> None:
     driver = Driver(sys.argv[1], os.environ.pop(TOKEN, ""))
     signal.signal(signal.SIGTERM, lambda *_: driver.end())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the gateway's to act on
+    parent, folder = os.getppid(), Path(sys.argv[1]).parent
     clean = driver.serve()
-    end_group(clean=clean)
+    end_group(lambda: leave(folder, parent), clean=clean)
+
+
+def leave(folder: Path, parent: int) -> None:
+    """Remove what nobody else will if the gateway is no more: all that is in its folder. If it is there
+    still, it removes everything itself.
+
+    parent: the gateway's process id, as it was.
+    """
+    patience = time.monotonic() + _PATIENCE_SECONDS
+    while os.getppid() == parent:  # its sockets are closed a moment before it is over
+        if time.monotonic() > patience:
+            return
+        time.sleep(0.02)
+    if folder.name.startswith(FOLDER):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

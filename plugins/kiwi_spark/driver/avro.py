@@ -66,6 +66,6 @@ def _get(url: str) -> bytes:
     except urllib.error.HTTPError as error:
         if error.code == 404:
             raise SubjectUnknown(f"{url}: not found") from error
-        raise RegistryAway(f"{url}: {error}") from error
+        raise RegistryAway(f"the Schema Registry does not answer at {url}: {error}") from error
     except OSError as error:
-        raise RegistryAway(f"{url}: {error}") from error
+        raise RegistryAway(f"the Schema Registry does not answer at {url}: {error}") from error

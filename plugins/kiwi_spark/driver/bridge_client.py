@@ -20,7 +20,8 @@ from kiwi_spark.bridge_wire import (
 from kiwi_spark.wire import VERSION, Hello, Message, WireError
 
 ANSWER_SECONDS: Final = 15.0
-"""How long an answer may take: a source may need 5 s to start and 5 s to say where its past is."""
+"""How long an answer may take: a source may need 5 s to start and 5 s to say where its past
+is. One that takes longer to start is asked again."""
 
 _RECEIVE_BYTES: Final = 1024 * 1024
 

@@ -120,6 +120,8 @@ class Checkpoints:
             if changed:
                 generation, note = self._changed(query, meta, changed, stateful)
                 notes.append(note)
+            elif query.fresh:
+                notes.append(f"the checkpoint {self._folder}/{generation} is kept: it is of this query")
         wanted = Meta(generation=generation, parts=now, stateful=stateful, schemas=schemas)
         if wanted != meta:
             self._files.write(self._meta_path, msgspec.json.format(msgspec.json.encode(wanted)).decode())

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 from pyspark.sql import SparkSession
@@ -106,7 +107,7 @@ class Driver:
         if not self._told_to_end:
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             print(f"ERROR the JVM has ended ({how})", file=sys.stderr, flush=True)
-            end_group(clean=False)
+            end_group(lambda: None, clean=False)  # the gateway is there, and removes what is its
 
     def _start(self, message: Start) -> None:
         run = Run(
@@ -147,13 +148,18 @@ class Driver:
         threading.Thread(target=work, args=(message,), daemon=True).start()  # type: ignore[arg-type]
 
 
-def end_group(*, clean: bool) -> NoReturn:
-    """End this process, its JVM and every worker of it, at once: what is committed is in the checkpoints."""
+def end_group(leave: Callable[[], None], *, clean: bool) -> NoReturn:
+    """End this process, its JVM and every worker of it, at once: what is committed is in the checkpoints.
+
+    leave: what is to be done when the JVM is no more.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     child = jvm.process()
     if child is not None:
         child.kill()
+    if not clean:
+        leave()
     if not clean and os.getpgrp() == os.getpid():  # nobody else's group
         os.killpg(0, signal.SIGKILL)
     os._exit(0 if clean else 1)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from kiwi_spark.driver import inputs
+from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.troubles import TransformFailed
 from kiwi_spark.spec import Query
 
@@ -55,7 +56,7 @@ def build(spark: SparkSession, query: Query, token: str, known: Mapping[str, str
     for name, table in query.tables.items():
         frames[name] = inputs.table(spark, table)
     for name, mark in query.watermarks.items():
-        frames[name] = frames[name].withWatermark(mark.column, mark.delay)
+        frames[name] = frames[name].withWatermark(mark.column, interval(mark.delay))
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"`{name}`" if not name.isidentifier() else name)
     result = spark.sql(query.sql) if query.sql else _transformed(query.transform, frames)

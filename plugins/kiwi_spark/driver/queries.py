@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +14,7 @@ from kiwi_spark.driver.batches import RowsLink, ToGateway
 from kiwi_spark.driver.checkpoints import Checkpoints
 from kiwi_spark.driver.files import HadoopFiles
 from kiwi_spark.driver.forms import as_json
+from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.plans import build
 from kiwi_spark.driver.progress import Listener
 from kiwi_spark.driver.to_topic import ToTopic, begun
@@ -22,15 +22,9 @@ from kiwi_spark.driver.troubles import trouble_of
 from kiwi_spark.spec import Query
 from kiwi_spark.wire import Ended, Message, Started
 
-_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
 _POOL: Final = "spark.scheduler.pool"
 _start_lock = threading.Lock()
 """Starting the callback server of py4j is not for two threads at once."""
-
-
-def interval(text: str) -> str:
-    """An interval as Spark reads it, which knows no `500 ms`."""
-    return re.sub(r"(?<=\d)\s*([a-z]+)\b", lambda unit: f" {_UNITS.get(unit[1], unit[1])}", text)
 
 
 class Run:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import shlex
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kiwi_spark.spec import Session
@@ -24,6 +30,7 @@ DEFAULTS: Final = {
 
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_TEMPORARY: Final = "-Djava.io.tmpdir="
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
 _SAYS_TOO_MUCH: Final = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
@@ -35,10 +42,16 @@ def configuration(session: Session) -> dict[str, str]:
     """All of the session's configuration: our defaults below the user's."""
     conf = {**DEFAULTS, **(_LOCAL if session.master.startswith("local") else {}), **session.conf}
     options = conf.get(_JAVA_OPTIONS, "")
-    ours = [_STACK] if "-Xss" not in options else []
-    ours += [_OUT_OF_MEMORY] if "OnOutOfMemoryError" not in options else []
-    if ours:
-        conf[_JAVA_OPTIONS] = " ".join([options, *ours]).strip()
+    if "-Xss" not in options:
+        options = f"{options} {_STACK}"
+    if "OnOutOfMemoryError" not in options:
+        options = f"{options} {_OUT_OF_MEMORY}"
+    if _TEMPORARY not in options:
+        # Where Spark, its libraries and its Python workers put files: all in one place, for who removes it.
+        options = f"{options} {shlex.quote(_TEMPORARY + tempfile.gettempdir())}"
+    conf[_JAVA_OPTIONS] = options.strip()
+    if "spark.sql.catalogImplementation" not in conf:  # its tables are forgotten, so is their folder
+        conf.setdefault("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "spark-warehouse"))
     return conf
 
 
@@ -64,6 +77,7 @@ def open_session(session: Session) -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     _keep_quiet(spark)
+    _forget_artifacts(spark)
     return spark
 
 
@@ -71,6 +85,20 @@ def _keep_quiet(spark: SparkSession) -> None:
     """Spark warns of every batch that takes longer than the time between two: here that is how it goes."""
     logging_of_java: Any = getattr(spark, "_jvm").org.apache.logging.log4j  # noqa: B009
     logging_of_java.core.config.Configurator.setLevel(_SAYS_TOO_MUCH, logging_of_java.Level.ERROR)
+
+
+def _forget_artifacts(spark: SparkSession) -> None:
+    """Spark makes a folder `artifacts` where the gateway was started, for what nobody gives it here, and a
+    JVM that is killed leaves it there. It is made anew when it is needed."""
+    java: Any = spark._jsparkSession
+    try:
+        folder = Path(str(java.artifactManager().artifactRootPath().toAbsolutePath()))
+    except Py4JError as error:  # another Spark, which has them elsewhere
+        print(f"the folder for artifacts is not known: {error}", file=sys.stderr, flush=True)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # it is another driver's, too
+        folder.parent.rmdir()
 
 
 def _let_import(folders: list[str], environment: os._Environ[str] | dict[str, str]) -> None:

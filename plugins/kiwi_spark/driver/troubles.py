@@ -19,6 +19,8 @@ from kiwi_spark.driver.sampling import SchemaUnknown
 from kiwi_spark.spec import Trouble
 
 _LONGEST: Final = 2000  # characters of a message
+_OWN_NAME: Final = re.compile(r"^kiwi_spark\.[\w.]*\.(?=\w+:)")
+"""Where an exception of our own comes from, which nobody needs to know."""
 
 _GO_ON: Final = "`fail_on_data_loss: false` of the input goes on without them"
 _AFRESH: Final = "remove the source's folder there to begin afresh from `start`"
@@ -44,13 +46,9 @@ class TransformFailed(Exception):  # noqa: N818  (it says what happened)
 _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
     ("bad_record", re.compile(BAD_MARK)),
     ("no_space", re.compile(r"No space left on device|Disk quota exceeded|QuotaExceededException")),
-    (
-        "data_loss",
-        re.compile(
-            r"KAFKA_DATA_LOSS|OffsetOutOfRange|[Ss]ome data may have been (lost|missed)|EventsLost"
-            r"|failOnDataLoss"
-        ),
-    ),
+    # Where Spark says what that means, its words come before those of Kafka's client.
+    ("data_loss", re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|EventsLost")),
+    ("data_loss", re.compile(r"OffsetOutOfRange|failOnDataLoss")),
     (
         "checkpoint",
         re.compile(
@@ -60,7 +58,9 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
             r"|checkpoint location.*(incompatible|corrupt)"
         ),
     ),
-    ("gone", re.compile(r"gateway_source\.py|BridgeAway|BridgeRefused")),
+    ("query", re.compile(r"BridgeRefused: start:")),
+    ("unreachable", re.compile(r"BridgeAway|Python worker (failed )?to connect back")),
+    ("gone", re.compile(r"gateway_source\.py|BridgeRefused")),
     (
         "user",
         re.compile(
@@ -150,10 +150,10 @@ def _words(trouble: Trouble, cause: Cause, last: Cause) -> str:
     """What a person needs of it."""
     if trouble == "bad_record":
         return cause.message[cause.message.find(BAD_MARK) + len("kiwi-gw ") :].split("\n")[0][:_LONGEST]
-    if trouble == "user" and "Traceback" in cause.message:
+    if "Traceback (most recent call last)" in cause.message:
         lines = [line for line in cause.message.split("\n\tat ")[0].splitlines() if line.strip()]
         raised = [line for line in lines if line and not line.startswith((" ", "\t"))]
-        return (raised[-1] if raised else lines[-1]).strip()[:_LONGEST]
+        return _OWN_NAME.sub("", (raised[-1] if raised else lines[-1]).strip())[:_LONGEST]
     name = cause.kind.rsplit(".", 1)[-1]
     text = _WHICH_QUERY.sub("", cause.message.split("\n\tat ")[0]).strip()
     if trouble == "data_loss":

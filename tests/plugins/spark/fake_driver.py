@@ -6,8 +6,9 @@ in another order. What a query's text may say (all optional):
     batches, rows: how many, of how many rows each. part: rows of one ROWS message.
     kill: [[batch, point], ...]: die once at `before`, `within`, `after` (the rows), `end` (before the ACK) or
         `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
-    trouble: [batch, trouble, times]: end with this trouble instead of that batch, so often.
-    fail: the query cannot start. over: end after the last batch. bad: bad records of every batch.
+    trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
+    fail: the query cannot start. over: end after the last batch. bad: bad records of every
+        batch; state_rows, watermark: likewise.
 """
 
 from __future__ import annotations
@@ -142,23 +143,30 @@ class Run:
             return
         self.checkpoint = checkpoint = Checkpoint(self.query)
         batch = checkpoint.state["next"]
+        notes = [f"fresh: {self.query.fresh}"]
         self.control.send(
-            Started(run=self.number, query=checkpoint.state["query"], next_batch=batch, notes=["a note"])
+            Started(run=self.number, query=checkpoint.state["query"], next_batch=batch, notes=notes)
         )
         rows = Wire(str(self.number))
         try:
             while batch < self.plan.get("batches", 3):
                 trouble = self.plan.get("trouble", [-1, "", 0])
                 if trouble[0] == batch and checkpoint.once(f"trouble {batch}", trouble[2]):
-                    self.end(trouble[1], "a user function raised")
+                    self.end(trouble[1], (trouble[3:] or ["a user function raised"])[0])
                     return
                 self.bring(rows, batch)
                 self.at(batch, "acked")
                 checkpoint.state["next"] = batch = batch + 1
                 checkpoint.write()
-                bad = self.plan.get("bad", 0)
                 progress = Progress(
-                    run=self.number, batch=batch - 1, input_rows=9, seconds=0.1, bad=bad, bad_sample="{"
+                    run=self.number,
+                    batch=batch - 1,
+                    input_rows=9,
+                    seconds=0.1,
+                    bad=self.plan.get("bad", 0),
+                    bad_sample="{",
+                    state_rows=self.plan.get("state_rows", 0),
+                    watermark=self.plan.get("watermark"),
                 )
                 self.control.send(progress)
         except (LostError, OSError) as error:

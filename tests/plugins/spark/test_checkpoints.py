@@ -101,6 +101,8 @@ def test_a_reload_keeps_the_checkpoint_of_a_query_without_state(files: MemoryFil
     assert place.path.endswith("/0")
     assert "kept" in place.notes[0]
     assert take(files, changed(sql="SELECT 1 FROM flights")).notes == []
+    (note,) = take(files, changed(sql="SELECT 1 FROM flights", trigger="1 s", fresh=True)).notes
+    assert note.endswith("/0 is kept: it is of this query")
 
 
 @pytest.mark.parametrize(("before", "after"), [(True, False), (False, True), (True, True)])
@@ -110,7 +112,8 @@ def test_a_reload_begins_afresh_where_there_is_state(files: MemoryFiles, before:
     place = take(files, query, stateful=after)
     assert place.path.endswith("/1")
     assert "afresh" in place.notes[0]
-    assert take(files, query, stateful=after) == Place(place.path, 0, [])
+    again = msgspec.structs.replace(query, fresh=False)
+    assert take(files, again, stateful=after) == Place(place.path, 0, [])
 
 
 def test_a_reload_begins_afresh_with_other_inputs(files: MemoryFiles) -> None:

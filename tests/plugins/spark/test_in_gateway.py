@@ -8,14 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+import structlog
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
 import kiwi_kafka
 from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
-from kiwi_gw.testing import open_gateway
+from kiwi_gw.testing import GatewayUnderTest, open_gateway
 from kiwi_spark import plugin
 from kiwi_spark.service import Spark
+from tests.edge.admin import fetch, scrape, value
 from tests.plugins.spark.bench import fake_spark
 
 SECONDS = 50
@@ -42,7 +45,7 @@ class FakePlugin:
         return [ServiceType("spark", open_fake, sections=("spark",))]
 
 
-def config(folder: Path, plan: object, **keys: Any) -> str:
+def config(folder: Path, plan: object, *, stage_bytes: int = 1 << 20, **keys: Any) -> str:
     source = {
         "type": "spark",
         "id": "s",
@@ -53,7 +56,7 @@ def config(folder: Path, plan: object, **keys: Any) -> str:
     whole = {
         "plugins": ["spark", "kafka"],
         "kafka": {"bootstrap_servers": "127.0.0.1:1"},
-        "spark": {"checkpoint_dir": str(folder)},
+        "spark": {"checkpoint_dir": str(folder), "stage_bytes": stage_bytes},
         "subscriber": {"subscribe_timeout_ms": "40s"},
         "sources": [{"type": "kafka", "id": "in", "topic": "in"}, source],
     }
@@ -103,7 +106,9 @@ async def test_a_query_that_is_wrong(tmp_path: Path) -> None:
 
 async def test_who_blocks_holds_spark(tmp_path: Path) -> None:
     """A pull subscription without credit, policy `block`: the batch that it has no room for is not done."""
-    keys = {"subscriber": {"overflow": "block", "buffer_capacity": 5, "block_timeout_ms": "45s"}}
+    keys: dict[str, Any] = {
+        "subscriber": {"overflow": "block", "buffer_capacity": 5, "block_timeout_ms": "45s"}
+    }
     text = config(tmp_path, {"batches": 9, "part": 9}, **keys)
     state = trio.Path(tmp_path / "s.json")
 
@@ -129,3 +134,59 @@ async def test_who_blocks_holds_spark(tmp_path: Path) -> None:
             found = [(await hear(client, "RESULT"))["data"]["value"]["n"] for _ in range(45)]
     assert sorted(found[-5:]) == list(range(40, 45))
     assert len(set(found)) == 45
+
+
+@pytest.mark.parametrize("stage_bytes", [1 << 20, 1 << 21], ids=["the same driver", "another driver"])
+async def test_a_query_that_a_reload_altered_may_begin_afresh(tmp_path: Path, stage_bytes: int) -> None:
+    """Also where the section `spark` is altered with it, and all that knew the old query is closed."""
+    with trio.fail_after(SECONDS), structlog.testing.capture_logs() as lines:
+        async with open_gateway(config(tmp_path, {"batches": 1}), plugins=PLUGINS) as gateway:
+            await _batches(gateway, 1)
+            gateway.file.write_text(config(tmp_path, {"batches": 3}, stage_bytes=stage_bytes))
+            assert await gateway.reloader.reload()
+            await _batches(gateway, 2)
+    notes = [line["note"] for line in lines if line["event"] == "query starts"]
+    assert notes == ["fresh: False", "fresh: True"]
+    started = [line for line in lines if line["event"] == "spark driver is ready"]
+    assert len(started) == (1 if stage_bytes == 1 << 20 else 2)
+
+
+async def _batches(gateway: GatewayUnderTest, count: int) -> None:
+    """Until the source, as it is now, has brought so many."""
+    feed = gateway.gateway.feed("s")
+    assert feed is not None
+    while feed.events_in < count * 5:  # noqa: ASYNC110  nothing tells
+        await trio.sleep(0.01)
+
+
+async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
+    text = config(tmp_path, {"batches": 3, "bad": 2, "watermark": 5_000, "state_rows": 7})
+    with trio.fail_after(SECONDS):
+        async with open_gateway(text, plugins=PLUGINS, admin="127.0.0.1:0") as gateway:
+            await _batches(gateway, 3)
+            found = await scrape(gateway.admin_address)
+            while value(found, "spark_batch_duration_seconds_count", source="s") < 3:
+                found = await scrape(gateway.admin_address)
+            kafka, spark = (await fetch(gateway.admin_address, "/sources"))["sources"]
+    assert value(found, "spark_query_up", source="s") == 1
+    assert value(found, "spark_batch_duration_seconds_sum", source="s") == pytest.approx(0.3)
+    assert value(found, "spark_input_rows_total", source="s") == 27
+    assert value(found, "spark_bad_records_total", source="s") == 6
+    assert value(found, "spark_watermark_timestamp_seconds", source="s") == 5
+    assert value(found, "spark_state_rows", source="s") == 7
+    assert not [name for name, labels in found if "spark" in name and ("source", "in") in labels]
+    details = spark["details"]
+    assert kafka["details"] is None
+    assert details.pop("driverPid") > 1
+    assert details == {
+        "driver": "running",
+        "driverDeaths": 0,
+        "spark": "4.0.0-fake",
+        "query": "running",
+        "trouble": None,
+        "batch": 2,
+        "inputRows": 9,
+        "batchSeconds": 0.1,
+        "stateRows": 7,
+        "watermark": 5000,
+    }

@@ -17,7 +17,6 @@ from kiwi_spark import findings, plugin
 from kiwi_spark.service import Spark
 from kiwi_spark.shape import BY_BATCH, SHAPE
 from kiwi_spark.sink import SINK_SHAPE
-from kiwi_spark.spec import Query, StreamInput
 from tests.plugins.spark.bench import context, fake_spark, settings
 
 
@@ -93,19 +92,6 @@ async def test_check(tmp_path: Path) -> None:
     assert found["error", ("sources", "s1", "sql"), 1] == "[PARSE_SYNTAX_ERROR] near 'nonsense'"
     assert "there is no source 'nobody'" in found["error", ("sources", "s2"), 0]
     assert plugin.check(context(tmp_path), list(context(tmp_path).sources.values())) is None
-
-
-def test_a_plan_shows_no_password() -> None:
-    kafka = {
-        "subscribe": "t",
-        "kafka.sasl.jaas.config": 'x password="hunter2";',
-        "kafka.ssl.key.password": "p4",
-    }
-    query = Query(source="s", streams={"a": StreamInput(source="in", format="json", kafka=kafka)})
-    plan = 'StreamingRelationV2 [subscribe=t, kafka.sasl.jaas.config=x password="hunter2";, password=p4]'
-    assert findings.without_secrets(plan, query) == (
-        "StreamingRelationV2 [subscribe=t, kafka.sasl.jaas.config=*****, password=*****]"
-    )
 
 
 @pytest.mark.usefixtures("fake")

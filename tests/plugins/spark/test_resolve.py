@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def test_what_is_at_most_once_is_said() -> None:
     (finding,) = notes(settings, context(settings))
     assert finding.level == "warning"
     assert finding.where == ("sources", "s", "inputs", "b")
-    assert "at most once" in finding.message
+    assert "input b (other) cannot be read again: its events are taken at most once" in finding.message
+    assert notes(settings, replace(context(settings), replayable=frozenset({"other"}))) == []
 
 
 # --- kiwi_kafka.java_options ---
@@ -199,3 +201,11 @@ def test_java_options_with_certificates(tmp_path: Path) -> None:
     (tmp_path / "old.pem").write_text("-----BEGIN EC PRIVATE KEY-----\n")
     with pytest.raises(PluginError, match="openssl pkcs8 -topk8"):
         java_options(kafka(protocol="SSL", cert=files["cert"], key=tmp_path / "old.pem"))
+
+
+def test_what_runs_once_takes_all_that_the_gateway_has() -> None:
+    """Spark takes one batch of such a source then; of a topic it takes as many as there are."""
+    inputs = {"a": {"source": "other", "max_offsets": 7}, "k": {"source": "k", "max_offsets": 7}}
+    once = query(inputs, bridge="/b", trigger="available_now").streams
+    assert {name: item.max_offsets for name, item in once.items()} == {"a": 0, "k": 7}
+    assert {item.max_offsets for item in query(inputs, bridge="/b").streams.values()} == {7}

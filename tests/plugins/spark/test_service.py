@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import SourceFailed
+from kiwi_spark.driver.__main__ import leave
 from kiwi_spark.resolve import resolve
 from kiwi_spark.spec import Query
 from kiwi_spark.states import State
@@ -41,6 +43,36 @@ async def test_it_is_ready_nicer_and_ends_with_the_service(tmp_path: Path) -> No
             began = trio.current_time()
         assert trio.current_time() - began < 3
     assert not psutil.pid_exists(pid)
+
+
+async def test_its_temporary_files_are_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of one that was killed, at once."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            await spark.driver.ready()
+            pid = spark.driver.pid
+            work = trio.Path(psutil.Process(pid).environ()["TMPDIR"])
+            await (work / "blockmgr-1").mkdir()
+            assert str(work).startswith(f"{tmp_path}/kiwi-spark-")
+            os.kill(pid, signal.SIGKILL)
+            await spark.driver.reach({State.BACKOFF})
+            assert not await work.exists()
+            await spark.driver.ready()
+            assert await trio.Path(psutil.Process(spark.driver.pid).environ()["TMPDIR"]).exists()
+    assert os.listdir(tmp_path) == []
+
+
+def test_who_outlives_the_gateway_removes_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "kiwi-spark-x"
+    (folder / "work").mkdir(parents=True)
+    leave(folder, os.getppid())
+    assert folder.exists()
+    other = tmp_path / "other"
+    other.mkdir()
+    leave(other, -1)
+    leave(folder, -1)
+    assert list(tmp_path.iterdir()) == [other]
 
 
 async def test_what_it_says_is_in_the_log(tmp_path: Path) -> None:
@@ -152,17 +184,6 @@ async def test_analyses(tmp_path: Path) -> None:
             assert isinstance(wrong, Analysed)
             assert (wrong.line, "PARSE" in wrong.error) == (2, True)
             assert spark.state is State.READY
-
-
-async def test_another_query_of_the_same_source_is_altered(tmp_path: Path) -> None:
-    with trio.fail_after(SECONDS):
-        async with fake_spark() as spark:
-            one, other = query(tmp_path), query(tmp_path, {"rows": 9})
-            assert not spark.altered(one)
-            async with spark.run(one, lambda progress: None) as run:
-                await run.started()
-            assert not spark.altered(one)
-            assert spark.altered(other)
 
 
 def test_ended_is_for_everybody() -> None:

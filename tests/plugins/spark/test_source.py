@@ -89,16 +89,24 @@ async def test_a_query_that_fails_now_and_then_goes_on(tmp_path: Path) -> None:
     assert out.troubles == ["the query has failed and is started again", ""]
 
 
-async def test_kafka_away_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("TimeoutException: waiting for a node", "the Kafka cluster does not answer"),
+        ("BridgeAway: the gateway does not answer", "Spark does not reach this gateway"),
+        ("SparkException: Python worker failed to connect back.", "Spark's Python workers do not start"),
+    ],
+)
+async def test_what_does_not_answer_is_waited_for(tmp_path: Path, message: str, words: str) -> None:
     out = memory()
     async with fake_spark(max_restarts=0) as spark:
         with trio.fail_after(SECONDS):
             async with trio.open_nursery() as nursery:
-                plan = {"trouble": [0, "unreachable", 3]}
+                plan = {"trouble": [0, "unreachable", 2, message]}
                 nursery.start_soon(source(plan, tmp_path, spark).run, out, None)
                 await out.wait_events(15)
                 nursery.cancel_scope.cancel()
-    assert "the Kafka cluster does not answer" in out.troubles
+    assert words in out.troubles
 
 
 async def test_the_acknowledgement_waits_for_the_gateway(tmp_path: Path) -> None:

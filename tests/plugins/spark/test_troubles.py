@@ -15,6 +15,13 @@ ValueError: boom
 """
 
 
+PYTHON = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Traceback (most recent call last):
+  File "site-packages/kiwi_spark/driver/gateway_source.py", line 136, in read
+    raise self._lost(refused) from refused
+kiwi_spark.driver.bridge_client.{}
+"""
+
+
 @pytest.mark.parametrize(
     ("causes", "trouble", "words"),
     [
@@ -100,6 +107,37 @@ ValueError: boom
             "user",
             "ValueError: Permission denied",
         ),
+        (
+            [
+                Cause(
+                    "org.apache.spark.SparkException",
+                    PYTHON.format("BridgeAway: the gateway does not answer"),
+                )
+            ],
+            "unreachable",
+            "BridgeAway: the gateway does not answer",
+        ),
+        (
+            [Cause("org.apache.spark.SparkException", PYTHON.format("BridgeRefused: start: it has no past"))],
+            "query",
+            "BridgeRefused: start: it has no past",
+        ),
+        (
+            [Cause("org.apache.spark.SparkException", PYTHON.format("BridgeRefused: denied: no"))],
+            "gone",
+            "BridgeRefused: denied: no",
+        ),
+        (
+            [
+                Cause("org.apache.spark.SparkException", "Python worker failed to connect back."),
+                Cause(
+                    "java.net.SocketTimeoutException",
+                    "Timed out while waiting for the Python worker to connect back",
+                ),
+            ],
+            "unreachable",
+            "Python worker",
+        ),
         ([FAILED], "gone", "Job aborted"),
     ],
 )
@@ -125,7 +163,12 @@ def test_the_root_says_it_and_what_to_do_is_said_in_our_words() -> None:
         "to false.\nReason: Partition t-0 offset was changed from 20 to 5. SQLSTATE: XXKST"
     )
     outer = f"[STREAM_FAILED] Query [id = 1] terminated with exception: {lost}\n=== Streaming Query ===\nplan"
-    for causes in ([Cause("StreamingQueryException", outer)], [Cause("x", outer), Cause("y.Lost", lost)]):
+    client = Cause("OffsetOutOfRangeException", "Fetch position FetchPosition{offset=20} is out of range")
+    for causes in (
+        [Cause("StreamingQueryException", outer)],
+        [Cause("x", outer), Cause("y.Lost", lost)],
+        [Cause("x", outer), Cause("y.Lost", lost), client],
+    ):
         trouble, words = classify(causes)
         assert trouble == "data_loss"
         then = "`fail_on_data_loss: false` of the input goes on without them"

@@ -10,6 +10,7 @@ import pytest
 
 _MODULE = """
 from typing import Literal
+import structlog
 import trio
 from kiwi_gw.api import Field, Finding, Kind, KiwiError, Section, Shape, SourceType, hookimpl
 
@@ -37,6 +38,7 @@ def source_types():
 def check(context, sources):
     async def connect():
         found = []
+        structlog.get_logger("example").warning("a line of the log")
         for source in sources:
             if source.how == "raises":
                 raise RuntimeError("no such host")

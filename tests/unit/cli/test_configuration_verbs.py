@@ -95,6 +95,15 @@ def test_check_connects(write: Write, capsys: pytest.CaptureFixture[str]) -> Non
     assert captured.err == f"{path}: this would work\n"
 
 
+def test_check_shows_the_log_only_if_asked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(GOOD)
+    main(["check", path, "--verbose"])
+    assert "a line of the log" in capsys.readouterr().err
+    main(["check", path])
+    captured = capsys.readouterr()
+    assert "a line of the log" not in captured.out + captured.err
+
+
 @pytest.mark.parametrize(
     ("how", "subject", "message"),
     [

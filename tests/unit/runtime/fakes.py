@@ -103,9 +103,9 @@ class FakeSession:
         self._came.unpark_all()
         return self.answer(notice)
 
-    async def wait_told(self, kind: type[Notice]) -> None:
+    async def wait_told(self, kind: type[Notice], within: float = 5) -> None:
         """Until a notice of this kind has come."""
-        with trio.fail_after(5):
+        with trio.fail_after(within):
             while not any(isinstance(notice, kind) for notice in self.notices):
                 await self._came.park()
 
@@ -207,6 +207,7 @@ class Sources:
     services_of_sources: tuple[str, ...] = ()
     open: dict[str, OpenService] = field(default_factory=dict)
     shape: Callable[[Section], Shape] = lambda settings: SHAPE
+    start_ms: int = 5_000
     built: list[str] = field(default_factory=list)
 
     @hookimpl
@@ -219,6 +220,7 @@ class Sources:
                 self.shape,
                 services=self.services_of_sources,
                 sections=("dial",),
+                start_ms=self.start_ms,
             ),
         )
 

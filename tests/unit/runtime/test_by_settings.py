@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
+from trio.testing import MockClock
 
 from kiwi_gw.api import (
     BY_PARTITION,
+    Out,
     PluginContext,
     PositionCodec,
+    Positions,
     Section,
     ServiceType,
     Source,
@@ -20,8 +24,9 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_gw.config import load_again
+from kiwi_gw.core.notices import OpenFailed
 from kiwi_gw.runtime.gateway import Gateway
-from tests.unit.runtime.fakes import SHAPE, FakeSettings, config, load_text, running, settled
+from tests.unit.runtime.fakes import SHAPE, FakeSettings, Sources, config, load_text, running, settled
 
 OWN = PositionCodec(lambda positions: {"n": positions[0]}, lambda value: {0: 0})
 
@@ -99,7 +104,10 @@ async def test_what_a_source_is_can_depend_on_its_settings(tmp_path: Path) -> No
 async def test_a_plugin_sees_all_sources_and_which_worker_it_is(tmp_path: Path) -> None:
     kinds = Kinds()
     gateway = Gateway(
-        load_text(tmp_path, config("b <a", "a x"), {"fake": kinds}), trio.current_time, worker=1, workers=3
+        load_text(tmp_path, config("b <a", "a x", "c again"), {"fake": kinds}),
+        trio.current_time,
+        worker=1,
+        workers=3,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(gateway.run)
@@ -108,9 +116,11 @@ async def test_a_plugin_sees_all_sources_and_which_worker_it_is(tmp_path: Path) 
             assert [(key, _note(settings)) for key, settings in context.sources.items()] == [
                 ("b", "<a"),
                 ("a", "x"),
+                ("c", "again"),
             ]
+            assert context.replayable == {"c"}
             assert (context.worker, context.workers) == (1, 3)
-        assert len(kinds.built) == 2
+        assert len(kinds.built) == 3
         nursery.cancel_scope.cancel()
 
 
@@ -126,3 +136,35 @@ async def test_who_depends_on_an_altered_source_restarts_with_the_new_settings(t
         assert [_note(context.plugins.sources["a"]) for context in built] == ["1", "2"]
         assert [context.source_id for context in kinds.built].count("c") == 1
         assert watching.opened == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"), [("", 5), ("subscriber: {subscribe_timeout_ms: 9s}", 9), ("slow", 60)]
+)
+async def test_a_subscription_waits_as_long_as_the_type_of_its_source_may_take(
+    tmp_path: Path, autojump_clock: MockClock, more: str, seconds: float
+) -> None:
+    """Unless the configuration says how long."""
+
+    async def starts(out: Out, start: Positions | None, context: SourceContext) -> None:
+        await trio.sleep_forever()
+
+    sources = Sources({"a": starts}, start_ms=60_000 if more == "slow" else 5_000)
+    text = config("a", more="" if more == "slow" else more)
+    async with running(tmp_path, text, fake=sources) as bench:
+        began = trio.current_time()
+        client = bench.subscribe("a")
+        await client.session.wait_told(OpenFailed, within=100)
+        assert seconds <= trio.current_time() - began <= seconds + 1
+
+
+async def test_a_source_is_told_whether_it_takes_the_place_of_another(tmp_path: Path) -> None:
+    kinds = Kinds()
+    async with running(tmp_path, config("a", "b", "c"), fake=kinds) as bench:
+        for now in (config("a", "b 2", "d"), config("a", "b 2", "c 2")):
+            bench.write(now)
+            bench.gateway.apply(load_again(bench.gateway.loaded))
+            await settled()
+        told = [(context.source_id, context.altered) for context in kinds.built]
+        assert sorted(told[:3]) == [("a", False), ("b", False), ("c", False)]
+        assert (sorted(told[3:5]), told[5:]) == ([("b", True), ("d", False)], [("c", True)])
