@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import trio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.errors import for_code
 
 _Answer = TypeVar("_Answer")
@@ -164,6 +164,17 @@ class Topics:
                 await producer.stop()
 
         await _in_thread(send)
+
+    async def trim(self, name: str, before: Mapping[int, int]) -> None:
+        """Removes the records of a topic before these offsets (by partition), as retention would."""
+
+        async def remove() -> None:
+            async with self._admin() as admin:
+                await admin.delete_records(
+                    {TopicPartition(name, one): RecordsToDelete(offset) for one, offset in before.items()}
+                )
+
+        await _in_thread(remove)
 
     async def end_offsets(self, name: str) -> dict[int, int]:
         """The next offset of every partition of a topic that exists."""

@@ -20,8 +20,9 @@ Message = dict[str, Any]
 class Client:
     """recording: every event and notice of its one subscription. others: all other messages, in order.
 
-    standings: how many events had come, and the positions that a POSITIONS notice told then. pongs:
-    payloads. closed: payload of the server's close frame.
+    standings: how many events had come, and the positions that a POSITIONS notice told then. troubles: what
+    the source was cut off by, empty for that it is over. pongs: payloads. closed: payload of the server's
+    close frame.
     """
 
     def __init__(self, stream: trio.abc.Stream, source: str) -> None:
@@ -29,6 +30,7 @@ class Client:
         self.others: list[Message] = []
         self.results: list[Message] = []
         self.standings: list[tuple[int, dict[str, int]]] = []
+        self.troubles: list[str] = []
         self.pongs: list[bytes] = []
         self.closed: bytes | None = None
         self.gone = False
@@ -65,6 +67,10 @@ class Client:
         while self.recording.events < until:
             if not await self.read():
                 raise AssertionError("the connection ended before enough events")
+
+    async def have(self, total: int) -> None:
+        """Read until so many events have come in all, also those that came with a SUBSCRIBE_OK."""
+        await self.events(max(0, total - self.recording.events))
 
     async def until_closed(self) -> Message:
         """Read until SUBSCRIPTION_CLOSED; returns its data."""
@@ -117,6 +123,8 @@ class Client:
             elif message["type"] == "NOTICE" and message["data"].get("sourceId") == self._source:
                 if message["data"]["type"] == "POSITIONS":
                     self.standings.append((self.recording.events, message["data"]["positions"]))
+                elif message["data"]["type"] in ("SOURCE_DEGRADED", "SOURCE_RESTORED"):
+                    self.troubles.append(message["data"].get("message", ""))
                 else:
                     self.recording.notice(message["data"])
             else:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -57,16 +57,19 @@ class GatewayProcess:
 
     async def logged(self, event: str, *, count: int = 1, **fields: object) -> Line:
         """Until the log has `count` lines with this event and these fields; returns the last of them."""
+        lines = await self.until(
+            lambda line: line["event"] == event and all(line.get(key) == fields[key] for key in fields), count
+        )
+        return lines[count - 1]
+
+    async def until(self, wanted: Callable[[Line], bool], count: int = 1) -> list[Line]:
+        """Until the log has `count` lines that are wanted; returns all of them."""
         while True:
-            found = [
-                line
-                for line in self.log
-                if line["event"] == event and all(line.get(key) == value for key, value in fields.items())
-            ]
+            found = [line for line in self.log if wanted(line)]
             if len(found) >= count:
-                return found[count - 1]
+                return found
             if self._ended:
-                raise AssertionError(f"the gateway has ended without {event!r} in its log: {self.tail()}")
+                raise AssertionError(f"the gateway has ended without what was waited for: {self.tail()}")
             await self._more.wait()
 
     def signal(self, number: signal.Signals) -> None:
@@ -134,8 +137,10 @@ async def gateway(
     env: Mapping[str, str] | None = None,
     expected_errors: Collection[str] = (),
     killed: bool = False,
+    within: Sequence[str] = (),
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway on `config`, written to `folder`/kiwi-gw.yml; it listens when the block begins.
+    """A gateway on `config`, written to `folder`/kiwi-gw.yml; it listens when the block begins. within: words
+    before its command, of a program that becomes it.
 
     At the end it is stopped, if it still runs, and must then leave with code 0 (killed: the test has killed
     it with -9), and with no errors of ours in its log but for the events named in `expected_errors`.
@@ -144,7 +149,7 @@ async def gateway(
     path.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config)))
     # Other gateways run on this machine; a test that looks at the admin address says where it is.
     elsewhere = {} if "admin_address" in path.read_text() else {"KIWI_GW_SERVER__ADMIN_ADDRESS": "null"}
-    command = [sys.executable, "-m", "kiwi_gw", "run", "--config", str(path)]
+    command = [*within, sys.executable, "-m", "kiwi_gw", "run", "--config", str(path)]
     async with trio.open_nursery() as nursery:
         run = partial(
             trio.run_process,

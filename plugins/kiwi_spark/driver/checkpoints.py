@@ -132,10 +132,11 @@ class Checkpoints:
         what = ", ".join(changed)
         place = f"{self._folder}/{meta.generation}"
         if not query.fresh:
+            whose = "version of Spark" if changed == ["Spark"] else "query"
             raise CheckpointRefused(
-                f"the checkpoint {place} is of another query: {what} differ(s)"
-                f"{self._versions(meta, changed)}. Restore what was changed, or remove {self._folder} to"
-                " begin afresh from `start`"
+                f"the checkpoint {place} is of another {whose}: {what} differ(s)"
+                f"{self._versions(meta, changed)}. Restore what was changed; or begin afresh from `start`:"
+                f" remove {self._folder}, or set `on_other_checkpoint: new`"
             )
         if "Spark" not in changed and "inputs" not in changed and not (stateful or meta.stateful):
             return (
@@ -143,7 +144,9 @@ class Checkpoints:
                 f"{what} changed; the checkpoint {place} is kept: it has no state",
             )
         after = f"{self._folder}/{meta.generation + 1}"
-        why = "the inputs are others" if "inputs" in changed else "the state in it is another query's"
+        why = "the state in it is another query's"
+        if "Spark" in changed or "inputs" in changed:
+            why = "the inputs are others" if "inputs" in changed else "it is of another Spark"
         return meta.generation + 1, (
             f"{what} changed; the checkpoint {place} cannot be kept ({why}): it begins afresh in {after}"
         )

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from kiwi_spark.driver import jvm
 from kiwi_spark.driver.analyse import analyse
 from kiwi_spark.driver.batches import RowsLink
 from kiwi_spark.driver.queries import Run
@@ -99,7 +99,15 @@ class Driver:
         except Exception as error:  # noqa: BLE001  (told to the gateway)
             self.tell(Failed(message=str(error)))
             return
+        jvm.watch(self._jvm_ended)
         self.tell(Opened(spark=self._spark.version, pid=os.getpid()))
+
+    def _jvm_ended(self, code: int) -> None:
+        """No query can go on or be started: the gateway needs another driver."""
+        if not self._told_to_end:
+            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            print(f"ERROR the JVM has ended ({how})", file=sys.stderr, flush=True)
+            end_group(lambda: None, clean=False)  # the gateway is there, and removes what is its
 
     def _start(self, message: Start) -> None:
         run = Run(
@@ -147,10 +155,9 @@ def end_group(leave: Callable[[], None], *, clean: bool) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        process.kill()
+    child = jvm.process()
+    if child is not None:
+        child.kill()
     if not clean:
         leave()
     if not clean and os.getpgrp() == os.getpid():  # nobody else's group

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from kiwi_spark.driver import jvm
 from kiwi_spark.driver.batches import RowsLink, ToGateway
 from kiwi_spark.driver.checkpoints import Checkpoints
 from kiwi_spark.driver.files import HadoopFiles
@@ -78,18 +79,25 @@ class Run:
             return self._stopping
 
     def _work(self) -> None:
-        ended = Ended(run=self.number)
+        ended: Ended | None = Ended(run=self.number)
         try:
             self._run()
         except Exception as error:  # noqa: BLE001  (every error of a query is told to the gateway)
             if not self._is_stopping():
-                failure = self._sink.failure if self._sink is not None else None
-                trouble, message = trouble_of(failure or error)
-                ended = Ended(run=self.number, trouble=trouble, message=message)
+                ended = self._why(error)
         finally:
             if self._link is not None:
                 self._link.close()
-            self._tell(ended)
+            if ended is not None:
+                self._tell(ended)
+
+    def _why(self, error: Exception) -> Ended | None:
+        """What the gateway is told of an error. None: nothing, for it will find the whole driver gone."""
+        failure = self._sink.failure if self._sink is not None else None
+        if jvm.is_why(failure or error):
+            return None
+        trouble, message = trouble_of(failure or error)
+        return Ended(run=self.number, trouble=trouble, message=message)
 
     def _run(self) -> None:
         spark = self._root.newSession()

@@ -33,6 +33,9 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _TEMPORARY: Final = "-Djava.io.tmpdir="
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
+_SAYS_TOO_MUCH: Final = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
+_OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
+"""A JVM without memory may lose any thread and stay; one that ends is started again."""
 
 
 def configuration(session: Session) -> dict[str, str]:
@@ -41,6 +44,8 @@ def configuration(session: Session) -> dict[str, str]:
     options = conf.get(_JAVA_OPTIONS, "")
     if "-Xss" not in options:
         options = f"{options} {_STACK}"
+    if "OnOutOfMemoryError" not in options:
+        options = f"{options} {_OUT_OF_MEMORY}"
     if _TEMPORARY not in options:
         # Where Spark, its libraries and its Python workers put files: all in one place, for who removes it.
         options = f"{options} {shlex.quote(_TEMPORARY + tempfile.gettempdir())}"
@@ -71,8 +76,15 @@ def open_session(session: Session) -> SparkSession:
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    _keep_quiet(spark)
     _forget_artifacts(spark)
     return spark
+
+
+def _keep_quiet(spark: SparkSession) -> None:
+    """Spark warns of every batch that takes longer than the time between two: here that is how it goes."""
+    logging_of_java: Any = getattr(spark, "_jvm").org.apache.logging.log4j  # noqa: B009
+    logging_of_java.core.config.Configurator.setLevel(_SAYS_TOO_MUCH, logging_of_java.Level.ERROR)
 
 
 def _forget_artifacts(spark: SparkSession) -> None:

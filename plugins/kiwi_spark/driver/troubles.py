@@ -22,6 +22,13 @@ _LONGEST: Final = 2000  # characters of a message
 _OWN_NAME: Final = re.compile(r"^kiwi_spark\.[\w.]*\.(?=\w+:)")
 """Where an exception of our own comes from, which nobody needs to know."""
 
+_GO_ON: Final = "`fail_on_data_loss: false` of the input goes on without them"
+_AFRESH: Final = "remove the source's folder there to begin afresh from `start`"
+_SPARKS_WAY: Final = re.compile(
+    r"\s*If you don't want your streaming query to fail[^.]*failOnDataLoss[^.]*\."
+)
+_WHICH_QUERY: Final = re.compile(r"\s*=== Streaming Query ===.*", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -39,19 +46,16 @@ class TransformFailed(Exception):  # noqa: N818  (it says what happened)
 _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
     ("bad_record", re.compile(BAD_MARK)),
     ("no_space", re.compile(r"No space left on device|Disk quota exceeded|QuotaExceededException")),
-    (
-        "data_loss",
-        re.compile(
-            r"KAFKA_DATA_LOSS|OffsetOutOfRange|[Ss]ome data may have been (lost|missed)|EventsLost"
-            r"|failOnDataLoss"
-        ),
-    ),
+    # Where Spark says what that means, its words come before those of Kafka's client.
+    ("data_loss", re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)|EventsLost")),
+    ("data_loss", re.compile(r"OffsetOutOfRange|failOnDataLoss")),
     (
         "checkpoint",
         re.compile(
             r"StateSchemaNotCompatible|STATE_STORE_\w*SCHEMA\w*NOT_COMPATIBLE|STATE_STORE_INVALID"
             r"|sources in the checkpoint offsets and now there are|UnsupportedLogVersion"
-            r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH|checkpoint location.*(incompatible|corrupt)"
+            r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH|ChecksumException"
+            r"|checkpoint location.*(incompatible|corrupt)"
         ),
     ),
     ("query", re.compile(r"BridgeRefused: start:")),
@@ -62,6 +66,13 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
         re.compile(
             r"PythonException|FAILED_EXECUTE_UDF|USER_RAISED_EXCEPTION|SparkArithmeticException"
             r"|SparkNumberFormatException|SparkDateTimeException|SparkRuntimeException|SparkArrayIndexOutOf"
+        ),
+    ),
+    (  # After "user": a function of the user may not be allowed something, either.
+        "no_space",
+        re.compile(
+            r"Permission denied|AccessControlException|AccessDenied|Read-only file system|File too large"
+            r"|ParentNotDirectoryException|[Nn]ot a directory|Mkdirs failed to create"
         ),
     ),
     (
@@ -80,7 +91,7 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
 def classify(causes: Sequence[Cause]) -> tuple[Trouble, str]:
     """The kind of trouble and its words, of a chain of causes (the outermost first, not empty)."""
     for trouble, pattern in _RULES:
-        for cause in causes:
+        for cause in reversed(causes):  # the nearest to the root says it in the fewest words
             if pattern.search(cause.kind) or pattern.search(cause.message):
                 return trouble, _words(trouble, cause, causes[-1])
     return "gone", _words("gone", causes[-1], causes[-1])
@@ -144,6 +155,10 @@ def _words(trouble: Trouble, cause: Cause, last: Cause) -> str:
         raised = [line for line in lines if line and not line.startswith((" ", "\t"))]
         return _OWN_NAME.sub("", (raised[-1] if raised else lines[-1]).strip())[:_LONGEST]
     name = cause.kind.rsplit(".", 1)[-1]
-    text = cause.message.split("\n\tat ")[0].strip()
+    text = _WHICH_QUERY.sub("", cause.message.split("\n\tat ")[0]).strip()
+    if trouble == "data_loss":
+        text = f"{_SPARKS_WAY.sub('', text).strip()} ({_GO_ON})"
+    if trouble == "checkpoint":
+        text = f"{text} ({_AFRESH})"
     root = last.message.strip() if last is not cause and trouble in ("unreachable", "gone") else ""
     return f"{name}: {text}{f' ({root})' if root and root not in text else ''}"[:_LONGEST]

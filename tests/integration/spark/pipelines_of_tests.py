@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -22,3 +24,15 @@ def doubled(inputs: dict[str, DataFrame]) -> DataFrame:
 
 def unwise(inputs: dict[str, DataFrame]) -> DataFrame:
     return inputs["trains"]
+
+
+def _raises_while_there_is(path: str | None, number: int) -> int:
+    if path and os.path.exists(path):
+        raise ValueError(f"{path} is there")
+    return number
+
+
+def raising(inputs: dict[str, DataFrame]) -> DataFrame:
+    """The column `a`; raises for a record whose `s` is the path of a file that is there."""
+    guarded = F.udf(_raises_while_there_is, "int")
+    return inputs["flights"].select(guarded("s", "a").alias("a"))

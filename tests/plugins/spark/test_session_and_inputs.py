@@ -21,8 +21,21 @@ def test_the_users_configuration_wins() -> None:
     assert not {"spark.jars", "spark.jars.packages"} & set(conf)
 
 
-@pytest.mark.parametrize(("own", "all_"), [("", "-Xss16m"), ("-Da=b", "-Da=b -Xss16m"), ("-Xss4m", "-Xss4m")])
-def test_threads_have_a_deep_stack_unless_the_user_says_how_deep(own: str, all_: str) -> None:
+OURS = "-Xss16m -XX:+ExitOnOutOfMemoryError"
+
+
+@pytest.mark.parametrize(
+    ("own", "all_"),
+    [
+        ("", OURS),
+        ("-Da=b", f"-Da=b {OURS}"),
+        ("-Xss4m", "-Xss4m -XX:+ExitOnOutOfMemoryError"),
+        ("-XX:+CrashOnOutOfMemoryError", "-XX:+CrashOnOutOfMemoryError -Xss16m"),
+    ],
+)
+def test_threads_have_a_deep_stack_and_no_memory_ends_all_unless_the_user_says_more(
+    own: str, all_: str
+) -> None:
     conf = configuration(Session(master="local[1]", conf={"spark.driver.extraJavaOptions": own}))
     assert conf["spark.driver.extraJavaOptions"] == f"{all_} -Djava.io.tmpdir={tempfile.gettempdir()}"
 
@@ -32,11 +45,11 @@ def test_temporary_files_are_where_the_gateway_said_unless_the_user_said_where(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/a place")
     conf = configuration(Session(master="local[1]"))
-    assert conf["spark.driver.extraJavaOptions"] == "-Xss16m '-Djava.io.tmpdir=/a place'"
+    assert conf["spark.driver.extraJavaOptions"] == f"{OURS} '-Djava.io.tmpdir=/a place'"
     assert conf["spark.sql.warehouse.dir"] == "/a place/spark-warehouse"
     own = {"spark.driver.extraJavaOptions": "-Djava.io.tmpdir=/b", "spark.sql.catalogImplementation": "hive"}
     conf = configuration(Session(master="local[1]", conf=own))
-    assert conf["spark.driver.extraJavaOptions"] == "-Djava.io.tmpdir=/b -Xss16m"
+    assert conf["spark.driver.extraJavaOptions"] == f"-Djava.io.tmpdir=/b {OURS}"
     assert "spark.sql.warehouse.dir" not in conf
 
 

@@ -83,6 +83,32 @@ kiwi_spark.driver.bridge_client.{}
         ),
         (
             [
+                FAILED,
+                Cause(
+                    "org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "Fetch position 5 is out"
+                ),
+            ],
+            "data_loss",
+            "`fail_on_data_loss: false` of the input goes on without them",
+        ),
+        (
+            [Cause("org.apache.hadoop.fs.ParentNotDirectoryException", "Parent path is not a directory: /a")],
+            "no_space",
+            "/a",
+        ),
+        (
+            [Cause("org.apache.hadoop.fs.ChecksumException", "Checksum error: /a/meta.json at 0")],
+            "checkpoint",
+            "/a/meta.json at 0 (remove",
+        ),
+        ([Cause("java.io.FileNotFoundException", "/a/b (Permission denied)")], "no_space", "/a/b"),
+        (
+            [Cause("org.apache.spark.api.python.PythonException", UDF.replace("boom", "Permission denied"))],
+            "user",
+            "ValueError: Permission denied",
+        ),
+        (
+            [
                 Cause(
                     "org.apache.spark.SparkException",
                     PYTHON.format("BridgeAway: the gateway does not answer"),
@@ -127,3 +153,25 @@ def test_a_full_disk_counts_before_what_it_brought_about() -> None:
         Cause("java.io.IOException", "No space left on device"),
     ]
     assert classify(causes)[0] == "no_space"
+
+
+def test_the_root_says_it_and_what_to_do_is_said_in_our_words() -> None:
+    lost = (
+        "Some data may have been lost because they are not available in Kafka any more;\n"
+        "either the data was aged out by Kafka.\n"
+        "If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss "
+        "to false.\nReason: Partition t-0 offset was changed from 20 to 5. SQLSTATE: XXKST"
+    )
+    outer = f"[STREAM_FAILED] Query [id = 1] terminated with exception: {lost}\n=== Streaming Query ===\nplan"
+    client = Cause("OffsetOutOfRangeException", "Fetch position FetchPosition{offset=20} is out of range")
+    for causes in (
+        [Cause("StreamingQueryException", outer)],
+        [Cause("x", outer), Cause("y.Lost", lost)],
+        [Cause("x", outer), Cause("y.Lost", lost), client],
+    ):
+        trouble, words = classify(causes)
+        assert trouble == "data_loss"
+        then = "`fail_on_data_loss: false` of the input goes on without them"
+        assert words.endswith(f"changed from 20 to 5. SQLSTATE: XXKST ({then})")
+        assert "failOnDataLoss" not in words
+    assert words.startswith("Lost: Some data may have been lost")

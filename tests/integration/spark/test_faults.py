@@ -1,0 +1,286 @@
+"""What goes wrong with queries, Spark and Kafka, and what then: real ones, through the whole gateway.
+
+One gateway with many sources, a Kafka of its own that may be stopped, one Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from kiwi_gw.demo.topics import Record, Topics
+from tests.integration.client import client
+from tests.integration.gateway import kafka_config
+from tests.integration.held_broker import HeldBroker
+from tests.integration.spark.held_gateway import (
+    WITHIN_TESTS,
+    HeldGateway,
+    exactly,
+    failed,
+    in_group,
+    numbers,
+    query,
+    spark_section,
+    values,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+MAX_RESTARTS = 2
+
+WRONG = {
+    "unparsable": ({"sql": "SELEC a FROM flights"}, "Syntax error"),
+    "no-column": ({"sql": "SELECT nope FROM flights"}, "`nope` cannot be resolved"),
+    "no-table": ({"sql": "SELECT a FROM trains"}, "`trains` cannot be found"),
+    "no-function": ({"sql": "SELECT nope(a) AS a FROM flights"}, "`nope`"),
+    "no-mode": ({"sql": "SELECT a, count(*) FROM flights GROUP BY a"}, "output mode"),
+    "no-input": ({"transform": "pipelines_of_tests:unwise"}, "KeyError: 'trains'"),
+}
+"""Queries that can never work, by source id, and words of what is said about them."""
+
+BAD = [*numbers(0, 10), Record(b"{nope"), Record(b'{"a":"no number"}'), *numbers(10, 10)]
+
+TOPICS = ("plain", "bad", "sometimes", "always", "trimmed", "recreated", "memory")
+
+RAISING = "pipelines_of_tests:raising"
+
+FAR_TOO_MUCH = 1_500_000_000
+"""Bytes: more than the memory of the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What all tests here share. folder: where a test may put files."""
+
+    gateway: HeldGateway
+    held: HeldBroker
+    topics: Topics
+    folder: Path
+
+
+def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
+    factor = {"format": "csv", "path": str(folder / "factor.csv"), "schema": "factor INT"}
+    hungry = "SELECT a, length(repeat(s, factor)) AS size FROM flights CROSS JOIN factor"
+    queries = [
+        query("fine", "plain"),
+        *(query(name, "plain", more=words) for name, (words, _) in WRONG.items()),
+        *(query(f"bad-{how}", "bad", on_bad_record=how) for how in ("drop", "null", "fail")),
+        *(query(f"raises-{how}", how, more={"transform": RAISING}) for how in ("sometimes", "always")),
+        *(query(f"{how}-strict", how) for how in ("trimmed", "recreated")),
+        *(query(f"{how}-lenient", how, fail_on_data_loss=False) for how in ("trimmed", "recreated")),
+        query("hungry", "memory", more={"sql": hungry, "inputs": {"factor": factor}}),
+    ]
+    return kafka_config(
+        bootstrap,
+        "",
+        **WITHIN_TESTS,
+        spark=spark_section(folder, max_restarts=MAX_RESTARTS),
+        sources=[*({"type": "kafka", "topic": topic} for topic in TOPICS), *queries],
+    )
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "factor.csv").write_text(f"{FAR_TOO_MUCH}\n")
+    held = HeldBroker(folder / "broker", java_options=("-XX:TieredStopAtLevel=1",))
+    held.start()
+    try:
+        topics = Topics(held.broker.bootstrap)
+
+        async def prepare() -> None:
+            for topic in TOPICS:
+                await topics.create(topic)
+            await topics.produce("plain", numbers(0, 100))
+            await topics.produce("bad", BAD)
+
+        trio.run(prepare)
+        config = configuration(held.broker.bootstrap, folder)
+        gateway = HeldGateway(folder, config, expected_errors=("source failed",))
+        gateway.start()
+        try:
+            yield Stage(gateway, held, topics, folder)
+        finally:
+            gateway.stop()
+    finally:
+        held.stop()
+
+
+@pytest.mark.parametrize("source_id", WRONG)
+async def test_a_query_that_is_wrong_fails(stage: Stage, source_id: str) -> None:
+    await failed(stage.gateway, source_id, WRONG[source_id][1])
+
+
+async def test_the_others_run(stage: Stage) -> None:
+    async with client(stage.gateway.address, "fine") as reader:
+        with stage.gateway.patience():
+            await reader.subscribe(**{"from": "earliest"})
+            await reader.have(100)
+    assert exactly(values(reader), range(100))
+    assert (await stage.gateway.source("fine"))["state"] == "running"
+
+
+@pytest.mark.parametrize(("how", "nulls"), [("drop", 0), ("null", 2)])
+async def test_bad_records_are_dropped_or_null_and_counted(stage: Stage, how: str, nulls: int) -> None:
+    source_id = f"bad-{how}"
+    async with client(stage.gateway.address, source_id) as reader:
+        with stage.gateway.patience():
+            await reader.subscribe(**{"from": "earliest"})
+            await reader.have(20 + nulls)
+    assert sorted(value for value in values(reader) if value is not None) == list(range(20))
+    assert values(reader).count(None) == nulls
+    line = await stage.gateway.logged("records could not be decoded", source=source_id)
+    assert (line["count"], line["total"]) == (2, 2)
+    assert line["sample"] == "input flights, partition 0 offset 10: {nope"
+
+
+async def test_bad_records_end_the_query_if_they_must(stage: Stage) -> None:
+    await failed(stage.gateway, "bad-fail", "bad record: input flights, partition 0 offset 10: {nope")
+
+
+async def test_a_function_that_raises_is_tried_again_from_the_checkpoint(stage: Stage) -> None:
+    gateway, path = stage.gateway, stage.folder / "in-the-way"
+    async with client(gateway.address, "raises-sometimes") as reader:
+        with gateway.patience():
+            await reader.subscribe()
+            await stage.topics.produce("sometimes", numbers(0, 10))
+            await reader.have(10)
+            path.touch()
+            await stage.topics.produce("sometimes", numbers(10, 10, str(path)))
+            line = await gateway.logged("query has ended and is started again", source="raises-sometimes")
+            path.unlink()
+            await reader.have(20)
+            await stage.topics.produce("sometimes", numbers(20, 10, str(path)))
+            await reader.have(30)
+    assert (line["trouble"], line["message"]) == ("user", f"ValueError: {path} is there")
+    assert exactly(values(reader), range(30))
+    assert reader.troubles == ["the query has failed and is started again", ""]
+    assert (await gateway.source("raises-sometimes"))["state"] == "running"
+
+
+async def test_a_function_that_always_raises_fails_the_source(stage: Stage) -> None:
+    gateway, path = stage.gateway, stage.folder / "always-there"
+    path.touch()
+    async with client(gateway.address, "raises-always") as reader:
+        with gateway.patience():
+            await reader.subscribe()
+            await stage.topics.produce("always", numbers(0, 10))
+            await reader.have(10)
+            await stage.topics.produce("always", numbers(10, 1, str(path)))
+            closed = await reader.until_closed()
+    why = f"the query failed {MAX_RESTARTS + 1} times in a row: ValueError: {path} is there"
+    assert (closed["reason"], closed["message"]) == ("failed", why)
+    assert exactly(values(reader), range(10)), "nothing of the checkpoint's past came again"
+    tries = gateway.lines("query has ended and is started again", source="raises-always")
+    # The first of them had brought a batch before it failed; the last was not tried again.
+    assert [line["in_vain"] for line in tries] == [*range(MAX_RESTARTS + 1)]
+    await failed(gateway, "raises-always", why)
+
+
+def newest(log: Path) -> str:
+    """The newest entry of a log in a checkpoint."""
+    return max(log.glob("[0-9]*"), key=lambda one: int(one.name)).read_text()
+
+
+@pytest.mark.parametrize("how", ["trimmed", "recreated"])
+async def test_offsets_that_are_gone(stage: Stage, how: str) -> None:
+    gateway = stage.gateway
+    strict_id, lenient_id = f"{how}-strict", f"{how}-lenient"
+    async with (
+        client(gateway.address, strict_id) as strict,
+        client(gateway.address, lenient_id) as lenient,
+    ):
+        with gateway.patience():
+            for reader in (strict, lenient):
+                await reader.subscribe()
+            await stage.topics.produce(how, numbers(0, 20))
+            for reader in (strict, lenient):
+                await reader.have(20)
+            with gateway.frozen():  # so that Spark has not read what will be gone
+                if how == "trimmed":
+                    await stage.topics.produce(how, numbers(20, 20))
+                    await stage.topics.trim(how, {0: 30})
+                else:
+                    await stage.topics.delete(how)
+                    await stage.topics.create(how)
+                    await stage.topics.produce(how, numbers(20, 5))
+            closed = await strict.until_closed()
+            if how == "recreated":  # what it finds there when it notices is behind its new start
+                log = stage.folder / "state" / lenient_id / "0" / "offsets"
+                while '{"0":5}' not in newest(log):  # noqa: ASYNC110  Spark tells nobody
+                    await trio.sleep(0.05)
+                await stage.topics.produce(how, numbers(30, 10))
+            await lenient.have(30)
+    assert closed["reason"] == "failed"
+    assert "may have been" in closed["message"], "lost or missed"
+    assert "fail_on_data_loss: false" in closed["message"], "how to go on without them"
+    await failed(gateway, strict_id, "fail_on_data_loss: false")
+    assert exactly(values(strict), range(20))
+    assert exactly(values(lenient), range(20), range(30, 40))
+
+
+@pytest.mark.parametrize("who", ["driver", "java"])
+async def test_who_is_killed_is_started_again_and_subscriptions_stay(stage: Stage, who: str) -> None:
+    gateway, first = stage.gateway, {"driver": 1000, "java": 2000}[who]
+    async with client(gateway.address, "fine") as reader:
+        with gateway.patience():
+            await reader.subscribe()
+            await stage.topics.produce("plain", numbers(first, 100))
+            await reader.have(100)
+            driver = gateway.driver()
+            os.kill(driver if who == "driver" else gateway.java(), signal.SIGKILL)
+            await stage.topics.produce("plain", numbers(first + 100, 100))
+            await reader.have(200)
+    assert gateway.driver() != driver
+    assert in_group(driver) == []
+    assert exactly(values(reader), range(first, first + 200))
+    assert reader.troubles == ["Spark is started again", ""]
+    assert not reader.recording.faults
+
+
+async def test_out_of_memory(stage: Stage) -> None:
+    """The JVM ends, and is started again; once there is room, the batch that had none comes through."""
+    gateway = stage.gateway
+    async with client(gateway.address, "hungry") as reader, client(gateway.address, "fine") as other:
+        with gateway.patience():
+            await reader.subscribe()
+            await other.subscribe()
+            driver = gateway.driver()
+            deaths = len(gateway.lines("spark driver is gone; it is started again"))
+            await stage.topics.produce("memory", numbers(0, 1, "x"))
+            await gateway.logged("spark driver is gone; it is started again", count=deaths + 1)
+            (stage.folder / "factor.csv").write_text("3\n")
+            await reader.have(1)
+            await stage.topics.produce("plain", numbers(3000, 10))
+            await other.have(10)
+    said = [line["line"] for line in gateway.lines("driver says", pid=driver)]
+    assert any("java.lang.OutOfMemoryError" in line for line in said), said[-20:]
+    assert [result["value"]["size"] for result in reader.results] == [3]
+    assert exactly(values(other), range(3000, 3010))
+    assert other.troubles == ["Spark is started again", ""]
+
+
+async def test_kafka_away(stage: Stage) -> None:
+    gateway = stage.gateway
+    async with client(gateway.address, "fine") as reader:
+        with gateway.patience():
+            await reader.subscribe()
+            await stage.topics.produce("plain", numbers(4000, 100))
+            await reader.have(100)
+            await stage.held.do(stage.held.broker.stop)
+            event: dict[str, Any] = {"source": "fine", "trouble": "unreachable"}
+            await gateway.logged("query has ended and is started again", **event)
+            await stage.held.do(stage.held.broker.start)
+            await stage.topics.produce("plain", numbers(4100, 100))
+            await reader.have(200)
+    assert exactly(values(reader), range(4000, 4200))
+    assert reader.troubles == ["the Kafka cluster does not answer", ""]
+    assert not reader.recording.faults
+    assert (await gateway.source("fine"))["state"] == "running"
