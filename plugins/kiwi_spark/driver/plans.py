@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from kiwi_spark.driver import inputs
+from kiwi_spark.driver import inputs, remote_plans
 from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.troubles import TransformFailed
 from kiwi_spark.spec import Query
@@ -86,6 +86,8 @@ def _transformed(name: str, frames: dict[str, DataFrame]) -> DataFrame:
 
 def is_stateful(frame: DataFrame) -> bool:
     """Whether Spark keeps state between the batches of a streaming query."""
+    if is_remote():
+        return remote_plans.is_stateful(frame)
     return _keeps_state(_jvm_frame(frame).queryExecution().analyzed())
 
 
@@ -102,6 +104,9 @@ def _keeps_state(plan: Any) -> bool:
 
 def check_streaming(frame: DataFrame, query: Query) -> None:
     """Raises AnalysisException for what Spark does not do with streams, as its start would."""
+    if is_remote():
+        remote_plans.check_streaming(frame, query)
+        return
     spark: Any = frame.sparkSession
     sql = spark._jvm.org.apache.spark.sql
     mode = getattr(sql.streaming.OutputMode, query.output_mode.capitalize())()
@@ -113,6 +118,8 @@ def check_streaming(frame: DataFrame, query: Query) -> None:
 def explained(frame: DataFrame) -> str:
     """The analysed and the optimised plan, for people; a stream has a physical one only while it runs. For a
     frame of a session that nothing else uses any longer."""
+    if is_remote():
+        return remote_plans.explained(frame)
     spark: Any = frame.sparkSession
     spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")  # else: not without a start
     plans = _jvm_frame(frame).queryExecution()

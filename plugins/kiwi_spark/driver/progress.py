@@ -24,31 +24,33 @@ class Listener(StreamingQueryListener):
         """The gateway is told by Started."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        said = event.progress
-        metrics = {
-            name: (row["bad"], row["sample"] or "")
-            for name, row in (said.observedMetrics or {}).items()
-            if "bad" in row
-        }
-        bad, sample = bad_records(metrics, self._streams)
-        self._tell(
-            Progress(
-                run=self._run,
-                batch=said.batchId,
-                input_rows=max(0, said.numInputRows),
-                seconds=said.batchDuration / 1000,
-                bad=bad,
-                bad_sample=sample,
-                state_rows=sum(one.numRowsTotal for one in said.stateOperators),
-                watermark=watermark_ms((said.eventTime or {}).get("watermark")),
-            )
-        )
+        self._tell(progress_of(self._run, self._streams, event.progress))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing to tell."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """The gateway is told by Ended."""
+
+
+def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
+    """said: Spark's StreamingQueryProgress."""
+    metrics = {
+        name: (row["bad"], row["sample"] or "")
+        for name, row in (said.observedMetrics or {}).items()
+        if "bad" in row
+    }
+    bad, sample = bad_records(metrics, streams)
+    return Progress(
+        run=run,
+        batch=said.batchId,
+        input_rows=max(0, said.numInputRows),
+        seconds=said.batchDuration / 1000,
+        bad=bad,
+        bad_sample=sample,
+        state_rows=sum(one.numRowsTotal for one in said.stateOperators),
+        watermark=watermark_ms((said.eventTime or {}).get("watermark")),
+    )
 
 
 def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) -> tuple[int, str]:
