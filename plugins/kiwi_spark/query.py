@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import SourceContext, SourceFailed
+from kiwi_spark.bad_records import BadRecords
 from kiwi_spark.bridge import serve_bridge
 from kiwi_spark.resolve import resolve
 from kiwi_spark.runs import Over, Run
@@ -34,6 +35,7 @@ TROUBLES: Final = {
 
 _NOT_KAFKA: Final = (
     ("BridgeAway", "Spark does not reach this gateway"),
+    ("Spark Connect server", "the Spark Connect server does not answer"),
     ("Python worker", "Spark's Python workers do not start"),
     ("has no schema", "an input has no record yet from which its schema can be inferred"),
     ("Schema Registry", "the Schema Registry does not answer"),
@@ -61,6 +63,7 @@ class QueryRunner:
         self._tell: Callable[[str], None] = _nobody
         self._in_vain = 0
         self._fruitful = False
+        self._bad = BadRecords(settings.id)
 
     async def run(self, tell: Callable[[str], None], attend: Attend = _wait) -> None:
         """Until the query is over by itself (trigger `available_now`). tell: told of its troubles.
@@ -129,7 +132,10 @@ class QueryRunner:
         if trouble in FINAL:
             raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
         self._say(_words(trouble, over.message))
-        self._in_vain = 0 if self._fruitful else self._in_vain + 1
+        if self._fruitful:
+            self._in_vain = 0
+        elif trouble != "unreachable":  # that is waited for, and is not the query's fault
+            self._in_vain += 1
         log.warning(
             "query has ended and is started again",
             source=self._settings.id,
@@ -137,7 +143,7 @@ class QueryRunner:
             message=over.message,
             in_vain=self._in_vain,
         )
-        if trouble != "unreachable" and self._in_vain > self._spark.max_restarts:
+        if self._in_vain > self._spark.max_restarts:
             raise SourceFailed(f"the query failed {self._in_vain} times in a row: {over.message}")
 
     def _say(self, trouble: str) -> None:
@@ -148,14 +154,7 @@ class QueryRunner:
     def _told(self, progress: Progress) -> None:
         """A micro-batch is done."""
         self.brought()
-        if progress.bad:
-            log.warning(
-                "records could not be decoded",
-                source=self._settings.id,
-                batch=progress.batch,
-                count=progress.bad,
-                sample=progress.bad_sample,
-            )
+        self._bad.seen(progress.batch, progress.bad, progress.bad_sample)
         log.debug(
             "micro-batch",
             source=self._settings.id,

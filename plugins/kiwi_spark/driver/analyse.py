@@ -22,7 +22,7 @@ def analyse(engine: Engine, run: int, query: Query, token: str, *, explain: bool
     """What Spark says of a query. Schemas that are not given are inferred, for which Kafka is asked."""
     try:
         with engine.passing() as spark:
-            built = build(spark, query, token)
+            built = build(spark, query, token, elsewhere=engine.elsewhere)
             rows = as_json(built.frame, query.key)
             check_streaming(rows, query)
             plan = explained(built.frame) if explain else ""

@@ -132,8 +132,8 @@ class Checkpoints:
         if not query.fresh:
             raise CheckpointRefused(
                 f"the checkpoint {place} is of another query: {what} differ(s)"
-                f"{self._versions(meta, changed)}. Restore what was changed, or remove {self._folder} to"
-                " begin afresh from `start`"
+                f"{self._versions(meta, changed)}. Restore what was changed; or begin afresh from `start`:"
+                f" remove {self._folder}, or set `on_other_checkpoint: new`"
             )
         if "Spark" not in changed and "inputs" not in changed and not (stateful or meta.stateful):
             return (

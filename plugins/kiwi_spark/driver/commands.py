@@ -9,13 +9,11 @@ import sys
 import threading
 from typing import NoReturn
 
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
-
+from kiwi_spark.driver import jvm
 from kiwi_spark.driver.analyse import analyse
 from kiwi_spark.driver.batches import RowsLink
 from kiwi_spark.driver.queries import Run
-from kiwi_spark.driver.session import open_session
+from kiwi_spark.driver.session import Engine, open_engine
 from kiwi_spark.spec import Session
 from kiwi_spark.wire import (
     VERSION,
@@ -47,7 +45,7 @@ class Driver:
         self._send_lock = threading.Lock()
         self._runs: dict[int, Run] = {}
         self._runs_lock = threading.Lock()
-        self._spark: SparkSession | None = None
+        self._engine: Engine | None = None
         self._told_to_end = False
 
     def serve(self) -> bool:
@@ -94,17 +92,25 @@ class Driver:
 
     def _open(self, session: Session) -> None:
         try:
-            self._spark = open_session(session)
+            self._engine = open_engine(session)
         except Exception as error:  # noqa: BLE001  (told to the gateway)
             self.tell(Failed(message=str(error)))
             return
-        self.tell(Opened(spark=self._spark.version, pid=os.getpid()))
+        jvm.watch(self._jvm_ended)
+        self.tell(Opened(spark=self._engine.version, pid=os.getpid()))
+
+    def _jvm_ended(self, code: int) -> None:
+        """No query can go on or be started: the gateway needs another driver."""
+        if not self._told_to_end:
+            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            print(f"ERROR the JVM has ended ({how})", file=sys.stderr, flush=True)
+            end_group(clean=False)
 
     def _start(self, message: Start) -> None:
         run = Run(
             message.run,
             message.query,
-            self._session(),
+            self._ready(),
             lambda role: RowsLink(self._path, self._token, role),
             self._token,
             self._run_told,
@@ -127,12 +133,12 @@ class Driver:
         # Otherwise it has ended by itself, and the gateway was told.
 
     def _analyse(self, message: Analyse) -> None:
-        self.tell(analyse(self._session(), message.run, message.query, self._token, explain=message.explain))
+        self.tell(analyse(self._ready(), message.run, message.query, self._token, explain=message.explain))
 
-    def _session(self) -> SparkSession:
-        if self._spark is None:
+    def _ready(self) -> Engine:
+        if self._engine is None:
             raise WireError("a command before Open was answered")
-        return self._spark
+        return self._engine
 
     @staticmethod
     def _in_thread(work: object, message: Message) -> None:
@@ -143,10 +149,9 @@ def end_group(*, clean: bool) -> NoReturn:
     """End this process, its JVM and every worker of it, at once: what is committed is in the checkpoints."""
     sys.stdout.flush()
     sys.stderr.flush()
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        process.kill()
+    child = jvm.process()
+    if child is not None:
+        child.kill()
     if not clean and os.getpgrp() == os.getpid():  # nobody else's group
         os.killpg(0, signal.SIGKILL)
     os._exit(0 if clean else 1)

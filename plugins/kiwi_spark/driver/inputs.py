@@ -155,7 +155,10 @@ def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
     counted = frame.observe(
         observed(name),
         F.count_if(F.col("_bad")).alias("bad"),
-        F.max(F.when(F.col("_bad"), F.concat(where, sample))).alias("sample"),
+        # The first of them; of partitions that are equally far, any.
+        F.min_by(
+            F.concat(where, F.coalesce(sample, F.lit(""))), F.when(F.col("_bad"), F.col("_offset"))
+        ).alias("sample"),
     )
     if item.on_bad_record == "drop":
         return counted.filter(~F.col("_bad"))

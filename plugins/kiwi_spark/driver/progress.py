@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kiwi_spark.driver.inputs import observed
 from kiwi_spark.wire import Message, Progress
+
+_LOOK_SECONDS: Final = 1
 
 
 class Listener(StreamingQueryListener):
@@ -31,6 +33,22 @@ class Listener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """The gateway is told by Ended."""
+
+
+def follow(running: Any, run: int, streams: Sequence[str], tell: Callable[[Message], None]) -> None:
+    """Tell of every batch of a query over Spark Connect, until it is over. Raises what ended it.
+
+    The server is asked again and again: a listener there would have to be in a Python of its own.
+    """
+    told = ("", -1)
+    over = False
+    while not over:
+        over = running.awaitTermination(_LOOK_SECONDS)
+        for said in running.recentProgress:
+            at = (said.timestamp, said.batchId)
+            if at > told:
+                told = at
+                tell(progress_of(run, streams, said))
 
 
 def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:

@@ -56,6 +56,8 @@ def address_of(remote: str, session: str) -> str:
 class Remote:
     """The server of a configuration. Making one needs no server: whoever opens a session meets it."""
 
+    elsewhere = True
+
     def __init__(self, session: Session) -> None:
         """Raises PySparkException where a package is missing that Connect needs."""
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # has `pyspark.sql.functions` make columns of Connect

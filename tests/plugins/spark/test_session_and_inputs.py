@@ -19,8 +19,21 @@ def test_the_users_configuration_wins() -> None:
     assert not {"spark.jars", "spark.jars.packages"} & set(conf)
 
 
-@pytest.mark.parametrize(("own", "all_"), [("", "-Xss16m"), ("-Da=b", "-Da=b -Xss16m"), ("-Xss4m", "-Xss4m")])
-def test_threads_have_a_deep_stack_unless_the_user_says_how_deep(own: str, all_: str) -> None:
+OURS = "-Xss16m -XX:+ExitOnOutOfMemoryError"
+
+
+@pytest.mark.parametrize(
+    ("own", "all_"),
+    [
+        ("", OURS),
+        ("-Da=b", f"-Da=b {OURS}"),
+        ("-Xss4m", "-Xss4m -XX:+ExitOnOutOfMemoryError"),
+        ("-XX:+CrashOnOutOfMemoryError", "-XX:+CrashOnOutOfMemoryError -Xss16m"),
+    ],
+)
+def test_threads_have_a_deep_stack_and_no_memory_ends_all_unless_the_user_says_more(
+    own: str, all_: str
+) -> None:
     conf = configuration(Session(master="local[1]", conf={"spark.driver.extraJavaOptions": own}))
     assert conf["spark.driver.extraJavaOptions"] == all_
 
