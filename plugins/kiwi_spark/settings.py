@@ -35,14 +35,14 @@ class SparkSettings(Section):
     master: str = "local[*]"
     """Where queries run: `local[*]` (in the driver, on all cores), `spark://host:7077`, `yarn`, `k8s://...`."""
     remote: str | None = None
-    """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`, and the server
-    the connectors for Kafka and Avro."""
+    """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`, and the
+    server the connectors for Kafka and Avro."""
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Spark's own configuration, by its own names (`spark.sql.shuffle.partitions`). Without `spark.jars` and
     `spark.jars.packages` the connectors for Kafka and Avro are added."""
     checkpoint_dir: str = "./state"
-    """The folder (any file system that Spark knows) in which queries keep where they are, and their state: with
-    a cluster one that all its machines share, with `remote` one of the server's."""
+    """The folder (any file system that Spark knows) in which queries keep where they are, and their state:
+    with a cluster one that all its machines share, with `remote` one of the server's."""
     stage_bytes: Bytes = 64 * 1024 * 1024
     """Batches of results wait in memory until they are whole: all together at most so much, the rest in
     temporary files."""

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
+
 from kiwi_spark.driver.forms import as_json
 from kiwi_spark.driver.plans import build, check_streaming, explained
 from kiwi_spark.driver.session import Engine

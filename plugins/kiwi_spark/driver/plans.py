@@ -52,7 +52,8 @@ def build(
 ) -> Built:
     """The result of a query, analysed and not started. spark: a session for this query alone.
 
-    known: schemas inferred before. elsewhere: as in `Engine`. Raises what Spark raises, SchemaUnknown, TransformFailed, RegistryAway.
+    known: schemas inferred before. elsewhere: as in `Engine`. Raises what Spark raises, SchemaUnknown,
+    TransformFailed, RegistryAway.
     """
     frames: dict[str, DataFrame] = {}
     schemas: dict[str, str] = {}
@@ -83,7 +84,7 @@ def _transformed(name: str, frames: dict[str, DataFrame], elsewhere: bool) -> Da
         importlib.invalidate_caches()
         loaded = importlib.import_module(module) if known is None else importlib.reload(known)
         if elsewhere:
-            register_pickle_by_value(loaded)
+            register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
         result = getattr(loaded, function)(frames)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]

@@ -105,7 +105,9 @@ def trouble_of(error: BaseException) -> tuple[Trouble, str]:
         return "checkpoint", str(error)
     if isinstance(error, Lost):
         return "gone", str(error)
-    if isinstance(error, SchemaUnknown | SubjectUnknown | TransformFailed | ColumnsUnfit | RowTooLarge | NoSink):
+    if isinstance(
+        error, SchemaUnknown | SubjectUnknown | TransformFailed | ColumnsUnfit | RowTooLarge | NoSink
+    ):
         return "query", str(error)
     if (text := str(error)) and _SERVER_AWAY.search(text) and not isinstance(error, Py4JJavaError):
         return "unreachable", f"the Spark Connect server does not answer: {_last_of(error)}"[:_LONGEST]
