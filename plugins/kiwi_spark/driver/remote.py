@@ -18,7 +18,7 @@ import itertools
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -99,8 +99,11 @@ class Remote:
         spark = self._connect(str(uuid.uuid4()))
         try:
             self._prepare(spark)
-            yield spark
-            spark.client.release_session()
+            try:
+                yield spark
+            finally:
+                with suppress(PySparkException):  # a server that is away has none to release
+                    spark.client.release_session()
         finally:
             _disconnect(spark)
 

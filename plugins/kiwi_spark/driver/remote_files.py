@@ -9,6 +9,8 @@ import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from kiwi_spark.driver.checkpoints import CheckpointRefused
+
 _NONE: Final = "PATH_NOT_FOUND"
 
 
@@ -43,7 +45,12 @@ class SparkFiles:
 
     def _all(self, path: str) -> list[_Written]:
         lines = self._rows(self._spark.read.text(path))
-        return [msgspec.json.decode(row[0], type=_Written) for row in lines]
+        try:
+            return [msgspec.json.decode(row[0], type=_Written) for row in lines]
+        except msgspec.MsgspecError as error:
+            raise CheckpointRefused(
+                f"{path} was not written over Spark Connect: use another checkpoint_dir with `remote`"
+            ) from error
 
     @staticmethod
     def _rows(frame: object) -> list[tuple[str]]:

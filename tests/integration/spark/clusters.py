@@ -1,4 +1,4 @@
-"""Spark beyond this process, from the jars of pyspark: a standalone master with a worker, a Connect server."""
+"""Spark beyond this process, from pyspark's jars: a standalone master with a worker, a Connect server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,10 +58,8 @@ class SparkProcess:
 
     def end(self) -> None:
         """Kill it, and all that is in its group."""
-        try:
+        with suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it has ended by itself
-            pass
         self._process.wait()
         self._reader.join()
         assert self._process.stdout is not None
