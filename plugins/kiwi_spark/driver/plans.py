@@ -99,7 +99,7 @@ def _transformed(name: str, frames: dict[str, DataFrame], elsewhere: bool) -> Da
 def is_stateful(frame: DataFrame) -> bool:
     """Whether Spark keeps state between the batches of a streaming query."""
     if is_remote():
-        return remote_plans.is_stateful(frame)
+        return remote_plans.is_stateful(frame, _STATEFUL)
     return _keeps_state(_jvm_frame(frame).queryExecution().analyzed())
 
 

@@ -152,11 +152,11 @@ class ConnectServer:
             [
                 _program("spark-submit"),
                 *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-                *("--master", "local[2]", "--driver-memory", "800m", "--driver-java-options", _SMALL),
+                *("--master", "local[2]", "--driver-java-options", _SMALL),
                 *options,
                 "spark-internal",
             ],
-            {"SPARK_LOCAL_IP": HOST},
+            {"SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "800m"},  # which goes before --driver-memory
         )
         try:
             process.said("Spark Connect server started at")
@@ -186,7 +186,7 @@ def _environment() -> dict[str, str]:
     return {
         "SPARK_HOME": home.submodule_search_locations[0],
         "JAVA_HOME": str(java_home()),
-        "SPARK_DAEMON_MEMORY": "200m",
+        "SPARK_DAEMON_MEMORY": "200m",  # of master and worker
         "SPARK_DAEMON_JAVA_OPTS": f"-Dspark.master.rest.enabled=false {_SMALL}",
         "PYSPARK_PYTHON": sys.executable,
     }

@@ -59,9 +59,14 @@ def test_what_is_on_this_machine(master: str, local: bool) -> None:
 
 
 def test_state_is_seen_in_the_plan() -> None:
-    assert keeps_state("+- StateStoreSave [a#1], state info [")
-    assert keeps_state("+- StreamingSymmetricHashJoin [a#1], [a#2], Inner")
-    assert not keeps_state("*(1) HashAggregate(keys=[a#1])\n+- StreamingRelation kafka, [key#7]")
+    join = "a: int\n~Join Inner\n:- ~{0} [a#1]\n:  +- ~StreamingRelationV2 x\n+- {1}"
+    kinds = {"Aggregate", "Deduplicate"}
+    assert not keeps_state(join.format("Project", "Relation [b#2] csv"), kinds)
+    assert not keeps_state(join.format("Project", "Aggregate [b#2]\n   +- Relation [b#2] csv"), kinds)
+    assert keeps_state(join.format("Aggregate", "Relation [b#2] csv"), kinds)
+    assert keeps_state(join.format("Project", "~Project [b#2]\n   +- ~StreamingRelationV2 y"), kinds)
+    union = "~Union false, false\n:- ~StreamingRelationV2 x\n+- ~StreamingRelationV2 y"
+    assert not keeps_state(union, kinds)
 
 
 def test_causes_of_what_a_server_says() -> None:
