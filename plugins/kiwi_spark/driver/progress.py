@@ -55,7 +55,7 @@ def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
     """said: Spark's StreamingQueryProgress."""
     metrics = {
         name: (row["bad"], row["sample"] or "")
-        for name, row in (said.observedMetrics or {}).items()
+        for name, row in ((name, _row(row)) for name, row in (said.observedMetrics or {}).items())
         if "bad" in row
     }
     bad, sample = bad_records(metrics, streams)
@@ -69,6 +69,13 @@ def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
         state_rows=sum(one.numRowsTotal for one in said.stateOperators),
         watermark=watermark_ms((said.eventTime or {}).get("watermark")),
     )
+
+
+def _row(row: Any) -> Any:
+    """What was observed, by name. Over Connect a row comes as its values and its schema."""
+    if "schema" not in row:
+        return row
+    return dict(zip((one["name"] for one in row["schema"]["fields"]), row["values"], strict=True))
 
 
 def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) -> tuple[int, str]:

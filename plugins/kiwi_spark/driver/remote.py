@@ -111,6 +111,8 @@ class Remote:
         from pyspark.sql.connect.client.retries import DefaultPolicy
 
         spark = self._kind(connection=address_of(self._remote, session))
+        # A session that is let go of ends the threads that all clients share, also those of the others.
+        spark.client.close = _nothing
         # Half a minute; by default it is ten before anybody learns that the server is away.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=10_000)])
         return spark
@@ -131,5 +133,8 @@ def stop_all(spark: SparkSession) -> int:
 
 
 def _disconnect(spark: Any) -> None:
-    # Not `client.close()`: it ends the threads that other sessions' clients share with this one.
     spark.client._channel.close()
+
+
+def _nothing() -> None:
+    pass

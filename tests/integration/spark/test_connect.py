@@ -181,7 +181,7 @@ async def test_a_query_that_is_wrong(
     driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
 ) -> None:
     ended = driver.fail(next(_runs), altered(query, **fields))
-    assert ended.trouble == trouble
+    assert ended.trouble == trouble, ended
     assert words in ended.message
 
 
