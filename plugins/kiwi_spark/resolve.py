@@ -79,11 +79,16 @@ def out_of_reach(settings: SparkSourceSettings, context: PluginContext) -> str:
     it can."""
     spark = cast("SparkSettings", context.section("spark"))
     remote = spark.remote is not None
-    if settings.sink is None and (remote or spark.conf.get("spark.submit.deployMode") == "cluster"):
-        where = "over Spark Connect" if remote else "in deploy mode cluster"
+    if settings.sink is None and remote:
         return (
-            f"{where} results are made where this gateway cannot be reached: have them written to Kafka with "
-            "`sink: {topic: ...}`"
+            "over Spark Connect results are made where this gateway cannot be reached: have them written to "
+            "Kafka with `sink: {topic: ...}`"
+        )
+    if not remote and spark.conf.get("spark.submit.deployMode") == "cluster":
+        return (
+            "in deploy mode cluster the driver would be where this gateway cannot be reached, and Spark "
+            "starts none of Python's there: leave `spark.submit.deployMode` out, or run it behind Spark Connect "
+            "(`remote: sc://...`) and have results written to Kafka with `sink: {topic: ...}`"
         )
     if spark.here:
         return ""

@@ -127,6 +127,8 @@ async def test_a_topic_is_served_while_the_driver_is_killed(
         assert reader.results[0]["key"] in ({"carrier": "AA"}, {"carrier": "UA"})
         assert reader.results[0].keys() >= {"partition", "offset"}
         assert not reader.recording.faults
+    # Once by the driver that took over, and when the gateway was stopped.
+    await trio.to_thread.run_sync(server.process.said, r"Query late \[.*was stopped", 2)
 
 
 def said(log: list[Any]) -> int:

@@ -106,6 +106,14 @@ def test_inputs_by_where_spark_finds_them(tmp_path: Path) -> None:
             "`sink: {topic: ...}`",
         ),
         (
+            {
+                "inputs": {"a": {"source": "k"}},
+                "section": {"conf": {"spark.submit.deployMode": "cluster"}},
+                "sink": {"topic": "o"},
+            },
+            "in deploy mode cluster the driver would be where this gateway cannot be reached",
+        ),
+        (
             {"inputs": {"a": {"source": "other"}}, "section": {"master": "spark://h:7077"}},
             "input 'a': the events of 'other' are in this gateway only, where a cluster cannot read them",
         ),
