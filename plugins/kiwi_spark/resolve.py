@@ -87,8 +87,8 @@ def out_of_reach(settings: SparkSourceSettings, context: PluginContext) -> str:
     if not remote and spark.conf.get("spark.submit.deployMode") == "cluster":
         return (
             "in deploy mode cluster the driver would be where this gateway cannot be reached, and Spark "
-            "starts none of Python's there: leave `spark.submit.deployMode` out, or run it behind Spark Connect "
-            "(`remote: sc://...`) and have results written to Kafka with `sink: {topic: ...}`"
+            "starts none of Python's there: leave `spark.submit.deployMode` out, or run it behind Spark "
+            "Connect (`remote: sc://...`) and have results written to Kafka with `sink: {topic: ...}`"
         )
     if spark.here:
         return ""
