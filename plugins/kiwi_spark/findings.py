@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import cast
 
 import trio
 
 from kiwi_gw.api import Finding, KiwiError, PluginContext, Section, SourceFailed
-from kiwi_spark.resolve import resolve, topic_of
+from kiwi_spark.resolve import out_of_reach, resolve, topic_of
 from kiwi_spark.runs import Over
 from kiwi_spark.service import Spark, open_spark
-from kiwi_spark.settings import SparkSourceSettings
+from kiwi_spark.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.sink import check_sinks, too_many_workers
 from kiwi_spark.wire import Analysed
 
@@ -30,6 +31,7 @@ def spark_check(
 
     async def check() -> Sequence[Finding]:
         findings = [finding for source in own for finding in notes(source, context)]
+        findings += about_folder(cast("SparkSettings", context.section("spark")))
         if wrong := too_many_workers(context, without_sink(own)):
             findings.append(Finding("error", "spark", wrong, ("server", "workers")))
         topics = [source.sink.topic for source in own if source.sink is not None]
@@ -41,7 +43,8 @@ def spark_check(
                 return [*findings, Finding("error", "spark", str(error), ("spark",))]
             findings.append(Finding("ok", "spark", f"Spark {spark.driver.spark} runs", ("spark",)))
             for source in own:
-                findings += await check_query(spark, source, context)
+                if not out_of_reach(source, context):  # which was said
+                    findings += await check_query(spark, source, context)
         return findings
 
     return check
@@ -76,6 +79,8 @@ def without_sink(sources: Iterable[Section]) -> list[str]:
 def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
     """What can be said without Spark."""
     findings = []
+    if reason := out_of_reach(source, context):
+        findings.append(Finding("error", f"spark source {source.id}", reason, ("sources", source.id)))
     for name, item in source.inputs.items():
         if item.source is None or (origin := context.sources.get(item.source)) is None:
             continue
@@ -87,6 +92,20 @@ def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
             where = ("sources", source.id, "inputs", name)
             findings.append(Finding("warning", f"spark source {source.id}", message, where))
     return findings
+
+
+def about_folder(settings: SparkSettings) -> list[Finding]:
+    """Whether others than this machine must have the folder of the checkpoints."""
+    name = settings.checkpoint_dir
+    if settings.here or ("://" in name and not name.startswith("file:")):
+        return []
+    whose = (
+        "it is a folder of the Spark Connect server's machine, and of all its executors"
+        if settings.remote is not None
+        else "all machines of the cluster must have it, with the same files in it"
+    )
+    message = f"checkpoint_dir {name}: {whose}; a file system that they share (hdfs://, s3a://) is one"
+    return [Finding("warning", "spark", message, ("spark", "checkpoint_dir"))]
 
 
 async def check_query(spark: Spark, source: SparkSourceSettings, context: PluginContext) -> list[Finding]:

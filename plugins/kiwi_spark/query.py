@@ -36,6 +36,7 @@ TROUBLES: Final = {
 
 _NOT_KAFKA: Final = (
     ("BridgeAway", "Spark does not reach this gateway"),
+    ("Spark Connect server", "the Spark Connect server does not answer"),
     ("Python worker", "Spark's Python workers do not start"),
     ("has no schema", "an input has no record yet from which its schema can be inferred"),
     ("Schema Registry", "the Schema Registry does not answer"),

@@ -44,7 +44,7 @@ def resolve(
     SourceFailed: something that it names cannot be used, in words.
     """
     spark = cast("SparkSettings", context.section("spark"))
-    if settings.sink is None and (reason := out_of_reach(spark)):
+    if reason := out_of_reach(settings, context):
         raise SourceFailed(reason)
     try:
         streams = {
@@ -74,16 +74,33 @@ def resolve(
     )
 
 
-def out_of_reach(settings: SparkSettings) -> str:
-    """Why results cannot come straight to the gateway, and what to do; empty if they can."""
-    remote = settings.remote is not None
-    if not remote and settings.conf.get("spark.submit.deployMode") != "cluster":
+def out_of_reach(settings: SparkSourceSettings, context: PluginContext) -> str:
+    """Why Spark, where it runs, cannot bring a source's results or read its inputs, and what to do; empty if
+    it can."""
+    spark = cast("SparkSettings", context.section("spark"))
+    remote = spark.remote is not None
+    if settings.sink is None and remote:
+        return (
+            "over Spark Connect results are made where this gateway cannot be reached: have them written to "
+            "Kafka with `sink: {topic: ...}`"
+        )
+    if not remote and spark.conf.get("spark.submit.deployMode") == "cluster":
+        return (
+            "in deploy mode cluster the driver would be where this gateway cannot be reached, and Spark "
+            "starts none of Python's there: leave `spark.submit.deployMode` out, or run it behind Spark "
+            "Connect (`remote: sc://...`) and have results written to Kafka with `sink: {topic: ...}`"
+        )
+    if spark.here:
         return ""
-    where = "over Spark Connect" if remote else "in deploy mode cluster"
-    return (
-        f"{where} results are made where this gateway cannot be reached: have them written to Kafka with "
-        "`sink: {topic: ...}`"
-    )
+    for name, item in settings.inputs.items():
+        origin = context.sources.get(item.source or "")
+        if origin is not None and topic_of(origin, context) is None:
+            who = "a Spark Connect server" if remote else "a cluster"
+            return (
+                f"input {name!r}: the events of {item.source!r} are in this gateway only, where {who} cannot "
+                "read them: use a source of type kafka (or of type spark with a sink), or `master: local[*]`"
+            )
+    return ""
 
 
 def topic_of(source: Section, context: PluginContext) -> str | None:

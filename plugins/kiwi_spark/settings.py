@@ -35,12 +35,14 @@ class SparkSettings(Section):
     master: str = "local[*]"
     """Where queries run: `local[*]` (in the driver, on all cores), `spark://host:7077`, `yarn`, `k8s://...`."""
     remote: str | None = None
-    """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`."""
+    """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`, and the
+    server the connectors for Kafka and Avro."""
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Spark's own configuration, by its own names (`spark.sql.shuffle.partitions`). Without `spark.jars` and
     `spark.jars.packages` the connectors for Kafka and Avro are added."""
     checkpoint_dir: str = "./state"
-    """The folder (any file system that Spark knows) in which queries keep where they are, and their state."""
+    """The folder (any file system that Spark knows) in which queries keep where they are, and their state:
+    with a cluster one that all its machines share, with `remote` one of the server's."""
     stage_bytes: Bytes = 64 * 1024 * 1024
     """Batches of results wait in memory until they are whole: all together at most so much, the rest in
     temporary files."""
@@ -59,6 +61,8 @@ class SparkSettings(Section):
     def _connect(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("sc://"):
             raise ValueError("must be the address of a Spark Connect server: sc://host:15002")
+        if value is not None and ";session_id=" in value:
+            raise ValueError("session_id is the gateway's to choose: every source has a session of its own")
         return value
 
     @model_validator(mode="after")
@@ -67,6 +71,11 @@ class SparkSettings(Section):
         if self.remote is not None and self.master != type(self).model_fields["master"].default:
             raise ValueError("master and remote are two places to run queries: keep one of them")
         return self
+
+    @property
+    def here(self) -> bool:
+        """Whether all of Spark runs on this machine."""
+        return self.remote is None and self.master.startswith("local")
 
 
 class StartTime(Section):

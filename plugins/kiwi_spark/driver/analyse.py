@@ -6,10 +6,10 @@ import re
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from kiwi_spark.driver.forms import as_json
 from kiwi_spark.driver.plans import build, check_streaming, explained
+from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.troubles import causes_of, message_of, trouble_of
 from kiwi_spark.spec import Query
 from kiwi_spark.wire import Analysed
@@ -19,13 +19,15 @@ _LINE: Final = re.compile(
 )
 
 
-def analyse(spark: SparkSession, run: int, query: Query, token: str, *, explain: bool) -> Analysed:
+def analyse(engine: Engine, run: int, query: Query, token: str, *, explain: bool) -> Analysed:
     """What Spark says of a query. Schemas that are not given are inferred, for which Kafka is asked."""
     try:
-        built = build(spark.newSession(), query, token)
-        rows = as_json(built.frame, query.key)
-        check_streaming(rows, query)
-        plan = explained(built.frame) if explain else ""
+        with engine.passing() as spark:
+            built = build(spark, query, token, elsewhere=engine.elsewhere)
+            rows = as_json(built.frame, query.key)
+            check_streaming(rows, query)
+            plan = explained(built.frame) if explain else ""
+            columns = [(field.name, field.dataType.simpleString()) for field in built.frame.schema.fields]
     except Exception as error:  # noqa: BLE001  (whatever it is, it is what the user is told)
         message = _message(error)
         return Analysed(run=run, error=message, line=line_of(error, message, query.sql))
@@ -34,7 +36,7 @@ def analyse(spark: SparkSession, run: int, query: Query, token: str, *, explain:
         notes.append("Spark keeps state for this query, and without a watermark the state grows for ever")
     return Analysed(
         run=run,
-        columns=[(field.name, field.dataType.simpleString()) for field in built.frame.schema.fields],
+        columns=columns,
         schemas=built.schemas,
         notes=notes,
         plan=plan,

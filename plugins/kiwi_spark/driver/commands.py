@@ -10,13 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from pyspark.sql import SparkSession
-
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.analyse import analyse
 from kiwi_spark.driver.batches import RowsLink
 from kiwi_spark.driver.queries import Run
-from kiwi_spark.driver.session import open_session
+from kiwi_spark.driver.session import Engine, open_engine
 from kiwi_spark.spec import Session
 from kiwi_spark.wire import (
     VERSION,
@@ -48,7 +46,7 @@ class Driver:
         self._send_lock = threading.Lock()
         self._runs: dict[int, Run] = {}
         self._runs_lock = threading.Lock()
-        self._spark: SparkSession | None = None
+        self._engine: Engine | None = None
         self._told_to_end = False
 
     def serve(self) -> bool:
@@ -95,12 +93,12 @@ class Driver:
 
     def _open(self, session: Session) -> None:
         try:
-            self._spark = open_session(session)
+            self._engine = open_engine(session)
         except Exception as error:  # noqa: BLE001  (told to the gateway)
             self.tell(Failed(message=str(error)))
             return
         jvm.watch(self._jvm_ended)
-        self.tell(Opened(spark=self._spark.version, pid=os.getpid()))
+        self.tell(Opened(spark=self._engine.version, pid=os.getpid()))
 
     def _jvm_ended(self, code: int) -> None:
         """No query can go on or be started: the gateway needs another driver."""
@@ -113,7 +111,7 @@ class Driver:
         run = Run(
             message.run,
             message.query,
-            self._session(),
+            self._ready(),
             lambda role: RowsLink(self._path, self._token, role),
             self._token,
             self._run_told,
@@ -136,12 +134,12 @@ class Driver:
         # Otherwise it has ended by itself, and the gateway was told.
 
     def _analyse(self, message: Analyse) -> None:
-        self.tell(analyse(self._session(), message.run, message.query, self._token, explain=message.explain))
+        self.tell(analyse(self._ready(), message.run, message.query, self._token, explain=message.explain))
 
-    def _session(self) -> SparkSession:
-        if self._spark is None:
+    def _ready(self) -> Engine:
+        if self._engine is None:
             raise WireError("a command before Open was answered")
-        return self._spark
+        return self._engine
 
     @staticmethod
     def _in_thread(work: object, message: Message) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from kiwi_spark.driver.checkpoints import CheckpointRefused
+
 
 class HadoopFiles:
     """`Files` (see checkpoints) by Hadoop's FileSystem: `/a/b`, `hdfs://...`, `s3a://...`."""
@@ -23,6 +25,10 @@ class HadoopFiles:
         files, there = self._at(path)
         if not files.exists(there):
             return None
+        if files.getFileStatus(there).isDirectory():
+            raise CheckpointRefused(
+                f"{path} was written over Spark Connect: use another checkpoint_dir with `master`"
+            )
         stream = files.open(there)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))

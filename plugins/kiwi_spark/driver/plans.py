@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from kiwi_spark.driver import inputs
+from kiwi_spark.driver import inputs, remote_plans
 from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.troubles import TransformFailed
 from kiwi_spark.spec import Query
@@ -41,10 +42,18 @@ class Built:
     stateful: bool = False
 
 
-def build(spark: SparkSession, query: Query, token: str, known: Mapping[str, str] | None = None) -> Built:
+def build(
+    spark: SparkSession,
+    query: Query,
+    token: str,
+    known: Mapping[str, str] | None = None,
+    *,
+    elsewhere: bool = False,
+) -> Built:
     """The result of a query, analysed and not started. spark: a session for this query alone.
 
-    known: schemas inferred before. Raises what Spark raises, SchemaUnknown, TransformFailed, RegistryAway.
+    known: schemas inferred before. elsewhere: as in `Engine`. Raises what Spark raises, SchemaUnknown,
+    TransformFailed, RegistryAway.
     """
     frames: dict[str, DataFrame] = {}
     schemas: dict[str, str] = {}
@@ -59,20 +68,23 @@ def build(spark: SparkSession, query: Query, token: str, known: Mapping[str, str
         frames[name] = frames[name].withWatermark(mark.column, interval(mark.delay))
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"`{name}`" if not name.isidentifier() else name)
-    result = spark.sql(query.sql) if query.sql else _transformed(query.transform, frames)
+    result = spark.sql(query.sql) if query.sql else _transformed(query.transform, frames, elsewhere)
     if not result.isStreaming:
         raise TransformFailed("the result is no stream: it reads none of the streams among the inputs")
     return Built(result, schemas, is_stateful(result))
 
 
-def _transformed(name: str, frames: dict[str, DataFrame]) -> DataFrame:
+def _transformed(name: str, frames: dict[str, DataFrame], elsewhere: bool) -> DataFrame:
     """What `module:function` makes of the inputs. A module that was imported before is read anew, as a reload
-    of the configuration may mean that it was edited."""
+    of the configuration may mean that it was edited. elsewhere: its functions are sent to other machines as
+    they are, where nobody could import them."""
     module, _, function = name.partition(":")
     try:
         known = sys.modules.get(module)
         importlib.invalidate_caches()
         loaded = importlib.import_module(module) if known is None else importlib.reload(known)
+        if elsewhere:
+            register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
         result = getattr(loaded, function)(frames)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -86,6 +98,8 @@ def _transformed(name: str, frames: dict[str, DataFrame]) -> DataFrame:
 
 def is_stateful(frame: DataFrame) -> bool:
     """Whether Spark keeps state between the batches of a streaming query."""
+    if is_remote():
+        return remote_plans.is_stateful(frame, _STATEFUL)
     return _keeps_state(_jvm_frame(frame).queryExecution().analyzed())
 
 
@@ -102,6 +116,9 @@ def _keeps_state(plan: Any) -> bool:
 
 def check_streaming(frame: DataFrame, query: Query) -> None:
     """Raises AnalysisException for what Spark does not do with streams, as its start would."""
+    if is_remote():
+        remote_plans.check_streaming(frame, query)
+        return
     spark: Any = frame.sparkSession
     sql = spark._jvm.org.apache.spark.sql
     mode = getattr(sql.streaming.OutputMode, query.output_mode.capitalize())()
@@ -113,6 +130,8 @@ def check_streaming(frame: DataFrame, query: Query) -> None:
 def explained(frame: DataFrame) -> str:
     """The analysed and the optimised plan, for people; a stream has a physical one only while it runs. For a
     frame of a session that nothing else uses any longer."""
+    if is_remote():
+        return remote_plans.explained(frame)
     spark: Any = frame.sparkSession
     spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")  # else: not without a start
     plans = _jvm_frame(frame).queryExecution()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kiwi_spark.driver.inputs import observed
 from kiwi_spark.wire import Message, Progress
+
+_LOOK_SECONDS: Final = 1
 
 
 class Listener(StreamingQueryListener):
@@ -24,31 +26,56 @@ class Listener(StreamingQueryListener):
         """The gateway is told by Started."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        said = event.progress
-        metrics = {
-            name: (row["bad"], row["sample"] or "")
-            for name, row in (said.observedMetrics or {}).items()
-            if "bad" in row
-        }
-        bad, sample = bad_records(metrics, self._streams)
-        self._tell(
-            Progress(
-                run=self._run,
-                batch=said.batchId,
-                input_rows=max(0, said.numInputRows),
-                seconds=said.batchDuration / 1000,
-                bad=bad,
-                bad_sample=sample,
-                state_rows=sum(one.numRowsTotal for one in said.stateOperators),
-                watermark=watermark_ms((said.eventTime or {}).get("watermark")),
-            )
-        )
+        self._tell(progress_of(self._run, self._streams, event.progress))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing to tell."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """The gateway is told by Ended."""
+
+
+def follow(running: Any, run: int, streams: Sequence[str], tell: Callable[[Message], None]) -> None:
+    """Tell of every batch of a query over Spark Connect, until it is over. Raises what ended it.
+
+    The server is asked again and again: a listener there would have to be in a Python of its own.
+    """
+    told = ("", -1)
+    over = False
+    while not over:
+        over = running.awaitTermination(_LOOK_SECONDS)
+        for said in running.recentProgress:
+            at = (said.timestamp, said.batchId)
+            if at > told:
+                told = at
+                tell(progress_of(run, streams, said))
+
+
+def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
+    """said: Spark's StreamingQueryProgress."""
+    metrics = {
+        name: (row["bad"], row["sample"] or "")
+        for name, row in ((name, _row(row)) for name, row in (said.observedMetrics or {}).items())
+        if "bad" in row
+    }
+    bad, sample = bad_records(metrics, streams)
+    return Progress(
+        run=run,
+        batch=said.batchId,
+        input_rows=max(0, said.numInputRows),
+        seconds=said.batchDuration / 1000,
+        bad=bad,
+        bad_sample=sample,
+        state_rows=sum(one.numRowsTotal for one in said.stateOperators),
+        watermark=watermark_ms((said.eventTime or {}).get("watermark")),
+    )
+
+
+def _row(row: Any) -> Any:
+    """What was observed, by name. Over Connect a row comes as its values and its schema."""
+    if "schema" not in row:
+        return row
+    return dict(zip((one["name"] for one in row["schema"]["fields"]), row["values"], strict=True))
 
 
 def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) -> tuple[int, str]:

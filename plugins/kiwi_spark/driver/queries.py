@@ -6,19 +6,22 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.batches import RowsLink, ToGateway
-from kiwi_spark.driver.checkpoints import Checkpoints
+from kiwi_spark.driver.checkpoints import Checkpoints, Files, Place
 from kiwi_spark.driver.files import HadoopFiles
 from kiwi_spark.driver.forms import as_json
 from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.plans import build
-from kiwi_spark.driver.progress import Listener
+from kiwi_spark.driver.progress import Listener, follow
+from kiwi_spark.driver.remote_files import SparkFiles
+from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.to_topic import ToTopic, begun
-from kiwi_spark.driver.troubles import trouble_of
+from kiwi_spark.driver.troubles import NoSink, trouble_of
 from kiwi_spark.spec import Query
 from kiwi_spark.wire import Ended, Message, Started
 
@@ -34,7 +37,7 @@ class Run:
         self,
         number: int,
         query: Query,
-        spark: SparkSession,
+        engine: Engine,
         connect: Callable[[str], RowsLink],
         token: str,
         tell: Callable[[Message], None],
@@ -42,7 +45,7 @@ class Run:
         """connect: makes the `rows` connection of a role."""
         self.number = number
         self._query = query
-        self._root = spark
+        self._engine = engine
         self._connect = connect
         self._token = token
         self._tell = tell
@@ -100,22 +103,18 @@ class Run:
         return Ended(run=self.number, trouble=trouble, message=message)
 
     def _run(self) -> None:
-        spark = self._root.newSession()
+        with self._engine.session(self._query.checkpoint, self._query.source) as spark:
+            if is_remote():
+                self._run_remote(spark)
+            else:
+                self._run_here(spark)
+
+    def _run_here(self, spark: SparkSession) -> None:
         query = self._query
         files = HadoopFiles(spark)
-        checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
-        meta = checkpoints.meta()
-        built = build(spark, query, self._token, meta.schemas if meta is not None else None)
-        rows = as_json(built.frame, query.key)
-        place = checkpoints.take(query, built.stateful, built.schemas)
+        rows, place = self._prepare(spark, files)
         spark.streams.addListener(Listener(self.number, list(query.streams), self._tell))
-        writer = rows.writeStream.queryName(query.source).outputMode(query.output_mode)
-        writer = writer.option("checkpointLocation", place.path)
-        writer = (
-            writer.trigger(processingTime=interval(query.trigger))
-            if query.trigger
-            else writer.trigger(availableNow=True)
-        )
+        writer = self._writer(rows, place)
         with self._lock:
             if self._stopping:
                 return
@@ -131,9 +130,45 @@ class Run:
                 writer = writer.foreachBatch(self._sink)
             spark.sparkContext.setLocalProperty(_POOL, query.source)
             running = writer.start()
+        self._runs(running, place)
+        running.awaitTermination()
+
+    def _run_remote(self, spark: SparkSession) -> None:
+        """Over Spark Connect. `foreachBatch` would run in a Python of the server's machine, which need not be
+        ours nor have these modules: Spark's own sink writes."""
+        query = self._query
+        if query.sink is None:
+            raise NoSink("over Spark Connect a query needs a sink: {topic: ...}")
+        rows, place = self._prepare(spark, SparkFiles(spark))
+        writer = self._writer(rows, place).format("kafka").options(**query.sink.options)
+        with self._lock:
+            if self._stopping:
+                return
+        running = writer.option("topic", query.sink.topic).start()
+        self._runs(running, place)
+        follow(running, self.number, list(query.streams), self._tell)
+
+    def _prepare(self, spark: SparkSession, files: Files) -> tuple[DataFrame, Place]:
+        """The rows in JSON, and where the query goes on."""
+        query = self._query
+        checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
+        meta = checkpoints.meta()
+        known = meta.schemas if meta is not None else None
+        built = build(spark, query, self._token, known, elsewhere=self._engine.elsewhere)
+        rows = as_json(built.frame, query.key)
+        return rows, checkpoints.take(query, built.stateful, built.schemas)
+
+    def _writer(self, rows: DataFrame, place: Place) -> DataStreamWriter:
+        query = self._query
+        writer = rows.writeStream.queryName(query.source).outputMode(query.output_mode)
+        writer = writer.option("checkpointLocation", place.path)
+        if query.trigger:
+            return writer.trigger(processingTime=interval(query.trigger))
+        return writer.trigger(availableNow=True)
+
+    def _runs(self, running: StreamingQuery, place: Place) -> None:
         self._tell(Started(run=self.number, query=running.id, next_batch=place.next_batch, notes=place.notes))
         with self._lock:
             self._running = running
         if self._is_stopping():  # since before there was anything to stop
             self._ask_to_stop(running)
-        running.awaitTermination()

@@ -1,4 +1,4 @@
-"""The Spark session that all queries of a gateway share."""
+"""The Spark that all queries of a gateway share: in this process, with its master, or behind Connect."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from kiwi_spark.driver.remote import Remote
 from kiwi_spark.spec import Session
 
 DEFAULTS: Final = {
@@ -40,7 +43,7 @@ _OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
 
 def configuration(session: Session) -> dict[str, str]:
     """All of the session's configuration: our defaults below the user's."""
-    conf = {**DEFAULTS, **(_LOCAL if session.master.startswith("local") else {}), **session.conf}
+    conf = {**DEFAULTS, **(_LOCAL if is_local(session.master) else {}), **session.conf}
     options = conf.get(_JAVA_OPTIONS, "")
     if "-Xss" not in options:
         options = f"{options} {_STACK}"
@@ -55,24 +58,67 @@ def configuration(session: Session) -> dict[str, str]:
     return conf
 
 
+class Engine(Protocol):
+    """Where queries run. elsewhere: whether their Python functions run on other machines than this one."""
+
+    elsewhere: bool
+
+    @property
+    def version(self) -> str:
+        """Spark's."""
+
+    def session(self, checkpoint: str, source: str) -> AbstractContextManager[SparkSession]:
+        """A session for the query of a source alone. Raises what PySpark raises."""
+
+    def passing(self) -> AbstractContextManager[SparkSession]:
+        """A session for a moment."""
+
+
+class Here:
+    """The session of this process, whose queries come back to it."""
+
+    def __init__(self, session: Session) -> None:
+        """Starts the JVM. Raises what PySpark raises."""
+        self.elsewhere = not is_local(session.master)
+        self._root = open_session(session)
+
+    @property
+    def version(self) -> str:
+        return str(self._root.version)
+
+    @contextmanager
+    def session(self, checkpoint: str, source: str) -> Iterator[SparkSession]:
+        yield self._root.newSession()
+
+    @contextmanager
+    def passing(self) -> Iterator[SparkSession]:
+        yield self._root.newSession()
+
+
+def open_engine(session: Session) -> Engine:
+    """Where queries of this configuration run. Raises what PySpark raises."""
+    if not session.remote:
+        return Here(session)
+    _let_import(session, os.environ)
+    return Remote(session)
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark is on this machine."""
+    return not master or master.startswith("local")
+
+
 def open_session(session: Session) -> SparkSession:
     """The session of this process; starts its JVM. Raises what PySpark raises.
 
     Functions of the user are imported from `python_path`, here and in Spark's Python workers, which take
     their folders and their Python from the environment.
     """
-    _let_import(session.python_path, os.environ)
-    # PySpark logs what it also raises; the gateway is told by the exception.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    builder = SparkSession.builder
-    if session.remote:
-        remote = builder.remote(session.remote)
-        for name, value in session.conf.items():
-            remote = remote.config(name, value)
-        return remote.getOrCreate()
+    _let_import(session, os.environ)
     conf = configuration(session)
-    conf.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-    builder = builder.master(session.master or "local[*]")
+    if is_local(session.master):  # other machines have neither these folders nor our Python
+        conf.setdefault("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    builder = SparkSession.builder.master(session.master or "local[*]")
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -101,10 +147,17 @@ def _forget_artifacts(spark: SparkSession) -> None:
         folder.parent.rmdir()
 
 
-def _let_import(folders: list[str], environment: os._Environ[str] | dict[str, str]) -> None:
+def _let_import(session: Session, environment: os._Environ[str] | dict[str, str]) -> None:
+    # PySpark logs what it also raises; the gateway is told by the exception.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    folders = session.python_path
     for folder in reversed(folders):
         if folder not in sys.path:
             sys.path.insert(0, folder)
     there = [one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*folders, *there]))
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    python = session.conf.get("spark.pyspark.python")
+    if python:  # PySpark heeds it only where spark-submit has started it
+        environment["PYSPARK_PYTHON"] = python
+    elif is_local(session.master) and not session.remote:
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -19,6 +19,13 @@ from kiwi_spark.driver.sampling import SchemaUnknown
 from kiwi_spark.spec import Trouble
 
 _LONGEST: Final = 2000  # characters of a message
+_SERVER_AWAY: Final = re.compile(
+    r"StatusCode\.UNAVAILABLE|RETRIES_EXCEEDED|retries .*exceeded|failed to connect to all addresses"
+    r"|INVALID_HANDLE\.SESSION|incorrect server side session"
+)
+"""What the client of Spark Connect says when its server is away, or was and has forgotten its sessions."""
+_DETAILS: Final = re.compile(r'details = "(.*)"')
+_AT: Final = re.compile(r"^\tat .*$\n?", re.MULTILINE)
 _OWN_NAME: Final = re.compile(r"^kiwi_spark\.[\w.]*\.(?=\w+:)")
 """Where an exception of our own comes from, which nobody needs to know."""
 
@@ -40,6 +47,10 @@ class Cause:
 
 class TransformFailed(Exception):  # noqa: N818  (it says what happened)
     """`transform` cannot be imported, or raised while it built the query."""
+
+
+class NoSink(Exception):  # noqa: N818
+    """The rows of a query cannot come here, and it has nowhere else to write them."""
 
 
 # Looked for in every cause, in this order: the first that is found anywhere counts.
@@ -105,8 +116,12 @@ def trouble_of(error: BaseException) -> tuple[Trouble, str]:
         return "checkpoint", str(error)
     if isinstance(error, Lost):
         return "gone", str(error)
-    if isinstance(error, SchemaUnknown | SubjectUnknown | TransformFailed | ColumnsUnfit | RowTooLarge):
+    if isinstance(
+        error, SchemaUnknown | SubjectUnknown | TransformFailed | ColumnsUnfit | RowTooLarge | NoSink
+    ):
         return "query", str(error)
+    if (text := str(error)) and _SERVER_AWAY.search(text) and not isinstance(error, Py4JJavaError):
+        return "unreachable", f"the Spark Connect server does not answer: {_last_of(error)}"[:_LONGEST]
     if isinstance(error, AnalysisException | ParseException) and not isinstance(
         error, StreamingQueryException
     ):
@@ -120,7 +135,10 @@ def message_of(error: BaseException) -> str:
     java = _java(error)
     if isinstance(error, AnalysisException) and not isinstance(error, ParseException) and java is not None:
         return str(java.getSimpleMessage()).strip()[:_LONGEST]
-    return str(error).split("\nJVM stacktrace:")[0].split("\n\tat ")[0].strip()[:_LONGEST]
+    said = str(error).split("\nJVM stacktrace:")[0].split("\n\tat ")[0]
+    if java is None and isinstance(error, AnalysisException):  # of Connect: the plan comes behind the place
+        said = said.split(";\n")[0]
+    return said.strip()[:_LONGEST]
 
 
 def causes_of(error: BaseException) -> list[Cause]:
@@ -130,12 +148,32 @@ def causes_of(error: BaseException) -> list[Cause]:
     while python is not None and len(found) < 20:
         java = _java(python)
         if java is None:
-            found.append(Cause(type(python).__name__, str(python)))
+            found += _remote_causes(python) or [Cause(type(python).__name__, str(python))]
         while java is not None and len(found) < 20:
             found.append(Cause(str(java.getClass().getName()), str(java.getMessage())))
             java = java.getCause()
         python = python.__cause__
     return found
+
+
+def remote_causes(message: str, trace: str) -> list[Cause]:
+    """The chain of causes in the stack trace that a Spark Connect server sends; message: of the first."""
+    heads = _AT.sub("", trace).split("\nCaused by: ")
+    first = Cause(heads[0].split(": ")[0].strip(), message)
+    parts = (one.partition(": ") for one in heads[1:])
+    return [first, *(Cause(kind.strip(), text.strip()) for kind, _, text in parts)]
+
+
+def _remote_causes(error: BaseException) -> list[Cause]:
+    trace = getattr(error, "_stacktrace", None)  # of Connect's exceptions only
+    return remote_causes(str(error).split("\n\nJVM stacktrace:")[0], trace)[:20] if trace else []
+
+
+def _last_of(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    found = _DETAILS.search(str(error))
+    return found[1] if found else str(error).strip()
 
 
 def _java(error: BaseException) -> Any:

@@ -18,6 +18,15 @@ def failing(inputs: dict[str, DataFrame]) -> DataFrame:
     return inputs["flights"].select(F.udf(_fails_at_50, "int")("a").alias("a"))
 
 
+def _is_late(delay: float) -> bool:
+    return delay > 15
+
+
+def late_flights(inputs: dict[str, DataFrame]) -> DataFrame:
+    rows = inputs["flights"].filter(F.udf(_is_late, "boolean")("dep_delay"))
+    return rows.select("carrier", "n", F.col("dep_delay").cast("decimal(8,2)").alias("delay"))
+
+
 def doubled(inputs: dict[str, DataFrame]) -> DataFrame:
     return inputs["flights"].select((F.col("a") * 2).alias("a"))
 

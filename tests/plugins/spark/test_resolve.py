@@ -12,7 +12,7 @@ import trustme
 from kiwi_gw.api import PluginContext, PluginError, SourceFailed
 from kiwi_kafka.java_options import java_consumer_options, java_options
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
-from kiwi_spark.findings import notes
+from kiwi_spark.findings import about_folder, notes
 from kiwi_spark.resolve import prepare, resolve
 from kiwi_spark.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.spec import Query, TableInput, Watermark
@@ -105,6 +105,26 @@ def test_inputs_by_where_spark_finds_them(tmp_path: Path) -> None:
             {"inputs": {"a": {"source": "k"}}, "section": {"conf": {"spark.submit.deployMode": "cluster"}}},
             "`sink: {topic: ...}`",
         ),
+        (
+            {
+                "inputs": {"a": {"source": "k"}},
+                "section": {"conf": {"spark.submit.deployMode": "cluster"}},
+                "sink": {"topic": "o"},
+            },
+            "in deploy mode cluster the driver would be where this gateway cannot be reached",
+        ),
+        (
+            {"inputs": {"a": {"source": "other"}}, "section": {"master": "spark://h:7077"}},
+            "input 'a': the events of 'other' are in this gateway only, where a cluster cannot read them",
+        ),
+        (
+            {
+                "inputs": {"k": {"source": "k"}, "a": {"source": "other"}},
+                "section": {"remote": "sc://h:1"},
+                "sink": {"topic": "o"},
+            },
+            "where a Spark Connect server cannot read them",
+        ),
     ],
 )
 def test_what_cannot_be_used(keys: dict[str, Any], words: str) -> None:
@@ -135,6 +155,32 @@ async def test_the_session() -> None:
     assert session.conf.keys() & {"spark.jars", "spark.jars.packages"}
     session, env = await prepare(SparkSettings(remote="sc://h:1"))
     assert (session.master, session.remote, session.conf, env) == ("", "sc://h:1", {}, {})
+
+
+def test_what_cannot_work_elsewhere_is_said_without_spark() -> None:
+    given = {"a": {"source": "other"}}
+    settings = SparkSourceSettings.model_validate(
+        {"type": "spark", "id": "s", "inputs": given, "sql": "SELECT 1"}
+    )
+    found = notes(settings, context(settings, {"master": "yarn"}))
+    assert [(one.level, one.where) for one in found][:1] == [("error", ("sources", "s"))]
+    assert "a cluster cannot read them" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({}, ""),
+        ({"master": "local[2]"}, ""),
+        ({"master": "spark://h:7077"}, "checkpoint_dir ./state: all machines of the cluster must have it"),
+        ({"remote": "sc://h:1"}, "a folder of the Spark Connect server's machine"),
+        ({"remote": "sc://h:1", "checkpoint_dir": "s3a://bucket/x"}, ""),
+    ],
+)
+def test_whose_folder_the_checkpoints_are_in(section: dict[str, Any], words: str) -> None:
+    said = "".join(finding.message for finding in about_folder(SparkSettings(**section)))
+    assert words in said
+    assert bool(words) == bool(said)
 
 
 def test_what_is_at_most_once_is_said() -> None:
