@@ -140,6 +140,11 @@ class Figure:
     merge: Literal["sum", "largest", "smallest"] = "sum"
     bounds: tuple[float, ...] = ()
 
+    @property
+    def grows(self) -> bool:
+        """Whether it is added to, and never goes back."""
+        return self.kind == "counter"
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:

@@ -212,8 +212,8 @@ class Subscriber(Section):
     block_fallback: Fallback | None = None
     """What happens to it then; null: as for `overflow`."""
     subscribe_timeout_ms: Delay | None = None
-    """How long a subscription waits for a source that is starting; null: as long as a source of its type may
-    take, which is 5 s, for `spark` 60 s."""
+    """How long a subscription waits for a source that is starting; null: as long as its type says that its
+    sources may take, which is 5 s, for `spark` 115 s."""
 
 
 class Window(Section):

@@ -16,33 +16,33 @@ class SourceFigures:
 
     def __init__(self, declared: Iterable[Figure], meter: SourceMeter | None) -> None:
         self.gauges: dict[str, float] = {}
-        self._names: dict[str, frozenset[str]] = {
-            kind: frozenset(figure.name for figure in declared if figure.kind == kind)
-            for kind in ("gauge", "counter", "histogram")
-        }
+        self._kinds = {figure.name: figure for figure in declared}
         self._meter = meter
         if meter is None:
             return
         for figure in declared:  # so that a series is there before there is anything to count
-            if figure.kind == "counter":
+            if figure.grows:
                 meter.figures.setdefault(figure.name, 0)
             elif figure.kind == "histogram":
                 meter.histograms.setdefault(figure.name, Histogram(figure.bounds))
 
     def set(self, name: str, value: float) -> None:
-        self._check("gauge", name)
+        self._check(name, "gauge")
         self.gauges[name] = value
 
     def add(self, name: str, amount: float = 1) -> None:
-        self._check("counter", name)
+        if not self._check(name).grows:
+            raise KeyError(f"{name!r} is not added to: it is a {self._kinds[name].kind}")
         if self._meter is not None:
             self._meter.figures[name] += amount
 
     def observe(self, name: str, value: float) -> None:
-        self._check("histogram", name)
+        self._check(name, "histogram")
         if self._meter is not None:
             self._meter.histograms[name].observe(value)
 
-    def _check(self, kind: str, name: str) -> None:
-        if name not in self._names[kind]:
-            raise KeyError(f"the type of this source declares no {kind} {name!r}")
+    def _check(self, name: str, kind: str = "") -> Figure:
+        figure = self._kinds.get(name)
+        if figure is None or (kind and figure.kind != kind):
+            raise KeyError(f"the type of this source declares no {kind or 'figure'} {name!r}")
+        return figure

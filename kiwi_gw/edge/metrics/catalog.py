@@ -282,8 +282,6 @@ def declare(figures: Iterable[Figure]) -> None:
     or is none."""
     for figure in figures:
         metric = metric_of(figure)
-        wrong = not _NAME.fullmatch(figure.name) or figure.name.endswith("_total") != (
-            figure.kind == "counter"
-        )
+        wrong = not _NAME.fullmatch(figure.name) or figure.name.endswith("_total") != figure.grows
         if wrong or _ALL.setdefault(metric.name, metric) != metric:
             raise PluginError(f"{figure.name!r} cannot be the name of a {figure.kind} of a type of sources")

@@ -145,11 +145,10 @@ def _json_value(value: Column, kind: DataType) -> Column:
 def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
     """With bad records dropped, made null or refused, and counted."""
     sample = F.substring(_text("_value", item), 1, _SAMPLE)
-    where = F.concat(
-        F.lit("partition "), F.col("_partition"), F.lit(" offset "), F.col("_offset"), F.lit(": ")
-    )
+    where = F.concat(F.lit("partition "), F.col("_partition"), F.lit(" offset "), F.col("_offset"))
     if item.on_bad_record == "fail":
-        message = F.concat(F.lit(f"{BAD_MARK}: input {name}, "), where, sample)
+        # Where it is, and not what it is: subscribers of the query may not be allowed to see the input.
+        message = F.concat(F.lit(f"{BAD_MARK}: input {name}, "), where)
         refused = F.when(F.col("_bad"), F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
         return frame.filter(refused)
     counted = frame.observe(
@@ -157,7 +156,8 @@ def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
         F.count_if(F.col("_bad")).alias("bad"),
         # The first of them; of partitions that are equally far, any.
         F.min_by(
-            F.concat(where, F.coalesce(sample, F.lit(""))), F.when(F.col("_bad"), F.col("_offset"))
+            F.concat(where, F.lit(": "), F.coalesce(sample, F.lit(""))),
+            F.when(F.col("_bad"), F.col("_offset")),
         ).alias("sample"),
     )
     if item.on_bad_record == "drop":

@@ -142,7 +142,7 @@ async def test_bad_records_are_dropped_or_null_and_counted(stage: Stage, how: st
 
 
 async def test_bad_records_end_the_query_if_they_must(stage: Stage) -> None:
-    await failed(stage.gateway, "bad-fail", "bad record: input flights, partition 0 offset 10: {nope")
+    await failed(stage.gateway, "bad-fail", "bad record: input flights, partition 0 offset 10")
 
 
 async def test_a_function_that_raises_is_tried_again_from_the_checkpoint(stage: Stage) -> None:
