@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
@@ -134,6 +134,15 @@ class Signs:
     awaits_pong_of: float | None = None
 
 
+@dataclass(slots=True)
+class _Opening:
+    """A subscription that waits for its source. asked_at: when it was asked for. later: what its client is
+    told behind the answer to that."""
+
+    asked_at: float | None
+    later: list[Notice] = field(default_factory=list)
+
+
 class Connection:
     """See the top of this file. Implements `core.subscription.Owner`.
 
@@ -165,10 +174,11 @@ class Connection:
         self._cut_off = cut_off
         self._world = world
         self._session = session
-        self._after_open: dict[Hashable, list[Notice]] = {}
         self._depth = 0
         self._asked_at: float | None = None  # when the message came that is being carried out
-        self._opening: dict[Hashable, float] = {}  # when they were asked for that wait for their source
+        self._opening: dict[Hashable, _Opening] | None = (
+            None  # made when a source is waited for: it seldom is
+        )
         self._asking = False  # who it is now, of a plugin
         self.closed = False
 
@@ -204,15 +214,16 @@ class Connection:
         if isinstance(notice, Opened):
             self.subscriptions.setdefault(handle, subscription)
             self._world.meters.source(subscription.feed.info.id).started[self.dialect] += 1
-            self._count("subscribe", "ok", self._opening.pop(handle, None))
+            opening = self._opened(handle)
+            self._count("subscribe", "ok", opening.asked_at)
             self._tell(notice)
-            for later in self._after_open.pop(handle, ()):
+            for later in opening.later:
                 self._tell(later)
             return
         if isinstance(notice, Ended):
             self._forget(handle, notice.reason)
         elif isinstance(notice, OpenFailed):
-            self._count("subscribe", "refused", self._opening.pop(handle, None))
+            self._count("subscribe", "refused", self._opened(handle).asked_at)
             self._forget(handle, CloseReason.FAILED)
         self._tell(notice)
 
@@ -317,8 +328,9 @@ class Connection:
         self._granted(command.source_id, command.credits)
         if not subscription.closed:
             self.subscriptions[command.handle] = subscription
-        if subscription.state is State.OPENING and self._asked_at is not None:
-            self._opening[command.handle] = self._asked_at
+        if subscription.state is State.OPENING:
+            self._opening = self._opening or {}
+            self._opening[command.handle] = _Opening(self._asked_at)
         self._world.subscribed(command.source_id)
 
     def _subscribe(self, command: Open) -> Subscription:
@@ -363,8 +375,9 @@ class Connection:
         self._count("request", "ok")
         self._granted(subscription.feed.info.id, command.n)
         notice = Granted(command.handle, command.n, subscription.grant(command.n))
-        if subscription.state is State.OPENING:
-            self._after_open.setdefault(command.handle, []).append(notice)
+        opening = self._opening.get(command.handle) if self._opening is not None else None
+        if subscription.state is State.OPENING and opening is not None:
+            opening.later.append(notice)
         else:
             self._tell(notice)
 
@@ -420,11 +433,15 @@ class Connection:
 
     def _forget(self, handle: Hashable, reason: CloseReason) -> None:
         subscription = self.subscriptions.pop(handle, None)
-        self._after_open.pop(handle, None)
-        self._opening.pop(handle, None)
+        self._opened(handle)
         if subscription is not None:
             self.delivered += subscription.matched
             self._world.meters.subscription_over(self.dialect, subscription, reason)
+
+    def _opened(self, handle: Hashable) -> _Opening:
+        """What was noted of a subscription while it waited for its source: it does so no longer."""
+        noted = self._opening.pop(handle, None) if self._opening is not None else None
+        return noted or _Opening(None)
 
     def _drop_subscriptions(self) -> None:
         for handle, subscription in list(self.subscriptions.items()):
