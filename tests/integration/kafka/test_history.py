@@ -9,7 +9,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from kiwi_gw.api import Gap
+from kiwi_gw.api import Gap, Unreadable
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
 from tests.integration.kafka.support import Offsets, delete_records, kafka_on, running
@@ -78,7 +78,7 @@ async def test_a_batch_that_cannot_be_decoded(own_broker: Broker, new_topic: New
         ):
             with trio.fail_after(15):
                 await source.out.wait_until(lambda: source.out.count == 35 and bool(source.out.gaps))
-    assert source.out.gaps == [Gap({0: (20, 26)}, None)]
+    assert source.out.gaps == [Gap({0: (20, 26)}, None, Unreadable.DAMAGED)]
     assert source.out.offsets == {0: [*range(20), *range(27, 32)], 1: list(range(10))}
     (told,) = [entry for entry in logs if entry["log_level"] == "error"]
     assert (told["partition"], told["first"], told["last"]) == (0, 20, 26)
