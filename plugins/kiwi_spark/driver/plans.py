@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from kiwi_spark.driver import inputs, remote_plans
 from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.troubles import TransformFailed
 from kiwi_spark.spec import Query
+
+_import_lock = threading.Lock()
 
 _STATEFUL: Final = frozenset(
     {
@@ -80,12 +83,15 @@ def _transformed(name: str, frames: dict[str, DataFrame], elsewhere: bool) -> Da
     they are, where nobody could import them."""
     module, _, function = name.partition(":")
     try:
-        known = sys.modules.get(module)
-        importlib.invalidate_caches()
-        loaded = importlib.import_module(module) if known is None else importlib.reload(known)
-        if elsewhere:
-            register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
-        result = getattr(loaded, function)(frames)
+        # Several queries start at once, and while one thread reads a module anew, another finds half of it.
+        with _import_lock:
+            known = sys.modules.get(module)
+            importlib.invalidate_caches()
+            loaded = importlib.import_module(module) if known is None else importlib.reload(known)
+            if elsewhere:
+                register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
+            transform = getattr(loaded, function)
+        result = transform(frames)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise TransformFailed(
