@@ -26,10 +26,21 @@ class PositionCodec:
     """How a source writes positions as JSON for clients, and reads them back.
 
     `dump` returns a JSON object; `load` raises ValueError, in words, for one that it did not write.
+    place: how one offset is written where ranges are told (LAG), if a number means nothing to clients.
     """
 
     dump: Callable[[Positions], dict[str, object]]
     load: Callable[[object], Positions]
+    place: Callable[[int], object] | None = None
+
+    def dump_ranges(self, ranges: Ranges) -> dict[str, tuple[object, object]]:
+        """Ranges for clients: by partition, the first and the last event."""
+        place = self.place or _number
+        return {str(p): (place(ranges[p][0]), place(ranges[p][1])) for p in sorted(ranges)}
+
+
+def _number(offset: int) -> object:
+    return offset
 
 
 def _load_partitions(value: object) -> Positions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final
 
 import structlog
@@ -30,17 +30,17 @@ from kiwi_gw.api import (
 )
 from kiwi_spark.bridge_events import spark_events
 from kiwi_spark.bridge_wire import (
+    FRAMES,
     ROLE,
     Events,
     Over,
     Read,
-    Reader,
     Reading,
     Refused,
     Take,
     Taken,
-    encode,
 )
+from kiwi_spark.connection import Connection
 from kiwi_spark.wire import VERSION, Hello, Message, WireError
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,6 @@ _COMPLETE: Final = frozenset({"ended", "removed", "altered", "changed"})
 """How a source ends whose readers are given everything."""
 
 _MAX_READERS: Final = 256
-_RECEIVE_BYTES: Final = 65_536
 
 Lost = Callable[[str, Gap], None]
 
@@ -83,7 +82,8 @@ async def serve_bridge(
                 bridge.serve, [trio.SocketListener(listening)], task_status=task_status
             )
         finally:
-            os.unlink(path)
+            with suppress(FileNotFoundError):  # with its folder, if the driver was quicker
+                os.unlink(path)
 
 
 class _Bridge:
@@ -110,48 +110,25 @@ class _Bridge:
                 if self._open > _MAX_READERS:
                     log.warning("too many Spark readers", most=_MAX_READERS)
                     return
-                connection = _Connection(stream)
-                with trio.move_on_after(HELLO_SECONDS):
+                connection = Connection(stream, FRAMES)
+                with trio.move_on_after(HELLO_SECONDS) as patience:
                     await self._welcome(connection)
-                if connection.welcome:
+                if not patience.cancelled_caught:
                     await _serve(connection, self)
-        except (WireError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except WireError as error:
             log.info("Spark reader left", reason=str(error))
         finally:
             self._open -= 1
 
-    async def _welcome(self, connection: _Connection) -> None:
+    async def _welcome(self, connection: Connection) -> None:
         hello = await connection.receive()
         if not isinstance(hello, Hello) or hello.role != ROLE or hello.version != VERSION:
             raise WireError("it does not speak this protocol")
         if not hmac.compare_digest(hello.token.encode(), self._token):
             raise WireError("it has another token")
-        connection.welcome = True
 
 
-class _Connection:
-    """Messages over a stream. welcome: whether it may ask for anything."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.welcome = False
-        self._stream = stream
-        self._reader = Reader()
-        self._waiting: list[Message] = []
-
-    async def receive(self) -> Message | None:
-        """The next message; None when the other end has closed."""
-        while not self._waiting:
-            data = await self._stream.receive_some(_RECEIVE_BYTES)
-            if not data:
-                return None
-            self._waiting = self._reader.feed(data)
-        return self._waiting.pop(0)
-
-    async def send(self, *messages: Message) -> None:
-        await self._stream.send_all(b"".join(map(encode, messages)))
-
-
-async def _serve(connection: _Connection, bridge: _Bridge) -> None:
+async def _serve(connection: Connection, bridge: _Bridge) -> None:
     message = await connection.receive()
     while message is not None:
         if not isinstance(message, Read):
@@ -166,7 +143,7 @@ async def _serve(connection: _Connection, bridge: _Bridge) -> None:
 
 
 async def _serve_reader(
-    connection: _Connection, bridge: _Bridge, reader: EventReader, wish: Read
+    connection: Connection, bridge: _Bridge, reader: EventReader, wish: Read
 ) -> Message | None:
     """Until something else is wanted: that."""
     epoch = "" if reader.info.replayable else reader.epoch

@@ -1,10 +1,10 @@
 """How a Spark query reads a source of the gateway that Spark cannot reach itself: messages in, bytes out.
 
 Theory of operation. The gateway listens on a Unix socket; a reader in Spark connects, says Hello (of
-`kiwi_spark.wire`, whose frames these are) and then Read. From there on every Take is the credit for so many
-events, answered by Taken and, if there are any, the Events themselves; Over, if there are none any more. At
-any time another Read begins anew. So nothing is ever sent that was not asked for, and a reader that is slow
-or gone costs the gateway one cursor.
+`kiwi_spark.wire`; the frames are those of `kiwi_spark.frames`) and then Read. From there on every Take is
+the credit for so many events, answered by Taken and, if there are any, the Events themselves; Over, if there
+are none any more. At any time another Read begins anew. So nothing is ever sent that was not asked for, and
+a reader that is slow or gone costs the gateway one cursor.
 
 Both processes import this module; it imports neither Trio nor PySpark.
 """
@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kiwi_spark.wire import MAX_MESSAGE, Hello, Message, WireError
+from kiwi_spark.frames import FrameReader, Frames, Message, WireError
+from kiwi_spark.wire import Hello
 
 ROLE: Final = "bridge"
 """`Hello.role` of such a connection."""
@@ -25,7 +26,6 @@ ROLE: Final = "bridge"
 MAX_EVENT: Final = 8 * 1024 * 1024
 """Bytes of one event. A larger one is given up, and told as a loss."""
 
-_HEAD = struct.Struct(">IB")
 _EVENT = struct.Struct(">iqqii")
 
 Place = dict[str, Any]
@@ -97,53 +97,15 @@ class Over(Message, frozen=True, kw_only=True):
     message: str
 
 
-_KINDS: Final[tuple[type[Message], ...]] = (Hello, Read, Reading, Refused, Take, Taken, Events, Over)
-_NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS, 1)}
-_DECODERS: Final = {number: msgspec.json.Decoder(k) for k, number in _NUMBERS.items() if k is not Events}
-_encode = msgspec.json.Encoder().encode
+FRAMES: Final = Frames(Hello, Read, Reading, Refused, Take, Taken, Events, Over, raw=Events)
+encode = FRAMES.encode
 
 
-def encode(message: Message) -> bytes:
-    """One frame. WireError if it is too large."""
-    body = message.data if isinstance(message, Events) else _encode(message)
-    if len(body) + 1 > MAX_MESSAGE:
-        raise WireError(f"{type(message).__name__} of {len(body)} bytes is larger than {MAX_MESSAGE}")
-    return _HEAD.pack(len(body) + 1, _NUMBERS[type(message)]) + body
-
-
-class Reader:
-    """Cuts what comes from a socket into messages."""
+class Reader(FrameReader):
+    """Cuts what comes from a socket into these messages."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes | memoryview) -> list[Message]:
-        """The messages that are complete now, in order. WireError for what is none: read no further then."""
-        self._buffer += data
-        found: list[Message] = []
-        while len(self._buffer) >= _HEAD.size:
-            size, number = _HEAD.unpack_from(self._buffer)
-            if not 1 <= size <= MAX_MESSAGE:
-                raise WireError(f"a frame of {size} bytes")
-            if len(self._buffer) < 4 + size:
-                break
-            body = bytes(memoryview(self._buffer)[_HEAD.size : 4 + size])
-            del self._buffer[: 4 + size]
-            found.append(_decode(number, body))
-        return found
-
-
-def _decode(number: int, body: bytes) -> Message:
-    if number == _NUMBERS[Events]:
-        return Events(data=body)
-    decoder = _DECODERS.get(number)
-    if decoder is None:
-        raise WireError(f"a frame of the unknown kind {number}")
-    try:
-        message: Message = decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise WireError(f"a broken {_KINDS[number - 1].__name__}: {error}") from error
-    return message
+        super().__init__(FRAMES)
 
 
 Event = tuple[bytes | None, bytes | None, int, int, int]

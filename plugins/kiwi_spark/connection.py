@@ -1,4 +1,4 @@
-"""One connection of the driver: messages of `kiwi_spark.wire` on a Unix socket."""
+"""One connection of the driver or of a reader in Spark: messages on a Unix socket."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections import deque
 
 import trio
 
-from kiwi_spark.wire import Message, Reader, encode
+from kiwi_spark.frames import FrameReader, Frames, Message
+from kiwi_spark.wire import FRAMES
 
 _READ = 256 * 1024
 
 
 class Connection:
-    """Messages in both directions. Each direction is for one task at a time."""
+    """Messages in both directions. Each direction is for one task at a time. frames: of which protocol."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream, frames: Frames = FRAMES) -> None:
         self._stream = stream
-        self._reader = Reader()
+        self._frames = frames
+        self._reader = FrameReader(frames)
         self._waiting: deque[Message] = deque()
         self._closed = trio.Event()
 
@@ -33,10 +35,10 @@ class Connection:
         await trio.lowlevel.checkpoint_if_cancelled()
         return self._waiting.popleft()
 
-    async def send(self, message: Message) -> bool:
-        """Whether it could be sent; if not, nothing more will come either."""
+    async def send(self, *messages: Message) -> bool:
+        """Whether they could be sent; if not, nothing more will come either."""
         try:
-            await self._stream.send_all(encode(message))
+            await self._stream.send_all(b"".join(map(self._frames.encode, messages)))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return False
         return True

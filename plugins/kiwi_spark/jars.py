@@ -11,9 +11,8 @@ from kiwi_spark.cache import default_cache
 from kiwi_spark.ivy import JarSet, Module, differences, read_lock
 
 SPARK_VERSION: Final = "4.0.0"
-PACKAGES: Final = tuple(
-    f"org.apache.spark:{name}_2.13:{SPARK_VERSION}" for name in ("spark-sql-kafka-0-10", "spark-avro")
-)
+_KAFKA, _AVRO = "spark-sql-kafka-0-10", "spark-avro"
+PACKAGES: Final = tuple(f"org.apache.spark:{name}_2.13:{SPARK_VERSION}" for name in (_KAFKA, _AVRO))
 """The same as Maven coordinates, with what they depend on."""
 
 # Each alone: most of what they depend on, Hadoop for one, is among pyspark's own jars.
@@ -44,12 +43,22 @@ def connector_conf(given: Mapping[str, str] | None = None, cache_dir: Path | Non
 
     `spark.jars` where the locked jars are in the cache, which needs no network; else `spark.jars.packages`,
     and Spark's own Ivy fetches them once. What `given`, the user's configuration, says under that key stays,
-    before ours. Reads 10 MB to compare hashes (some 10 ms): not for the event loop.
+    before ours. A connector that the user names, in whatever version, is the user's: ours is left out. Reads
+    10 MB to compare hashes (some 10 ms): not for the event loop.
     """
     cache = (cache_dir or default_cache()).absolute()
+    user = given or {}
+    named = ",".join(user.get(key, "") for key in ("spark.jars", "spark.jars.packages"))
+    missing = [one for one in (_KAFKA, _AVRO) if one not in named]
     if differences(cache / CONNECTOR.folder, CONNECTOR.lock):
-        key, ours = "spark.jars.packages", PACKAGES
+        key, ours = "spark.jars.packages", [one for one in PACKAGES if any(name in one for name in missing)]
     else:
-        key, ours = "spark.jars", tuple(str(path) for path in CONNECTOR.paths(cache))
-    theirs = [one.strip() for one in (given or {}).get(key, "").split(",") if one.strip()]
-    return {key: ",".join((*theirs, *(one for one in ours if one not in theirs)))}
+        key, ours = "spark.jars", [str(one) for one in CONNECTOR.paths(cache) if _part_of(one) in missing]
+    theirs = [one.strip() for one in user.get(key, "").split(",") if one.strip()]
+    found = ",".join((*theirs, *ours))
+    return {key: found} if found else {}
+
+
+def _part_of(jar: Path) -> str:
+    """Which connector one of the cached jars belongs to."""
+    return _AVRO if _AVRO in jar.name else _KAFKA

@@ -8,6 +8,7 @@ from typing import cast
 from kiwi_gw.api import (
     BY_PARTITION,
     ConfigSection,
+    Decode,
     Finding,
     PluginContext,
     PositionCodec,
@@ -60,6 +61,7 @@ SPARK = SourceType(
     replayable=_has_sink,
     depends=_depends,
     figures=FIGURES,
+    decode=Decode(value="json", key="json"),
     start_ms=115_000,  # a JVM and its session, then the plan of a query: up to a minute on a busy machine
 )
 

@@ -35,13 +35,22 @@ TROUBLES: Final = {
 """What subscribers are told; the log has Spark's words."""
 
 _NOT_KAFKA: Final = (
+    ("UnknownTopicOrPartition", "a Kafka topic of the query does not exist, and is waited for"),
+    (
+        "not present in metadata",
+        "the topic of the results does not exist, or Kafka does not answer",
+    ),
+    ("TopicAuthorization", "Kafka does not let Spark use a topic of the query"),
+    ("GroupAuthorization", "Kafka does not let Spark use a topic of the query"),
+    ("SaslAuthentication", "Kafka does not accept Spark's name and password"),
+    ("SslAuthentication", "Kafka and Spark do not accept each other's certificates"),
     ("BridgeAway", "Spark does not reach this gateway"),
     ("Spark Connect server", "the Spark Connect server does not answer"),
     ("Python worker", "Spark's Python workers do not start"),
     ("has no schema", "an input has no record yet from which its schema can be inferred"),
     ("Schema Registry", "the Schema Registry does not answer"),
 )
-"""What else it is that does not answer, by a word of the message."""
+"""What else keeps a query from its input or output, by a word of the message."""
 
 DRIVER_AWAY: Final = "Spark is started again"
 

@@ -28,8 +28,7 @@ def _prepare(settings: SparkSettings) -> tuple[Session, Mapping[str, str]]:
     from kiwi_spark.jars import connector_conf
     from kiwi_spark.java import java_home
 
-    if not any(name in conf for name in ("spark.jars", "spark.jars.packages")):
-        conf |= connector_conf(conf)
+    conf |= connector_conf(conf)
     conf.setdefault("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|keystore")
     session = Session(master=settings.master, conf=conf, python_path=folders)
     return session, {"JAVA_HOME": str(java_home())}
@@ -79,6 +78,8 @@ def out_of_reach(settings: SparkSourceSettings, context: PluginContext) -> str:
     it can."""
     spark = cast("SparkSettings", context.section("spark"))
     remote = spark.remote is not None
+    if circle := _reads_its_own(settings, context):
+        return circle
     if settings.sink is None and remote:
         return (
             "over Spark Connect results are made where this gateway cannot be reached: have them written to "
@@ -100,6 +101,19 @@ def out_of_reach(settings: SparkSourceSettings, context: PluginContext) -> str:
                 f"input {name!r}: the events of {item.source!r} are in this gateway only, where {who} cannot "
                 "read them: use a source of type kafka (or of type spark with a sink), or `master: local[*]`"
             )
+    return ""
+
+
+def _reads_its_own(settings: SparkSourceSettings, context: PluginContext) -> str:
+    """A query that has its own results as input never comes to an end of them."""
+    for name, item in settings.inputs.items():
+        origin = context.sources.get(item.source or "")
+        if settings.sink is None or origin is None or topic_of(origin, context) != settings.sink.topic:
+            continue
+        return (
+            f"input {name!r} ({item.source}) is the topic {settings.sink.topic!r}, to which the query "
+            "writes: give its `sink` another topic"
+        )
     return ""
 
 

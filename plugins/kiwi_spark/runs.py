@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,10 @@ import trio
 
 from kiwi_spark.connection import Connection
 from kiwi_spark.spec import Query, Trouble
-from kiwi_spark.wire import Analysed, Ended, Message, Progress, Started
+from kiwi_spark.wire import Analysed, Ended, Idle, Message, Progress, Started
+
+PROOF_SECONDS = 60.0
+"""A query that has run so long has proved itself, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Run:
     """A query that the driver was asked to run (or to analyse). Made by the service.
 
     query: None for one that is only analysed. told: what to do with what Spark says of every batch.
-    over: why it is over; None while it is not.
+    over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one.
     """
 
     def __init__(self, number: int, query: Query | None, told: Callable[[Progress], None]) -> None:
@@ -33,11 +37,18 @@ class Run:
         self.query = query
         self.over: Over | None = None
         self.analysed: Analysed | None = None
+        self.worked = False
+        self._started_at = math.inf
         self._told = told
         self._started: Started | None = None
         self._rows: Connection | None = None
         self._open: Connection | None = None
         self._changed = trio.Event()
+
+    @property
+    def proved(self) -> bool:
+        """Whether the driver does not die of starting it. See `suspects`."""
+        return self.worked or trio.current_time() - self._started_at > PROOF_SECONDS
 
     async def started(self) -> Started | Over:
         """Until the query runs, or never will."""
@@ -68,9 +79,13 @@ class Run:
     def receive(self, message: Message) -> None:
         """What the driver says about this run."""
         if isinstance(message, Progress):
+            self.worked = True
             self._told(message)
+        elif isinstance(message, Idle):
+            self.worked = True
         elif isinstance(message, Started):
             self._started = message
+            self._started_at = trio.current_time()
         elif isinstance(message, Analysed):
             self.analysed = message
             self.over = Over()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ import msgspec
 import structlog
 import trio
 
-from kiwi_gw.api import PluginContext
+from kiwi_gw.api import PluginContext, SourceFailed
 from kiwi_spark.connection import Connection
 from kiwi_spark.inbox import Commit, Inbox
 from kiwi_spark.runs import Over, Run
@@ -22,12 +24,19 @@ from kiwi_spark.spec import Query
 from kiwi_spark.stage import Stage, StageBudget
 from kiwi_spark.states import State
 from kiwi_spark.supervisor import Launch, Supervisor
-from kiwi_spark.wire import Analyse, Analysed, Ended, Message, Progress, Start, Stop
+from kiwi_spark.suspects import GUILTY, Suspects
+from kiwi_spark.wire import Analyse, Analysed, Ended, Idle, Message, Progress, Start, Stop
 
 log = structlog.get_logger("kiwi_spark")
 
 _GRACE_SECONDS = 0.4
 """How long queries may take to stop when the driver is to end. They go on from their checkpoints."""
+
+LEFT_SECONDS = 60.0
+"""How long a source that was stopped may take until it goes on."""
+
+_LOOK_SECONDS = 1.0
+"""How often a query that is held back looks whether its turn has come, if nothing tells it."""
 
 
 @dataclass(slots=True)
@@ -52,6 +61,23 @@ class Lane:
 
     inbox: Inbox | None = None
     cargo: Cargo | None = None
+    _owner: object = None
+    _left_at: float = math.inf
+
+    def enter(self, owner: object) -> None:
+        """A source goes on here."""
+        self._owner, self._left_at = owner, math.inf
+
+    def leave(self, owner: object) -> None:
+        """It was stopped. If none of its id is built again soon, none will be."""
+        if self._owner is owner:
+            self._left_at = trio.current_time()
+
+    def tidy(self) -> None:
+        """What is staged for a source that was taken away is in the way of others."""
+        if trio.current_time() - self._left_at > LEFT_SECONDS:
+            self._left_at = math.inf
+            self.clear()
 
     def clear(self) -> None:
         """Begin anew."""
@@ -79,6 +105,9 @@ class Spark:
         self._runs: dict[int, Run] = {}
         self._known: dict[str, _Known] = {}
         self._scope = trio.CancelScope(shield=True)
+        self._suspects = Suspects()
+        self._waiting = Counter[str]()
+        self._stirred = trio.Event()
         self.driver = Supervisor(launch, self._message, self._rows, self._gone)
 
     @property
@@ -92,18 +121,19 @@ class Spark:
 
     @asynccontextmanager
     async def run(self, query: Query, told: Callable[[Progress], None]) -> AsyncIterator[Run]:
-        """Have the driver run a query as long as the block lasts. Waits for the driver, and for the end of
-        the query that the source had before. told: of every batch.
+        """Have the driver run a query as long as the block lasts. Waits for the driver, for the end of the
+        query that the source had before, and for its turn where one of them seems to kill the driver
+        (`suspects`). told: of every batch.
 
-        SourceFailed: no driver can be started.
+        SourceFailed: no driver can be started, or they die of this query.
         """
         known = self._of(query.source)
-        while True:
-            await self.driver.ready()
-            before = known.run
-            if before is None or before.over is not None:
-                break
-            await before.ended()
+        self._waiting[query.source] += 1
+        try:
+            await self._turn(query.source, known)
+        finally:
+            self._waiting[query.source] -= 1
+            self._stir()
         run = known.run = self._begin(query, told)
         self.driver.send(Start(run=run.number, query=query))
         try:
@@ -111,6 +141,35 @@ class Spark:
         finally:
             if run.over is None:
                 self.driver.send(Stop(run=run.number))
+
+    async def _turn(self, source: str, known: _Known) -> None:
+        """Until its query may be started: at once then, for nothing is awaited behind the last look."""
+        while True:
+            await self.driver.ready()
+            if self._suspects.guilty(source):
+                self._suspects.proved(source)  # if it is altered it is another one
+                raise SourceFailed(
+                    f"the Spark driver has died {GUILTY} times when it began to run this query "
+                    f"({self.driver.problem}): the others go on without it"
+                )
+            if known.run is not None and known.run.over is None:
+                await known.run.ended()
+            elif self._may_start(source):
+                return
+            else:
+                with trio.move_on_after(_LOOK_SECONDS):
+                    await self._stirred.wait()
+
+    def _may_start(self, source: str) -> bool:
+        unproved = {run.query.source for run in self._runs.values() if run.query and not run.proved}
+        if self._suspects.suspected(source):
+            return not unproved
+        return not any(map(self._suspects.suspected, {*unproved, *+self._waiting}))
+
+    def _stir(self) -> None:
+        """Whose turn it is may be another question now."""
+        self._stirred.set()
+        self._stirred = trio.Event()
 
     async def analyse(self, query: Query, *, explain: bool = False) -> Analysed | Over:
         """What Spark says about a query that is not run; Over if the driver went away meanwhile.
@@ -163,6 +222,12 @@ class Spark:
         if isinstance(message, Ended) and run.query is not None:  # subscribers are told
             message = msgspec.structs.replace(message, message=self._blanked(message.message, run.query))
         run.receive(message)
+        if run.worked and run.query is not None:
+            self._suspects.proved(run.query.source)
+        if isinstance(message, Idle | Progress | Ended):
+            self._stir()
+            for known in self._known.values():
+                known.lane.tidy()
         if isinstance(message, Ended | Analysed):
             del self._runs[run.number]
             if not self._runs:
@@ -180,6 +245,11 @@ class Spark:
 
     def _gone(self, problem: str) -> None:
         runs, self._runs = self._runs, {}
+        queries = [run for run in runs.values() if run.query is not None]
+        unproved = [run.query.source for run in queries if run.query is not None and not run.proved]
+        others = len(queries) > 1 or any(+self._waiting)
+        self._suspects.died(unproved, others=others)
+        self._stir()
         for run in runs.values():
             run.end(Over(message=problem, lost=True))
 

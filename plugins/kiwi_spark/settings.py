@@ -38,8 +38,8 @@ class SparkSettings(Section):
     """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`, and the
     server the connectors for Kafka and Avro."""
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """Spark's own configuration, by its own names (`spark.sql.shuffle.partitions`). Without `spark.jars` and
-    `spark.jars.packages` the connectors for Kafka and Avro are added."""
+    """Spark's own configuration, by its own names (`spark.sql.shuffle.partitions`). To `spark.jars`
+    or `spark.jars.packages` the connectors for Kafka and Avro are added, unless they are among them."""
     checkpoint_dir: str = "./state"
     """The folder (any file system that Spark knows) in which queries keep where they are, and their state:
     with a cluster one that all its machines share, with `remote` one of the server's."""

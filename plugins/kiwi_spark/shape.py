@@ -41,6 +41,12 @@ def _dump(positions: Positions) -> dict[str, object]:
     return {"batch": batch, "row": row}
 
 
+def _place(offset: int) -> dict[str, object]:
+    """A row; without `row`, the end of the batch, where a run ends before the first row of the next one."""
+    batch, row = place_of(offset)
+    return {"batch": batch} if row == _ROW_MASK else {"batch": batch, "row": row}
+
+
 def _load(value: object) -> Positions:
     if not isinstance(value, dict) or set(value) != {"batch", "row"}:
         raise ValueError('positions of a Spark source are {"batch": B, "row": R}')
@@ -50,5 +56,5 @@ def _load(value: object) -> Positions:
     return {0: offset_of(batch, row)}
 
 
-BY_BATCH: Final = PositionCodec(dump=_dump, load=_load)
+BY_BATCH: Final = PositionCodec(dump=_dump, load=_load, place=_place)
 """`{"batch": 12, "row": 7}`: the next row that a reader has not had."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -10,7 +9,6 @@ import structlog
 import trio
 
 from kiwi_gw.api import (
-    Batch,
     Out,
     Positions,
     Section,
@@ -67,11 +65,15 @@ class SparkSource:
         except (SourceFailed, SourceChanged):
             lane.clear()  # nobody goes on from here
             raise
+        except trio.Cancelled:
+            lane.leave(self)
+            raise
 
     async def _attend(self, lane: Lane, start: Positions | None, run: Run, started: Started) -> None:
         if self._anew:  # by now the source that had this id before has let go of it
             lane.clear()
             self._anew = False
+        lane.enter(self)
         _continue(lane, started, start)
         await self._be_ready(lane, start)
         await self._finish(lane)
@@ -131,7 +133,10 @@ class SparkSource:
         first = 0
         for index, rows in enumerate(stage.counts):
             if cargo.taken < first + rows:
-                for piece in await self._pieces(cargo, index, first):
+                part = await self._part(stage, index)
+                # Here, and piece by piece: in a thread it would hold Python's lock for as long, at one go.
+                skip = max(0, cargo.taken - first)
+                for piece in pieces(part, commit.batch, commit.timestamp, first, skip):
                     await out.publish(piece)
                     cargo.taken += len(piece)
             first += rows
@@ -139,15 +144,11 @@ class SparkSource:
         lane.cargo = None
         self._query.brought()
 
-    async def _pieces(self, cargo: Cargo, index: int, first: int) -> Sequence[Batch]:
-        """One part of a batch, whose first row has the number `first`, without what was taken of it."""
-        commit, skip = cargo.commit, max(0, cargo.taken - first)
-
-        def make() -> Sequence[Batch]:
-            part = cargo.stage.read(index)
-            return list(pieces(part, commit.batch, commit.timestamp, first, skip))
-
-        return await trio.to_thread.run_sync(make, limiter=self._spark.threads)
+    async def _part(self, stage: Stage, index: int) -> bytes:
+        """One part of a batch."""
+        if stage.holds(index):
+            return stage.read(index)
+        return await trio.to_thread.run_sync(stage.read, index, limiter=self._spark.threads)
 
 
 def _continue(lane: Lane, started: Started, start: Positions | None) -> None:

@@ -55,6 +55,10 @@ class Stage:
         self.rows += rows
         self.counts.append(rows)
 
+    def holds(self, index: int) -> bool:
+        """Whether a part is in memory."""
+        return isinstance(self._parts[index], bytes)
+
     def read(self, index: int) -> bytes:
         """One part again. Blocks if it is on disk: call it in a worker thread."""
         part = self._parts[index]

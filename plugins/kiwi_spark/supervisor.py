@@ -107,9 +107,9 @@ class Supervisor:
 
     async def reach(self, states: Collection[State]) -> None:
         """Until it is in one of these states."""
+        await trio.lowlevel.checkpoint()  # before: what is true when this returns must still be true
         while self.state not in states:
             await self._changed.wait()
-        await trio.lowlevel.checkpoint()
 
     def send(self, message: Message) -> None:
         """To the driver, if there is one."""
@@ -124,7 +124,14 @@ class Supervisor:
     async def serve(self) -> None:
         """Once somebody wants a driver: listen, and keep one running, until cancelled."""
         await self._wanted.wait()
-        self._folder = folder = tempfile.mkdtemp(prefix=FOLDER)  # only this user may enter it
+        try:
+            self._folder = folder = tempfile.mkdtemp(prefix=FOLDER)  # only this user may enter it
+        except OSError as error:
+            self.problem = f"the Spark driver has no place for temporary files: {error}"
+            log.error("spark driver cannot be started", problem=self.problem)
+            self._move(Input.DIED)
+            self._move(Input.GAVE_UP)
+            return
         path = Path(folder) / "driver.sock"
         try:
             with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listening:
@@ -156,6 +163,8 @@ class Supervisor:
                 self.problem = await self._live(path)
             except KiwiError as error:
                 self.problem, final = str(error), True
+            except OSError as error:  # no room for its files, no descriptors: that may be over soon
+                self.problem = f"the Spark driver cannot be started: {error}"
             had_session = self.state in WORKS
             self._move(Input.DIED)
             self._gone(self.problem)

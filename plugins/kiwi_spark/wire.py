@@ -1,47 +1,59 @@
 """The protocol between gateway and driver over a Unix socket, free of I/O: messages in, bytes out, and back.
 
 Theory of operation. The gateway listens; the driver connects once for commands (`role: control`) and once
-for every running query (`role: rows`). Every frame is
-
-    length (4 bytes, big-endian, of what follows) | kind (1 byte) | body
-
-where the body of every kind but ROWS is the JSON of the message below. On a `rows` connection the driver
-sends BEGIN, any number of ROWS (each an Arrow IPC stream with its schema and one or more record batches of
-the columns `key` and `value`, JSON text or null), END, and waits for ACK before the next BEGIN. That wait is
-the backpressure: `foreachBatch` does not return before it, so Spark reads no further.
+for every running query (`role: rows`). The frames are those of `kiwi_spark.frames`, with ROWS as the kind
+whose bytes are sent as they are. On a `rows` connection the driver sends BEGIN, any number of ROWS (each an
+Arrow IPC stream with its schema and one or more record batches of the columns `key` and `value`, JSON text or
+null), END, and waits for ACK before the next BEGIN. That wait is the backpressure: `foreachBatch` does not
+return before it, so Spark reads no further.
 
 Both processes import this module; it imports neither Trio nor PySpark.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import msgspec
 
+from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Frames, Message, WireError
 from kiwi_spark.spec import Query, Session, Trouble
+
+__all__ = [
+    "FOLDER",
+    "FRAMES",
+    "MAX_MESSAGE",
+    "ROWS_BYTES",
+    "VERSION",
+    "Ack",
+    "Analyse",
+    "Analysed",
+    "Begin",
+    "End",
+    "Ended",
+    "Failed",
+    "Hello",
+    "Idle",
+    "Message",
+    "Open",
+    "Opened",
+    "Progress",
+    "Reader",
+    "Rows",
+    "Start",
+    "Started",
+    "Stop",
+    "WireError",
+    "encode",
+]
 
 VERSION: Final = 1
 
 FOLDER: Final = "kiwi-spark-"
 """How the name of the folder begins that has the gateway's socket, and all temporary files of the driver."""
 
-MAX_MESSAGE: Final = 16 * 1024 * 1024
-"""Bytes of one frame, of any kind."""
-
 ROWS_BYTES: Final = 1024 * 1024
 """What a ROWS frame should have at most; one row that is larger goes alone, up to MAX_MESSAGE."""
-
-_HEAD = struct.Struct(">IB")
-
-
-class WireError(Exception):
-    """What came is not this protocol: the connection cannot be used any further."""
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all messages."""
 
 
 # --- both roles ---
@@ -113,7 +125,7 @@ class Started(Message, frozen=True, kw_only=True):
     run: int
     query: str
     next_batch: int
-    notes: list[str] = []
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class Progress(Message, frozen=True, kw_only=True):
@@ -127,6 +139,12 @@ class Progress(Message, frozen=True, kw_only=True):
     bad_sample: str = ""
     state_rows: int = 0
     watermark: int | None = None
+
+
+class Idle(Message, frozen=True, kw_only=True):
+    """The query has looked for new input, and there was none."""
+
+    run: int
 
 
 class Ended(Message, frozen=True, kw_only=True):
@@ -146,9 +164,9 @@ class Analysed(Message, frozen=True, kw_only=True):
     run: int
     error: str = ""
     line: int = 0
-    columns: list[tuple[str, str]] = []
-    schemas: dict[str, str] = {}
-    notes: list[str] = []
+    columns: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    schemas: dict[str, str] = msgspec.field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
     plan: str = ""
 
 
@@ -181,7 +199,7 @@ class Ack(Message, frozen=True, kw_only=True):
     batch: int
 
 
-_KINDS: Final[tuple[type[Message], ...]] = (
+FRAMES: Final = Frames(
     Hello,
     Open,
     Start,
@@ -191,62 +209,20 @@ _KINDS: Final[tuple[type[Message], ...]] = (
     Failed,
     Started,
     Progress,
+    Idle,
     Ended,
     Analysed,
     Begin,
     Rows,
     End,
     Ack,
+    raw=Rows,
 )
-_NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS, 1)}
-_DECODERS: Final = {
-    number: msgspec.json.Decoder(kind) for kind, number in _NUMBERS.items() if kind is not Rows
-}
-_ROWS: Final = _NUMBERS[Rows]
-_encode = msgspec.json.Encoder().encode
+encode = FRAMES.encode
 
 
-def encode(message: Message) -> bytes:
-    """One frame. WireError if it is too large."""
-    body = message.arrow if isinstance(message, Rows) else _encode(message)
-    if len(body) + 1 > MAX_MESSAGE:
-        raise WireError(f"{type(message).__name__} of {len(body)} bytes is larger than {MAX_MESSAGE}")
-    return _HEAD.pack(len(body) + 1, _NUMBERS[type(message)]) + body
-
-
-class Reader:
-    """Cuts what comes from a socket into messages."""
+class Reader(FrameReader):
+    """Cuts what comes from a socket into these messages."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes | memoryview) -> list[Message]:
-        """The messages that are complete now, in order. WireError for what is none: read no further then."""
-        buffer = self._buffer
-        buffer += data
-        found: list[Message] = []
-        at = 0
-        while len(buffer) - at >= _HEAD.size:
-            size, number = _HEAD.unpack_from(buffer, at)
-            if not 1 <= size <= MAX_MESSAGE:
-                raise WireError(f"a frame of {size} bytes")
-            end = at + 4 + size
-            if len(buffer) < end:
-                break
-            found.append(_decode(number, bytes(memoryview(buffer)[at + _HEAD.size : end])))
-            at = end
-        del buffer[:at]
-        return found
-
-
-def _decode(number: int, body: bytes) -> Message:
-    if number == _ROWS:
-        return Rows(arrow=body)
-    decoder = _DECODERS.get(number)
-    if decoder is None:
-        raise WireError(f"a frame of the unknown kind {number}")
-    try:
-        message: Message = decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise WireError(f"a broken {_KINDS[number - 1].__name__}: {error}") from error
-    return message
+        super().__init__(FRAMES)

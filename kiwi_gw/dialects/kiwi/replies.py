@@ -70,7 +70,7 @@ class FlatReplies:
             "count": lagged.count,
             "behind": lagged.behind,
             "dropped": lagged.dropped,
-            "ranges": {str(p): lagged.ranges[p] for p in sorted(lagged.ranges)},
+            "ranges": lagged.source.codec.dump_ranges(lagged.ranges),
             "positions": lagged.positions,
         }
         return _message("NOTICE", data)

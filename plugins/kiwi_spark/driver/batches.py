@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from kiwi_spark.driver.turns import turn
 from kiwi_spark.wire import (
     MAX_MESSAGE,
     ROWS_BYTES,
@@ -119,8 +120,10 @@ class ToGateway:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         try:
-            query: Any = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            rows = frame.toArrow()
+            spark = frame.sparkSession.sparkContext
+            query: Any = spark.getLocalProperty("sql.streaming.queryId")
+            with turn(spark):
+                rows = frame.toArrow()
             self._link.deliver(query, batch, time.time_ns() // 1_000_000, rows)
         except BaseException as error:
             self.failure = error

@@ -34,6 +34,9 @@ class Files(Protocol):
     def names(self, folder: str) -> list[str]:
         """What is in a folder, nothing if there is none."""
 
+    def remove(self, folder: str) -> None:
+        """A folder with all that is in it, if it is there and this kind of files can do so."""
+
 
 class CheckpointRefused(Exception):  # noqa: N818  (it says what happened)
     """The checkpoint is another query's, or another Spark's."""
@@ -84,12 +87,17 @@ def parts_of(query: Query, spark: str) -> dict[str, Any]:
     }
 
 
+def _name(source: str) -> str:
+    """An id as the name of a folder, which is always one below the folder of all."""
+    return quote(source, safe="") if source.strip(".") else source.replace(".", "%2E")
+
+
 class Checkpoints:
     """The checkpoints of one source."""
 
     def __init__(self, files: Files, folder: str, source: str, spark: str) -> None:
         self._files = files
-        self._folder = f"{folder.rstrip('/')}/{quote(source, safe='')}"
+        self._folder = f"{folder.rstrip('/')}/{_name(source)}"
         self._spark = spark
 
     @property
@@ -125,6 +133,7 @@ class Checkpoints:
         wanted = Meta(generation=generation, parts=now, stateful=stateful, schemas=schemas)
         if wanted != meta:
             self._files.write(self._meta_path, msgspec.json.format(msgspec.json.encode(wanted)).decode())
+            self._forget(generation)
         path = f"{self._folder}/{generation}"
         return Place(path, self._next_batch(path), notes)
 
@@ -150,6 +159,12 @@ class Checkpoints:
         return meta.generation + 1, (
             f"{what} changed; the checkpoint {place} cannot be kept ({why}): it begins afresh in {after}"
         )
+
+    def _forget(self, generation: int) -> None:
+        """The last one stays, for who wants to go back; what is older nobody ever looks at."""
+        for name in self._files.names(self._folder):
+            if _NUMBER.fullmatch(name) and int(name) < generation - 1:
+                self._files.remove(f"{self._folder}/{name}")
 
     def _versions(self, meta: Meta, changed: list[str]) -> str:
         if "Spark" not in changed:

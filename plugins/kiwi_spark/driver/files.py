@@ -49,6 +49,10 @@ class HadoopFiles:
             if not files.rename(beside, there):
                 raise OSError(f"{path} cannot be replaced")
 
+    def remove(self, folder: str) -> None:
+        files, there = self._at(folder)
+        files.delete(there, True)
+
     def names(self, folder: str) -> list[str]:
         files, there = self._at(folder)
         try:

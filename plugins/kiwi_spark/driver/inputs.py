@@ -156,7 +156,8 @@ def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
         F.count_if(F.col("_bad")).alias("bad"),
         # The first of them; of partitions that are equally far, any.
         F.min_by(
-            F.concat(where, F.lit(": "), F.coalesce(sample, F.lit(""))),
+            # Of good records no text is made: there are many.
+            F.when(F.col("_bad"), F.concat(where, F.lit(": "), F.coalesce(sample, F.lit("")))),
             F.when(F.col("_bad"), F.col("_offset")),
         ).alias("sample"),
     )

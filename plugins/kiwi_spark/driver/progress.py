@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -9,18 +10,19 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kiwi_spark.driver.inputs import observed
-from kiwi_spark.wire import Message, Progress
+from kiwi_spark.wire import Idle, Message, Progress
 
 _LOOK_SECONDS: Final = 1
 
 
 class Listener(StreamingQueryListener):
-    """Of a session in which one query runs."""
+    """Of a session in which one query runs. over: set when all was told of it."""
 
     def __init__(self, run: int, streams: Sequence[str], tell: Callable[[Message], None]) -> None:
         self._run = run
         self._streams = streams
         self._tell = tell
+        self.over = threading.Event()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         """The gateway is told by Started."""
@@ -29,10 +31,10 @@ class Listener(StreamingQueryListener):
         self._tell(progress_of(self._run, self._streams, event.progress))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing to tell."""
+        self._tell(Idle(run=self._run))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """The gateway is told by Ended."""
+        self.over.set()  # the gateway is told by Ended
 
 
 def follow(running: Any, run: int, streams: Sequence[str], tell: Callable[[Message], None]) -> None:
@@ -44,6 +46,8 @@ def follow(running: Any, run: int, streams: Sequence[str], tell: Callable[[Messa
     over = False
     while not over:
         over = running.awaitTermination(_LOOK_SECONDS)
+        if not over and told == ("", -1):
+            tell(Idle(run=run))
         for said in running.recentProgress:
             at = (said.timestamp, said.batchId)
             if at > told:

@@ -25,7 +25,7 @@ from kiwi_spark.driver.troubles import NoSink, trouble_of
 from kiwi_spark.spec import Query
 from kiwi_spark.wire import Ended, Message, Started
 
-_POOL: Final = "spark.scheduler.pool"
+_LAST_WORDS_SECONDS: Final = 2.0
 _start_lock = threading.Lock()
 """Starting the callback server of py4j is not for two threads at once."""
 
@@ -103,7 +103,7 @@ class Run:
         return Ended(run=self.number, trouble=trouble, message=message)
 
     def _run(self) -> None:
-        with self._engine.session(self._query.checkpoint, self._query.source) as spark:
+        with self._engine.session(self._query) as spark:
             if is_remote():
                 self._run_remote(spark)
             else:
@@ -113,7 +113,18 @@ class Run:
         query = self._query
         files = HadoopFiles(spark)
         rows, place = self._prepare(spark, files)
-        spark.streams.addListener(Listener(self.number, list(query.streams), self._tell))
+        listener = Listener(self.number, list(query.streams), self._tell)
+        spark.streams.addListener(listener)
+        try:
+            self._stream(spark, files, rows, place)
+        finally:
+            if self._running is not None:  # of the last batch Spark tells a moment later
+                listener.over.wait(_LAST_WORDS_SECONDS)
+            spark.streams.removeListener(listener)
+
+    def _stream(self, spark: SparkSession, files: HadoopFiles, rows: DataFrame, place: Place) -> None:
+        """Run the query to its end. Raises what ended it."""
+        query = self._query
         writer = self._writer(rows, place)
         with self._lock:
             if self._stopping:
@@ -128,7 +139,6 @@ class Run:
         with _start_lock:
             if self._sink is not None:
                 writer = writer.foreachBatch(self._sink)
-            spark.sparkContext.setLocalProperty(_POOL, query.source)
             running = writer.start()
         self._runs(running, place)
         running.awaitTermination()

@@ -24,7 +24,7 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kiwi_spark.spec import Session
+from kiwi_spark.spec import Query, Session
 
 CONF: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -75,10 +75,10 @@ class Remote:
         return f"{pyspark.__version__} (client of Spark Connect)"
 
     @contextmanager
-    def session(self, checkpoint: str, source: str) -> Iterator[SparkSession]:
+    def session(self, query: Query) -> Iterator[SparkSession]:
         """The session of a source, in which nothing runs any more. Raises what PySpark raises."""
         for number in itertools.count():
-            spark = self._connect(session_id(checkpoint, source, number))
+            spark = self._connect(session_id(query.checkpoint, query.source, number))
             try:
                 self._prepare(spark)
             except PySparkException as error:

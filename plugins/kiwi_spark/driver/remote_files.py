@@ -43,6 +43,9 @@ class SparkFiles:
         files = self._spark.read.format("binaryFile").load(folder).select("path")
         return [unquote(str(row[0])).rsplit("/", 1)[-1] for row in self._rows(files)]
 
+    def remove(self, folder: str) -> None:
+        """Stays: DataFrames remove nothing."""
+
     def _all(self, path: str) -> list[_Written]:
         lines = self._rows(self._spark.read.text(path))
         try:

@@ -14,11 +14,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from msgspec import structs
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kiwi_spark.driver.remote import Remote
-from kiwi_spark.spec import Session
+from kiwi_spark.spec import Query, Session
 
 DEFAULTS: Final = {
     "spark.app.name": "kiwi-gw",
@@ -36,7 +37,12 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _TEMPORARY: Final = "-Djava.io.tmpdir="
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
-_SAYS_TOO_MUCH: Final = "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
+_SAY_TOO_MUCH: Final = (
+    # Warns of every batch that takes longer than the time between two: here that is how it goes.
+    "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",
+    # Warns of every pool that no file describes: here every batch has one (see `turns`).
+    "org.apache.spark.scheduler.FairSchedulableBuilder",
+)
 _OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
 """A JVM without memory may lose any thread and stay; one that ends is started again."""
 
@@ -67,7 +73,7 @@ class Engine(Protocol):
     def version(self) -> str:
         """Spark's."""
 
-    def session(self, checkpoint: str, source: str) -> AbstractContextManager[SparkSession]:
+    def session(self, query: Query) -> AbstractContextManager[SparkSession]:
         """A session for the query of a source alone. Raises what PySpark raises."""
 
     def passing(self) -> AbstractContextManager[SparkSession]:
@@ -81,14 +87,23 @@ class Here:
         """Starts the JVM. Raises what PySpark raises."""
         self.elsewhere = not is_local(session.master)
         self._root = open_session(session)
+        self._sessions: dict[str, tuple[Query, SparkSession]] = {}
 
     @property
     def version(self) -> str:
         return str(self._root.version)
 
     @contextmanager
-    def session(self, checkpoint: str, source: str) -> Iterator[SparkSession]:
-        yield self._root.newSession()
+    def session(self, query: Query) -> Iterator[SparkSession]:
+        # Spark never lets go of a session. A query that is started again, while Kafka is away all night, has
+        # the one that it had; an altered one must not see what the one before it left there.
+        streams = {name: structs.replace(one, bridge="") for name, one in query.streams.items()}
+        same = structs.replace(query, fresh=False, streams=streams)
+        known, spark = self._sessions.get(query.source, (None, None))
+        if spark is None or known != same:
+            spark = self._root.newSession()
+            self._sessions[query.source] = same, spark
+        yield spark
 
     @contextmanager
     def passing(self) -> Iterator[SparkSession]:
@@ -128,9 +143,10 @@ def open_session(session: Session) -> SparkSession:
 
 
 def _keep_quiet(spark: SparkSession) -> None:
-    """Spark warns of every batch that takes longer than the time between two: here that is how it goes."""
+    """Leave out what Spark warns of with every batch."""
     logging_of_java: Any = getattr(spark, "_jvm").org.apache.logging.log4j  # noqa: B009
-    logging_of_java.core.config.Configurator.setLevel(_SAYS_TOO_MUCH, logging_of_java.Level.ERROR)
+    for name in _SAY_TOO_MUCH:
+        logging_of_java.core.config.Configurator.setLevel(name, logging_of_java.Level.ERROR)
 
 
 def _forget_artifacts(spark: SparkSession) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from kiwi_spark.driver.turns import turn
 from kiwi_spark.spec import Sink
 
 HEADER: Final = "kiwi-batch"
@@ -85,7 +86,8 @@ class ToTopic:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write the batch. Raises what Spark raises."""
         try:
-            self._take(frame, batch)
+            with turn(frame.sparkSession.sparkContext):
+                self._take(frame, batch)
         except Exception as error:
             self.failure = error
             raise

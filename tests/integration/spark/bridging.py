@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -27,6 +28,43 @@ SCRIPT = Path(__file__).with_name("bridge_query.py")
 EVERYTHING = "SELECT CAST(key AS STRING) AS k, CAST(value AS STRING) AS v, _partition, _offset FROM events"
 
 
+class QueryDriver:
+    """A process with a Spark that runs queries for any number of tests. log: the file that it writes to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "driver.log"
+        plugins = str(Path(kiwi_spark.__file__).parent.parent)
+        with self.log.open("ab") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, str(SCRIPT)],
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+                env={**os.environ, "PYTHONPATH": plugins, "PYSPARK_PYTHON": sys.executable},
+                cwd=folder,  # Spark leaves things there
+                process_group=0,
+            )
+
+    def say(self, wish: Mapping[str, object]) -> None:
+        """See `bridge_query`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(wish).encode() + b"\n")
+        self._process.stdin.flush()
+
+    @property
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        """Kill it with its JVM."""
+        with suppress(ProcessLookupError):  # it may have killed itself
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
 class Bridged:
     """One bridge and the queries that read it. losses: what the gateway says that they were not given."""
 
@@ -36,21 +74,29 @@ class Bridged:
         self.read = read
         self._folder = folder
         self._scope: trio.CancelScope | None = None
-        self._processes: dict[str, trio.Process] = {}
+        self._over = trio.Event()
+        self._drivers: dict[str, QueryDriver] = {}
 
     async def open(self, nursery: trio.Nursery) -> None:
         """Serve from now on, until `close`."""
 
         async def serve(task_status: trio.TaskStatus[object]) -> None:
-            with trio.CancelScope() as self._scope:
-                await serve_bridge(self.socket, TOKEN, self.read, lost=self._lost, task_status=task_status)
+            try:
+                with trio.CancelScope() as self._scope:
+                    await serve_bridge(
+                        self.socket, TOKEN, self.read, lost=self._lost, task_status=task_status
+                    )
+            finally:
+                self._over.set()
 
+        self._over = trio.Event()
         await nursery.start(serve)
 
-    def close(self) -> None:
-        """As if the gateway were away."""
+    async def close(self) -> None:
+        """As if the gateway were away. Returns when it is: its path is free then, and not before."""
         assert self._scope is not None
         self._scope.cancel()
+        await self._over.wait()
 
     def _lost(self, source: str, gap: Gap) -> None:
         self.losses.append((source, gap))
@@ -71,23 +117,29 @@ class Bridged:
         """Wait until its rows are enough. AssertionError with its log if it ends before."""
         with trio.fail_after(PATIENCE_SECONDS):
             while True:
-                process = self._processes[name]
-                over = process.poll() is not None
+                over = self._is_over(name)
                 if enough(rows := self.rows(name)):
                     return rows
                 assert not over, self.log(name)
-                with trio.move_on_after(0.05):  # files of another process: nothing tells of them but its end
-                    await process.wait()
+                await trio.sleep(0.05)  # files of another process: nothing tells of them
 
-    async def dead(self, name: str) -> int:
-        """Wait until its process is over. Its exit code."""
+    async def ended(self, name: str) -> str:
+        """Wait until it is over, by itself or with its driver. Why it ended."""
         with trio.fail_after(PATIENCE_SECONDS):
-            return await self._processes[name].wait()
+            while not self._is_over(name):  # noqa: ASYNC110  as above
+                await trio.sleep(0.05)
+        over = self._folder / name / "over"
+        return over.read_text() if over.exists() else "killed"
 
     @asynccontextmanager
     async def query(
-        self, name: str, source: str, options: Mapping[str, object] | None = None, **wish: object
-    ) -> AsyncIterator[trio.Process]:
+        self,
+        driver: QueryDriver,
+        name: str,
+        source: str,
+        options: Mapping[str, object] | None = None,
+        **wish: object,
+    ) -> AsyncIterator[None]:
         """Run a query while the block runs; a later one of the same name goes on where it was."""
         out = self._folder / name
         out.mkdir(exist_ok=True)
@@ -99,28 +151,21 @@ class Bridged:
             "checkpoint": str(self._folder / f"{name}-checkpoint"),
             **wish,
         }
-        plugins = str(Path(kiwi_spark.__file__).parent.parent)
-        environ = {**os.environ, "PYTHONPATH": plugins, "PYSPARK_PYTHON": sys.executable}
-        log = self._folder / f"{name}.log"
-        with log.open("ab") as stderr:
-            process = await trio.lowlevel.open_process(
-                [sys.executable, str(SCRIPT), json.dumps(everything)],
-                stdout=stderr,
-                stderr=stderr,
-                env=environ,
-                start_new_session=True,
-            )
-        self._processes[name] = process
+        driver.say(everything)
+        self._drivers[name] = driver
         try:
-            yield process
+            yield
         finally:
-            with suppress(ProcessLookupError):  # it may have killed itself
-                os.killpg(process.pid, signal.SIGKILL)
-            with trio.CancelScope(shield=True):
-                await process.wait()
+            if not self._is_over(name):
+                driver.say({"stop": str(out)})
+                with trio.CancelScope(shield=True):
+                    await self.ended(name)
 
     def log(self, name: str) -> str:
-        return (self._folder / f"{name}.log").read_text()
+        return self._drivers[name].log.read_text()
+
+    def _is_over(self, name: str) -> bool:
+        return (self._folder / name / "over").exists() or self._drivers[name].over
 
 
 @asynccontextmanager

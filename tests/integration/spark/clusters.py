@@ -20,7 +20,7 @@ from kiwi_spark.jars import connector_conf
 from kiwi_spark.java import java_home
 
 PATIENCE_SECONDS = 150
-_SMALL = "-XX:TieredStopAtLevel=1"
+_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkProcess:

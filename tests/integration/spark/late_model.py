@@ -13,7 +13,7 @@ ends of batch N, and the watermark that it had.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from tests.integration.spark.whole_result import text_of
-from tests.integration.spark.whole_year import Arrival, Departure
+from tests.integration.spark.whole_year import Departure
 
 HOUR = 3600
 
@@ -77,7 +77,7 @@ def logged(checkpoint: Path) -> list[Logged]:
 
 def steps(
     batches: Sequence[Logged],
-    topics: Mapping[str, Sequence[Sequence[Departure | Arrival]]],
+    topics: Mapping[str, Sequence[Sequence[Departure]]],
     delay: int,
 ) -> Iterator[Step]:
     """The batches with their rows and limits. topics: all records, by partition. delay: in seconds. The
@@ -151,53 +151,6 @@ def _delays_row(until: int, carrier: str, group: _Group) -> bytes:
         "worst": group.worst,
     }
     return text_of({"until": end, "carrier": carrier}, value)
-
-
-def landings(batches: Iterator[Step], departures: str, arrivals: str, earliest: int, latest: int) -> Modelled:
-    """The query `LANDINGS`: an arrival goes with a departure if it was within these many seconds of it."""
-    model = Modelled(Counter())
-    departed, arrived = defaultdict[Any, list[Departure]](list), defaultdict[Any, list[Arrival]](list)
-    for step in batches:
-
-        def meet(flight: Departure, arrival: Arrival, batch: int = step.batch) -> None:
-            if earliest <= arrival.at - flight.at <= latest:
-                model.rows[batch, _landings_row(flight, arrival)] += 1
-
-        for flight in step.rows.get(departures, ()):
-            if flight.at <= step.late:
-                model.dropped += 1
-                continue
-            key = _flight(flight)
-            departed[key].append(flight)
-            for arrival in arrived[key]:
-                meet(flight, arrival)
-        for arrival in step.rows.get(arrivals, ()):
-            if arrival.at <= step.late:
-                model.dropped += 1
-                continue
-            key = _flight(arrival)
-            arrived[key].append(arrival)
-            for flight in departed[key]:
-                meet(flight, arrival)
-    return model
-
-
-def _flight(of: Departure | Arrival) -> tuple[object, ...]:
-    return of.carrier, of.flight, of.origin, of.date
-
-
-def _landings_row(flight: Departure, arrival: Arrival) -> bytes:
-    value = {
-        "carrier": flight.carrier,
-        "flight": flight.flight,
-        "tailnum": flight.tailnum,
-        "origin": flight.origin,
-        "dest": arrival.dest,
-        "sched_dep": _text(flight.at),
-        "arrived": _text(arrival.at),
-        "arr_delay": arrival.arr_delay,
-    }
-    return text_of(None, value)
 
 
 def _text(seconds: int) -> str:

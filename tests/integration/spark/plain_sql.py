@@ -10,8 +10,20 @@ import json
 import sys
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+
+
+def _records(spark: SparkSession, bootstrap: str, topic: str, schema: str) -> DataFrame:
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    value = F.from_json(F.col("value").cast("string"), schema)
+    place = [F.col(name).alias(f"_{name}") for name in ("key", "partition", "offset", "timestamp")]
+    return (
+        reader.option("subscribe", topic)
+        .load()
+        .select(value.alias("v"), *place)
+        .select("v.*", *(f"_{name}" for name in ("key", "partition", "offset", "timestamp")))
+    )
 
 
 def main() -> None:
@@ -20,19 +32,12 @@ def main() -> None:
     for name, value in task["conf"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    known: dict[str, DataFrame] = {}
     for query in task["queries"]:
         for view, (topic, schema) in query["topics"].items():
-            records = (
-                spark.read.format("kafka")
-                .option("kafka.bootstrap.servers", task["bootstrap"])
-                .option("subscribe", topic)
-                .load()
-            )
-            value = F.from_json(F.col("value").cast("string"), schema)
-            place = [F.col(name).alias(f"_{name}") for name in ("key", "partition", "offset", "timestamp")]
-            records.select(value.alias("v"), *place).select(
-                "v.*", *(f"_{name}" for name in ("key", "partition", "offset", "timestamp"))
-            ).createOrReplaceTempView(view)
+            if topic not in known:  # every one is read and parsed once
+                known[topic] = _records(spark, task["bootstrap"], topic, schema).persist()
+            known[topic].createOrReplaceTempView(view)
         for view, path in query["tables"].items():
             spark.read.csv(path, header=True).createOrReplaceTempView(view)
         answer = spark.sql(query["sql"]).toArrow()

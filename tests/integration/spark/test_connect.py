@@ -25,7 +25,7 @@ from tests.integration.client import client
 from tests.integration.gateway import gateway
 from tests.integration.spark.clusters import ConnectServer, connect_server
 from tests.integration.spark.driver_peer import DriverPeer
-from tests.integration.spark.test_end_to_end import config, driver_of, flights, late, patience, values
+from tests.integration.spark.late_flights import config, driver_of, flights, late, patience, values
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -91,6 +91,7 @@ async def answers(flights: Path) -> dict[str, Any]:
         stdin=json.dumps(asked).encode(),
         capture_stdout=True,
         stderr=subprocess.STDOUT,
+        cwd=flights.parent,  # Spark leaves things there
         check=False,
     )
     said = ended.stdout.decode()

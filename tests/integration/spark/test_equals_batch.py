@@ -27,7 +27,7 @@ from tests.integration.gateway import gateway, kafka_config
 from tests.integration.spark import late_model
 from tests.integration.spark.late_model import HOUR, Logged, Modelled, logged
 from tests.integration.spark.whole_result import Result, read_all, texts_of
-from tests.integration.spark.whole_year import ARRIVALS_SCHEMA, FLIGHTS_SCHEMA, Arrival, Departure, Year, fill
+from tests.integration.spark.whole_year import ARRIVALS_SCHEMA, FLIGHTS_SCHEMA, Year, fill
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -72,7 +72,7 @@ FROM flights d JOIN arrivals a
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A query. delay: of the watermark of each of its streams, empty without one. at_once: most records of
-    each of its topics in one micro-batch."""
+    each of its topics in one micro-batch: six of them have the whole year."""
 
     id: str
     sql: str
@@ -80,7 +80,7 @@ class Asked:
     delay: str = ""
     mode: str = "append"
     key: Sequence[str] = ()
-    at_once: int = 30_000
+    at_once: int = 60_000
 
     @property
     def source(self) -> Mapping[str, Any]:
@@ -118,11 +118,10 @@ EQUAL = (
     Asked("delays", DELAYS, delay="30 days", mode="update", key=["until", "carrier"]),
     Asked("landings", LANDINGS, ("flights", "arrivals"), delay="30 days"),
 )
-# A batch is 16 days: to come too late, a record must be older than the batch before the one it is in.
+# A batch is 20 days: to come too late, a record must be older than the batch before the one it is in.
 STRICT = (
-    Asked("delays-strict", DELAYS, delay="1 hour", mode="update", key=["until", "carrier"], at_once=15_000),
-    Asked("delays-final", DELAYS, delay="1 hour", mode="append", key=["until", "carrier"], at_once=15_000),
-    Asked("landings-strict", LANDINGS, ("flights", "arrivals"), delay="1 hour", at_once=15_000),
+    Asked("delays-strict", DELAYS, delay="1 hour", mode="update", key=["until", "carrier"], at_once=18_000),
+    Asked("delays-final", DELAYS, delay="1 hour", mode="append", key=["until", "carrier"], at_once=18_000),
 )
 BY_ID = {one.id: one for one in (*EQUAL, *STRICT)}
 
@@ -212,6 +211,7 @@ async def _ask_plain_spark(broker: Broker, folder: Path) -> None:
     with trio.fail_after(PATIENCE):
         await trio.run_process(
             [sys.executable, str(Path(__file__).with_name("plain_sql.py"))],
+            cwd=folder,
             stdin=json.dumps(task).encode(),
             env={**os.environ, "JAVA_HOME": str(java_home())},
         )
@@ -221,7 +221,8 @@ def _whole(everything: Everything, asked: Asked) -> Result:
     """The result of a query: complete from its first row to the end of the source, over enough batches."""
     result, batches = everything.results[asked.id], everything.batches[asked.id]
     assert (result.begins, result.reason) == ({"batch": 0, "row": 0}, "ended")
-    assert result.notices == []  # no LAG above all
+    # A batch may have more rows than a client is told nothing of; but nothing was given up.
+    assert [notice for notice in result.notices if notice["data"].get("dropped") != 0] == []
     assert result.holes == []
     with_input = [now for before, now in pairwise([None, *(one.ends for one in batches)]) if now != before]
     assert len(with_input) > 5
@@ -279,10 +280,6 @@ def test_late_rows_are_dropped_as_the_model_does(
 
 
 def _modelled(everything: Everything, asked: Asked) -> Modelled:
-    year: dict[str, Sequence[Sequence[Departure | Arrival]]] = {FLIGHTS: everything.year.flights}
-    if "arrivals" in asked.inputs:
-        year[ARRIVALS] = everything.year.arrivals
+    year = {FLIGHTS: everything.year.flights}
     steps = late_model.steps(everything.batches[asked.id], year, HOUR)
-    if "arrivals" in asked.inputs:
-        return late_model.landings(steps, FLIGHTS, ARRIVALS, -HOUR, 12 * HOUR)
     return late_model.delays(steps, FLIGHTS, append=asked.mode == "append")

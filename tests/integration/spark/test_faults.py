@@ -49,6 +49,8 @@ BAD = [*numbers(0, 10), Record(b"{nope"), Record(b'{"a":"no number"}'), *numbers
 
 TOPICS = ("plain", "bad", "sometimes", "always", "trimmed", "recreated", "memory")
 
+FINE = "SELECT a, CAST(a AS DECIMAL(8, 2)) / 100 AS part FROM flights WHERE a IS NOT NULL"
+
 RAISING = "pipelines_of_tests:raising"
 
 FAR_TOO_MUCH = 1_500_000_000
@@ -69,7 +71,7 @@ def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
     factor = {"format": "csv", "path": str(folder / "factor.csv"), "schema": "factor INT"}
     hungry = "SELECT a, length(repeat(s, factor)) AS size FROM flights CROSS JOIN factor"
     queries = [
-        query("fine", "plain"),
+        query("fine", "plain", more={"sql": FINE, "key": ["a"]}),
         *(query(name, "plain", more=words) for name, (words, _) in WRONG.items()),
         *(query(f"bad-{how}", "bad", on_bad_record=how) for how in ("drop", "null", "fail")),
         *(query(f"raises-{how}", how, more={"transform": RAISING}) for how in ("sometimes", "always")),
@@ -108,7 +110,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         try:
             yield Stage(gateway, held, topics, folder)
         finally:
+            driver = gateway.driver()
             gateway.stop()
+        assert in_group(driver) == [], "no JVM outlives its gateway"
     finally:
         held.stop()
 
@@ -235,12 +239,16 @@ async def test_who_is_killed_is_started_again_and_subscriptions_stay(stage: Stag
             await stage.topics.produce("plain", numbers(first, 100))
             await reader.have(100)
             driver = gateway.driver()
+            assert in_group(driver)
             os.kill(driver if who == "driver" else gateway.java(), signal.SIGKILL)
             await stage.topics.produce("plain", numbers(first + 100, 100))
             await reader.have(200)
     assert gateway.driver() != driver
     assert in_group(driver) == []
     assert exactly(values(reader), range(first, first + 200))
+    event = reader.results[0]
+    assert (event["sourceType"], event["key"]) == ("spark", {"a": event["value"]["a"]})
+    assert event["value"]["part"].startswith(f"{event['value']['a'] // 100}.{event['value']['a'] % 100:02}")
     assert reader.troubles == ["Spark is started again", ""]
     assert not reader.recording.faults
 

@@ -58,6 +58,7 @@ async def test_spark_reads_kafka_without_installed_java_and_without_network(
         env=environment_without_java(tmp_path / "bin"),
         capture_stdout=True,
         stderr=subprocess.STDOUT,
+        cwd=tmp_path,  # Spark leaves things there
         check=False,
     )
     said = ended.stdout.decode()

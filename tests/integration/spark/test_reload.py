@@ -20,7 +20,8 @@ from kiwi_gw.demo.topics import Record, Topics
 from tests.edge.admin import Samples, fetch, scrape, value
 from tests.integration.client import client
 from tests.integration.gateway import GatewayProcess, gateway, kafka_config
-from tests.integration.spark.test_end_to_end import in_group, patience
+from tests.integration.spark.held_gateway import in_group
+from tests.integration.spark.late_flights import SMALL, patience
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -55,7 +56,7 @@ def config(
         spark={
             "master": "local[2]",
             "checkpoint_dir": str(folder / "state"),
-            "conf": {"spark.sql.shuffle.partitions": 1, "spark.driver.memory": "700m"},
+            "conf": SMALL,
             "nice": 0,
             **spark,
         },

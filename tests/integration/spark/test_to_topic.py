@@ -17,7 +17,7 @@ from kiwi_gw.demo.topics import Record, Topics
 
 WRITER = Path(__file__).with_name("repeating_writer.py")
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 async def test_rows_of_batches_that_are_repeated_are_there_once(
@@ -33,6 +33,7 @@ async def test_rows_of_batches_that_are_repeated_are_there_once(
         [sys.executable, str(WRITER), broker.bootstrap, source, sink, str(tmp_path / "state")],
         capture_stdout=True,
         stderr=subprocess.STDOUT,
+        cwd=tmp_path,  # Spark leaves things there
         check=False,
     )
     said = ended.stdout.decode()

@@ -7,8 +7,8 @@ in another order. What a query's text may say (all optional):
     kill: [[batch, point], ...]: die once at `before`, `within`, `after` (the rows), `end` (before the ACK) or
         `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
     trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
-    fail: the query cannot start. over: end after the last batch. bad: bad records of every
-        batch; state_rows, watermark: likewise.
+    deadly: the driver dies when it is to run the query. fail: the query cannot start. over: end after the
+        last batch. bad: bad records of every batch; state_rows, watermark: likewise.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from kiwi_spark.wire import (
     End,
     Ended,
     Hello,
+    Idle,
     Message,
     Open,
     Opened,
@@ -138,6 +139,8 @@ class Run:
             self.control.send(Ended(run=self.number, trouble=trouble, message=message))
 
     def go(self) -> None:
+        if "deadly" in self.plan:
+            os.kill(os.getpid(), signal.SIGKILL)
         if "fail" in self.plan:
             self.end(*self.plan["fail"])
             return
@@ -175,6 +178,8 @@ class Run:
             return
         if self.plan.get("over"):
             self.end()
+        else:
+            self.control.send(Idle(run=self.number))
         self.stopped.wait()
         self.end()
 

@@ -27,7 +27,12 @@ class MemoryFiles:
         self.texts[path] = text
 
     def names(self, folder: str) -> list[str]:
-        return [path.rpartition("/")[2] for path in self.texts if path.rpartition("/")[0] == folder]
+        inside = (path.removeprefix(f"{folder}/") for path in self.texts if path.startswith(f"{folder}/"))
+        return list(dict.fromkeys(path.partition("/")[0] for path in inside))
+
+    def remove(self, folder: str) -> None:
+        for path in [path for path in self.texts if path.startswith(f"{folder}/")]:
+            del self.texts[path]
 
 
 @pytest.fixture
@@ -126,3 +131,17 @@ def test_notes_that_nobody_can_read_are_refused(files: MemoryFiles) -> None:
     files.write("s3a://bucket/state/late%2Fflights/meta.json", "{")
     with pytest.raises(CheckpointRefused, match="cannot be read"):
         take(files, QUERY)
+
+
+def test_the_last_checkpoint_but_one_stays_and_older_ones_go(files: MemoryFiles) -> None:
+    for number in range(4):
+        place = take(files, changed(sql=f"SELECT {number}", fresh=True), stateful=True)
+        assert place.path.endswith(f"/{number}")
+        files.write(f"{place.path}/commits/0", "")
+    assert sorted(files.names("s3a://bucket/state/late%2Fflights")) == ["2", "3", "meta.json"]
+
+
+@pytest.mark.parametrize("source", [".", ".."])
+def test_no_id_leads_out_of_the_folder(files: MemoryFiles, source: str) -> None:
+    Checkpoints(files, "/state", source, "4.0.0").take(changed(source=source), False, {})
+    assert list(files.texts) == [f"/state/{source.replace('.', '%2E')}/meta.json"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import structlog
@@ -16,7 +17,7 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 import kiwi_kafka
 from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
 from kiwi_gw.testing import GatewayUnderTest, open_gateway
-from kiwi_spark import plugin
+from kiwi_spark import plugin, service
 from kiwi_spark.service import Spark
 from tests.edge.admin import fetch, scrape, value
 from tests.plugins.spark.bench import fake_spark
@@ -25,7 +26,9 @@ SECONDS = 50
 
 
 class FakePlugin:
-    """The plugin with another driver."""
+    """The plugin with another driver. opened: the services that are open."""
+
+    opened: ClassVar[list[Spark]] = []
 
     @hookimpl
     def source_types(self) -> Sequence[SourceType]:
@@ -40,7 +43,11 @@ class FakePlugin:
         @asynccontextmanager
         async def open_fake(context: PluginContext) -> AsyncIterator[Spark]:
             async with fake_spark() as spark:
-                yield spark
+                FakePlugin.opened.append(spark)
+                try:
+                    yield spark
+                finally:
+                    FakePlugin.opened.remove(spark)
 
         return [ServiceType("spark", open_fake, sections=("spark",))]
 
@@ -134,6 +141,69 @@ async def test_who_blocks_holds_spark(tmp_path: Path) -> None:
             found = [(await hear(client, "RESULT"))["data"]["value"]["n"] for _ in range(45)]
     assert sorted(found[-5:]) == list(range(40, 45))
     assert len(set(found)) == 45
+
+
+async def test_what_was_given_up_is_told_as_batches_and_rows(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"subscriber": {"overflow": "drop_oldest", "buffer_capacity": 5}}
+    text = config(tmp_path, {"batches": 40}, **keys)
+    with trio.fail_after(SECONDS):
+        async with (
+            open_gateway(text, plugins=PLUGINS) as gateway,
+            open_websocket_url(f"ws://{gateway.address}/") as client,
+        ):
+            await say(client, "SUBSCRIBE", mode="pull")
+            while not (notice := (await hear(client, "NOTICE"))["data"]).get("ranges"):
+                pass
+    (first, last), positions = notice["ranges"]["0"], notice["positions"]
+    end = last.get("row", 4)  # without it: the end of the batch
+    assert (last["batch"] - first["batch"]) * 5 + end - first["row"] + 1 == notice["dropped"]
+    behind = {"batch": last["batch"], "row": end + 1}
+    assert positions == (behind if "row" in last else {"batch": last["batch"] + 1, "row": 0})
+
+
+async def test_nothing_is_left_of_queries_that_reloads_took_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither descriptors nor memory, also of a query that had a batch which nobody took."""
+    blocked: dict[str, Any] = {
+        "subscriber": {"overflow": "block", "buffer_capacity": 5, "block_timeout_ms": "45s"}
+    }
+    monkeypatch.setattr(service, "LEFT_SECONDS", -1.0)  # else it is a minute until nobody waits for it
+    without = json.loads(config(tmp_path, {}))
+    without["sources"] = without["sources"][:1]
+    with trio.fail_after(SECONDS):
+        async with open_gateway(config(tmp_path, {"batches": 1}), plugins=PLUGINS) as gateway:
+            spark = await _driver_of(gateway)
+
+            async def again(number: int) -> None:
+                gateway.file.write_text(config(tmp_path, {"batches": 1000 + number, "part": 9}, **blocked))
+                assert await gateway.reloader.reload()
+                async with open_websocket_url(f"ws://{gateway.address}/") as client:
+                    await say(client, "SUBSCRIBE", mode="pull", **{"from": "earliest"})
+                    await hear(client, "SUBSCRIBE_OK")
+                    feed = gateway.gateway.feed("s")
+                    assert feed is not None
+                    while not feed.held_by:  # noqa: ASYNC110  nothing tells
+                        await trio.sleep(0.01)
+                    assert spark.budget.used > 0
+                    gateway.file.write_text(json.dumps(without))
+                    assert await gateway.reloader.reload()
+                while spark._runs:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+                assert spark.budget.used == 0
+                (tmp_path / "s.json").unlink(missing_ok=True)
+
+            await again(0)
+            before = len(os.listdir("/proc/self/fd"))
+            for number in range(1, 21):
+                await again(number)
+            assert len(os.listdir("/proc/self/fd")) <= before + 1  # a connection that is being closed
+
+
+async def _driver_of(gateway: GatewayUnderTest) -> Spark:
+    await _batches(gateway, 1)
+    (found,) = (one for one in FakePlugin.opened if one.driver.pid)
+    return found
 
 
 @pytest.mark.parametrize("stage_bytes", [1 << 20, 1 << 21], ids=["the same driver", "another driver"])

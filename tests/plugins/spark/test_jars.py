@@ -175,4 +175,21 @@ def test_jars_and_packages_of_the_user_stay(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", (), LOCK, 1))
     fill(tmp_path / "connector")
     ours = f"{tmp_path}/connector/a.jar,{tmp_path}/connector/b.jar"
-    assert connector_conf(given, tmp_path) == {"spark.jars": f"/x.jar,/y.jar,{ours}"}
+    assert connector_conf({"spark.jars": "/x.jar, /y.jar"}, tmp_path) == {
+        "spark.jars": f"/x.jar,/y.jar,{ours}"
+    }
+
+
+def test_a_connector_of_the_user_is_not_added_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.1"}
+    added = f"{own['spark.jars.packages']},{PACKAGES[1]}"
+    assert connector_conf(own, tmp_path) == {"spark.jars.packages": added}
+    names = ("spark-sql-kafka-0-10_2.13-4.0.0.jar", "spark-avro_2.13-4.0.0.jar")
+    lock = dict.fromkeys(names, LOCK["a.jar"])
+    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", (), lock, 1))
+    fill(tmp_path / "connector", dict.fromkeys(lock, b"first"))
+    assert connector_conf(own, tmp_path) == {"spark.jars": f"{tmp_path}/connector/spark-avro_2.13-4.0.0.jar"}
+    both = {"spark.jars": "/mine/spark-avro.jar,/mine/spark-sql-kafka-0-10.jar"}
+    assert connector_conf(both, tmp_path) == both

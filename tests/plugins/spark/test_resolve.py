@@ -147,7 +147,9 @@ async def test_the_session() -> None:
     )
     assert session.conf["spark.a"] == "true"
     assert session.conf["spark.b"] == "2"
-    assert session.conf["spark.jars"] == "mine.jar"
+    assert session.conf["spark.jars"].startswith("mine.jar")
+    said = ",".join(session.conf.get(key, "") for key in ("spark.jars", "spark.jars.packages"))
+    assert "spark-sql-kafka-0-10" in said, "jars of the user do not take the connectors away"
     assert Path(session.python_path[0]).is_absolute()
     assert (session.master, session.remote) == ("local[*]", "")
     assert await trio.Path(env["JAVA_HOME"], "bin", "java").exists()
@@ -193,6 +195,36 @@ def test_what_is_at_most_once_is_said() -> None:
     assert finding.where == ("sources", "s", "inputs", "b")
     assert "input b (other) cannot be read again: its events are taken at most once" in finding.message
     assert notes(settings, replace(context(settings), replayable=frozenset({"other"}))) == []
+
+
+def test_a_query_does_not_read_what_it_writes() -> None:
+    with pytest.raises(SourceFailed, match="input 'a' \\(k\\) is the topic 'flights', to which"):
+        query({"a": {"source": "k"}}, sink={"topic": "flights"})
+    assert query({"a": {"source": "k"}}, sink={"topic": "other"}).sink is not None
+
+
+def test_spark_is_the_same_user_of_a_secured_kafka_as_the_gateway(tmp_path: Path) -> None:
+    """In what it reads and in what it writes, under the names of Spark's source and sink."""
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    secured = kafka(
+        protocol="SASL_SSL",
+        mechanism="SCRAM-SHA-256",
+        username="spark",
+        password="s3cret",
+        ca=tmp_path / "ca.pem",
+    )
+    given = {"type": "spark", "id": "s", "inputs": {"a": {"source": "k"}}, "sql": "SELECT 1"}
+    settings = SparkSourceSettings.model_validate({**given, "sink": {"topic": "o"}})
+    world = context(settings)
+    found = resolve(settings, replace(world, sections={**world.sections, "kafka": secured}))
+    assert found.sink is not None
+    for options in (found.streams["a"].kafka or {}, found.sink.options):
+        assert options["kafka.security.protocol"] == "SASL_SSL"
+        assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-256"
+        assert 'username="spark" password="s3cret"' in options["kafka.sasl.jaas.config"]
+        assert options["kafka.ssl.truststore.certificates"] == "-----BEGIN CERTIFICATE-----"
+        assert options["kafka.ssl.truststore.type"] == "PEM"
+        assert all(name.startswith("kafka.") for name in options if name != "subscribe")
 
 
 # --- kiwi_kafka.java_options ---

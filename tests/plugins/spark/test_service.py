@@ -17,7 +17,7 @@ from kiwi_gw.api import SourceFailed
 from kiwi_spark.driver.__main__ import leave
 from kiwi_spark.resolve import resolve
 from kiwi_spark.spec import Query
-from kiwi_spark.states import State
+from kiwi_spark.states import Input, State
 from kiwi_spark.wire import Analysed, Ended, Message, Started
 from tests.plugins.spark.bench import context, fake_spark, settings
 
@@ -97,6 +97,34 @@ async def test_one_that_cannot_start(mode: str, words: str) -> None:
             with pytest.raises(SourceFailed, match=words):
                 await spark.driver.ready()
             assert spark.state is State.FAILED
+
+
+async def test_no_place_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            with pytest.raises(SourceFailed, match="no place for temporary files"):
+                await spark.driver.ready()
+
+
+async def test_who_is_told_that_it_is_ready_can_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is gone the moment after somebody has looked."""
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as spark:
+            driver = spark.driver
+            await driver.ready()
+            before, real = driver.pid, trio.lowlevel.checkpoint
+
+            async def gone_meanwhile() -> None:
+                if driver.pid == before and driver.state is State.READY:
+                    driver._move(Input.DIED)
+                    os.kill(before, signal.SIGKILL)
+                    driver._move(Input.RETRY)
+                await real()
+
+            monkeypatch.setattr(trio.lowlevel, "checkpoint", gone_meanwhile)
+            await driver.ready()
+            assert driver.pid != before
 
 
 async def test_a_stranger_is_refused(tmp_path: Path) -> None:

@@ -93,6 +93,19 @@ async def test_a_query_that_fails_now_and_then_goes_on(tmp_path: Path) -> None:
     ("message", "words"),
     [
         ("TimeoutException: waiting for a node", "the Kafka cluster does not answer"),
+        (
+            "UnknownTopicOrPartitionException: This server does not host this topic-partition.",
+            "a Kafka topic of the query does not exist, and is waited for",
+        ),
+        (
+            "TimeoutException: Topic out not present in metadata after 60000 ms.",
+            "the topic of the results does not exist, or Kafka does not answer",
+        ),
+        (
+            "TopicAuthorizationException: Not authorized to access topics: [x]",
+            "Kafka does not let Spark use a topic of the query",
+        ),
+        ("SaslAuthenticationException: denied", "Kafka does not accept Spark's name and password"),
         ("BridgeAway: the gateway does not answer", "Spark does not reach this gateway"),
         ("SparkException: Python worker failed to connect back.", "Spark's Python workers do not start"),
     ],
