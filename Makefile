@@ -21,8 +21,16 @@ SECONDS ?=
 SPEED ?=
 ARGS ?=
 FAULTS ?=
+# What `make bench` tries many more examples of.
+LONG := tests/edge/test_races.py tests/edge/test_head.py tests/edge/test_frames_in.py tests/unit/core \
+  tests/unit/config tests/unit/dialects tests/plugins/tokens/test_jwt_attacks.py
 
-.PHONY: help setup jars check test pytest lint types layers format demo bench lock clean
+SPARK_TESTS := tests/integration/spark tests/integration/test_demo.py
+
+# A part of the tests; that ARGS leaves none of it (5) is no failure.
+run = $(2) $(BIN)/python -m pytest $(1) $(ARGS) || [ $$? -eq 5 ]
+
+.PHONY: help setup jars check test test-parts test-spark test-others pytest lint types layers outside format demo bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -32,8 +40,25 @@ setup: $(VENV)/.installed jars ## everything that the other targets need; does n
 check: lint types layers ## the fast part of the tests, with fewer examples (under a minute)
 	$(BIN)/python -m pytest -m "not integration" -n 2 --hypothesis-profile check $(ARGS)
 
-test: lint types layers ## every check and every test, against the real broker
-	$(BIN)/python -m pytest $(ARGS)
+# What needs no broker runs in two processes. Then those of Spark run beside the others, and stand back for
+# them: some of the others look at the clock. What they say comes at their end.
+test: lint types layers ## every check and every test, against real brokers and Sparks
+	@failed=; \
+	$(MAKE) --no-print-directory test-parts || failed=1; \
+	$(MAKE) --no-print-directory -k -j 2 test-spark test-others || failed=1; \
+	if [ "$$failed" ]; then echo "make test: there were failures" >&2; exit 1; fi
+
+test-parts: setup
+	$(call run,-m "not integration" -n 2)
+
+test-spark: setup
+	@mkdir -p build
+	@echo "the tests of Spark run beside these; what they say is shown at their end"
+	@{ $(call run,-m integration $(SPARK_TESTS),nice -n 10); } > build/test-spark.log 2>&1; \
+	code=$$?; cat build/test-spark.log; exit $$code
+
+test-others: setup
+	$(call run,-m integration $(SPARK_TESTS:%=--ignore=%))
 
 pytest: setup ## pytest alone: make pytest ARGS="-k window"
 	$(BIN)/python -m pytest $(ARGS)
@@ -43,6 +68,7 @@ demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it,
 
 bench: setup ## all benchmarks and faults with a report (hours); one of them: make bench ARGS="fanout --repeat 1"
 	$(BIN)/python -m benchmarks $(or $(ARGS),--save)
+	$(if $(ARGS),,$(BIN)/python -m pytest --hypothesis-profile long --timeout 3600 $(LONG))
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.faults $(FAULTS))
 
 lint: setup
@@ -54,6 +80,11 @@ types: setup
 
 layers: setup
 	$(BIN)/lint-imports
+
+# What it takes to add a protocol: the defaults are Zetta's, and what queries took with it.
+outside: ## what a protocol changed outside its own rooms: make outside BASE=4c6efd8 TO=40d8edd
+	@git diff --shortstat $(or $(BASE),4c6efd8) $(or $(TO),40d8edd) -- kiwi_gw ':!kiwi_gw/dialects' \
+	  ':!kiwi_gw/query' ':!kiwi_gw/config' ':!kiwi_gw/cli' ':!kiwi_gw/client'
 
 format: setup ## formats the code and mends what ruff can mend
 	$(BIN)/ruff format .

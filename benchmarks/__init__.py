@@ -19,10 +19,12 @@ What is measured, and why the figures can be believed:
 - The same load client reads, in the same round, from a process that only sends ready-made frames to as
   many sockets (the *ceiling*), and from a plain asyncio server (the *peer*). Only these ratios mean
   anything on another machine. How much more the load client alone could have read is a figure of its own.
+- Queries in Spark are compared with the same ones in plain PySpark, in a process of its own, too (see
+  `spark` and `spark_queries`).
 - Delays are measured in other runs than throughput (see `latency`): from the making of the record to the
   return of the receiving call, of all events of all subscribers.
 
 Where to find what: `scenarios/` says what is measured and what should be reached; `throughput` runs the
-systems that are compared; `lab` has the parts of a run; `workers/` are the processes; `rounds` repeats a
-scenario; `report` and `plots` show what came out.
+systems that are compared, `spark` those of Spark; `lab` has the parts of a run; `workers/` are the
+processes; `rounds` repeats a scenario; `report` and `plots` show what came out.
 """

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from benchmarks.dialects import Protocol
 from benchmarks.frames import bounds
 from benchmarks.records import offsets
 
@@ -31,7 +32,12 @@ class _Event(msgspec.Struct):
     data: _Data
 
 
+class _TopicEvent(msgspec.Struct):
+    data: _Value
+
+
 _event = msgspec.json.Decoder(_Event).decode
+_topic_event = msgspec.json.Decoder(_TopicEvent).decode
 _value = msgspec.json.Decoder(_Value).decode
 
 
@@ -47,29 +53,47 @@ class Check:
     each event must hold the record of that number.
     """
 
-    def __init__(self, stream: bytes | bytearray, total: int, bases: Sequence[int], first: int = 0) -> None:
+    def __init__(
+        self,
+        stream: bytes | bytearray,
+        total: int,
+        bases: Sequence[int],
+        first: int = 0,
+        protocol: Protocol = "kiwi",
+    ) -> None:
         self.faults: list[str] = []
         self.times = array("q")
         self.places = array("q")
         self._bases = bases
         self._expected = offsets(bases, first)
-        for data in _events(stream):
+        one = self._one if protocol == "kiwi" else self._one_of_a_topic
+        for payload in _payloads(stream):
             if len(self.faults) >= _MOST_FAULTS:
                 return
-            self._one(data)
+            one(payload)
         for partition, (have, produced) in enumerate(zip(self._expected, offsets(bases, total), strict=True)):
             if have != produced:
                 self.faults.append(
                     f"partition {partition}: ends before offset {have}, produced was up to {produced}"
                 )
 
-    def _one(self, data: _Data) -> None:
-        partition, offset, partitions = data.partition, data.offset, len(self._bases)
+    def _one(self, payload: memoryview) -> None:
+        data = _event(payload).data
+        text = data.value if data.value is not None else base64.b64decode(data.payload or "")
+        self._record(data.partition, data.offset, _value(text))
+
+    def _one_of_a_topic(self, payload: memoryview) -> None:
+        """Its event does not say where it was: the record itself does."""
+        value = _topic_event(payload).data
+        partition, partitions = value.n % len(self._bases), len(self._bases)
+        self._record(partition, self._bases[partition] + value.n // partitions, value)
+
+    def _record(self, partition: int, offset: int, value: _Value) -> None:
+        partitions = len(self._bases)
         if not 0 <= partition < partitions:
             self.faults.append(f"an event of partition {partition}, of which there are {partitions}")
             return
-        text = data.value if data.value is not None else base64.b64decode(data.payload or "")
-        value, expected = _value(text), self._expected[partition]
+        expected = self._expected[partition]
         if offset != expected:
             self.faults.append(f"partition {partition}: offset {offset} where {expected} was to come")
         elif value.n != (offset - self._bases[partition]) * partitions + partition:
@@ -110,8 +134,8 @@ def parted(number: int) -> tuple[int, int]:
     return number >> _OFFSET_BITS, number & ((1 << _OFFSET_BITS) - 1)
 
 
-def _events(stream: bytes | bytearray) -> Iterator[_Data]:
+def _payloads(stream: bytes | bytearray) -> Iterator[memoryview]:
     at = 0
     while (found := bounds(stream, at)) is not None:
         begin, at = found
-        yield _event(memoryview(stream)[begin:at]).data
+        yield memoryview(stream)[begin:at]

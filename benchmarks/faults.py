@@ -18,22 +18,25 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import trio
 
-from tests.faults import broker_faults, client_faults
+from tests.faults import broker_faults, client_faults, crowd_faults, gateway_faults
 from tests.faults.brokers import FaultyBroker
-from tests.faults.cluster_faults import cluster, cluster_faults
+from tests.faults.cluster_faults import Cluster, cluster, cluster_faults
 from tests.faults.experiment import Injection, Outcome, Phases, Result, Scene, summary
-from tests.faults.stages import kafka_scene
+from tests.faults.mischief import Words
+from tests.faults.stages import WORDS, kafka_scene
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+CROWD = crowd_faults.Crowd(returning=5_000, stalled=1_000, backlog=1_000_000)
 _BRIEF = {*broker_faults.BRIEF, *client_faults.BRIEF}
 
 Faults = Mapping[str, tuple[Injection, Phases]]
@@ -68,7 +71,7 @@ class _Run:
         self._kinds = kinds
 
     async def everything(self, folder: Path) -> None:
-        if self._wanted(_one_broker_kinds()):
+        if self._wanted((*_one_broker_kinds(), *crowd_faults.KINDS)):
             await self._on_one_broker(folder)
         await self._on_three(folder)
 
@@ -79,26 +82,37 @@ class _Run:
             async with broker.between() as between:
 
                 @asynccontextmanager
-                async def stage() -> AsyncIterator[tuple[Scene, Faults]]:
-                    async with kafka_scene(folder, broker.bootstrap, broker.proxied) as one:
-                        faults = broker_faults.broker_faults(broker, between)
-                        yield one, {**faults, **client_faults.client_faults(one.gateway.port)}
+                async def stage(**scene: Any) -> AsyncIterator[tuple[Scene, Faults]]:
+                    errors = {gateway_faults.RAISED}
+                    way = broker.bootstrap
+                    gateways_way = way if scene else broker.proxied  # a crowd would be held up by the proxy
+                    async with kafka_scene(folder, way, gateways_way, expected_errors=errors, **scene) as one:
+                        yield (
+                            one,
+                            {
+                                **broker_faults.broker_faults(broker, between),
+                                **client_faults.client_faults(one.gateway.port),
+                                **gateway_faults.gateway_faults(one, Words(folder / WORDS)),
+                                **crowd_faults.crowd_faults(one, CROWD),
+                            },
+                        )
 
                 await self._kinds_of(_one_broker_kinds(), stage)
+                for kind in crowd_faults.KINDS:
+                    await self._kinds_of((kind,), partial(stage, **crowd_faults.scene_of(kind, CROWD)))
         finally:
             await trio.to_thread.run_sync(broker.close)
 
     async def _on_three(self, folder: Path) -> None:
-        kinds = tuple(cluster_faults([], ""))
+        kinds = tuple(cluster_faults(Cluster([], [])))
         if not self._wanted(kinds):
             return
-        async with cluster(folder) as brokers:
-            bootstrap = ",".join(one.bootstrap for one in brokers)
+        async with cluster(folder) as them:
 
             @asynccontextmanager
             async def stage() -> AsyncIterator[tuple[Scene, Faults]]:
-                async with kafka_scene(folder, bootstrap, bootstrap, replication=3) as one:
-                    yield one, cluster_faults(brokers, one.topic)
+                async with kafka_scene(folder, them.bootstrap, them.proxied, replication=3) as one:
+                    yield one, cluster_faults(them, one)
 
             await self._kinds_of(kinds, stage)
 
@@ -150,6 +164,7 @@ def _one_broker_kinds() -> tuple[str, ...]:
         *broker_faults.LONGER,
         broker_faults.KILLED,
         *(kind for kind in client_faults.client_faults(0) if kind not in client_faults.BRIEF),
+        *gateway_faults.KINDS,
     )
 
 

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import procfs
 from benchmarks.configuration import configuration, new_certificate
+from benchmarks.dialects import WORDS, queries
 from benchmarks.errors import RunFailed, RunVoid
 from benchmarks.process import Worker, started
 from benchmarks.procfs import Meter
@@ -21,6 +22,9 @@ from benchmarks.sizes import Sizes
 from benchmarks.target import Target
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
+
+if TYPE_CHECKING:
+    from benchmarks.spark import Kept
 
 RUN_SECONDS = 180.0
 _LABS = itertools.count()
@@ -39,7 +43,8 @@ class Lab:
 
     folder: takes configurations, logs and captured frames. only: leave out other systems. target: a server
     that is measured instead of ours. frames, slices: what the counted run gave, once it was made (see
-    `throughput`): a file, and the bytes that each ceiling sends at a time.
+    `throughput`): a file, and the bytes that each ceiling sends at a time. kept: where processes with Spark
+    are kept from one run to the next; None: every run has its own.
     """
 
     def __init__(
@@ -49,8 +54,10 @@ class Lab:
         note: Note,
         only: Sequence[System] = (),
         target: Target | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.note = note
+        self.kept = kept
         self.only = tuple(only)
         self.target = target
         self.frames = folder / "frames"
@@ -104,13 +111,15 @@ class Lab:
         settings = {
             "host": server.host,
             "port": server.port,
-            "path": server.path,
+            "path": server.path if sizes.protocol == "kiwi" else WORDS[sizes.protocol].path,
             "ca": None if server.ca is None else str(server.ca),
             "sources": list(sources),
             "subscribers": sizes.subscribers,
             "mode": sizes.mode,
             "credits": sizes.credits,
-            "subscribe": dict(sizes.subscribe),
+            "protocol": sizes.protocol,
+            "subscribe": [dict(sizes.subscribe) | query for query in queries(sizes.queries)],
+            "sets": sizes.sets,
             "bases": [0] * sizes.partitions,
             "first": 0,
             "warm": sizes.warm,

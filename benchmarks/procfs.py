@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -15,6 +16,20 @@ def cpu_seconds(pid: int) -> float:
     # The name, in parentheses, may hold anything: what is wanted stands behind the last one.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                stat = Path(f"/proc/{entry}/stat").read_text()
+                parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    found = [pid]
+    for member in found:
+        found += [child for child, parent in parents.items() if parent == member]
+    return found
 
 
 def resident_bytes(pid: int) -> int:
@@ -55,3 +70,23 @@ class Meter:
 
     def _read(self) -> dict[str, float]:
         return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+
+
+class FamilyMeter:
+    """Processor time of a process and all that descend from it, since the meter was made."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._begun = self._read()
+
+    def used(self) -> float:
+        """Seconds. Of processes that have ended meanwhile it knows nothing."""
+        now = self._read()
+        return round(sum(seconds - self._begun.get(pid, 0.0) for pid, seconds in now.items()), 2)
+
+    def _read(self) -> dict[int, float]:
+        found = {}
+        for pid in family(self._pid):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found[pid] = cpu_seconds(pid)
+        return found

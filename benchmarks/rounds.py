@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.errors import RunVoid
 from benchmarks.lab import Lab, Note
@@ -14,6 +14,9 @@ from benchmarks.sizes import Sizes
 from benchmarks.target import Target
 from benchmarks.throughput import getmany
 from kiwi_gw.demo.broker import Broker
+
+if TYPE_CHECKING:
+    from benchmarks.spark import Kept
 
 _WARM_RATE = 2_000
 """Records per second: some hundreds of requests."""
@@ -30,16 +33,18 @@ async def rounds(
     only: Sequence[System] = (),
     target: Target | None = None,
     warm_seconds: float = 0.0,
+    kept: Kept | None = None,
 ) -> bool:
     """Gives a line for every run, and one with the figures of every round that counts. Returns whether
-    all do. warm_seconds: how long the broker is kept busy first, which compiles its code as it runs."""
+    all do. warm_seconds: how long the broker is kept busy first, which compiles its code as it runs.
+    kept: as in `Lab`."""
     good = True
     number = 0
 
     def about(facts: dict[str, Any]) -> None:
         line({"scenario": scenario.name, "round": number, **facts})
 
-    lab = Lab(broker, folder, Note(about, say), only, target)
+    lab = Lab(broker, folder, Note(about, say), only, target, kept)
     if warm_seconds:
         say(f"{scenario.name}: warming the broker")
         await getmany(lab, Sizes(subscribers=1, rate=_WARM_RATE, seconds=warm_seconds))

@@ -6,12 +6,22 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 System = Literal[
-    "gateway", "push", "plain", "bare gateway", "ceiling", "best ceiling", "peer", "getmany", "target"
+    "gateway",
+    "push",
+    "plain",
+    "bare gateway",
+    "ceiling",
+    "best ceiling",
+    "peer",
+    "getmany",
+    "target",
+    "plain Spark",
 ]
 """`gateway`: ours, as the scenario says. `push`, `plain`, `bare gateway`: ours with push subscribers, without
 TLS, without metrics and limits. `ceiling`: ready-made frames in slices as large as the gateway's mean one;
 `best ceiling`: in the best of several sizes. `peer`: the plain asyncio server. `getmany`: no server, only
-reading from Kafka. `target`: a server that somebody else has started."""
+reading from Kafka. `target`: a server that somebody else has started. `plain Spark`: the query of a Spark
+source without the gateway, its rows going nowhere."""
 
 SYSTEMS: tuple[System, ...] = System.__args__  # type: ignore[attr-defined]
 

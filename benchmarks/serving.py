@@ -18,6 +18,8 @@ from kiwi_gw.demo.loopback import HOST
 from kiwi_gw.demo.process import Child, tail
 
 START_SECONDS = 60.0
+CONFIG = "kiwi.yml"
+"""The name of the configuration file in the folder of a gateway."""
 _POLL = 0.02
 
 
@@ -35,21 +37,27 @@ class Server:
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, settings: Mapping[str, object], module: Sequence[str], ca: Path | None
+    folder: Path,
+    settings: Mapping[str, object],
+    module: Sequence[str],
+    ca: Path | None,
+    *,
+    running: bool = True,
 ) -> AsyncIterator[Server]:
     """A gateway with this configuration. folder: for it and for the log. module: what is run, with what
-    arguments before those of the gateway. ca: whom its certificate comes from, if it has one."""
-    log, config = folder / "gateway.log", folder / "kiwi.yml"
+    arguments before those of the gateway. ca: whom its certificate comes from, if it has one. running:
+    whether all its sources run when the block begins; else it listens."""
+    log, config = folder / "gateway.log", folder / CONFIG
     config.write_text(json.dumps(settings))
     child = await Child.start([sys.executable, "-m", *module, "run", "--config", str(config)], log)
     try:
         port = 0
         with trio.move_on_after(START_SECONDS) as waiting:
-            while not (port and await trio.to_thread.run_sync(_ready, port, ca)):
+            while not (port and (not running or await trio.to_thread.run_sync(_ready, port, ca))):
                 if child.returncode is not None:
                     raise RunFailed(f"the gateway ended with code {child.returncode}; {log}:{tail(log)}")
                 await trio.sleep(_POLL)
-                port = port or _port(log)
+                port = port or listening(log)
         if waiting.cancelled_caught:
             raise RunFailed(f"the gateway is not ready; {log}:{tail(log)}")
         yield Server(port, child.pid, ca=ca, child=child)
@@ -57,7 +65,7 @@ async def gateway(
         await child.end(START_SECONDS)
 
 
-def _port(log: Path) -> int:
+def listening(log: Path) -> int:
     """The port that a gateway has found for itself, as its log says; 0 as long as it does not."""
     for text in log.read_text().splitlines(keepends=True):
         if text.endswith("\n") and text.startswith("{"):
@@ -69,6 +77,12 @@ def _port(log: Path) -> int:
 
 def _ready(port: int, ca: Path | None) -> bool:
     """Whether `/readyz` says that all sources run."""
+    ready, states = sources(port, ca)
+    return ready and all(state == "running" for state in states.values())
+
+
+def sources(port: int, ca: Path | None = None) -> tuple[bool, dict[str, str]]:
+    """Whether a gateway is ready, and the states of its sources."""
     connection = (
         http.client.HTTPConnection(HOST, port, timeout=2.0)
         if ca is None
@@ -77,9 +91,9 @@ def _ready(port: int, ca: Path | None) -> bool:
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        sources = json.load(answer)["sources"]
+        found = json.load(answer)["sources"]
     except (OSError, http.client.HTTPException):
-        return False
+        return False, {}
     finally:
         connection.close()
-    return answer.status == 200 and all(source["state"] == "running" for source in sources)
+    return answer.status == 200, {source["id"]: source["state"] for source in found}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from benchmarks.dialects import Protocol
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -19,8 +21,10 @@ class Sizes:
     events are checked, which costs the least). churn: subscribers that go and come per second.
     tls: encrypted connections. pin: the server alone on the first core, everything else on the others.
     peer_part: the peer gets one peer_part-th of the records, so that its run does not last forever (a rate
-    is a rate). slices: bytes of a send that are tried for the best ceiling. subscribe: further members of
-    SUBSCRIBE. settings: over the gateway's defaults, nested.
+    is a rate). per_batch: most records of a micro-batch of Spark. slices: bytes of a send that are tried for
+    the best ceiling. subscribe: further members of SUBSCRIBE. queries: so many different ones are dealt to
+    the subscribers, which let everything pass (0: none). protocol: of the subscribers; sets: so many of them
+    have events of other bytes each. settings: over the gateway's defaults, nested.
     """
 
     subscribers: int = 100
@@ -41,8 +45,12 @@ class Sizes:
     tls: bool = False
     pin: bool = False
     peer_part: int = 1
+    per_batch: int = 100_000
     slices: tuple[int, ...] = (16 * 1024, 64 * 1024, 128 * 1024, 256 * 1024)
     subscribe: Mapping[str, object] = field(default_factory=dict)
+    queries: int = 0
+    protocol: Protocol = "kiwi"
+    sets: int = 1
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property

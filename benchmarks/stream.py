@@ -27,20 +27,21 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.dialects import WORDS
 from benchmarks.frames import CLOSE, PING, bounds
 
-EVENT = b'{"type":"RESULT"'
 _LAG = b'{"type":"NOTICE","data":{"type":"LAG"'
 _LOOK_BACK = 1024 * 1024
 """How far before the end that the reference had when a late reader came its first event is looked for."""
 
 
 class Reference:
-    """The events read so far by anybody: whole frames, and where each ends."""
+    """The events read so far by anybody: whole frames, and where each ends. event: how they begin."""
 
-    __slots__ = ("_indexed", "data", "ends")
+    __slots__ = ("_indexed", "data", "ends", "event")
 
-    def __init__(self) -> None:
+    def __init__(self, event: bytes = WORDS["kiwi"].event) -> None:
+        self.event = event
         self.data = bytearray()
         self.ends = array("Q")
         self._indexed: dict[int, int] = {}
@@ -159,7 +160,7 @@ class Reader:
         reference, data = self._reference, self._rest
         while (found := bounds(data, 0)) is not None:
             begin, end = found
-            if data.startswith(EVENT, begin):
+            if data.startswith(reference.event, begin):
                 position = reference.data.find(data[:end], self._hint)
                 if position >= 0:
                     self.position, self._rest = position, b""
@@ -188,7 +189,7 @@ class Reader:
                 self._rest = data[at:]
                 return
             begin, end = found
-            if data.startswith(EVENT, begin):
+            if data.startswith(reference.event, begin):
                 self._go_to(data[at:end])
             else:
                 self._note(data[at] & 0x0F, data[begin:end])
@@ -236,7 +237,7 @@ class Reader:
         reference = self._reference
         begin, end = at, len(data)
         shift = self.position - at
-        append = reference.ends.append
+        append, event = reference.ends.append, reference.event
         while end - at >= 4:
             # As `bounds`, in line: this runs for every event that the server has sent at all.
             length = data[at + 1]
@@ -250,7 +251,7 @@ class Reader:
                 if found is None:
                     break
                 payload, length = found[0], found[1] - found[0]
-            if payload + length > end or not data.startswith(EVENT, payload):
+            if payload + length > end or not data.startswith(event, payload):
                 break
             at = payload + length
             append(at + shift)

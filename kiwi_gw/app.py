@@ -38,6 +38,7 @@ from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import Reloader
 from kiwi_gw.workers.post import LISTENING, Post, post_of, socket_of
 from kiwi_gw.workers.supervisor import Supervisor
+from kiwi_gw.runtime.loop_watch import LoopWatch
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +87,7 @@ class _Health:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return exposure_warnings(self.gateway.loaded)
+        return (*exposure_warnings(self.gateway.loaded), *logs.warnings())
 
 
 def serve(config: Path, environ: Mapping[str, str]) -> int:
@@ -208,6 +209,7 @@ async def run(
             gc.freeze()  # what was made for the start stays: no collection need look at it again
             _announce(listener, admin, post)
             task_status.started(Running(gateway, listener, reloader, admin))
+            nursery.start_soon(LoopWatch().run)
             async for number in signals:
                 if number != signal.SIGHUP:
                     break
@@ -257,7 +259,8 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
     access = Access(gateway)
 
     async def lists(scope: Scope) -> bool:
-        return access.open  # where clients must say who they are, names of sources are not for everybody
+        # Where clients must say who they are, or may not read everything, names are not for everybody.
+        return access.open and not gateway.loaded.plugins.hook.authorize.get_hookimpls()
 
     add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
     sockets: list[socket.socket] = []

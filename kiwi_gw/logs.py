@@ -4,11 +4,15 @@
 libraries log by the standard library takes the same way. The fields of a line are `ts`, `level`,
 `logger`, `event`, then what the caller gives (`conn_id`, `sub_id`, `source`, `dialect`, `remote`,
 `err_id`, ...).
+
+A log that cannot be written (its disk is full) keeps nobody from working: lines are left out and counted, and
+the first that can be written again is preceded by one that says how many.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import time
@@ -66,7 +70,7 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(out)
+    handler = LogWriter(out)
     handler.addFilter(RepeatLimit())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -82,6 +86,20 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
     root.handlers[:] = [handler]
     logging.captureWarnings(capture=True)
     set_level(level)
+
+
+def lost() -> int:
+    """How many lines this process could not write so far."""
+    return sum(one.lost for one in logging.getLogger().handlers if isinstance(one, LogWriter))
+
+
+def warnings() -> tuple[str, ...]:
+    """What somebody should mend, in a sentence, while lines cannot be written."""
+    return tuple(
+        f"the log cannot be written ({one.problem}): lines are lost"
+        for one in logging.getLogger().handlers
+        if isinstance(one, LogWriter) and one.problem
+    )
 
 
 def silence() -> None:
@@ -159,6 +177,69 @@ def _note_suppressed(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
     if suppressed := getattr(record, "kiwi_suppressed", 0):
         line["suppressed"] = suppressed
     return line
+
+
+class LogWriter(logging.Handler):
+    """Writes lines to a stream, past its buffer, which would keep some of those that cannot be written and
+    let them out later: nobody could say which are missing.
+
+    lost: lines that could not be written. problem: why the last one could not be; empty if it was.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self.lost = 0
+        self.problem = ""
+        self._stream = stream
+        self._untold = 0
+        self._rest = b""  # of a line that was cut off
+        try:
+            self._descriptor = stream.fileno()
+        except OSError:  # a stream in memory
+            self._descriptor = -1
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001  a line that cannot be made is shown as logging shows it
+            self.handleError(record)
+            return
+        try:
+            if self._untold:
+                self._write(self.format(_lost_record(self._untold, self.problem)))
+                self._untold = 0
+            self._write(line)
+        except OSError as error:
+            self.problem = error.strerror or type(error).__name__
+            self.lost += 1
+            self._untold += 1
+        else:
+            self.problem = ""
+
+    def _write(self, line: str) -> None:
+        if self._descriptor < 0:
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+            return
+        while self._rest:
+            self._put(self._rest)
+        self._put(f"{line}\n".encode(errors="backslashreplace"))
+
+    def _put(self, data: bytes) -> None:
+        """Raises OSError where nothing of it is taken; what is left of it is kept."""
+        taken = 0
+        try:
+            while taken < len(data):
+                taken += os.write(self._descriptor, data[taken:])
+        except OSError:
+            if not taken:
+                raise
+        self._rest = data[taken:]
+
+
+def _lost_record(count: int, problem: str) -> logging.LogRecord:
+    words = f"{count} log lines could not be written: {problem}"
+    return logging.LogRecord(__name__, logging.ERROR, __file__, 0, words, None, None)
 
 
 class RepeatLimit(logging.Filter):

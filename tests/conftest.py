@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
     """Notes a measured figure (name, value); they are listed at the end of the run and assert nothing."""
     return request.config.stash.setdefault(_figures, {}).__setitem__
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What a process that runs only a part of the tests has measured goes to the one that prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        figures = session.config.stash.get(_figures, {})
+        output["figures"] = {name: str(value) for name, value in figures.items()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Of pytest-xdist: one of those processes is over."""
+    figures = getattr(node, "workeroutput", {}).get("figures", {})
+    node.config.stash.setdefault(_figures, {}).update(figures)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -7,12 +7,17 @@ from hypothesis import settings
 CHECK = "check"
 """The profile of `make check`: a quarter of the examples, the same ones every time."""
 
+LONG = "long"
+"""The profile of `make bench`: many times the examples, others every time."""
+
 _USUAL = 100
+_TIMES = 35
 
 
 def register() -> None:
-    """Make the profile known: `pytest --hypothesis-profile check` uses it."""
+    """Make the profiles known: `pytest --hypothesis-profile check` uses one."""
     settings.register_profile(CHECK, max_examples=_USUAL // 4, derandomize=True, deadline=None)
+    settings.register_profile(LONG, max_examples=_USUAL * _TIMES, deadline=None)
 
 
 def examples(full: int) -> int:

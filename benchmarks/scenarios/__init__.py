@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.scenario import Scenario
-from benchmarks.scenarios import crowds, delays, fast, history, many_sources, soak
+from benchmarks.scenarios import crowds, delays, fast, history, many_sources, queries, soak, spark
 
 SCENARIOS: tuple[Scenario, ...] = (
     *fast.SCENARIOS,
@@ -11,5 +11,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *crowds.SCENARIOS,
     *history.SCENARIOS,
     *many_sources.SCENARIOS,
+    *queries.SCENARIOS,
     *soak.SCENARIOS,
+    *spark.SCENARIOS,
 )

@@ -2,11 +2,13 @@
 
 Settings (see `lab.Lab.load`): host, port, path, ca (a file; null: no TLS); sources (their names; subscribers
 are dealt to them in turn); subscribers; mode ("push", "pull" or "mixed": in turn), credits (pull: the
-balance that is renewed when half of it is used); subscribe (further members of SUBSCRIBE); bases (the first
-offset of every partition), first (the record that the first event holds), warm and total (records of the
-warm-up, and with those of the run, of each source); stalled (so many further subscribers do not read until
-they are told to); delays (so many subscribers note when they receive), periods (for which delays are told);
-churn (subscribers that go and come per second); capture (a file for the events that were read; null: none).
+balance that is renewed when half of it is used); protocol; subscribe (further members of SUBSCRIBE: a list,
+dealt in turn); sets (so many kinds of subscribers whose events have other bytes: see `subscriptions`); bases
+(the first offset of every partition), first (the record that the first event holds), warm and total (records
+of the warm-up, and with those of the run, of each source); stalled (so many further subscribers do not read
+until they are told to); delays (so many subscribers note when they receive), periods (for which delays are
+told); churn (subscribers that go and come per second); capture (a file for the events that were read; null:
+none).
 
 Says `ready` when all are subscribed, `warm` and `done` (the time) when the last client has read its last
 event, then `result`. Told `read`, the stalled ones read until they have everything too, and it says
@@ -25,6 +27,7 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.dialects import WORDS, subscriptions
 from benchmarks.frames import masked, masked_pong
 from benchmarks.latency import Notes
 from benchmarks.stream import Reader, Reference
@@ -32,24 +35,29 @@ from benchmarks.workers import child
 from benchmarks.workers.results import said
 from benchmarks.workers.subscriber import Address, established, subscribed, trusting
 
+Stream = tuple[str, int]
+"""A source, and the number of the kind of subscribers."""
+
 _RECEIVE_BYTES = 256 * 1024
 _CALM = 0.95
 """Nobody goes or comes any more when this part of all events has been read: the last to come gets some."""
 
 
 class Client:
-    """One subscriber. credits: the balance it renews (0: push). asked: what it has given credit for.
+    """One subscriber. credits: the balance it renews (0: push). asked: what it has given credit for. stream:
+    whose bytes it gets.
 
     notes: what it notes about delays, if it does."""
 
-    __slots__ = ("asked", "credits", "notes", "reader", "reference", "sock", "source")
+    __slots__ = ("asked", "credits", "notes", "reader", "reference", "sock", "source", "stream")
 
     def __init__(
-        self, sock: socket.socket, reader: Reader, source: str, reference: Reference, credit: int
+        self, sock: socket.socket, reader: Reader, stream: Stream, reference: Reference, credit: int
     ) -> None:
         self.sock = sock
         self.reader = reader
-        self.source = source
+        self.stream = stream
+        self.source = stream[0]
         self.reference = reference
         self.credits = credit
         self.asked = 0
@@ -74,7 +82,12 @@ class Load:
         self.settings = settings
         tls = None if settings["ca"] is None else trusting(settings["ca"])
         self._address = Address(settings["host"], settings["port"], settings["path"], tls)
-        self.references = {source: Reference() for source in settings["sources"]}
+        self._words = WORDS[settings["protocol"]]
+        self.references: dict[Stream, Reference] = {
+            (source, number): Reference(self._words.event)
+            for source in settings["sources"]
+            for number in range(settings["sets"])
+        }
         self.clients: dict[int, Client] = {}
         self.stalled: list[Client] = []
         self.left: list[Client] = []
@@ -165,17 +178,18 @@ class Load:
         self._number += 1
         source = settings["sources"][index % len(settings["sources"])]
         pull = settings["mode"] == "pull" or (settings["mode"] == "mixed" and index % 2 == 1)
-        command = {"type": "SUBSCRIBE", "sourceId": source, "mode": "pull" if pull else "push"}
-        sock, rest = subscribed(self._address, command | settings["subscribe"])
+        stream = source, index % settings["sets"]
+        more = settings["subscribe"][index % len(settings["subscribe"])]
+        commands = subscriptions(settings["protocol"], source, pull=pull, more=more, before=stream[1])
+        sock, rest = subscribed(self._address, commands, self._words.answered)
 
         def pong(payload: bytes) -> None:
             with contextlib.suppress(OSError):
                 sock.send(masked_pong(payload))
 
-        reference = self.references[source]
-        client = Client(
-            sock, Reader(reference, pong, late=late), source, reference, settings["credits"] if pull else 0
-        )
+        reference = self.references[stream]
+        reader = Reader(reference, pong, late=late)
+        client = Client(sock, reader, stream, reference, settings["credits"] if pull else 0)
         client.reader.feed(memoryview(rest))
         if pull:
             client.ask(client.credits)

@@ -25,14 +25,16 @@ def said(load: Load, begun: int, ended: int) -> dict[str, Any]:
     everyone = [*load.clients.values(), *load.left]
     periods = [Delays() for _ in range(settings["periods"])]
     wrong: list[str] = []
-    for source, reference in load.references.items():
-        check = Check(reference.data, settings["total"], settings["bases"], settings["first"])
+    for stream, reference in load.references.items():
+        check = Check(
+            reference.data, settings["total"], settings["bases"], settings["first"], settings["protocol"]
+        )
         wrong += (
-            [f"{source}: {fault}" for fault in check.faults] if len(load.references) > 1 else check.faults
+            [f"{stream[0]}: {fault}" for fault in check.faults] if len(load.references) > 1 else check.faults
         )
         if check.faults:
             continue
-        mine = [client for client in everyone if client.source == source]
+        mine = [client for client in everyone if client.stream == stream]
         wrong += _wrong_order([client for client in mine if client.reader.segments], check, load)
         for client in mine:
             if client.notes is not None:

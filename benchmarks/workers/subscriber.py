@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.frames import bounds, masked, upgrade
@@ -14,7 +14,7 @@ _CONNECT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server of the Kiwi protocol is. tls: how to shake hands; None: not at all."""
+    """Where a server is. tls: how to shake hands; None: not at all."""
 
     host: str
     port: int
@@ -29,8 +29,11 @@ def trusting(ca: str) -> ssl.SSLContext:
     return context
 
 
-def subscribed(address: Address, command: Mapping[str, object]) -> tuple[socket.socket, bytes]:
-    """A subscribed, blocking socket, and what came behind SUBSCRIBE_OK. SystemExit where it is refused."""
+def subscribed(
+    address: Address, commands: Sequence[Mapping[str, object]], answered: bytes
+) -> tuple[socket.socket, bytes]:
+    """A subscribed, blocking socket, and what came behind the answers to the commands, in each of which there
+    is `answered`. SystemExit where it is refused."""
     sock = socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if address.tls is not None:
@@ -42,13 +45,15 @@ def subscribed(address: Address, command: Mapping[str, object]) -> tuple[socket.
     head, _, rest = answer.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 101 "):
         raise SystemExit(f"the server did not upgrade: {head!r}")
-    sock.sendall(masked(command))
-    while (found := bounds(rest, 0)) is None:
-        rest += _more(sock)
-    begin, end = found
-    if b'"SUBSCRIBE_OK"' not in rest[begin:end]:
-        raise SystemExit(f"SUBSCRIBE was answered with {rest[begin:end]!r}")
-    return sock, rest[end:]
+    sock.sendall(b"".join(map(masked, commands)))
+    for command in commands:
+        while (found := bounds(rest, 0)) is None:
+            rest += _more(sock)
+        begin, end = found
+        if answered not in rest[begin:end]:
+            raise SystemExit(f"{command} was answered with {rest[begin:end]!r}")
+        rest = rest[end:]
+    return sock, rest
 
 
 def established(sock: socket.socket) -> bool:

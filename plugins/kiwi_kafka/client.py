@@ -61,11 +61,14 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
 
     missed: a fetch was told that its topic is not there. Brokers of the version that aiokafka speaks know
     topics by name only, so the next answer may be from another topic that has that name now.
+    pace: seconds from one fetch of a broker to the next, at least.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.missed = False
+        self.pace = 0.0
+        self._next_fetch: dict[Any, float] = {}
         self._updated = 0.0
         self._is_closed = False
         self._connection = {
@@ -101,6 +104,11 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
         await super().close()
 
     async def send(self, node_id: Any, request: Any, **group: Any) -> Any:
+        if self.pace and isinstance(request, FetchRequest):
+            now = time.monotonic()
+            due = max(now, self._next_fetch.get(node_id, 0.0))
+            self._next_fetch[node_id] = due + self.pace
+            await asyncio.sleep(due - now)
         answer = await super().send(node_id, request, **group)
         if isinstance(request, FetchRequest) and any(
             code == UnknownTopicOrPartitionError.errno for _, parts in answer.topics for _, code, *_ in parts
@@ -176,7 +184,7 @@ class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
             consumer_timeout_ms=5_000,
         )
         self._client = LookingClient(**options)
-        self._usual = (wait_ms, client.fetch_min_bytes)
+        self._usual_wait_ms = wait_ms
 
     @property
     def missed(self) -> bool:
@@ -196,8 +204,11 @@ class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
             await self._client.close()
 
     def gather(self, wait_ms: int) -> None:
-        """Let brokers hold the coming fetches for `wait_ms`, so that one brings the records of many; 0:
-        they answer as the settings say. aiokafka has no option that can be changed: hence this."""
-        wait, least = (wait_ms, 1024 * 1024) if wait_ms else self._usual
-        self._fetcher._fetch_max_wait_ms = wait
-        self._fetcher._fetch_min_bytes = least
+        """From now on look at brokers every `wait_ms`, so that one fetch brings the records of many; 0: as
+        soon as there is something. aiokafka has no option that can be changed: hence this.
+
+        A broker that held such a fetch would go through all of its partitions for every record that one of
+        them gets, on the time of whoever sends that record.
+        """
+        self._client.pace = wait_ms / 1000
+        self._fetcher._fetch_max_wait_ms = 0 if wait_ms else self._usual_wait_ms

@@ -31,7 +31,7 @@ _BREADTH = 4
 _PER_CONSUMER = 100
 """Partitions in one consumer before another is made: every fetch names all of them."""
 _UNPACED = 64
-_LONGEST_GATHER_MS = 80
+_LONGEST_GATHER_MS = 45
 
 
 class Kafka:

@@ -40,7 +40,7 @@ class Host(Helper, Protocol):
         """Something did not work that should: look at the brokers at once."""
 
     def longest_gather_ms(self) -> int:
-        """How long a broker may gather records before it answers a busy reader; 0: not at all."""
+        """How long records may gather at a broker before a busy reader looks again; 0: not at all."""
 
 
 class Reader:
@@ -173,10 +173,10 @@ class Reader:
 
 
 class _Pace:
-    """Whether a reader should let brokers gather records.
+    """Whether a reader should let records gather.
 
     A fetch costs about as much for one record as for hundreds, and the more the more partitions it names.
-    So a reader with many partitions, which records keep busy, asks brokers to hold them for a moment.
+    So a reader with many partitions, which records keep busy, looks only now and then.
     """
 
     def __init__(self) -> None:

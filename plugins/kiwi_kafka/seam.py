@@ -147,7 +147,7 @@ class Consumer(Protocol):
         """
 
     def gather(self, wait_ms: int) -> None:
-        """From the next fetch on let brokers hold it for `wait_ms`, to gather records; 0: no longer."""
+        """From now on let records gather at the broker for `wait_ms` before the next fetch; 0: no longer."""
 
     async def close(self) -> None: ...
 

@@ -93,10 +93,10 @@ def connect(port: int) -> socket.socket:
     return socket.create_connection((HOST, port), timeout=_PATIENCE)
 
 
-def upgraded(port: int) -> socket.socket:
+def upgraded(port: int, path: str = "/") -> socket.socket:
     """A WebSocket connection."""
     sock = connect(port)
-    request, accept = handshake("localhost")
+    request, accept = handshake("localhost", path)
     sock.sendall(request)
     head = b""
     while not head.endswith(b"\r\n\r\n"):
@@ -469,9 +469,12 @@ def reader(port: int, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
+    from tests.faults import crowds, query_bombs  # they are made of the pieces above
+
     name, settings = sys.argv[1:]
     attacks: list[Callable[..., dict[str, Any]]] = [
         fragments, pings, lengths, slow, drops, storm, churn, texts, reader,
+        crowds.returning, crowds.everything, crowds.stalled, query_bombs.queries,
     ]  # fmt: skip
     chosen = next(one for one in attacks if one.__name__ == name)
     print(json.dumps(chosen(**json.loads(settings))), flush=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_gw.demo.broker import Broker, new_cluster_id
-from kiwi_gw.demo.loopback import free_nodes, port_pair
+from kiwi_gw.demo.loopback import Node, free_nodes, port_pair
 from tests.faults.proxy import Proxy, proxy
 from tests.integration.held_broker import HeldBroker
 
@@ -25,15 +26,7 @@ class FaultyBroker:
     def __init__(self, folder: Path) -> None:
         (node,) = free_nodes(1)
         self._behind, self._near = port_pair(0)
-        here = "127.0.0.1"
-        properties = {
-            "listeners": f"PLAINTEXT://{here}:{node.port},PROXIED://{here}:{self._behind},"
-            f"CONTROLLER://{here}:{node.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{here}:{node.port},PROXIED://{here}:{self._near}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "message.max.bytes": str(16 * 2**20),
-        }
+        properties = {**_two_ways(node, self._behind, self._near), "message.max.bytes": str(16 * 2**20)}
         self.folder = folder
         self._held = HeldBroker(folder, cluster=(node,), properties=properties, java_options=JAVA)
 
@@ -86,22 +79,45 @@ _REPLICATED = {
 }
 
 
-def three_brokers(folder: Path) -> list[Broker]:
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One broker of a cluster: past the proxy it is `broker.bootstrap`, and `near` is the proxy's port."""
+
+    broker: Broker
+    behind: int
+    near: int
+
+
+def three_brokers(folder: Path) -> list[Member]:
     """Three nodes of one cluster with 256 MiB of heap each, not started.
 
     They only answer together: start them at the same time.
     """
     nodes = free_nodes(3)
     cluster_id = new_cluster_id()
-    return [
-        Broker(
+    members = []
+    for node in nodes:
+        behind, near = port_pair(0)
+        broker = Broker(
             folder / f"broker-{node.id}",
             node_id=node.id,
             cluster=nodes,
             cluster_id=cluster_id,
             heap="256m",
             java_options=JAVA,
-            properties=_REPLICATED,
+            properties={**_REPLICATED, **_two_ways(node, behind, near)},
         )
-        for node in nodes
-    ]
+        members.append(Member(broker, behind, near))
+    return members
+
+
+def _two_ways(node: Node, behind: int, near: int) -> dict[str, str]:
+    """A listener for everybody, and one at `behind` that tells its clients to come to `near`."""
+    here = "127.0.0.1"
+    return {
+        "listeners": f"PLAINTEXT://{here}:{node.port},PROXIED://{here}:{behind},"
+        f"CONTROLLER://{here}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{here}:{node.port},PROXIED://{here}:{near}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }

@@ -23,7 +23,7 @@ from tests.faults.offsets import Offsets
 from tests.faults.watcher import Watcher, Wish, kafka_value
 from tests.integration.gateway import GatewayProcess
 
-BEAT = {"type": "beat", "id": "beat", "interval_ms": 10}
+BEAT: dict[str, object] = {"type": "beat", "id": "beat", "interval_ms": 10}
 
 
 class UnexpectedError(Exception):
@@ -344,6 +344,8 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "blocked_p50_ms": round(1000 * statistics.median(o.blocked for o in outcomes), 1),
         "blocked_ms": round(1000 * max(o.blocked for o in outcomes), 1),
         "held_up": sum(o.held_up for o in outcomes),
+        "others_ms": round(1000 * statistics.median(o.others_late for o in outcomes), 1),
+        "others_before_ms": round(1000 * statistics.median(o.others_steady for o in outcomes), 1),
         "events": sum(o.events for o in outcomes),
         "reasons": sorted({reason for o in outcomes for reason in o.reasons})[:10],
     }

@@ -14,12 +14,14 @@ _STEP_S = 0.05
 
 
 class Flow:
-    """Records at a rate while it is on. A step that the broker does not acknowledge is waited for, and what
-    was due meanwhile is left out: the rate is what the producer wants, not what it gets."""
+    """Records at a rate while it is on, some `every` so many seconds. A step that the broker does not
+    acknowledge is waited for, and what was due meanwhile is left out: the rate is what the producer wants,
+    not what it gets."""
 
-    def __init__(self, feeder: Feeder, rate: float) -> None:
+    def __init__(self, feeder: Feeder, rate: float, every: float = _STEP_S) -> None:
         self._feeder = feeder
-        self._step = max(1, round(rate * _STEP_S))
+        self._every = every
+        self._step = max(1, round(rate * every))
         self._sent_at: dict[Place, float] = {}
         self._on = trio.Event()
         self._idle = trio.Event()
@@ -31,7 +33,7 @@ class Flow:
             await self._on.wait()
             while not self._stopping:
                 await self._send(self._step)
-                await trio.sleep(_STEP_S)
+                await trio.sleep(self._every)
             self._on = trio.Event()
             self._idle.set()
 

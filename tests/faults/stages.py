@@ -11,12 +11,17 @@ from pathlib import Path
 from kiwi_gw.demo.topics import Topics
 from tests.faults.experiment import BEAT, Injection, Outcome, Phases, Result, Scene, scene
 from tests.faults.flow import Flow
+from tests.faults.mischief import SOURCE, VARIABLE, Words
 from tests.faults.watcher import Wish
 from tests.integration.feeder import PARTITIONS, feeder
 from tests.integration.gateway import GatewayProcess, gateway
 
 ROOT = Path(__file__).parent.parent.parent
-PLUGIN = "tests.faults.beat:plugin"
+PLUGINS = ["tests.faults.beat:plugin", "tests.faults.mischief:plugin"]
+WORDS = "mischief"
+"""The name of the file with the words for mischief, in the folder of the gateway."""
+
+_STEP = 5_000
 _count = itertools.count()
 
 
@@ -24,7 +29,7 @@ def configuration(sources: Sequence[dict[str, object]] = (BEAT,), **sections: ob
     """A gateway with the beat on a free port."""
     return {
         "server": {"address": "127.0.0.1:0"},
-        "plugins": [PLUGIN],
+        "plugins": PLUGINS,
         "sources": [*sources],
         **sections,
     }
@@ -34,9 +39,12 @@ def configuration(sources: Sequence[dict[str, object]] = (BEAT,), **sections: ob
 async def faulted_gateway(
     folder: Path, config: dict[str, object], expected_errors: Collection[str] = ()
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway that finds the beat."""
+    """A gateway that finds the beat, and the file with the words for mischief (`words`)."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    async with gateway(folder, config, env={"PYTHONPATH": path}, expected_errors=expected_errors) as running:
+    environment = {"PYTHONPATH": path, VARIABLE: str(folder / WORDS)}
+    (folder / WORDS).unlink(missing_ok=True)
+    Words.new(folder / WORDS)
+    async with gateway(folder, config, env=environment, expected_errors=expected_errors) as running:
         yield running
 
 
@@ -60,22 +68,33 @@ async def kafka_scene(
     each: int = 4,
     policy: dict[str, object] | None = None,
     window: dict[str, object] | None = None,
+    backlog: int = 0,
+    every: float | None = None,
+    expected_errors: Collection[str] = (),
 ) -> AsyncIterator[Scene]:
     """A topic of its own, `each` push and pull watchers of it, and four of the beat.
 
     policy: what watchers ask for in SUBSCRIBE (`{"overflow": "drop_oldest"}`); without it they have Kafka's
-    default, `replay`. window: of the gateway; a small one makes them read from Kafka's history.
+    default, `replay`. window: of the gateway; a small one makes them read from Kafka's history. backlog: how
+    many records are there before they come. every: seconds between the steps of the flow.
     """
     topic = f"afflicted-{os.getpid()}-{next(_count)}"
     await Topics(direct).create(topic, PARTITIONS, replication=replication)
     kafka: dict[str, object] = {"type": "kafka", "topic": topic}
-    config = configuration([BEAT, kafka], kafka={"bootstrap_servers": gateways_way}, window=window or {})
+    sources = [BEAT, SOURCE, kafka]
+    config = configuration(sources, kafka={"bootstrap_servers": gateways_way}, window=window or {})
     async with (
-        faulted_gateway(folder, config) as running,
+        faulted_gateway(folder, config, expected_errors) as running,
         feeder(direct, topic, answer_within_ms=2_000) as producer,
-        scene(running, topic, Flow(producer, rate), wishes(topic, each, policy)) as stage,
     ):
-        yield stage
+        for _ in range(0, backlog, _STEP):
+            await producer.send(_STEP)
+        flow = Flow(producer, rate) if every is None else Flow(producer, rate, every)
+        # Behind all that is there, also where the gateway has not read that yet.
+        ends = {str(p): offset for p, offset in flow.ends.items()}
+        begin: dict[str, object] = {"from": {"positions": ends}} if backlog else {}
+        async with scene(running, topic, flow, wishes(topic, each, {**(policy or {}), **begin})) as stage:
+            yield stage
 
 
 async def injected(stage: Scene, injection: Injection, phases: Phases) -> Outcome:

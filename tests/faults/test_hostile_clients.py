@@ -31,6 +31,11 @@ STORM = 500
 CYCLES = 6_000
 BACK_WITHIN = 30.0
 MIB = 1024
+ANSWERS = {
+    "SUBSCRIBE_OK", "SUBSCRIBE_ERROR", "UNSUBSCRIBE_OK", "UNSUBSCRIBE_ERROR",
+    "subscribe-ack", "unsubscribe-ack", "event", "RESULT", "error 400", "error 500", "1008",
+}  # fmt: skip
+"""What those may hear who send nothing but queries: no other code, and no other end."""
 
 Figure = Callable[[str, object], None]
 
@@ -83,6 +88,29 @@ async def test_floods_do_not_slow_down_the_others(tmp_path: Path, figure: Figure
             # Who needs many turns of the loop, as the Kafka client does, is late by as many rounds of it.
             assert beats >= seconds * 100 * ROUNDS
             assert grown <= 20 * (100 + 64), "100 KiB an attacker, and what was just read"
+
+
+async def test_queries_that_are_meant_to_cost(tmp_path: Path, figure: Figure) -> None:
+    async with healthy(tmp_path) as stage:
+        await attack("queries", stage.gateway.port, seconds=1.0, attackers=6, seed=1)  # what is made once is
+        stage.beats.clear()
+        await trio.sleep(2 * STEADY)
+        resident = stage.beats.last["residentKib"]
+        before = p99(stage)
+        answers = await attack("queries", stage.gateway.port, seconds=8.0, attackers=6, seed=2)
+        during = p99(stage)
+        await stage.others[0].until(lambda: bool(stage.beats.late))
+        grown = stage.beats.last["residentKib"] - resident
+        figure("queries: answers", answers)
+        figure("queries: p99 of the others before and during, ms", (before * 1000, during * 1000))
+        figure("queries: growth of the gateway, KiB", grown)
+        assert set(answers) <= ANSWERS
+        assert answers["SUBSCRIBE_OK"] > 10
+        assert answers["SUBSCRIBE_ERROR"] > 10
+        assert answers["subscribe-ack"] > 10
+        assert answers["error 400"] > 10
+        assert during <= max(2 * before, FLOOR)
+        assert grown < 32 * MIB, "what is kept of queries is bounded"
 
 
 async def test_lengths_that_are_lies(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ produced. How fast it was does not matter here."""
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,39 @@ from benchmarks.report import rows
 from benchmarks.rounds import rounds
 from benchmarks.scenario import Scenario
 from benchmarks.scenarios import SCENARIOS
+from benchmarks.spark import Kept
 from benchmarks.target import Target
 from kiwi_gw.demo.broker import Broker
 
 pytestmark = pytest.mark.integration
 
-RUN = [scenario for scenario in SCENARIOS if scenario.needs is None or can(scenario.needs)]
+WITH_SPARK = [scenario for scenario in SCENARIOS if scenario.name.startswith("spark-")]
+RUN = [
+    scenario
+    for scenario in SCENARIOS
+    if scenario not in WITH_SPARK and (scenario.needs is None or can(scenario.needs))
+]
 
 
 @pytest.mark.parametrize("scenario", RUN, ids=[scenario.name for scenario in RUN])
 async def test_a_small_round(scenario: Scenario, broker: Broker, tmp_path: Path) -> None:
+    await small_round(scenario, broker, tmp_path)
+
+
+@pytest.mark.timeout(900)
+async def test_small_rounds_with_spark(broker: Broker, tmp_path: Path) -> None:
+    """One after the other in one driver and one plain PySpark: each takes 10 s and more to start."""
+    async with AsyncExitStack() as stack:
+        kept = Kept(stack)
+        for scenario in WITH_SPARK:
+            await small_round(scenario, broker, tmp_path / scenario.name, kept)
+
+
+async def small_round(scenario: Scenario, broker: Broker, folder: Path, kept: Kept | None = None) -> None:
     small = replace(scenario, sizes=replace(scenario.sizes, **scenario.small))
     lines: list[dict[str, Any]] = []
     said: list[str] = []
-    assert await rounds(small, 1, broker, tmp_path, lines.append, said.append), said
+    assert await rounds(small, 1, broker, folder, lines.append, said.append, kept=kept), said
     assert all(json.loads(json.dumps(line))["scenario"] == scenario.name for line in lines)
     runs = [line for line in lines if "system" in line]
     assert runs

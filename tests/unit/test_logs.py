@@ -1,7 +1,11 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
+import os
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
 
 import pytest
 import structlog
@@ -192,3 +196,49 @@ def test_the_next_line_says_how_many_are_missing() -> None:
     clock.now = 2
     log.warning("again")
     assert [line.get("suppressed") for line in lines(out)] == [None, 4]
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[tuple[TextIO, Callable[[int | None], None]]]:
+    """A log file, and how to limit its size; None: not any more."""
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int | None) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited if size is None else (size, unlimited[1]))
+
+    with (tmp_path / "log").open("a") as out:
+        yield out, limit
+        limit(None)
+
+
+def test_lines_that_cannot_be_written_are_counted_and_told_of(
+    limited: tuple[TextIO, Callable[[int | None], None]],
+) -> None:
+    out, limit = limited
+    logs.configure("info", "json", out)
+    log = logs.get_logger("kiwi_gw.edge")
+    log.info("before")
+    assert logs.warnings() == ()
+    # So much that the next line is cut in the middle: it is finished when there is room again.
+    limit(os.stat(out.name).st_size + 20)
+    log.info("cut off")
+    for number in range(3):
+        log.info("lost", number=number)
+    assert logs.lost() == 3
+    assert logs.warnings() == ("the log cannot be written (File too large): lines are lost",)
+    limit(None)
+    log.info("after")
+    assert logs.warnings() == ()
+    log.info("and on")
+    found = [json.loads(line)["event"] for line in Path(out.name).read_text().splitlines()]
+    told = "3 log lines could not be written: File too large"
+    assert found == ["before", "cut off", told, "after", "and on"]
+
+
+def test_a_log_that_never_can_be_written() -> None:
+    with open("/dev/full", "w") as out:
+        logs.configure("info", "json", out)
+        for _ in range(4):
+            logs.get_logger("kiwi_gw.edge").info("lost")
+    assert logs.lost() == 4
+    assert logs.warnings() == ("the log cannot be written (No space left on device): lines are lost",)

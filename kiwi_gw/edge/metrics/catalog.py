@@ -76,6 +76,11 @@ _GATEWAY = (
         ("config_reloads_total", "result", "Reloads of the configuration: applied, refused."),
         ("worker_restarts_total", "", "Workers that ended by themselves and were replaced."),
         ("hook_failures_total", "hook", "Errors that hooks of plugins raised."),
+        (
+            "log_lines_lost_total",
+            "",
+            "Lines of the log that could not be written, because its disk was full, say.",
+        ),
         ("encodings_total", "result", "Batches that were encoded (miss) or found encoded (hit)."),
         (
             "auth_total",

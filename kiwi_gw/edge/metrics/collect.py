@@ -12,7 +12,7 @@ from typing import Protocol
 import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from kiwi_gw import __version__
+from kiwi_gw import __version__, logs
 from kiwi_gw.core.feed import Feed, FeedState
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE
 from kiwi_gw.core.subscription import Subscription
@@ -190,6 +190,7 @@ class Collector:
         snapshot.put("config_reloads_total", self._reloads.applied, "applied")
         snapshot.put("config_reloads_total", self._reloads.refused, "refused")
         snapshot.put("encodings_total", gateway.encodings.hits, "hit")
+        snapshot.put("log_lines_lost_total", logs.lost())
         snapshot.put("encodings_total", gateway.encodings.misses, "miss")
 
     def _connection(self, over: _Open, connection: Connection) -> None:

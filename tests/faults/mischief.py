@@ -1,0 +1,139 @@
+"""What can go wrong inside a gateway's process, at a word from outside: a plugin, named
+`tests.faults.mischief:plugin`.
+
+Its source does nothing until it is told to stand in the way of everybody or to fail; and the wall clock that
+this process sees can be put forward and back. The words are in a file that both processes have mapped.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+import trio
+
+from kiwi_gw.api import (
+    Field,
+    Kind,
+    Out,
+    Positions,
+    Section,
+    Shape,
+    SourceContext,
+    SourceType,
+    hookimpl,
+)
+
+VARIABLE = "KIWI_GW_TEST_MISCHIEF"
+"""The environment variable that names the file."""
+
+SOURCE: dict[str, object] = {"type": "mischief", "id": "mischief"}
+_LOOK_SECONDS = 0.02
+_WORDS = struct.Struct("=ddd")  # seconds that the clock is ahead, seconds to stand still, whether to fail
+
+
+class Words:
+    """The file, as one of the two processes has it. Setting a word is what the other one sees."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _WORDS.size)
+
+    @classmethod
+    def new(cls, path: Path) -> Words:
+        path.write_bytes(bytes(_WORDS.size))
+        return cls(path)
+
+    @property
+    def ahead(self) -> float:
+        """Seconds that the wall clock of the gateway is ahead of the true one."""
+        return self._get(0)
+
+    @ahead.setter
+    def ahead(self, seconds: float) -> None:
+        self._set(0, seconds)
+
+    @property
+    def hold(self) -> float:
+        """For how long the source is to hold up the event loop; it sets this to 0 when it begins."""
+        return self._get(1)
+
+    @hold.setter
+    def hold(self, seconds: float) -> None:
+        self._set(1, seconds)
+
+    @property
+    def fail(self) -> bool:
+        """Whether the source is to raise; it sets this to False when it does."""
+        return bool(self._get(2))
+
+    @fail.setter
+    def fail(self, yes: bool) -> None:
+        self._set(2, yes)
+
+    def _get(self, index: int) -> float:
+        return float(_WORDS.unpack(self._map)[index])
+
+    def _set(self, index: int, value: float) -> None:
+        struct.pack_into("=d", self._map, 8 * index, value)
+
+
+class MischiefSettings(Section):
+    type: Literal["mischief"]
+    id: str
+
+
+class MischiefError(Exception):
+    """What the source raises when it is told to fail."""
+
+
+class Mischief:
+    def __init__(self, words: Words) -> None:
+        self._words = words
+
+    async def run(self, out: Out, start: Positions | None) -> None:
+        await out.ready(start or {0: 0})
+        while True:
+            await trio.sleep(_LOOK_SECONDS)
+            if self._words.hold:
+                seconds, self._words.hold = self._words.hold, 0.0
+                stand_still(seconds)
+            if self._words.fail:
+                self._words.fail = False
+                raise MischiefError("as it was told")
+
+
+def stand_still(seconds: float) -> None:
+    """What no plugin may do."""
+    time.sleep(seconds)
+
+
+def _put_clock(words: Words) -> None:
+    """All Python code of this process asks these two for the time of day."""
+    true_time, true_time_ns = time.time, time.time_ns
+    time.time = lambda: true_time() + words.ahead
+    time.time_ns = lambda: true_time_ns() + int(words.ahead * 1e9)
+
+
+_words = Words(Path(os.environ[VARIABLE])) if VARIABLE in os.environ else None
+if _words is not None:
+    _put_clock(_words)
+
+
+def _build(settings: Section, context: SourceContext) -> Mischief:
+    if _words is None:
+        raise RuntimeError(f"{VARIABLE} names no file")
+    return Mischief(_words)
+
+
+@hookimpl
+def source_types() -> list[SourceType]:
+    return [SourceType("mischief", MischiefSettings, _build, Shape((Field("sourceId", Kind.SOURCE_ID),)))]
+
+
+plugin = sys.modules[__name__]
