@@ -21,6 +21,7 @@ SECONDS ?=
 SPEED ?=
 ARGS ?=
 FAULTS ?=
+PROTOCOL ?=
 # What `make bench` tries many more examples of.
 LONG := tests/edge/test_races.py tests/edge/test_head.py tests/edge/test_frames_in.py tests/unit/core \
   tests/unit/config tests/unit/dialects tests/plugins/tokens/test_jwt_attacks.py
@@ -81,9 +82,9 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
-# What it takes to add a protocol: the defaults are Zetta's, and what queries took with it.
-outside: ## what a protocol changed outside its own rooms: make outside BASE=4c6efd8 TO=40d8edd
-	@git diff --shortstat $(or $(BASE),4c6efd8) $(or $(TO),40d8edd) -- kiwi_gw ':!kiwi_gw/dialects' \
+# What it takes to add a protocol: its commits say which one it is, in a line `Protocol: zetta`.
+outside: ## what protocols changed outside their own rooms, in lines; one of them: make outside PROTOCOL=zetta
+	@git log --grep '^Protocol: $(PROTOCOL)' --format='%s' --shortstat -- kiwi_gw ':!kiwi_gw/dialects' \
 	  ':!kiwi_gw/query' ':!kiwi_gw/config' ':!kiwi_gw/cli' ':!kiwi_gw/client'
 
 format: setup ## formats the code and mends what ruff can mend

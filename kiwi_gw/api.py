@@ -46,12 +46,14 @@ from kiwi_gw.errors import (
 )
 from kiwi_gw.model import (
     ANONYMOUS,
+    AS_JSON,
     BY_PARTITION,
     Action,
     AtPositions,
     AtTime,
     Batch,
     Credential,
+    Decode,
     Encoded,
     Extent,
     Field,
@@ -77,10 +79,12 @@ from kiwi_gw.model import (
     Unreadable,
     WireFormat,
 )
+from kiwi_gw.query.decode import mistake as decode_mistake
 from kiwi_gw.units import Bytes, Milliseconds
 
 __all__ = [
     "ANONYMOUS",
+    "AS_JSON",
     "BY_PARTITION",
     "Action",
     "AtPositions",
@@ -89,6 +93,7 @@ __all__ = [
     "Bytes",
     "ConfigSection",
     "Credential",
+    "Decode",
     "Encoded",
     "EventReader",
     "Extent",
@@ -134,6 +139,7 @@ __all__ = [
     "Token",
     "Unreadable",
     "WireFormat",
+    "decode_mistake",
     "hookimpl",
 ]
 
@@ -399,6 +405,7 @@ class SourceType:
     start_ms: how long its sources may take until they are ready: as long a SUBSCRIBE waits for one that is
         starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
     figures: metrics that its sources have beside those of every source (`SourceContext.figures`).
+    decode: what queries make of the columns `key` and `value` of its events.
     """
 
     name: str
@@ -413,6 +420,7 @@ class SourceType:
     depends: Callable[[Section], Sequence[str]] | None = None
     start_ms: int = 5_000
     figures: Sequence[Figure] = ()
+    decode: Decode | Callable[[Section], Decode] = AS_JSON
 
     def shape_of(self, settings: Section) -> Shape:
         """The shape of a source with these settings."""
@@ -433,6 +441,10 @@ class SourceType:
     def replayable_of(self, settings: Section) -> bool:
         """Whether a source with these settings can be read again."""
         return self.replayable(settings) if callable(self.replayable) else self.replayable
+
+    def decode_of(self, settings: Section) -> Decode:
+        """What queries make of the events of a source with these settings."""
+        return self.decode(settings) if callable(self.decode) else self.decode
 
     def depends_of(self, settings: Section) -> tuple[str, ...]:
         """The ids of the sources that one with these settings depends on."""

@@ -19,7 +19,9 @@ import trio
 from kiwi_gw import __version__, logs
 from kiwi_gw.config import Address, Loaded, UnixAddress, load
 from kiwi_gw.dialects.base import Dialect
+from kiwi_gw.dialects.front import Front
 from kiwi_gw.dialects.kiwi import KiwiDialect
+from kiwi_gw.dialects.zetta import ZettaDialect, siren
 from kiwi_gw.edge.admin.access import Access
 from kiwi_gw.edge.admin.address import admin_socket
 from kiwi_gw.edge.admin.app import add_admin_routes
@@ -27,18 +29,19 @@ from kiwi_gw.edge.admin.book import Book
 from kiwi_gw.edge.admin.fleet import Alone, Fleet
 from kiwi_gw.edge.admin.private import add_private_routes
 from kiwi_gw.edge.admin.team import Team
-from kiwi_gw.edge.asgi import Scope
+from kiwi_gw.edge.asgi import Scope, answering
 from kiwi_gw.edge.descriptors import raise_limit
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tls import Certificates
+from kiwi_gw.query.warm import warm
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.loop_watch import LoopWatch
 from kiwi_gw.runtime.reload import Reloader
 from kiwi_gw.workers.post import LISTENING, Post, post_of, socket_of
 from kiwi_gw.workers.supervisor import Supervisor
-from kiwi_gw.runtime.loop_watch import LoopWatch
 
 log = structlog.get_logger(__name__)
 
@@ -206,10 +209,11 @@ async def run(
             for item in own:
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
+            nursery.start_soon(LoopWatch().run)
+            await trio.to_thread.run_sync(warm)
             gc.freeze()  # what was made for the start stays: no collection need look at it again
             _announce(listener, admin, post)
             task_status.started(Running(gateway, listener, reloader, admin))
-            nursery.start_soon(LoopWatch().run)
             async for number in signals:
                 if number != signal.SIGHUP:
                     break
@@ -254,8 +258,11 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
     """Open the ports of a gateway's configuration, with everything that is served on them."""
     settings = gateway.loaded.settings
     routes = Routes()
-    for dialect in _served(gateway, dialects):
+    served = _served(gateway, dialects)
+    for dialect in served:
         routes.add_websocket(dialect)
+    documents = {siren.MEDIA_TYPE: siren.root} if settings.zetta.enabled else {}
+    routes.add_http("GET", "/", answering(Front(settings.name, served, documents).answer))
     access = Access(gateway)
 
     async def lists(scope: Scope) -> bool:
@@ -302,8 +309,10 @@ def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
 
 def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
     settings = gateway.loaded.settings
-    limits = settings.server.limits
-    return (KiwiDialect(settings.kiwi.envelope, settings.window.event_bytes, limits.max_message_bytes), *more)
+    event_bytes, message_bytes = settings.window.event_bytes, settings.server.limits.max_message_bytes
+    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes)
+    zetta = ZettaDialect(settings.zetta.name or settings.name, event_bytes, message_bytes)
+    return (kiwi, *([zetta] if settings.zetta.enabled else []), *more)
 
 
 def _certificates(loaded: Loaded) -> Certificates | None:

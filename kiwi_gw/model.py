@@ -244,15 +244,45 @@ class Shape:
         return self.variants.get(variant, self.fields)
 
 
+Form = Literal["json", "string", "int", "long", "binary", "avro"]
+"""What bytes hold: JSON, UTF-8 text, a whole number of 4 or 8 bytes (big-endian, as Kafka's serializers write
+it), anything (base64 text), or one Avro datum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """What queries make of the bytes in the columns `value` and `key`; what is no bytes is used as it is.
+
+    avro_schema: JSON text, for `avro`. fields: the types of the value, as text (`carrier STRING, delay
+    BIGINT`); empty: those of each record. close: an event that a query cannot be evaluated for ends its
+    subscription; else it is left out.
+    """
+
+    value: Form = "json"
+    key: Form = "string"
+    avro_schema: str = ""
+    fields: str = ""
+    close: bool = False
+
+
+AS_JSON = Decode()
+"""Values are JSON, keys are text."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """What everybody may know about a source. `replayable`: it can be read again from positions."""
+    """What everybody may know about a source. `replayable`: it can be read again from positions.
+
+    blocks: what its configuration says to single protocols, by the name of the block.
+    """
 
     id: str
     type: str
     shape: Shape
     codec: PositionCodec = BY_PARTITION
     replayable: bool = False
+    decode: Decode = AS_JSON
+    blocks: Mapping[str, object] = field(default_factory=dict)
 
 
 # --- encodings ---------------------------------------------------------------------------------

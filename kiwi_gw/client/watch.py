@@ -44,7 +44,8 @@ class Plan:
     limit: how many events in all. window: how many a pull subscription without a rate asks for at once.
     wait: also try again when the first connection cannot be made.
     start: where to begin, as the protocol's `from`; None: with the next event.
-    resume: whether to go on behind the last event after a reconnect, or with what comes then."""
+    resume: whether to go on behind the last event after a reconnect, or with what comes then.
+    where, select: a query in SQL: which events, and what of them; None: all."""
 
     source_id: str
     mode: str = "push"
@@ -54,6 +55,8 @@ class Plan:
     wait: bool = False
     start: object = None
     resume: bool = True
+    where: str | None = None
+    select: str | None = None
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
     patience: Patience = field(default_factory=Patience)
 
@@ -192,6 +195,8 @@ class _Watch:
             "from": start,
             "onMissing": on_missing,
             "positionsEveryMs": POSITIONS_EVERY_MS if plan.resume else None,
+            "where": plan.where,
+            "select": plan.select,
         }
         await connection.send(messages.subscribe(plan.source_id, plan.mode, **more))
         with trio.move_on_after(ANSWER_SECONDS) as deadline:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, Core, Subscriber, Window
+from kiwi_gw.config.schema import BLOCKS, SHARED_BY_ALL_SOURCES, Core, Subscriber, Window
 from kiwi_gw.config.secret_files import SUFFIX
 from kiwi_gw.plugin_manager import PluginManager
 
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 def json_schema(plugins: PluginManager) -> Schema:
     """The schema of files that use these plugins. Raises PluginError if they contradict each other."""
     types, sections = plugins.source_types(), plugins.config_sections()
-    known: list[type[BaseModel]] = [Core, Subscriber, Window]
+    known: list[type[BaseModel]] = [Core, Subscriber, Window, *BLOCKS.values()]
     known += [item.settings for item in types.values()]
     known += [item.settings for item in sections.values()]
     references, generated = models_json_schema(
@@ -48,7 +48,11 @@ def json_schema(plugins: PluginManager) -> Schema:
     names: dict[str, str] = {}
     for name, item in types.items():
         names[name] = _source_definition(
-            f"{name}_source", definitions, definition(item.settings), item.source_id
+            f"{name}_source",
+            definitions,
+            definition(item.settings),
+            item.source_id,
+            {key: definition(block) for key, block in BLOCKS.items()},
         )
     core = definitions.pop(definition(Core))
     core["properties"] |= {name: _reference(definition(item.settings)) for name, item in sections.items()}
@@ -87,7 +91,9 @@ def _reference(name: str) -> Schema:
     return {"$ref": _DEFINITIONS + name}
 
 
-def _source_definition(name: str, definitions: Schema, model: str, source_id: object) -> str:
+def _source_definition(
+    name: str, definitions: Schema, model: str, source_id: object, blocks: Mapping[str, str]
+) -> str:
     """The model of a source type with the keys that every source may have; returns its name."""
     schema = copy.deepcopy(definitions[model])
     properties = schema["properties"]
@@ -97,6 +103,8 @@ def _source_definition(name: str, definitions: Schema, model: str, source_id: ob
             schema.setdefault("required", []).append("id")
     properties.setdefault("subscriber", _reference("Subscriber"))
     properties.setdefault("window", _reference("SourceWindow"))
+    for key, block in blocks.items():
+        properties.setdefault(key, _reference(block))
     definitions[name] = schema
     return name
 

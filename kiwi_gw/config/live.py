@@ -28,6 +28,7 @@ NEEDS_RESTART = (
     "logging.format",
     "metrics",
     "kiwi",
+    "zetta",
 )
 """Settings (or whole sections) that keep their old value until the gateway is started again. `server.tls`
 is one of them where TLS is switched on or off; other files are used at once. Everything else is applied
@@ -87,6 +88,8 @@ def _altered(
 ) -> bool:
     if old.type != new.type or old.settings != new.settings or old.subscriber != new.subscriber:
         return True
+    if old.blocks != new.blocks:
+        return True
     # What all sources share is no setting of this one.
     shared = dict.fromkeys(SHARED_BY_ALL_SOURCES, 0)
     if old.window.model_copy(update=shared) != new.window.model_copy(update=shared):
@@ -100,7 +103,7 @@ def _changed(old: Settings, new: Settings) -> Iterator[str]:
         yield "name"
     if set(old.plugins) != set(new.plugins):
         yield "plugins"
-    for key in ("server", "subscriber", "window", "logging", "metrics", "kiwi"):
+    for key in ("server", "subscriber", "window", "logging", "metrics", "kiwi", "zetta"):
         yield from _leaves(key, getattr(old, key), getattr(new, key))
     for key in {*old.sections, *new.sections}:
         yield from _leaves(key, old.sections.get(key), new.sections.get(key))

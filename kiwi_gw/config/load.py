@@ -137,6 +137,7 @@ def _settings(
         logging=core.logging,
         metrics=core.metrics,
         kiwi=core.kiwi,
+        zetta=core.zetta,
         sources=MappingProxyType(sources),
         sections=MappingProxyType(sections),
     )

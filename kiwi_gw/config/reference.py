@@ -13,12 +13,24 @@ from typing import Any
 
 from kiwi_gw.config.json_schema import json_schema, text
 from kiwi_gw.config.live import NEEDS_RESTART
+from kiwi_gw.config.schema import BLOCKS
 from kiwi_gw.plugin_manager import shipped
 
 BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 SCHEMA_FILE, README_FILE = "kiwi-gw.schema.json", "README.md"
 
-_ORDER = ("name", "plugins", "sources", "server", "subscriber", "window", "logging", "metrics", "kiwi")
+_ORDER = (
+    "name",
+    "plugins",
+    "sources",
+    "server",
+    "subscriber",
+    "window",
+    "logging",
+    "metrics",
+    "kiwi",
+    "zetta",
+)
 _DEFINITIONS = "#/definitions/"
 _UNITS = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
 
@@ -35,6 +47,10 @@ def tables(schema: Schema) -> str:
         kind = item["if"]["properties"]["type"]["const"]
         model = _resolve(item["then"], schema)
         parts += [f"\n### A source of type `{kind}`\n", _table(list(_rows("", model, schema)))]
+    for name, block in BLOCKS.items():
+        found = schema["definitions"][block.__name__]
+        parts += [f"\n### `{name}` of a source\n", _summary(found) + "\n"]
+        parts.append(_table(list(_rows(f"sources[].{name}", found, schema))))
     own = [name for name in _ORDER if name not in simple]
     for name in [*own, *(name for name in properties if name not in _ORDER)]:
         found = _model(properties[name], schema)
@@ -59,7 +75,9 @@ def _rows(prefix: str, model: Schema, schema: Schema) -> Iterator[str]:
             continue  # said once, for all of them
         key = f"{prefix}.{name}" if prefix else name
         inner = _model(value, schema)
-        if not prefix and name in ("subscriber", "window"):
+        if not prefix and name in BLOCKS:
+            yield f"| `{name}` | mapping | | What it is in that protocol; see `sources[].{name}` below. |"
+        elif not prefix and name in ("subscriber", "window"):
             yield f"| `{name}` | mapping | | What holds for this source only; see `{name}` below. |"
         elif inner is not None and "properties" in inner:
             if not _is_plain(value):

@@ -28,6 +28,7 @@ def shown(settings: Settings) -> dict[str, object]:
         "logging": settings.logging.model_dump(mode="json"),
         "metrics": settings.metrics.model_dump(mode="json"),
         "kiwi": settings.kiwi.model_dump(mode="json"),
+        "zetta": settings.zetta.model_dump(mode="json"),
     }
 
 
@@ -43,6 +44,9 @@ def _source(source: SourceSettings, settings: Settings) -> dict[str, object]:
     own = source.window.model_dump(mode="json")
     if own != general:
         shown["window"] = {key: value for key, value in own.items() if value != general[key]}
+    for name, block in source.blocks.items():
+        if block != type(block)():
+            shown[name] = block.model_dump(mode="json", exclude_defaults=True)
     return shown
 
 

@@ -116,6 +116,9 @@ class Limits(Section):
     aborted (one that only does not read still answers); 0: when the system gives up. Linux only."""
     max_subscriptions: Number = 128
     """Subscriptions of one connection; 0: any number."""
+    max_queries: Number = 32
+    """Subscriptions of one connection that may have different queries, each of which is evaluated for every
+    event; one more is refused. 0: any number."""
     commands_per_second: Number = 100
     """Commands of one connection, credit requests apart; 0: any number."""
     commands_burst: Positive = 200
@@ -211,6 +214,9 @@ class Subscriber(Section):
     """How long a subscription that has granted no credit may hold the source by `block`."""
     block_fallback: Fallback | None = None
     """What happens to it then; null: as for `overflow`."""
+    on_bad_record: Literal["skip", "close"] = "skip"
+    """What becomes of an event for which a query cannot be evaluated (its value is no JSON, say): `skip`
+    leaves it out, `close` ends the subscription. Either way it is counted."""
     subscribe_timeout_ms: Delay | None = None
     """How long a subscription waits for a source that is starting; null: as long as its type says that its
     sources may take, which is 5 s, for `spark` 115 s."""
@@ -287,6 +293,61 @@ class Kiwi(Section):
     """`flat` as its document says, `nested` as the original server does."""
 
 
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_PATH = re.compile(r"[A-Za-z_][^.\[\]{}]*(\.[^.\[\]{}]+|\[[0-9]{1,9}\])*")
+_TOPIC_ROOTS = ("key", "value", "partition", "offset", "timestamp", "headers")
+
+
+def _path(value: str) -> str:
+    root = re.split(r"[.\[]", value, maxsplit=1)[0]
+    if not _PATH.fullmatch(value) or root not in _TOPIC_ROOTS:
+        raise ValueError(f"must be a path like value.celsius, from {', '.join(_TOPIC_ROOTS)}, not {value!r}")
+    return value
+
+
+def _template(value: str) -> str:
+    for inside in _BRACES.findall(value):
+        _path(inside)
+    bare = _BRACES.sub("x", value)
+    if "{" in bare or "}" in bare:
+        raise ValueError(f"has a brace without its other one: {value!r}")
+    if any(not level for level in value.split("/")):
+        raise ValueError(f"has an empty level: {value!r}")
+    if bare == value and "/" not in value:
+        raise ValueError(f"has one level only, and nobody could subscribe to it: {value!r}")
+    if any(sign in bare for sign in "*?[\0"):
+        raise ValueError(f"is that of an event; *, ? and [ are for subscriptions: {value!r}")
+    return value
+
+
+JsonPath = Annotated[str, AfterValidator(_path)]
+
+
+class Zetta(Section):
+    """The Zetta protocol: topics with patterns and queries, on `/events`."""
+
+    enabled: bool = True
+    """Whether it is served."""
+    name: str | None = Field(default=None, min_length=1, max_length=255, pattern=r"^[^/{}*\[\]?]+$")
+    """The first level of the topics of sources that name none of their own; null: the name of the gateway."""
+
+
+class ZettaSource(Section):
+    """What the events of this source are in the Zetta protocol. Paths begin with `key`, `value`, `partition`,
+    `offset`, `timestamp` or `headers`."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_template)] | None = None
+    """Their topic, `server/type/id/stream`, with what comes from each event in braces:
+    `hub/heater/{key}/state`, or `{value.topic}` alone. An event that lacks it is on no topic. null:
+    `kiwi-gw/kafka/flights/events`, with `zetta.name`, the type and the id of the source."""
+    data: JsonPath | None = None
+    """What of an event is its `data`: `value.celsius`; null: its value."""
+    name: JsonPath | None = None
+    """Where an event says how its device is called; for queries over devices."""
+    state: JsonPath | None = None
+    """Where an event says which state its device is in; for queries over devices."""
+
+
 class Core(Section):
     """The gateway's own top-level keys, `sources` and the sections of plugins apart."""
 
@@ -301,12 +362,18 @@ class Core(Section):
     logging: Logging = Logging()
     metrics: Metrics = Metrics()
     kiwi: Kiwi = Kiwi()
+    zetta: Zetta = Zetta()
+
+
+BLOCKS: Mapping[str, type[Section]] = {"zetta": ZettaSource}
+"""What a source may say to single protocols: by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
     """One source. `settings` is the model of its type; `subscriber` and `window` are what holds for it, the
-    general ones with its own on top; `line` is where it stands in the file."""
+    general ones with its own on top; `line` is where it stands in the file; `blocks` what it says to single
+    protocols."""
 
     id: str
     type: str
@@ -314,6 +381,7 @@ class SourceSettings:
     subscriber: Subscriber
     window: Window
     line: int = field(default=0, compare=False)
+    blocks: Mapping[str, Section] = field(default_factory=dict)
 
     @property
     def buffer_capacity(self) -> int:
@@ -338,5 +406,6 @@ class Settings:
     logging: Logging
     metrics: Metrics
     kiwi: Kiwi
+    zetta: Zetta
     sources: Mapping[str, SourceSettings]
     sections: Mapping[str, Section]

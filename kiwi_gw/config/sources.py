@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kiwi_gw.api import Section, SourceType
 from kiwi_gw.config.check import check
 from kiwi_gw.config.dependencies import check_dependencies
 from kiwi_gw.config.document import Document, Path
-from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, SourceSettings, Subscriber, Window
+from kiwi_gw.config.schema import BLOCKS, SHARED_BY_ALL_SOURCES, SourceSettings, Subscriber, Window
 from kiwi_gw.config.secret_files import read_secret_files
 from kiwi_gw.config.substitution import Substitution
 from kiwi_gw.config.words import describe
 from kiwi_gw.model import OverflowPolicy
 
-COMMON = ("id", "subscriber", "window")
+COMMON = ("id", "subscriber", "window", *BLOCKS)
 """Keys that every source may have without its type declaring them."""
 
 _LONGEST_ID = 255  # bytes
@@ -81,6 +81,7 @@ class SourceReader:
         settings = check(kind.settings, own, where, self._document, COMMON)
         subscriber = self._subscriber_of(item, where) if "subscriber" not in own_keys else self._subscriber
         window = self._window_of(item, where) if "window" not in own_keys else self._window
+        blocks = self._blocks_of(item, where, own_keys)
         source_id = self._id(kind, item, settings, where)
         self._unnamed = self._unnamed or source_id is None
         self._ask(kind, settings, subscriber, source_id, where)
@@ -90,7 +91,7 @@ class SourceReader:
             # As if it were written down, so that writing it down is no change.
             settings = settings.model_copy(update={"id": source_id})
         line = self._document.lines.get(where, 0)
-        return SourceSettings(source_id, name, settings, subscriber, window, line)
+        return SourceSettings(source_id, name, settings, subscriber, window, line, blocks)
 
     def _ask(
         self,
@@ -128,6 +129,17 @@ class SourceReader:
         if own is None:
             return self._subscriber
         return self._subscriber.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+
+    def _blocks_of(
+        self, item: Mapping[str, object], where: Path, own_keys: Collection[str]
+    ) -> Mapping[str, Section]:
+        """What it says to single protocols, with the defaults where it says nothing."""
+        found = {
+            name: check(model, item.get(name), (*where, name), self._document)
+            for name, model in BLOCKS.items()
+            if name not in own_keys
+        }
+        return {name: block for name, block in found.items() if block is not None}
 
     def _window_of(self, item: Mapping[str, object], where: Path) -> Window:
         place = (*where, "window")

@@ -126,7 +126,14 @@ class Hangup:
     breach: Breach | None = None
 
 
-Command = Reply | Open | Grant | Recast | Cancel | Authenticate | Hangup
+@dataclass(frozen=True, slots=True)
+class Remind:
+    """Come back with Reminded after so many seconds, or when the client takes what waits for it, if later."""
+
+    seconds: float
+
+
+Command = Reply | Open | Grant | Recast | Cancel | Authenticate | Hangup | Remind
 
 
 class Session(Protocol):

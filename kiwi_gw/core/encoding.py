@@ -18,6 +18,9 @@ from kiwi_gw.model import Batch, Encoded, Interceptor, Record, WireFormat
 _NUMBER = 40
 """Bytes of an integer in a list; an array has its own size."""
 
+_REDUCED = 8
+"""Batches that are kept as interceptors have left them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wire:
@@ -54,6 +57,8 @@ class EncodingMemo:
         self.hits = 0
         self.misses = 0
         self.events_encoded = 0
+        # What interceptors have left of the last batches, so that all formats behind one find the same batch.
+        self._reduced: OrderedDict[tuple[int, Hashable], tuple[Batch, list[int], Batch]] = OrderedDict()
 
     def encoded(self, entry: Entry, item: Wire, *, keep: bool = True) -> Encoded:
         """The fragments of an entry. keep: false, where no reader is expected to come back for them."""
@@ -71,7 +76,7 @@ class EncodingMemo:
 
     def _made(self, batch: Batch, item: Wire) -> Encoded:
         try:
-            return _encode(batch, item)
+            return self._encode(batch, item)
         except EncodingFailed:
             raise
         except Exception as error:
@@ -79,6 +84,24 @@ class EncodingMemo:
             # whose batch this is about.
             self._mistake(error)
             raise EncodingFailed("internal error: its events could not be encoded") from error
+
+    def _encode(self, batch: Batch, item: Wire) -> Encoded:
+        interceptor = item.interceptor
+        if interceptor is None:
+            return item.format.encode(batch)
+        key = id(batch), interceptor.key
+        found = self._reduced.get(key) if interceptor.key is not None else None
+        if found is None:
+            # It holds the batch, so that its id means no other one.
+            found = batch, *_intercepted(batch, interceptor)
+            if interceptor.key is not None:
+                self._reduced[key] = found
+                if len(self._reduced) > _REDUCED:
+                    self._reduced.popitem(last=False)
+        _, kept, reduced = found
+        if len(kept) == len(batch):
+            return item.format.encode(reduced)
+        return spread(item.format.encode(reduced), kept, len(batch))
 
     def keep(self, entry: Entry, item: Wire, made: Encoded) -> None:
         """A reader turned out to need these again."""
@@ -113,15 +136,6 @@ def weight(made: Encoded) -> int:
     return len(made.buffer) + sum(getattr(item, "itemsize", _NUMBER) * len(item) for item in numbers)
 
 
-def _encode(batch: Batch, item: Wire) -> Encoded:
-    if item.interceptor is None:
-        return item.format.encode(batch)
-    kept, reduced = _intercepted(batch, item.interceptor)
-    if len(kept) == len(batch):
-        return item.format.encode(reduced)
-    return _spread(item.format.encode(reduced), kept, len(batch))
-
-
 def _intercepted(batch: Batch, interceptor: Interceptor) -> tuple[list[int], Batch]:
     """What the interceptor leaves of a batch: the indexes that stay, and a batch of just those."""
     names = list(batch.columns)
@@ -148,7 +162,7 @@ def _intercepted(batch: Batch, interceptor: Interceptor) -> tuple[list[int], Bat
     )
 
 
-def _spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
+def spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
     """The fragments of a reduced batch, put back in the places that they have in the whole one."""
     present = [0] * length
     for index in kept:

@@ -104,7 +104,8 @@ class AuthenticationFailed:
 
 @dataclass(frozen=True, slots=True)
 class SourceAppeared:
-    """A source exists that was not there before. Sent to every session, first for those at the start."""
+    """A source exists that was not there before, or is another one under its old id. Sent to every session,
+    first for those at the start."""
 
     source: SourceInfo
 
@@ -114,6 +115,11 @@ class Draining:
     """The gateway is about to close this connection; a client should come back after this many ms."""
 
     retry_after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reminded:
+    """What the session asked to be reminded of is due."""
 
 
 Notice = (
@@ -130,4 +136,5 @@ Notice = (
     | AuthenticationFailed
     | SourceAppeared
     | Draining
+    | Reminded
 )

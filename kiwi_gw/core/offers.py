@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -77,3 +77,8 @@ def reach(tally: Sequence[int] | None, first: int, allowance: int) -> int:
     if tally is None:
         return first + allowance
     return bisect_right(tally, tally[first] + allowance, first) - 1
+
+
+def nearest(tally: Sequence[int] | None, first: int, allowance: int) -> int:
+    """Where `allowance` events that count lie between `first` and it, and nothing behind the last of them."""
+    return first + allowance if tally is None else bisect_left(tally, tally[first] + allowance, first)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.loss import Loss
-from kiwi_gw.core.offers import Offer, Segment, count, cut, reach
+from kiwi_gw.core.offers import Offer, Segment, count, cut, nearest, reach
 from kiwi_gw.core.places import above, reached
 from kiwi_gw.core.states import State
 from kiwi_gw.core.window import Entry, Window
@@ -365,7 +365,7 @@ class Reading(ABC):
     def _within_limits(self, offer: Offer, encoded: Encoded, first: int, stop: int) -> int:
         for label, limit in self.limits.items():
             offered = sum(count(s.encoded.tally_of(label), s.first, s.last) for s in offer.segments)
-            stop = min(stop, reach(encoded.tally_of(label), first, limit.left - offered))
+            stop = min(stop, nearest(encoded.tally_of(label), first, limit.left - offered))
         return stop
 
     def _consume(self, segment: Segment, upto: int) -> None:

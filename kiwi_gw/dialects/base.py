@@ -17,8 +17,8 @@ from kiwi_gw.model import Identity
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What one client may ask for. Rates are per second; bursts are what a full bucket holds. 0 subscriptions
-    and rates of 0 are no limit."""
+    """What one client may ask for. Rates are per second; bursts are what a full bucket holds. 0
+    subscriptions, 0 different queries and rates of 0 are no limit."""
 
     subscriptions: int = 128
     commands_per_second: float = 100
@@ -26,6 +26,7 @@ class SessionLimits:
     requests_per_second: float = 2_000
     requests_burst: int = 2_000
     flood_seconds: float = 3
+    queries: int = 32
 
 
 class Dialect(Protocol):

@@ -41,7 +41,8 @@ class _Separators(dict[int, bytes]):
         return separator
 
 
-_separators = lru_cache(maxsize=64)(_Separators)
+separators = lru_cache(maxsize=64)(_Separators)
+"""By head and tail: what stands before an object of so many bytes."""
 
 
 class FrameEncoder:
@@ -64,7 +65,7 @@ class FrameEncoder:
         max_event_bytes: int,
     ) -> None:
         self._rows = Rows(fields, source_id, source_type)
-        self._separators = _separators(head, tail)
+        self._separators = separators(head, tail)
         self._tail = tail
         self._max_event_bytes = max_event_bytes
 

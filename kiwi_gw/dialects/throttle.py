@@ -35,13 +35,15 @@ class Throttle:
         self._excess_since = float("-inf")
         self._refused_at = float("-inf")
 
-    def admit(self, now: float) -> Verdict:
-        """Whether a command at `now` (seconds on a monotonic clock) may pass."""
+    def admit(self, now: float, cost: float = 1) -> Verdict:
+        """Whether a command at `now` (seconds on a monotonic clock) may pass. cost: for how many it counts,
+        at most all that may pass at once."""
         if now > self._updated:
             self._tokens = min(self._burst, self._tokens + (now - self._updated) * self._rate)
             self._updated = now
-        if self._tokens >= 1:
-            self._tokens -= 1
+        taken = min(float(cost), self._burst)
+        if self._tokens >= taken:
+            self._tokens -= taken
             return Verdict.PASS
         if now - self._refused_at >= QUIET_SECONDS:
             self._excess_since = now

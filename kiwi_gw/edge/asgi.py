@@ -32,3 +32,17 @@ async def respond(
         }
     )
     await send({"type": "http.response.body", "body": body})
+
+
+def answering(answer: Callable[[str, str, bool], tuple[str, bytes]]) -> App:
+    """An application that answers with the media type and body for an Accept and a Host header, under TLS or
+    not."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        given = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        secure = scope["scheme"] == "https"
+        kind, body = answer(given.get(b"accept", ""), given.get(b"host", ""), secure)
+        more = ((b"cache-control", b"no-store"), (b"vary", b"accept"))
+        await respond(send, 200, body, kind.encode(), more)
+
+    return app

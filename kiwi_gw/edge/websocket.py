@@ -244,4 +244,5 @@ def session_limits(gateway: Gateway) -> SessionLimits:
         requests_per_second=limits.requests_per_second,
         requests_burst=limits.requests_burst,
         flood_seconds=limits.flood_ms / 1000,
+        queries=limits.max_queries,
     )

@@ -21,6 +21,7 @@ from kiwi_gw.core.commands import (
     Hangup,
     Open,
     Recast,
+    Remind,
     Reply,
     Session,
 )
@@ -36,6 +37,7 @@ from kiwi_gw.core.notices import (
     Notice,
     Opened,
     OpenFailed,
+    Reminded,
     SourceAppeared,
 )
 from kiwi_gw.core.states import Input, State
@@ -112,6 +114,10 @@ class World(Protocol):
     def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
         """Find out who it is, and call `done` once. Takes at most `auth_timeout_ms`."""
 
+    def later(self, seconds: float, then: Callable[[], None]) -> None: ...
+
+
+_AGAIN_SECONDS = 0.25
 
 _BUSY = Refusal("busy", "the credentials before these are still being checked", retry=True)
 
@@ -317,6 +323,8 @@ class Connection:
                 self.hang_up(command.code, command.reason)
             case Authenticate():
                 self._authenticate(command.credential)
+            case Remind(seconds):
+                self._world.later(seconds, self._remind)
 
     def _open(self, command: Open) -> None:
         try:
@@ -397,6 +405,12 @@ class Connection:
             self._count("unsubscribe", "ok")
             self._forget(handle, CloseReason.UNSUBSCRIBED)
             self._tell(Cancelled(handle))
+
+    def _remind(self) -> None:
+        if self.outlet.full and not self.closed:  # what is said to one that does not read piles up
+            self._world.later(_AGAIN_SECONDS, self._remind)
+        elif not self.closed:
+            self._tell(Reminded())
 
     def _authenticate(self, credential: Credential) -> None:
         # One question at a time: each takes a task, and for up to `auth_timeout_ms` a thread.

@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 import trio
@@ -177,8 +177,8 @@ class Gateway:
             self._start(plans[source_id])
         for connection in list(self.connections):
             connection.apply_rules()
-            for source_id in difference.added:
-                connection.source_appeared(self._runners[source_id].feed.info)
+        for source_id in starting:
+            self._appeared(source_id)
         return difference
 
     # --- what connections need (runtime.connection.World) ----------------------------------
@@ -211,6 +211,14 @@ class Gateway:
 
         if self._nursery is not None:
             self._nursery.start_soon(ask)
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await trio.sleep(seconds)
+            then()
+
+        if self._nursery is not None:
+            self._nursery.start_soon(wait)
 
     async def authenticate(self, credential: Credential) -> Identity | Refusal:
         """Who is it? Takes at most `server.auth_timeout_ms`."""
@@ -278,12 +286,17 @@ class Gateway:
             self._remove(entry.id, CloseReason.CHANGED, message, drain)
             self.meters.source(entry.id).restarts["changed"] += 1
             self._start(plan)
+            self._appeared(entry.id)
 
         meter = self.meters.source(entry.id) if self.measured else None
         self._known.add(entry.id)
         runner = SourceRunner(feed, build, changed, meter, SourceFigures(kind.figures, meter))
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
+
+    def _appeared(self, source_id: str) -> None:
+        for connection in list(self.connections):
+            connection.source_appeared(self._runners[source_id].feed.info)
 
     def _remove(self, source_id: str, reason: CloseReason, message: str, drain: float) -> None:
         runner = self._runners.pop(source_id)
@@ -336,7 +349,16 @@ class _Plan:
 def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _Plan:
     kind = loaded.plugins.source_types()[entry.type]
     own = entry.settings
-    info = SourceInfo(entry.id, entry.type, kind.shape_of(own), kind.codec_of(own), kind.replayable_of(own))
+    decode = replace(kind.decode_of(own), close=entry.subscriber.on_bad_record == "close")
+    info = SourceInfo(
+        entry.id,
+        entry.type,
+        kind.shape_of(own),
+        kind.codec_of(own),
+        kind.replayable_of(own),
+        decode,
+        entry.blocks,
+    )
     return _Plan(entry, kind, info, kind.services_of(own), altered)
 
 

@@ -67,13 +67,15 @@ class Histogram:
 class SourceMeter:
     """What is added up for one source, over its restarts, or for all those without a label of their own.
 
-    delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used as well. dropped (by
-    policy), lag_notices and replayed: of feeds that are over. last_event: when the newest event happened, in
-    seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable: what the
-    source could not read and stepped over, by kind. figures, histograms: what its type declares, by name.
+    delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used and bad as well.
+    dropped (by policy), lag_notices and replayed: of feeds that are over. last_event: when the newest event
+    happened, in seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable:
+    what the source could not read and stepped over, by kind. figures, histograms: what its type declares, by
+    name.
     """
 
     __slots__ = (
+        "bad",
         "bytes",
         "credits_granted",
         "credits_used",
@@ -109,6 +111,7 @@ class SourceMeter:
         self.delivered_bytes: Counter[str] = Counter()
         self.credits_granted = 0
         self.credits_used = 0
+        self.bad = 0
         self.dropped: Counter[str] = Counter()
         self.lag_notices = 0
         self.replayed = 0
@@ -207,6 +210,7 @@ class Meters:
             meter.ended[reason.value] += 1
         meter.delivered[dialect] += subscription.matched
         meter.delivered_bytes[dialect] += subscription.bytes
+        meter.bad += subscription.bad
         if subscription.mode is Mode.PULL:
             meter.credits_used += subscription.matched
 

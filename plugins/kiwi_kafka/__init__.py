@@ -7,6 +7,7 @@ from typing import cast
 
 from kiwi_gw.api import (
     ConfigSection,
+    Decode,
     Finding,
     PluginContext,
     Section,
@@ -39,6 +40,10 @@ def _shape(settings: Section) -> Shape:
     return event_shape(cast("KafkaSourceSettings", settings).fields)
 
 
+def _decode(settings: Section) -> Decode:
+    return cast("KafkaSourceSettings", settings).decode.decode
+
+
 KAFKA = SourceType(
     "kafka",
     KafkaSourceSettings,
@@ -48,6 +53,7 @@ KAFKA = SourceType(
     sections=("kafka",),
     source_id=_source_id,
     replayable=True,
+    decode=_decode,
 )
 
 

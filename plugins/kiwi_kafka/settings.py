@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from kiwi_gw.api import Bytes, Milliseconds, Section
+from kiwi_kafka.decode import DecodeKey, DecodeSettings
 from kiwi_kafka.shape import FIELD_NAMES
 
 _Time = Annotated[Milliseconds, Field(ge=1)]
@@ -151,6 +152,9 @@ class KafkaSourceSettings(Section):
     fields: list[str] | None = None
     """The members of an event on the wire; default: all but `headers`. `sourceId` and `sourceType` are
     always there."""
+    decode: DecodeKey = DecodeSettings()
+    """What queries make of a record: how its value is read (`json`, `string`, `int`, `long`, `binary`), or
+    more than that. Nothing is decoded for subscriptions without a query."""
     on_partition_change: Literal["close", "continue"] = "close"
     """What happens when a partition is added: subscriptions are closed with a notice, or the partition
     joins silently from its first offset."""

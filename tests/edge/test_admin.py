@@ -158,6 +158,21 @@ async def test_readiness_names_no_sources_to_strangers() -> None:
         assert full == {"ready", "draining", "sources", "warnings"}
 
 
+class NewsOnly:
+    """Knows nobody, and lets nobody read anything but the news."""
+
+    @hookimpl
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+        return None if source.id == "news" else Refusal("forbidden", "only the news")
+
+
+async def test_readiness_names_no_sources_where_not_all_may_be_read() -> None:
+    text = CONFIG.replace("[scripted]", "[scripted, news-only]")
+    plugins = {"scripted": ScriptedSources(), "news-only": NewsOnly()}
+    async with open_gateway(text, plugins=plugins) as gateway:
+        assert await _readiness(gateway, gateway.address, {}) == {"ready", "draining"}
+
+
 async def test_readiness_names_them_where_everybody_may_read_them() -> None:
     async with gateway_on() as gateway:
         for address in (gateway.address, gateway.admin_address):

@@ -50,7 +50,7 @@ async def test_a_head_that_does_not_come_is_408_and_one_that_is_too_large_431() 
         (b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
         (b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405),
         (upgrade().replace(b"GET", b"POST", 1), 405),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 426),
+        (b"GET /kiwi HTTP/1.1\r\nHost: x\r\n\r\n", 426),
         (upgrade().replace(b"Version: 13", b"Version: 12"), 426),
         (upgrade().replace(b"Sec-WebSocket-Key: ", b"Sec-WebSocket-Key: x"), 400),
         (b"\x16\x03\x01\x02\x00", 400),

@@ -39,6 +39,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "two protocols in Upgrade": {"Upgrade": "websocket, h2c"},
     "two Upgrade lines": {"Upgrade": "h2c|websocket"},
     "a length of zero": {"Content-Length": "0"},
+    "an offer to compress": {"Sec-WebSocket-Extensions": "permessage-deflate; client_max_window_bits"},
     "an extension offer that nobody can decode": {"Sec-WebSocket-Extensions": 'x; y="caf\xe9, \xff"'},
     "a host that is no IDNA name": {"Host": "a..b"},
     "subprotocols": {"Sec-WebSocket-Protocol": "a, B|c"},

@@ -21,7 +21,7 @@ import yaml
 Line = dict[str, Any]
 """One line of the log, as JSON."""
 
-_STARTS_WITHIN = 20.0
+_STARTS_WITHIN = 60.0
 _STOPS_WITHIN = 15.0
 
 

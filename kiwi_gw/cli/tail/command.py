@@ -35,6 +35,16 @@ from kiwi_gw.cli.options import note
     default=True,
     help="After a lost connection go on behind the last event (the default), or with what comes then.",
 )
+@click.option(
+    "--where",
+    metavar="SQL",
+    help="Only events for which this is true: \"value.dep_delay > 30 AND key LIKE 'U%'\".",
+)
+@click.option(
+    "--select",
+    metavar="SQL",
+    help='What of their values: "value.carrier, value.dep_delay * 60 AS seconds".',
+)
 @click.option("-n", "--number", type=click.IntRange(min=1), help="End after so many events.")
 @click.option("--json", "form", flag_value="json", help="Every message as it came, one JSON object a line.")
 @click.option("--raw", "form", flag_value="raw", help="The events' values and nothing else, one a line.")
@@ -59,6 +69,8 @@ def tail(
     rate: float | None,
     start: str | None,
     resume: bool,
+    where: str | None,
+    select: str | None,
     number: int | None,
     form: str | None,
     token: str | None,
@@ -114,6 +126,8 @@ def tail(
         wait=wait,
         start=begin,
         resume=resume,
+        where=where,
+        select=select,
         headers=headers,
     )
     return trio.run(follow, address, plan, Printing(form or "lines", quiet, verbose), dialler(context))

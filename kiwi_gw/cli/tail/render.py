@@ -57,7 +57,9 @@ def raw(data: Data) -> bytes:
             return payload.encode(errors="backslashreplace")
     if "payload" in data or "value" in data:
         value = data.get("value")
-        return value.encode(errors="backslashreplace") if isinstance(value, str) else b""
+        if value is None:
+            return b""
+        return (value if isinstance(value, str) else _compact(value)).encode(errors="backslashreplace")
     if "count" in data:
         return str(data["count"]).encode()
     return _compact(data).encode(errors="backslashreplace")

@@ -20,7 +20,8 @@ Data = dict[str, object]
 
 
 class Replies(Protocol):
-    """One whole frame each; None where the envelope has no such message. `command` is the client's type."""
+    """One whole frame each; None where the envelope has no such message. `command` is the client's type.
+    position: of the mistake in the client's query. filtered: whether the client has a filter."""
 
     def ok(self, command: str, source_id: str) -> bytes: ...
 
@@ -28,9 +29,9 @@ class Replies(Protocol):
 
     def granted(self, source_id: str, granted: Granted) -> bytes: ...
 
-    def error(self, command: str, source_id: str, error: str) -> bytes: ...
+    def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes: ...
 
-    def lag(self, source_id: str, lagged: Lagged) -> bytes: ...
+    def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes: ...
 
     def positions(self, source_id: str, positions: PositionsAre) -> bytes | None: ...
 
@@ -60,10 +61,11 @@ class FlatReplies:
     def granted(self, source_id: str, granted: Granted) -> bytes:
         return _message("REQUEST_OK", {"sourceId": source_id, "n": granted.n, "credits": granted.credits})
 
-    def error(self, command: str, source_id: str, error: str) -> bytes:
-        return _message(f"{command}_ERROR", {"sourceId": source_id, "error": _clean(error)})
+    def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes:
+        data: Data = {"sourceId": source_id, "error": _clean(error)}
+        return _message(f"{command}_ERROR", data if position is None else {**data, "position": position})
 
-    def lag(self, source_id: str, lagged: Lagged) -> bytes:
+    def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes:
         data: Data = {
             "type": "LAG",
             "sourceId": source_id,
@@ -73,7 +75,8 @@ class FlatReplies:
             "ranges": lagged.source.codec.dump_ranges(lagged.ranges),
             "positions": lagged.positions,
         }
-        return _message("NOTICE", data)
+        # It counts events of the source, whether the filter lets them through or not.
+        return _message("NOTICE", {**data, "filtered": True} if filtered else data)
 
     def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:
         data: Data = {"type": "POSITIONS", "sourceId": source_id, "positions": positions.positions}
@@ -112,10 +115,10 @@ class NestedReplies:
     def granted(self, source_id: str, granted: Granted) -> bytes:
         return _response("REQUEST_OK", {"sourceId": source_id, "requests": granted.credits})
 
-    def error(self, command: str, source_id: str, error: str) -> bytes:
+    def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes:
         return _response(f"{command}_ERROR", {"sourceId": source_id, "error": _clean(error)})
 
-    def lag(self, source_id: str, lagged: Lagged) -> bytes:
+    def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes:
         return _message("NOTICE", {"type": "LAG", "sourceId": source_id, "count": lagged.count})
 
     def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:

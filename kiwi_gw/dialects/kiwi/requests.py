@@ -40,6 +40,8 @@ class _Members(msgspec.Struct, rename="camel", gc=False):
     begin: Raw = msgspec.field(default=_ABSENT, name="from")
     on_missing: Raw = _ABSENT
     positions_every_ms: Raw = _ABSENT
+    where: Raw = _ABSENT
+    select: Raw = _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class ClientCommand:
     begin: Raw | None
     on_missing: Raw | None
     positions_every_ms: Raw | None
+    where: Raw | None = None
+    select: Raw | None = None
     too_deep: bool = False
 
 
@@ -92,6 +96,8 @@ def read(message: str) -> ClientCommand:
         _present(members.begin),
         _present(members.on_missing),
         _present(members.positions_every_ms),
+        _present(members.where),
+        _present(members.select),
         too_deep,
     )
 

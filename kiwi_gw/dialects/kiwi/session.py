@@ -14,7 +14,7 @@ carried out in order, so the same source may be subscribed again in the next fra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply
@@ -33,6 +33,7 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import requests
 from kiwi_gw.dialects.kiwi.beginnings import Wrong, beginning
+from kiwi_gw.dialects.kiwi.queries import Asked, WrongQuery, asked
 from kiwi_gw.dialects.kiwi.replies import Replies
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.errors import ConnectionEnd
@@ -65,6 +66,7 @@ class _Subscription:
     """`requests`: those that are not answered yet."""
 
     mode: Mode
+    asked: Asked | None
     open: bool = False
     requests: int = 0
 
@@ -73,6 +75,10 @@ TOO_DEEP = "The message is nested too deeply"
 
 MAX_SOURCE_ID = 255
 """Characters of the longest id that a source can have."""
+
+
+_COMMAND_BYTES = 64
+"""So much of a query is read in the time of a command: a long one counts for many."""
 
 
 class KiwiSession:
@@ -86,6 +92,7 @@ class KiwiSession:
         self._limits = limits
         self._commands = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
         self._requests = Throttle(limits.requests_per_second, limits.requests_burst, limits.flood_seconds)
+        self._queries = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
         self._subscriptions: dict[str, _Subscription] = {}
 
     def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
@@ -110,6 +117,11 @@ class KiwiSession:
             return (self._error(command.type, command.source_id, words, breach),)
         if command.too_deep:
             return (self._error(command.type, command.source_id, TOO_DEEP),)
+        query_bytes = sum(len(bytes(raw)) for raw in (command.where, command.select) if raw is not None)
+        if query_bytes and self._queries.admit(now, query_bytes // _COMMAND_BYTES) is not Verdict.PASS:
+            most = self._limits.commands_per_second * _COMMAND_BYTES
+            words = f"Too long queries: at most {most:g} bytes a second"
+            return (self._error(command.type, command.source_id, words, Breach.COMMANDS),)
         match command.type:
             case "SUBSCRIBE":
                 return (self._subscribe(command),)
@@ -131,7 +143,7 @@ class KiwiSession:
             case Cancelled(handle=str(source_id)):
                 return (Reply(self._replies.ok("UNSUBSCRIBE", source_id)),)
             case Lagged(handle=str(source_id)):
-                return (Reply(self._replies.lag(source_id, notice)),)
+                return (self._lagged(source_id, notice),)
             case PositionsAre(handle=str(source_id)):
                 frame = self._replies.positions(source_id, notice)
                 return () if frame is None else (Reply(frame),)
@@ -152,17 +164,30 @@ class KiwiSession:
         source_id, most = command.source_id, self._limits.subscriptions
         if source_id in self._subscriptions:
             return self._error("SUBSCRIBE", source_id, ALREADY_SUBSCRIBED)
-        try:
-            opening = self._opening(command)
-        except Wrong as wrong:
-            return self._error("SUBSCRIBE", source_id, str(wrong))
         if most and len(self._subscriptions) >= most:
             return self._error("SUBSCRIBE", source_id, f"A connection can have at most {most} subscriptions")
-        self._subscriptions[source_id] = _Subscription(opening.mode)
+        try:
+            opening = self._opening(command)
+            query = asked(command.where, command.select)
+            if query is not None:
+                self._one_more(query)
+                opening = replace(opening, wire=query.before(self._wire))
+        except WrongQuery as wrong:
+            return self._error("SUBSCRIBE", source_id, str(wrong), position=wrong.position)
+        except Wrong as wrong:
+            return self._error("SUBSCRIBE", source_id, str(wrong))
+        self._subscriptions[source_id] = _Subscription(opening.mode, query)
         return opening
 
+    def _one_more(self, query: Asked) -> None:
+        """Raises Wrong if that is a different query too many."""
+        most = self._limits.queries
+        others = {item.asked.query.key for item in self._subscriptions.values() if item.asked is not None}
+        if most and len(others | {query.query.key}) > most:
+            raise Wrong(f"A connection can have at most {most} different queries")
+
     def _opening(self, command: requests.ClientCommand) -> Open:
-        """What a SUBSCRIBE asks for. Raises Wrong."""
+        """What a SUBSCRIBE asks for, its query apart. Raises Wrong."""
         mode = Mode.PUSH if command.mode is None else _MODES.get(requests.text(command.mode) or "")
         if mode is None:
             raise Wrong('mode must be "push" or "pull"')
@@ -238,6 +263,11 @@ class KiwiSession:
         subscription.requests -= 1
         return (Reply(self._replies.granted(source_id, granted)),)
 
+    def _lagged(self, source_id: str, lagged: Lagged) -> Reply:
+        subscription = self._subscriptions.get(source_id)
+        query = subscription.asked if subscription is not None else None
+        return Reply(self._replies.lag(source_id, lagged, filtered=query is not None and query.filters))
+
     def _ended(self, source_id: str, ended: Ended) -> Iterable[Command]:
         subscription = self._subscriptions.pop(source_id, None)
         if subscription is None:
@@ -256,6 +286,13 @@ class KiwiSession:
             return f"Too many REQUESTs: at most {limits.requests_per_second:g} a second"
         return f"Too many commands: at most {limits.commands_per_second:g} a second"
 
-    def _error(self, command: str, source_id: str, words: str, breach: Breach | None = None) -> Reply:
+    def _error(
+        self,
+        command: str,
+        source_id: str,
+        words: str,
+        breach: Breach | None = None,
+        position: int | None = None,
+    ) -> Reply:
         # An id that no source can have is not sent back whole: replies wait in memory for slow readers.
-        return Reply(self._replies.error(command, source_id[:MAX_SOURCE_ID], words), breach)
+        return Reply(self._replies.error(command, source_id[:MAX_SOURCE_ID], words, position), breach)

@@ -101,6 +101,7 @@ def _subscription(connection: Connection, item: Subscription) -> Item:
         "unannounced": item.dropped,
         "scanned": item.scanned,
         "delivered": item.matched,
+        "bad": item.bad,
         "bytes": item.bytes,
         "positions": info.codec.dump(item.positions) if opened else None,
     }

@@ -185,6 +185,11 @@ _SUBSCRIPTIONS = (
         ("delivered_bytes_total", "source dialect", "The bytes of these events with their framing."),
         ("events_dropped_total", "source policy", "Events given up for clients, each announced."),
         ("events_replayed_total", "source", "Of the delivered ones, those read from the source's history."),
+        (
+            "events_bad_total",
+            "source",
+            "Events left out for clients: a query could not be evaluated, or there is no JSON for them.",
+        ),
         ("lag_notices_total", "source", "LAG notices."),
         ("credits_granted_total", "source", "Credit that pull subscriptions were given."),
         ("credits_used_total", "source", "Credit that they used."),

@@ -74,6 +74,7 @@ class _Open:
     delivered: Counter[tuple[str, str]] = field(default_factory=Counter)
     delivered_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
     credits_used: Counter[str] = field(default_factory=Counter)
+    bad: Counter[str] = field(default_factory=Counter)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     lag_notices: Counter[str] = field(default_factory=Counter)
     replayed: Counter[str] = field(default_factory=Counter)
@@ -189,8 +190,8 @@ class Collector:
         snapshot.put("write_deadline_exceeded_total", gateway.keepalive.stalled, _WS)
         snapshot.put("config_reloads_total", self._reloads.applied, "applied")
         snapshot.put("config_reloads_total", self._reloads.refused, "refused")
-        snapshot.put("encodings_total", gateway.encodings.hits, "hit")
         snapshot.put("log_lines_lost_total", logs.lost())
+        snapshot.put("encodings_total", gateway.encodings.hits, "hit")
         snapshot.put("encodings_total", gateway.encodings.misses, "miss")
 
     def _connection(self, over: _Open, connection: Connection) -> None:
@@ -207,6 +208,7 @@ class Collector:
         label = self._gateway.meters.source(subscription.feed.info.id).label
         over.delivered[label, dialect] += subscription.matched
         over.delivered_bytes[label, dialect] += subscription.bytes
+        over.bad[label] += subscription.bad
         if subscription.mode is Mode.PULL:
             over.credits_used[label] += subscription.matched
         if subscription.closed:
@@ -296,6 +298,7 @@ def _source_over(over: _Open, meter: SourceMeter) -> None:
     for dialect, count in meter.delivered_bytes.items():
         over.delivered_bytes[label, dialect] += count
     over.credits_used[label] += meter.credits_used
+    over.bad[label] += meter.bad
     over.lag_notices[label] += meter.lag_notices
     over.replayed[label] += meter.replayed
     for policy, count in meter.dropped.items():
@@ -352,6 +355,8 @@ def _put_open(snapshot: Snapshot, over: _Open) -> None:
         snapshot.put("delivered_bytes_total", count, *key)
     for label, count in over.credits_used.items():
         snapshot.put("credits_used_total", count, label)
+    for label, count in over.bad.items():
+        snapshot.put("events_bad_total", count, label)
 
 
 def _age(subscription: Subscription | None, wall: float) -> float:

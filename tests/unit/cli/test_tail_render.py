@@ -113,3 +113,10 @@ def test_a_close_in_a_line() -> None:
     assert render.say_closed(closed, verbose=False) == "subscription closed: it is over (ended)"
     assert render.say_closed(closed, verbose=True).endswith('(ended) at {"0":3}')
     assert render.say_closed(SubscriptionClosed("", {}, "m"), verbose=True) == "subscription closed: m"
+
+
+def test_the_value_of_a_projection() -> None:
+    data = kafka(value={"a": 1, "b": "é"})
+    del data["payload"]
+    assert render.raw(data) == '{"a":1,"b":"é"}'.encode()
+    assert render.Lines()(data).endswith('  k  {"a":1,"b":"é"}')

@@ -107,3 +107,13 @@ async def test_a_snapshot_is_taken_again(autojump_clock: MockClock) -> None:
     async with gateway(seen.script({"0": 50}, 7), seen.script({"0": 50}, 7)) as served:
         await follow(served, Plan("s", limit=2, start="snapshot"))
     assert seen.starts == ["snapshot", "snapshot"]
+
+
+async def test_the_query_is_asked_again(autojump_clock: MockClock) -> None:
+    seen = Seen()
+    scripts = seen.script({"0": 5}, 5), seen.script({"0": 6}, 6)
+    plan = Plan("s", limit=2, where="value.n > 1", select="value.n")
+    async with gateway(*scripts) as served:
+        await follow(served, plan)
+    assert [command["where"] for command in seen.commands] == ["value.n > 1"] * 2
+    assert [command["select"] for command in seen.commands] == ["value.n"] * 2

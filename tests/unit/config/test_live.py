@@ -49,6 +49,7 @@ def test_sources_are_added_removed_and_altered(compare: Compare) -> None:
         "{type: tick, id: a, password: x}",
         "{type: tick, id: a, subscriber: {overflow: close}}",
         "{type: tick, id: a, window: {events: 5}}",
+        "{type: tick, id: a, zetta: {data: value.x}}",
     ],
 )
 def test_what_alters_a_source(change: str, compare: Compare) -> None:

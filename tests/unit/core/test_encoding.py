@@ -188,6 +188,35 @@ def test_interceptors_with_a_key_share_and_others_share_with_nobody() -> None:
     assert world.memo.events_encoded == 8
 
 
+def test_formats_behind_one_interceptor_find_the_same_batch() -> None:
+    world = World()
+    found: list[Batch] = []
+
+    def remembering(name: str) -> WireFormat:
+        inner = with_values(name)
+
+        def encode(batch: Batch) -> Encoded:
+            found.append(batch)
+            return inner.encode(batch)
+
+        return WireFormat(name, encode)
+
+    calls: list[object] = []
+
+    def counted(record: Record) -> Record | None:
+        calls.append(record["offset"])
+        return even_only(record)
+
+    for name in "abc":
+        world.subscribe(Client(), remembering(name), interceptor=Interceptor(counted, "even"))
+    for _ in range(20):  # more than are remembered
+        publish(world, "a", "b", "c")
+    assert len(calls) == 60
+    assert len(found) == 60
+    assert len({id(batch) for batch in found[-3:]}) == 1
+    assert [list(batch.offsets) for batch in found[:4]] == [[0, 2], [0, 2], [0, 2], [4]]
+
+
 def test_an_interceptor_that_takes_out_a_column_fails_its_readers_only() -> None:
     world, bad, good = World(), Client(), Client()
     world.subscribe(bad, with_values(), interceptor=Interceptor(lambda r: {"offset": r["offset"]}, "bad"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.offers import count, cut, reach
+from kiwi_gw.core.offers import count, cut, nearest, reach
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
 from kiwi_gw.model import Batch, Encoded, Gap, Positions
 from tests.effort import examples
@@ -217,4 +217,9 @@ def test_reach_and_count_of_a_tally(flags: list[bool], data: st.DataObject) -> N
     assert reach(tally, first, allowance) == furthest
     assert count(tally, first, furthest) == sum(flags[first:furthest]) <= allowance
     assert reach(None, first, allowance) == first + allowance
+    least = next(
+        (i for i in range(first, len(flags) + 1) if sum(flags[first:i]) == allowance), len(flags) + 1
+    )
+    assert nearest(tally, first, allowance) == least
+    assert nearest(None, first, allowance) == first + allowance
     assert count(None, first, furthest) == furthest - first

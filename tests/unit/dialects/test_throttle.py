@@ -96,3 +96,13 @@ def test_a_clock_that_stands_still_or_goes_back_gives_nothing() -> None:
     assert throttle.admit(4) is EXCESS
     assert throttle.admit(5) is EXCESS
     assert throttle.admit(5.25) is PASS
+
+
+def test_a_command_may_count_for_many() -> None:
+    throttle = Throttle(10, 20, 3)
+    assert throttle.admit(0.0, 15) is Verdict.PASS
+    assert throttle.admit(0.0, 6) is Verdict.EXCESS
+    assert throttle.admit(0.0, 5) is Verdict.PASS
+    assert throttle.admit(1.9, 1000) is Verdict.EXCESS
+    assert throttle.admit(2.0, 1000) is Verdict.PASS  # at most all of them
+    assert throttle.admit(2.0, 0) is Verdict.PASS

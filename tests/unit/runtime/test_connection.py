@@ -24,7 +24,7 @@ from kiwi_gw.api import (
     Token,
     hookimpl,
 )
-from kiwi_gw.core.commands import Authenticate, Cancel, Command, Grant, Hangup, Recast, Reply
+from kiwi_gw.core.commands import Authenticate, Cancel, Command, Grant, Hangup, Recast, Remind, Reply
 from kiwi_gw.core.notices import (
     Authenticated,
     AuthenticationFailed,
@@ -36,6 +36,7 @@ from kiwi_gw.core.notices import (
     Notice,
     Opened,
     OpenFailed,
+    Reminded,
     SourceAppeared,
 )
 from kiwi_gw.errors import SubscribeRefused
@@ -255,6 +256,23 @@ async def test_whoever_has_left_is_told_nothing(world: Fixture) -> None:
     client.leave()
     client.connection.notify(subscription, Cancelled("a"))
     assert kinds(client) == ["Opened"]
+
+
+async def test_a_session_is_reminded_when_the_client_can_take_what_it_says(
+    autojump_clock: MockClock, world: Fixture
+) -> None:
+    ready, stalled, gone = world.connect(), world.connect(), world.connect()
+    stalled.socket.stuck = True
+    for client in (ready, stalled, gone):
+        client.does(Remind(1.5))
+    gone.leave()
+    await trio.sleep(1)
+    assert [len(client.told(Reminded)) for client in (ready, stalled, gone)] == [0, 0, 0]
+    await trio.sleep(1)
+    assert [len(client.told(Reminded)) for client in (ready, stalled, gone)] == [1, 0, 0]
+    stalled.socket.stuck = False
+    await trio.sleep(1)
+    assert [len(client.told(Reminded)) for client in (ready, stalled, gone)] == [1, 1, 0]
 
 
 async def test_drain_says_when_to_come_back_where_the_protocol_can(world: Fixture) -> None:

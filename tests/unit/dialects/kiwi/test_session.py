@@ -35,12 +35,25 @@ anything = st.recursive(
     | st.integers()
     | st.floats()
     | st.text()
-    | st.sampled_from(["SUBSCRIBE", "UNSUBSCRIBE", "REQUEST", "push", "pull", "flights", "close"]),
+    | st.sampled_from(["SUBSCRIBE", "UNSUBSCRIBE", "REQUEST", "push", "pull", "flights", "close"])
+    | st.sampled_from(["value.a > 1", "value.a >", "key", "*", "sum(key)", "value.a[0], offset"]),
     lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
     max_leaves=10,
 )
 names = st.sampled_from(
-    ["type", "sourceId", "mode", "n", "bufferCapacity", "overflow", "from", "onMissing", "positionsEveryMs"]
+    [
+        "type",
+        "sourceId",
+        "mode",
+        "n",
+        "bufferCapacity",
+        "overflow",
+        "from",
+        "onMissing",
+        "positionsEveryMs",
+        "where",
+        "select",
+    ]
 )
 shaped = st.dictionaries(names | st.text(max_size=3), anything, max_size=8).map(json.dumps)
 frames = (

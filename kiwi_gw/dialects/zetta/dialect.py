@@ -1,0 +1,72 @@
+"""The Zetta protocol, multiplexed WebSocket streams, as a dialect of the gateway."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
+
+from kiwi_gw.core.commands import Session
+from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.zetta.session import ZettaSession
+from kiwi_gw.dialects.zetta.streams import Stream
+from kiwi_gw.model import Identity, SourceInfo
+
+MAX_MESSAGE_BYTES = 64 * 1024
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+
+
+def _wall() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ZettaDialect:
+    """Implements `kiwi_gw.dialects.base.Dialect`.
+
+    server: the first level of topics of sources that name none of their own. wall: ms since the epoch.
+    clock: monotonic seconds.
+    """
+
+    server: str = "kiwi-gw"
+    max_event_bytes: int = MAX_EVENT_BYTES
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    wall: Callable[[], int] = _wall
+    clock: Callable[[], float] = time.monotonic
+    _streams: dict[str, tuple[SourceInfo, Stream]] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        return "zetta"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return ("/events",)
+
+    @property
+    def subprotocols(self) -> tuple[str, ...]:
+        return ()
+
+    def session(self, head_query: str, identity: Identity, limits: SessionLimits) -> Session:
+        return ZettaSession(
+            self.stream,
+            limits,
+            self.wall,
+            self.clock,
+            multiple=filters_multiple(head_query),
+            max_event_bytes=self.max_event_bytes,
+        )
+
+    def stream(self, info: SourceInfo) -> Stream:
+        """The topics of a source: one object for all clients."""
+        found = self._streams.get(info.id)
+        if found is None or found[0] is not info:
+            found = self._streams[info.id] = info, Stream(info, self.server, self.wall)
+        return found[1]
+
+
+def filters_multiple(query: str) -> bool:
+    """Whether the query of the request asks for `filterMultiple`; of several the last one counts."""
+    given = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "filterMultiple"]
+    return bool(given) and given[-1] in ("true", "1")

@@ -1,0 +1,116 @@
+"""One level of a subscription's topic: a name, a pattern as in file names, or `{a regular expression}`."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any as AnyValue
+
+from kiwi_gw.query.patterns import PatternError, regex
+
+
+class Any(enum.Enum):
+    """Levels that hold no name."""
+
+    ONE = "*"  # exactly one level
+    MANY = "**"  # any number of levels
+
+
+@dataclass(frozen=True, slots=True)
+class Regular:
+    """A level that a regular expression means as a whole."""
+
+    regex: AnyValue
+
+    def means(self, name: str) -> bool:
+        return self.regex.fullmatch(name.encode(errors="surrogatepass")) is not None
+
+    @property
+    def steps(self) -> int:
+        """How many its program has."""
+        return int(self.regex.programsize)
+
+
+Level = str | Any | Regular
+"""A name, one of the wildcards, or a pattern for the whole level."""
+
+
+class WrongLevel(ValueError):  # noqa: N818  (it states what the level is)
+    """The level cannot be used. The message says why."""
+
+
+def level(text: str) -> Level:
+    """What a level means. `text` is not empty. Raises WrongLevel."""
+    if text == Any.ONE.value:
+        return Any.ONE
+    if text == Any.MANY.value:
+        return Any.MANY
+    if text.startswith("{") and text.endswith("}"):
+        return _regular(text[1:-1], f"{_shortened(text)} is no regular expression")
+    if "*" in text or "[" in text:
+        return _regular(_of_glob(text), f"{_shortened(text)} is no pattern")
+    return text
+
+
+def _shortened(text: str, length: int = 40) -> str:
+    return text if len(text) <= length else text[:length] + "..."
+
+
+def _regular(expression: str, wrong: str) -> Regular:
+    try:
+        return Regular(regex(expression))
+    except PatternError as error:
+        raise WrongLevel(_shortened(f"{wrong}: {error}", 200)) from None
+
+
+def _of_glob(text: str) -> str:
+    """The regular expression of a pattern with `*` (any run, also none) and `[...]` (one of these characters,
+    `[!...]` one that is none of them), as in Python's fnmatch; a `?` is itself."""
+    parts: list[str] = ["(?s)"]
+    index = 0
+    while index < len(text):
+        here = text[index]
+        index += 1
+        if here == "*":
+            # Two in a row mean no more than one.
+            if parts[-1] != ".*":
+                parts.append(".*")
+        elif here == "[" and (end := _end_of_class(text, index)) is not None:
+            parts.append(_class(text[index:end]))
+            index = end + 1
+        else:
+            parts.append(_character(here))
+    return "".join(parts)
+
+
+def _end_of_class(text: str, start: int) -> int | None:
+    """Where the `]` is; one that stands first is a character. None: there is none, so `[` is itself."""
+    first = start + text.startswith("!", start)
+    end = text.find("]", first + text.startswith("]", first))
+    return None if end < 0 else end
+
+
+def _class(inside: str) -> str:
+    negated = inside.startswith("!")
+    characters = inside[negated:]
+    ranges: list[str] = []
+    index = 0
+    while index < len(characters):
+        first = characters[index]
+        if characters[index + 1 : index + 2] == "-" and index + 2 < len(characters):
+            last = characters[index + 2]
+            index += 3
+            if first > last:
+                continue  # a range the wrong way round has no characters
+            ranges.append(f"{_character(first)}-{_character(last)}")
+        else:
+            ranges.append(_character(first))
+            index += 1
+    if not ranges:
+        return "." if negated else r"[^\x{0}-\x{10FFFF}]"
+    return f"[{'^' if negated else ''}{''.join(ranges)}]"
+
+
+def _character(character: str) -> str:
+    """The character itself, also in a class."""
+    return character if character.isalnum() and character.isascii() else f"\\x{{{ord(character):X}}}"

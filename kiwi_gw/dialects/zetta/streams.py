@@ -1,0 +1,237 @@
+"""One source as the protocol sees it: the topics of its events, and their timestamps and data as JSON.
+
+Whatever is made of a batch is made once and kept with its `View`, for all clients and all their topics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+from msgspec import Raw
+
+from kiwi_gw.dialects.columns import UNENCODABLE
+from kiwi_gw.dialects.zetta.naming import Naming, at
+from kiwi_gw.dialects.zetta.topics import Pattern
+from kiwi_gw.dialects.zetta.wishes import Wish
+from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.model import Batch, SourceInfo
+from kiwi_gw.query.values import MISSING, UNDECODABLE
+from kiwi_gw.query.views import View, view
+
+if TYPE_CHECKING:
+    from kiwi_gw.query.compiler import Compiled
+
+Line = bytes | None
+"""`1442944840135,"data":{...}}`, the end of an event's frame; None: it has none."""
+
+_DEVICE_LEVELS: Final = 3
+
+_encode = msgspec.json.Encoder().encode
+_check_json = msgspec.json.Decoder(Raw).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Of every event its line. bad: how many have none because something about them is wrong."""
+
+    lines: Sequence[Line]
+    bad: int
+
+
+class Stream:
+    """The events of one source. server: the first level of its topic if it names none. wall: ms since the
+    epoch, for events that do not say when they were produced."""
+
+    def __init__(self, info: SourceInfo, server: str, wall: Callable[[], int]) -> None:
+        block: Any = info.blocks.get("zetta")
+        self.naming: Final = Naming(getattr(block, "topic", None) or _usual(server, info))
+        self._info = info
+        self._wall = wall
+        self._data: str | None = getattr(block, "data", None)
+        self._described = {name: path for name in ("name", "state") if (path := getattr(block, name, None))}
+        # JSON that is passed on whole need not be decoded.
+        self._as_it_is = self._data is None and info.decode.value == "json"
+
+    def may_match(self, pattern: Pattern) -> bool:
+        """Whether some event may have a topic that the pattern means."""
+        return self.naming.may_match(pattern)
+
+    def key_of(self, pattern: Pattern) -> str:
+        """What of a pattern that may match decides the bytes: nothing, if all events have one topic."""
+        return "" if self.naming.static is not None else pattern.text
+
+    @property
+    def has_devices(self) -> bool:
+        static = self.naming.static
+        return static is None or static.count("/") + 1 >= _DEVICE_LEVELS
+
+    def view(self, batch: Batch) -> View:
+        return view(batch, self._info.decode)
+
+    # --- of a batch, once -------------------------------------------------------------------
+
+    def topics(self, seen: View) -> str | Sequence[str | None]:
+        """The topic of all events, or of each: None for one that has none."""
+        static = self.naming.static
+        if static is not None:
+            return static
+        return seen.memo(("zetta topics", self), lambda: self.naming.topics(seen))
+
+    def lines(self, seen: View) -> Lines:
+        """The data as they are."""
+        return seen.memo(("zetta lines", self), lambda: self._closing(self._lines(seen)))
+
+    def queried(self, seen: View, wanted: Wish) -> Lines:
+        """What the query of a subscription leaves of them, whether its pattern matches or not."""
+        weigh = _projected_bytes if wanted.projects else _kept_bytes
+        return seen.asked(
+            ("zetta query", self, wanted.key), lambda: self._closing(self._queried(seen, wanted)), weigh
+        )
+
+    def described(
+        self, seen: View, devices: Mapping[int, tuple[str, ...]], wanted: Wish
+    ) -> tuple[dict[int, bytes], int]:
+        """The lines of those events that tell of a device which passes the query; and how many were bad."""
+        found: list[dict[str, object]] = []
+        more = [(name, at(seen, path)) for name, path in self._described.items()]
+        for index, (_, kind, name) in devices.items():
+            device: dict[str, object] = {"id": name, "type": kind}
+            for member, values in more:
+                if (value := values[index]) is not MISSING and value is not UNDECODABLE and value is not None:
+                    device[member] = value
+            found.append(device)
+        kept, bad = list(range(len(found))), 0
+        if wanted.query is None:
+            texts = [_encode(device) for device in found]
+        else:
+            columns = _device_columns(wanted.query, found)
+            kept, bad = wanted.query.kept(columns, len(found))
+            if wanted.projects:
+                texts = wanted.query.projected(columns, kept, seen.batch.cost)
+            else:
+                texts = [_encode(found[index]) for index in kept]
+        indexes = list(devices)
+        times = self.timestamps(seen)
+        made = {
+            indexes[i]: b'%d,"data":%b}' % (times[indexes[i]], text)
+            for i, text in zip(kept, texts, strict=True)
+            if text
+        }
+        return made, bad + texts.count(b"")
+
+    def timestamps(self, seen: View) -> Sequence[int]:
+        """When each was produced, in ms since the epoch; where it does not say, when it was looked at."""
+        return seen.memo(("zetta timestamps", self), lambda: self._timestamps(seen))
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _timestamps(self, seen: View) -> Sequence[int]:
+        column = seen.batch.columns.get("timestamp")
+        if column is None:
+            return [self._wall()] * len(seen.batch)
+        times = cast(Sequence[int], column)
+        if times and min(times) >= 0:
+            return times
+        now = self._wall()
+        return [now if time < 0 else time for time in times]
+
+    def _values(self, seen: View) -> Sequence[object]:
+        """The data, decoded; MISSING where an event has none, UNDECODABLE where nobody can tell."""
+        path = self._data
+        if path is None:
+            return seen.column("value")
+        return seen.memo(("zetta data", self), lambda: at(seen, path))
+
+    def _lines(self, seen: View) -> Lines:
+        times = self.timestamps(seen)
+        values: Sequence[object]
+        if self._as_it_is and (raw := seen.batch.columns.get("value")) is not None:
+            values, write = raw, _json
+        else:
+            values, write = self._values(seen), _encoded
+        found = [write(time, value) for time, value in zip(times, values, strict=True)]
+        topics = self.topics(seen)
+        if not isinstance(topics, str) and None in topics:
+            # What is on no topic has no line either, and so it is counted once.
+            found = [None if topic is None else item for topic, item in zip(topics, found, strict=True)]
+        return Lines(found, found.count(None))
+
+    def _queried(self, seen: View, wanted: Wish) -> Lines:
+        query, length = wanted.query, len(seen.batch)
+        if query is None:
+            return self.lines(seen)
+        topics = self.topics(seen)
+        columns: dict[str, Sequence[object]] = {}
+        for root in query.roots:
+            if root == "data":
+                columns[root] = self._values(seen)
+            elif root == "timestamp":
+                columns[root] = self.timestamps(seen)
+            else:
+                columns[root] = [topics] * length if isinstance(topics, str) else topics
+        kept, bad = query.kept(columns, length)
+        lines: list[Line] = [None] * length
+        if wanted.projects:
+            times = self.timestamps(seen)
+            texts = query.projected(columns, kept, seen.batch.cost)
+            bad += texts.count(b"")
+            for index, text in zip(kept, texts, strict=True):
+                if text:
+                    lines[index] = b'%d,"data":%b}' % (times[index], text)
+        else:
+            plain = self.lines(seen).lines
+            for index in kept:
+                lines[index] = plain[index]
+        return Lines(lines, bad)
+
+    def _closing(self, made: Lines) -> Lines:
+        if made.bad and self._info.decode.close:
+            raise EncodingFailed("an event could not be decoded, or its query not be evaluated")
+        return made
+
+
+def _usual(server: str, info: SourceInfo) -> str:
+    """The topic of a source that names none: an id is any text, and a topic has no empty level."""
+    bare = re.sub(r"[{}\0]", "", f"{server}/{info.type}/{info.id}/events")
+    return "/".join(level for level in bare.split("/") if level)
+
+
+def _json(time: int, value: Any) -> Line:
+    """JSON text, checked, for one broken event must not break the connections that get it."""
+    if value is None:
+        return b'%d,"data":null}' % time
+    try:
+        _check_json(value)
+        if not value.isascii():
+            str(value, "utf-8")
+    except (TypeError, AttributeError, RecursionError, ValueError):
+        return None
+    return b'%d,"data":%b}' % (time, value)
+
+
+def _encoded(time: int, value: object) -> Line:
+    if value is UNDECODABLE or value is MISSING:
+        return None
+    try:
+        return b'%d,"data":%b}' % (time, _encode(value))
+    except UNENCODABLE:
+        return None
+
+
+def _kept_bytes(made: Lines) -> int:
+    return 8 * len(made.lines)
+
+
+def _projected_bytes(made: Lines) -> int:
+    return sum(40 + len(line) for line in made.lines if line is not None) + _kept_bytes(made)
+
+
+def _device_columns(query: Compiled, found: Sequence[dict[str, object]]) -> dict[str, Sequence[object]]:
+    return {
+        root: found if root == "device" else [device.get(root, MISSING) for device in found]
+        for root in query.roots
+    }

@@ -1,0 +1,60 @@
+"""What the topic of a subscription asks for: a pattern of topics, or devices, and a query over those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kiwi_gw.dialects.zetta.topics import Pattern, Topic, TopicError, parse
+from kiwi_gw.query import caql
+from kiwi_gw.query.errors import QueryError
+
+if TYPE_CHECKING:
+    from kiwi_gw.query.compiler import Compiled
+
+EVENT_ROOTS: Final = ("data", "topic", "timestamp")
+DEVICE_ROOTS: Final = ("device", "id", "type", "name", "state")
+"""The first is the description itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a subscription wants.
+
+    pattern: of concrete topics; of servers, if it asks for devices. query: None if all that match are wanted
+    as they are; key: equal for queries that give the same. projects: whether the query selects something.
+    """
+
+    pattern: Pattern
+    devices: bool = False
+    query: Compiled | None = None
+    key: str = ""
+    projects: bool = False
+
+    @property
+    def concrete(self) -> bool:
+        """Whether it names the one topic that it means."""
+        return self.pattern.concrete and not self.devices
+
+
+def wish(text: str) -> Wish:
+    """Reads the topic of a subscription. ValueError, in words with the position, for one that is none."""
+    try:
+        topic = parse(text)
+    except TopicError as error:
+        raise ValueError(str(error)) from error
+    if topic.query is None:
+        return Wish(topic.pattern, topic.of_devices)
+    try:
+        return _with_query(topic, topic.query)
+    except QueryError as error:
+        raise ValueError(f"the query cannot be used: {error}") from error
+
+
+def _with_query(topic: Topic, text: str) -> Wish:
+    from kiwi_gw.query.compiler import compiled  # a gateway without queries never needs it
+
+    roots = DEVICE_ROOTS if topic.of_devices else EVENT_ROOTS
+    query = caql.read(text, roots)
+    made = compiled(query, frozenset(roots))
+    return Wish(topic.pattern, topic.of_devices, made, query.key, query.select is not None)

@@ -1,0 +1,31 @@
+"""CaQL as text to a tree. Everything that can be wrong is a QueryError with its position."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.limits import MAX_TEXT
+from kiwi_gw.query.tree import Query
+
+TOPIC_ROOTS = ("data", "topic", "timestamp")
+"""What the query of a topic sees."""
+
+
+@lru_cache(maxsize=256)
+def read(text: str, roots: tuple[str, ...] = TOPIC_ROOTS) -> Query:
+    """The query that `[select ...] [where ...] [order by ...]` asks for; the order is ignored.
+
+    roots: the names with which a path may begin. The first is what an event consists of if nothing is
+    selected, and its name is left out of the names of columns: `select data.a.b` gives `{"a":{"b":..}}`.
+    Raises QueryError.
+    """
+    if len(text) > MAX_TEXT or len(text.encode(errors="surrogatepass")) > MAX_TEXT:
+        raise QueryError(f"a query has at most {MAX_TEXT} bytes", MAX_TEXT)
+    for position, character in enumerate(text):
+        if "\ud800" <= character <= "\udfff":
+            raise QueryError("half of a surrogate pair is no character", position)
+    # Loading the grammar takes a while; a gateway whose clients never ask does not pay for it.
+    from kiwi_gw.query.caql.grammar import parse
+
+    return parse(text, roots)

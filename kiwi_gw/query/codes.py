@@ -1,0 +1,69 @@
+"""Pieces of Python source, and the space in which they run.
+
+Nothing of a query's text gets into source but constants as `repr` writes them: whole and finite numbers,
+booleans, and texts in ASCII. Every other constant and every function is in the namespace, under a name that
+is made here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from kiwi_gw.query.functions.base import VARIABLE, Argument
+from kiwi_gw.query.types import Type
+from kiwi_gw.query.values import Value
+
+_LONGEST: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An expression in Python. constant: its value, if it has the same for every record, else VARIABLE."""
+
+    text: str
+    type: Type
+    constant: Value = VARIABLE
+    position: int = 0
+
+    @property
+    def is_constant(self) -> bool:
+        return self.constant is not VARIABLE
+
+    @property
+    def argument(self) -> Argument:
+        return Argument(self.type, self.constant, self.position)
+
+
+class Space:
+    """The names of one compiled query."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, object] = {}
+        self._by_id: dict[int, str] = {}
+        self._count = 0
+
+    def fresh(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def given(self, thing: object, prefix: str = "g") -> str:
+        """The name of a thing in the namespace; one for each."""
+        name = self._by_id.get(id(thing))
+        if name is None:
+            name = self._by_id[id(thing)] = self.fresh(prefix)
+            self.names[name] = thing  # keeps it alive, and so its id
+        return name
+
+    def constant(self, value: Value, type_: Type, position: int = 0) -> Code:
+        plain = value is None or type(value) is bool or type(value) is int
+        if plain or (type(value) is float and math.isfinite(value)):
+            return Code(f"({value!r})" if _negative(value) else repr(value), type_, value, position)
+        if type(value) is str and len(value) <= _LONGEST:
+            return Code(ascii(value), type_, value, position)
+        return Code(self.given(value, "c"), type_, value, position)
+
+
+def _negative(value: Value) -> bool:
+    return (type(value) is int or type(value) is float) and repr(value).startswith("-")

@@ -1,0 +1,248 @@
+"""Compiles a query into loops over the decoded columns of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from kiwi_gw.query import effort, patterns
+from kiwi_gw.query.codes import Space
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.limits import MAX_PROJECTION, check_size
+from kiwi_gw.query.paths import Paths, inside
+from kiwi_gw.query.projection import assignments, placed
+from kiwi_gw.query.schema import Schema
+from kiwi_gw.query.tree import Node, Path, Query
+from kiwi_gw.query.types import ANY, BOOLEAN, NULL, STRING
+from kiwi_gw.query.values import MISSING, UNDECODABLE, RecordError, Value
+from kiwi_gw.query.writing import Writer
+
+Columns = Mapping[str, Sequence[Value]]
+
+_CACHED: Final = 512
+# A projection of more columns than this is weighed before its text is made.
+_FEW: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A query, ready to run. roots: the columns that it needs, and no others.
+
+    A column has one value for each event of a batch: None, bool, int, float, str, list, dict as decoded, or
+    `UNDECODABLE`.
+    """
+
+    roots: tuple[str, ...]
+    _keep: Callable[..., int] = field(repr=False)
+    _project: Callable[..., int] | None = field(repr=False)
+    _rests: list[float] = field(default_factory=lambda: [0.0], repr=False, compare=False)
+
+    def kept(self, columns: Columns, length: int) -> tuple[list[int], int]:
+        """The indexes of the events that the filter passes, and how many could not be evaluated.
+
+        An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it, or if the
+        filter makes more of it than it may, or if it took too long for those before (`effort`). length: the
+        events of the batch.
+        """
+        each = [columns[root] for root in self.roots]
+        kept: list[int] = []
+        bad = done = 0
+        if self._rests[0] and effort.now() < self._rests[0]:
+            return kept, length
+        begun = effort.begin(length)
+        try:
+            if length <= effort.PORTION:
+                return kept, self._keep(kept, range(length), *each)
+            for first, done in effort.portions(length):
+                bad += self._keep(kept, range(first, done), *(column[first:done] for column in each))
+        finally:
+            self._rests[0] = effort.end(begun)
+        return kept, bad + length - done
+
+    def projected(self, columns: Columns, indexes: Sequence[int], cost: int = 0) -> list[bytes]:
+        """The JSON text of the projection of each of these events; b"" for one that cannot be evaluated.
+
+        A member that is NULL is null, a lenient one that is missing is left out; dates and timestamps are
+        texts of ISO 8601 in UTC, NaN and the infinities are texts, BINARY is Base64. Only for queries with a
+        `select`. cost: bytes of the batch; the texts of all events may be a few times that (`effort`).
+        """
+        if self._project is None:
+            raise ValueError("the query has no projection")
+        each = [columns[root] for root in self.roots]
+        texts: list[bytes] = []
+        if self._rests[0] and effort.now() < self._rests[0]:
+            return [b""] * len(indexes)
+        left = effort.MOST_BYTES + effort.BYTES_A_BYTE * cost
+        begun = effort.begin(len(indexes))
+        try:
+            if len(indexes) <= effort.PORTION:
+                self._project(texts, left, indexes, *each)
+            else:
+                for first, last in effort.portions(len(indexes)):
+                    left = self._project(texts, left, indexes[first:last], *each)
+                    if left < 0:
+                        break
+        finally:
+            self._rests[0] = effort.end(begun)
+        return texts + [b""] * (len(indexes) - len(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a compiled query is kept by: trees alone would take `1`, `1.0` and `true` for the same."""
+
+    key: str
+    roots: frozenset[str]
+    schema: Schema | None
+    query: Query = field(compare=False)
+
+
+def compiled(query: Query, roots: frozenset[str], schema: Schema | None = None) -> Compiled:
+    """The query as code; equal ones share it.
+
+    roots: the names of columns that there are. schema: of `value`, if it has one.
+
+    Raises:
+        QueryError: it names what is not there, is too large, or asks for what cannot be; with the position.
+    """
+    check_size(query)
+    try:
+        with effort.limited(), patterns.one_query():  # constants are evaluated here
+            return _compiled(_Asked(query.key, roots, schema, query))
+    except (RecursionError, MemoryError):
+        raise QueryError("the query is too large") from None
+
+
+@lru_cache(maxsize=_CACHED)
+def _compiled(asked: _Asked) -> Compiled:
+    query = asked.query
+    columns = placed(query.select)
+    where = [] if query.where is None else [query.where]
+    used = tuple(dict.fromkeys(_roots([*where, *(column.value for column in columns)], asked.roots)))
+    keep = _keeping(query.where, used, asked.schema)
+    project = None if query.select is None else _projecting(query, used, asked.schema)
+    return Compiled(used, keep, project)
+
+
+def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:
+    found = []
+    for node in nodes:
+        for each in inside(node):
+            if isinstance(each, Path):
+                if each.root not in known:
+                    there = ", ".join(sorted(known))
+                    raise QueryError(f"there is no {each.root}; there is {there}", each.position)
+                found.append(each.root)
+    return found
+
+
+def _keeping(where: Node | None, roots: tuple[str, ...], schema: Schema | None) -> Callable[..., Any]:
+    space = Space()
+    variables = {root: f"r{index}" for index, root in enumerate(roots)}
+    paths = Paths([] if where is None else [where], variables, space, schema)
+    writer = Writer(space, paths)
+    test = "True"
+    if where is not None:
+        code = writer.value(where)  # a filter has to be BOOLEAN, where an operand of AND may be a text
+        if code.type not in (BOOLEAN, NULL, ANY):
+            hint = " (= 'true'?)" if code.type == STRING else ""
+            raise QueryError(f"a filter is BOOLEAN, and this is {code.type}{hint}", code.position)
+        writer.definitions.clear()
+        test = writer.truth(where)
+    row = ", ".join(["index", *variables.values()])
+    source = _lines(
+        *writer.definitions,
+        f"def keep(kept, indexes, {''.join(f'c_{name}, ' for name in variables.values())}):",
+        "    append = kept.append; bad = 0",
+        f"    for {row} in zip({', '.join(['indexes', *(f'c_{v}' for v in variables.values())])}):"
+        if variables
+        else "    for index in indexes:",
+        *(f"        if {name} is UNDECODABLE: bad += 1; continue" for name in variables.values()),
+        "        try:",
+        *(f"            {line}" for line in paths.head),
+        f"            if {test}: append(index)",
+        "        except Exception: bad += 1",
+        "    return bad",
+    )
+    return _made(source, "keep", space)
+
+
+def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> Callable[..., Any]:
+    space = Space()
+    variables = {root: f"r{index}" for index, root in enumerate(roots)}
+    columns = placed(query.select)
+    paths = Paths([column.value for column in columns], variables, space, schema)
+    writer = Writer(space, paths)
+    lines = assignments(columns, writer, paths, space, weigh=len(columns) > _FEW)
+    source = _lines(
+        *writer.definitions,
+        f"def project(texts, left, indexes, {''.join(f'c_{name}, ' for name in variables.values())}):",
+        "    append = texts.append",
+        "    for index in indexes:",
+        "        try:",
+        *(f"            {name} = c_{name}[index]" for name in variables.values()),
+        *(f"            if {name} is UNDECODABLE: raise RecordError" for name in variables.values()),
+        *(f"            {line}" for line in paths.head),
+        *(f"            {line}" for line in lines),
+        "            text = encoded(result)",
+        "            left -= len(text)",
+        "            if left < 0: raise RecordError",
+        "        except Exception: text = b''",
+        "        append(text)",
+        "    return left",
+    )
+    return _made(source, "project", space)
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def _made(source: str, name: str, space: Space) -> Callable[..., Any]:
+    names: dict[str, Any] = dict(space.names)
+    names.update(UNDECODABLE=UNDECODABLE, MISSING=MISSING, RecordError=RecordError)
+    names.update(encoded=_encoded, finite=_finite, weigh=_weigh)
+    # The source has no character of the query's text in it but in literals: see `codes`.
+    exec(compile(source, "<query>", "exec"), names)  # noqa: S102
+    made: Callable[..., Any] = names[name]
+    return made
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _encoded(result: Value) -> bytes:
+    text = _encode(result)
+    if len(text) > MAX_PROJECTION:
+        raise RecordError(f"a result of more than {MAX_PROJECTION} bytes")
+    if b"null" in text:  # it may stand for a number that JSON does not have
+        text = _encode(_finite(result))
+    return text
+
+
+def _finite(value: Value) -> Value:
+    """The value with texts instead of numbers that JSON does not have."""
+    if type(value) is float:
+        return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return value
+
+
+def _weigh(*values: Value) -> None:
+    """Before many columns become one text: together they may be no larger than that text may be."""
+    size = 0
+    for value in values:
+        if isinstance(value, str | bytes):
+            size += len(value)
+        elif isinstance(value, list | dict):
+            size += len(_encode(value))
+        if size > MAX_PROJECTION:
+            raise RecordError(f"a result of more than {MAX_PROJECTION} bytes")

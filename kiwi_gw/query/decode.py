@@ -1,0 +1,151 @@
+"""What queries see of the bytes in a column: each as a value, or `UNDECODABLE`.
+
+Whole columns at a time: half of what JSON costs is the way to the decoder and back.
+"""
+
+from __future__ import annotations
+
+import io
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from kiwi_gw.model import Decode, Form
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.values import UNDECODABLE, Value
+
+Column = Sequence[Value]
+Decoder = Callable[[Column], Column]
+
+_decoder: Final = msgspec.json.Decoder()
+_UNREADABLE: Final = (ValueError, RecursionError)  # msgspec's errors are ValueErrors
+
+
+def decoder(form: Form, avro_schema: str = "") -> Decoder:
+    """Makes values of a column. None stays None, and what is no bytes stays as it is.
+
+    avro_schema: for `avro`; a ValueError if it is none. ModuleNotFoundError: what Avro needs is not there.
+    """
+    if form == "json":
+        return _json
+    return _each(_avro(avro_schema) if form == "avro" else _ONE[form])
+
+
+def mistake(decode: Decode) -> str | None:
+    """What is wrong with it, for whoever wrote the configuration; None: nothing."""
+    try:
+        if "avro" in (decode.value, decode.key):
+            decoder("avro", decode.avro_schema)
+        if decode.fields:
+            from kiwi_gw.query.schema import Schema
+
+            Schema.parse(decode.fields)
+    except ModuleNotFoundError:
+        return "Avro needs the package fastavro: pip install 'kiwi-gw[avro]'"
+    except QueryError as error:
+        return f"schema: {error}"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _json(column: Column) -> Column:
+    if set(map(type, column)) == {bytes}:
+        try:
+            return list(map(_decoder.decode, column))  # type: ignore[arg-type]
+        except _UNREADABLE:
+            pass  # look at each
+    return _each(_decoder.decode)(column)
+
+
+def _each(read: Callable[[bytes], Value]) -> Decoder:
+    def column(values: Column) -> Column:
+        return [_read(read, value) if isinstance(value, bytes) else value for value in values]
+
+    return column
+
+
+def _read(read: Callable[[bytes], Value], value: bytes) -> Value:
+    try:
+        return read(value)
+    except _UNREADABLE:
+        return UNDECODABLE
+
+
+def _integer(size: int) -> Callable[[bytes], Value]:
+    def read(value: bytes) -> Value:
+        return int.from_bytes(value, "big", signed=True) if len(value) == size else UNDECODABLE
+
+    return read
+
+
+_ONE: Final[dict[str, Callable[[bytes], Value]]] = {
+    "string": lambda value: str(value, "utf-8"),
+    "int": _integer(4),
+    "long": _integer(8),
+    "binary": lambda value: b64encode(value).decode(),
+}
+
+
+@lru_cache(maxsize=64)
+def _avro(schema: str) -> Callable[[bytes], Value]:
+    import fastavro
+
+    try:
+        parsed = fastavro.parse_schema(_plain(msgspec.json.decode(schema)))
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        ValueError,
+        TypeError,
+    ) as error:
+        raise ValueError(f"this is no Avro schema: {error}") from error
+
+    def read(value: bytes) -> Value:
+        source = io.BytesIO(value)
+        try:
+            found = fastavro.schemaless_reader(source, parsed, None)
+        except (EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError, ArithmeticError):
+            return UNDECODABLE
+        return _text(found) if source.tell() == len(value) else UNDECODABLE
+
+    return read
+
+
+def _plain(schema: Any) -> Any:
+    """Without logical types: a timestamp is a number of milliseconds (or what it says), as in JSON."""
+    if isinstance(schema, dict):
+        return {name: _plain(part) for name, part in schema.items() if name != "logicalType"}
+    return [_plain(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _text(value: Any) -> Value:
+    """With bytes as base64 text."""
+    match value:
+        case bytes():
+            return b64encode(value).decode()
+        case dict():
+            return {str(name): _text(part) for name, part in value.items()}
+        case list():
+            return [_text(part) for part in value]
+    return value
+
+
+def objects(names: Sequence[str], columns: Iterable[Column]) -> Column:
+    """Rows of columns."""
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def headers(column: Column) -> Column:
+    """Pairs of names and bytes as one object: of a name that comes twice the last, null if it is no text."""
+    return [{name: _header(value) for name, value in row} for row in column]  # type: ignore[attr-defined]
+
+
+def _header(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else str(value, "utf-8")
+    except UnicodeDecodeError:
+        return None

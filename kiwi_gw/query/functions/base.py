@@ -1,0 +1,124 @@
+"""What a function is to the compiler, and to the documentation.
+
+A room of functions is a module of this package with a tuple `FUNCTIONS`; the registry finds it there. Most
+functions are `plain`: fixed types of arguments and result, NULL if one argument is. What decides its types by
+those of its arguments gives a `bind` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.types import ANY, NULL, STRING, Type
+from kiwi_gw.query.values import Mark, Value, bounded
+
+VARIABLE: Final = Mark("VARIABLE")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument, as it is known before there is a record.
+
+    constant: its value if it is a literal, else VARIABLE.
+    """
+
+    type: Type
+    constant: Value = VARIABLE
+    position: int = 0
+
+
+Arguments = tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A function for arguments of certain types.
+
+    result: the type of its result. call: gives the result for the values of the arguments; pure; may raise
+    RecordError. wants: for each argument the type that it is cast to first, None: as it is. strict: NULL in
+    gives NULL out, and `call` never sees a None. missing: arguments that are paths come as MISSING where the
+    record has no such member; only if not strict.
+    """
+
+    result: Type
+    call: Callable[..., Value]
+    wants: tuple[Type | None, ...]
+    strict: bool = True
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function or operator by its canonical name.
+
+    arguments: fewest and most (None: any number). bind: raises QueryError for types that it has nothing for;
+    None: the compiler itself knows what to do (`and`, `case`). room, usage and summary are for readers; an
+    operator has no room in the tables of functions if `usage` is empty.
+    """
+
+    name: str
+    arguments: tuple[int, int | None]
+    usage: str
+    summary: str
+    bind: Callable[[Arguments], Binding] | None = None
+    wants: tuple[Type, ...] = field(default=())
+    result: Type | None = None
+
+
+def plain(
+    usage: str,
+    wants: tuple[Type, ...],
+    result: Type,
+    call: Callable[..., Value],
+    summary: str,
+    *,
+    optional: int = 0,
+    repeated: bool = False,
+    strict: bool = True,
+) -> Function:
+    """A function with fixed types.
+
+    usage: as a reader writes it, name first: `left(s, n)`. optional: so many of the last arguments can be
+    left out. repeated: the last one can come again and again.
+    """
+    name = usage.partition("(")[0]
+    if result == STRING:
+        call = _short(call)
+    most = None if repeated else len(wants)
+
+    def bind(arguments: Arguments) -> Binding:
+        wanted = [wants[min(index, len(wants) - 1)] for index in range(len(arguments))]
+        for index, (argument, want) in enumerate(zip(arguments, wanted, strict=True)):
+            if not accepted(argument.type, want):
+                raise QueryError(
+                    f"{name}: argument {index + 1} is {argument.type}, and it takes {want}", argument.position
+                )
+        return Binding(result, call, tuple(None if want == ANY else want for want in wanted), strict)
+
+    return Function(name, (len(wants) - optional, most), usage, summary, bind, wants, result)
+
+
+def _short(call: Callable[..., Value]) -> Callable[..., Value]:
+    """The function, with results that are no longer than they may be."""
+
+    def short(*arguments: Value) -> Value:
+        found = call(*arguments)
+        return bounded(found) if isinstance(found, str) else found
+
+    return short
+
+
+def accepted(given: Type, wanted: Type) -> bool:
+    """Whether Spark casts the one type to the other by itself, for an argument."""
+    if given == wanted or wanted == ANY or given in (ANY, NULL) or given.kind == wanted.kind:
+        return True
+    if wanted == STRING:
+        return given.atomic
+    if wanted.numeric:
+        return given.numeric or given == STRING
+    if wanted.kind in {"DATE", "TIMESTAMP"}:
+        return given.kind in {"DATE", "TIMESTAMP", "STRING"}
+    return wanted.kind in {"BOOLEAN", "BINARY"} and given == STRING

@@ -1,0 +1,238 @@
+"""Operators: comparisons, arithmetic, LIKE, IN, and what the compiler writes out itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kiwi_gw.query import arithmetic, compare, convert, patterns
+from kiwi_gw.query.convert import single, wrap
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.functions.base import VARIABLE, Arguments, Binding, Function
+from kiwi_gw.query.patterns import PatternError
+from kiwi_gw.query.types import (
+    ANY,
+    BIGINT,
+    BITS,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    NULL,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TINYINT,
+    Type,
+    common,
+    compared,
+    wider,
+)
+from kiwi_gw.query.values import RecordError, Value
+
+Operation = Callable[[Value, Value], Value]
+
+
+def _comparison(name: str, call: Operation) -> Function:
+    equality = name in {"=", "<>", "<=>"}
+
+    def bind(arguments: Arguments) -> Binding:
+        one, other = arguments
+        met = compared(one.type, other.type)
+        if met is None and equality and _boolean_and_number(one.type, other.type):
+            met = ANY
+        if met is None:
+            raise QueryError(f"{one.type} and {other.type} cannot be compared by {name}", one.position)
+        wants = tuple(None if met in (ANY, NULL, each.type) else met for each in arguments)
+        return Binding(BOOLEAN, _narrowly(call, one.type, other.type), wants, strict=name != "<=>")
+
+    return Function(name, (2, 2), "", "", bind)
+
+
+def _narrowly(call: Operation, one: Type, other: Type) -> Operation:
+    """A value of the record beside one of a known narrow type, to which a text is cast: 32 bits are fewer
+    than the comparison would take by itself."""
+    static = other if one.dynamic else one
+    if one.dynamic == other.dynamic or static not in (TINYINT, SMALLINT, INT, FLOAT):
+        return call
+    cast = convert.CONVERSIONS[static.kind]
+    kinds: tuple[type, ...] = (str, int) if static == FLOAT else (str,)
+
+    def narrow(left: Value, right: Value) -> Value:
+        if type(left) in kinds:
+            left = cast(left)
+        if type(right) in kinds:
+            right = cast(right)
+        if call is not compare.same and (left is None or right is None):
+            return None
+        return call(left, right)
+
+    return narrow
+
+
+def _boolean_and_number(one: Type, other: Type) -> bool:
+    return (one == BOOLEAN and other.numeric) or (one.numeric and other == BOOLEAN)
+
+
+def arithmetical(name: str, call: Operation, usage: str = "", summary: str = "") -> Function:
+    """An operator, or a function, on two numbers that meet in the wider type."""
+
+    def bind(arguments: Arguments) -> Binding:
+        types = [DOUBLE if argument.type == STRING else argument.type for argument in arguments]
+        for argument, type_ in zip(arguments, types, strict=True):
+            if type_ == TIMESTAMP or (type_ == DATE and name not in {"+", "-"}):
+                raise QueryError(
+                    f"{name} on {type_} would be of intervals, which are not here", argument.position
+                )
+            if not (type_.numeric or type_ in (ANY, NULL, DATE)):
+                raise QueryError(f"{name} on {type_} is not possible", argument.position)
+        if NULL in types:
+            return Binding(NULL, call, (None, None))
+        if ANY in types:
+            return Binding(_FIXED.get(name, ANY), call, (None, None))
+        if DATE in types:
+            return _days(name, arguments, call)
+        met = wider(*types) or DOUBLE
+        if name == "div" and not met.integer:
+            raise QueryError(f"div divides whole numbers; CAST {met} to BIGINT first", arguments[0].position)
+        met = _FIXED.get(name, met)
+        wants = tuple(None if argument.type == met else met for argument in arguments)
+        return Binding(met, _narrowed(call, met), wants)
+
+    return Function(name, (2, 2), usage, summary, bind)
+
+
+_FIXED: Final = {"/": DOUBLE, "div": BIGINT}
+
+
+def _days(name: str, arguments: Arguments, call: Operation) -> Binding:
+    """A date and a number of days."""
+    one, other = arguments
+    if one.type == DATE and other.type.integer and other.type != BIGINT:
+        return Binding(DATE, call, (None, None))
+    if name == "+" and other.type == DATE and one.type.integer and one.type != BIGINT:
+        return Binding(DATE, call, (None, None))
+    if one.type == other.type:
+        raise QueryError("the difference of dates is an interval, which is not here: datediff", one.position)
+    raise QueryError(f"{one.type} {name} {other.type} is not possible", one.position)
+
+
+def _narrowed(call: Operation, met: Type) -> Operation:
+    """The same in the width of the type."""
+    bits = BITS.get(met.kind, 64)
+    if met == FLOAT:
+
+        def rounded(one: Value, other: Value) -> Value:
+            found = call(one, other)
+            return single(found) if type(found) is float else found
+
+        return rounded
+    if bits == 64:
+        return call
+
+    def wrapped(one: Value, other: Value) -> Value:
+        found = call(one, other)
+        return wrap(found, bits) if type(found) is int else found
+
+    return wrapped
+
+
+def _unary(name: str, usage: str, summary: str, call: Callable[[Value], Value]) -> Function:
+    """A number to a number of the same type."""
+
+    def bind(arguments: Arguments) -> Binding:
+        (argument,) = arguments
+        type_ = DOUBLE if argument.type == STRING else argument.type
+        if not (type_.numeric or type_ in (ANY, NULL)):
+            raise QueryError(f"{name} on {type_} is not possible", argument.position)
+        bits = BITS.get(type_.kind, 64)
+        if bits == 64:
+            return Binding(type_, call, (DOUBLE if argument.type == STRING else None,))
+
+        def wrapped(value: Value) -> Value:
+            found = call(value)
+            return wrap(found, bits) if type(found) is int else found
+
+        return Binding(type_, wrapped, (None,))
+
+    return Function(name, (1, 1), usage, summary, bind)
+
+
+def _pattern(name: str, make: Callable[..., patterns.Matches], most: int = 2) -> Function:
+    """A predicate on a text and a pattern, which is made once if it is constant."""
+
+    def bind(arguments: Arguments) -> Binding:
+        for argument in arguments:
+            if not (argument.type.atomic or argument.type in (ANY, NULL)):
+                raise QueryError(f"{name} on {argument.type} is not possible", argument.position)
+        wants = tuple(None if argument.type == STRING else STRING for argument in arguments)
+        rest = [argument.constant for argument in arguments[1:]]
+        if all(isinstance(constant, str) for constant in rest):
+            try:
+                made = make(*rest)
+            except PatternError as error:
+                raise QueryError(str(error), arguments[1].position) from None
+            return Binding(BOOLEAN, lambda text, *_: made(text), wants)
+        if len(arguments) > 2 and arguments[2].constant is VARIABLE:
+            raise QueryError("ESCAPE takes one constant character", arguments[2].position)
+
+        def call(text: Value, *rest: Value) -> Value:
+            try:
+                return make(*rest)(str(text))
+            except PatternError as error:
+                raise RecordError(str(error)) from None
+
+        return Binding(BOOLEAN, call, wants)
+
+    return Function(name, (2, most), "", "", bind)
+
+
+def _like(pattern: str, escape: str = "\\") -> patterns.Matches:
+    if len(escape) != 1:
+        raise PatternError("ESCAPE takes one character")
+    return patterns.liker(pattern, escape)
+
+
+def _ilike(pattern: str, escape: str = "\\") -> patterns.Matches:
+    made = _like(pattern.lower(), escape)
+    return lambda text: made(text.lower())
+
+
+def _bind_in(arguments: Arguments) -> Binding:
+    met = common(tuple(argument.type for argument in arguments))
+    if met is None or not (met.atomic or met in (ANY, NULL)):
+        listed = ", ".join(dict.fromkeys(str(argument.type) for argument in arguments))
+        raise QueryError(f"IN over {listed}: there is no type for all of them", arguments[0].position)
+    wants = tuple(None if met in (ANY, NULL, argument.type) else met for argument in arguments)
+    return Binding(BOOLEAN, lambda value, *items: compare.among(value, items), wants, strict=False)
+
+
+def _form(name: str, least: int, most: int | None) -> Function:
+    return Function(name, (least, most), "", "")
+
+
+FUNCTIONS: Final = (
+    *(_form(name, 2, None) for name in ("and", "or")),
+    *(_form(name, 1, 1) for name in ("not", "is_null", "is_true", "is_false")),
+    _form("between", 3, 3),
+    Function("in", (2, None), "", "", _bind_in),
+    _comparison("=", compare.eq),
+    _comparison("<>", compare.ne),
+    _comparison("<=>", compare.same),
+    _comparison("<", compare.lt),
+    _comparison("<=", compare.le),
+    _comparison(">", compare.gt),
+    _comparison(">=", compare.ge),
+    arithmetical("+", arithmetic.add),
+    arithmetical("-", arithmetic.subtract),
+    arithmetical("*", arithmetic.multiply),
+    arithmetical("/", arithmetic.divide),
+    arithmetical("%", arithmetic.modulo),
+    arithmetical("div", arithmetic.divide_whole),
+    _unary("neg", "", "", arithmetic.negate),
+    _unary("abs", "abs(x)", "the number without its sign", arithmetic.absolute),
+    _pattern("like", _like, 3),
+    _pattern("ilike", _ilike, 3),
+    _pattern("rlike", patterns.searcher),
+)

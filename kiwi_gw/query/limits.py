@@ -1,0 +1,55 @@
+"""How large a query of a stranger may be, and its results."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
+
+# Of the text of a query: characters, and bytes of its UTF-8.
+MAX_TEXT: Final = 4096
+# Of its tree: calls in calls, and calls, casts, paths and constants in all.
+MAX_DEPTH: Final = 50
+MAX_NODES: Final = 500
+# Steps of one path.
+MAX_STEPS: Final = 50
+# Bytes of UTF-8 of a string that a function makes, and of the JSON text of a projection.
+MAX_STRING: Final = 65_536
+MAX_PROJECTION: Final = 1_048_576
+# Instructions of the program that RE2 makes of a pattern; its time for a text grows with both.
+MAX_PROGRAM: Final = 2_000
+
+
+def check_text(text: str) -> None:
+    """
+    Raises:
+        QueryError: the text is too long to be read at all.
+    """
+    if len(text) > MAX_TEXT or len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
+        raise QueryError(f"the query is longer than {MAX_TEXT} bytes", MAX_TEXT)
+
+
+def check_size(query: Query) -> None:
+    """
+    Raises:
+        QueryError: the tree is too deep or has too many nodes.
+    """
+    waiting: list[tuple[Node, int]] = []
+    if query.where is not None:
+        waiting.append((query.where, 1))
+    waiting.extend((column.value, 1) for column in query.select or ())
+    count = 0
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        if depth > MAX_DEPTH:
+            raise QueryError(f"the query is nested more than {MAX_DEPTH} deep", node.position)
+        if count + len(waiting) > MAX_NODES:
+            raise QueryError(f"the query has more than {MAX_NODES} terms", node.position)
+        if isinstance(node, Call):
+            waiting.extend((argument, depth + 1) for argument in node.arguments)
+        elif isinstance(node, Cast):
+            waiting.append((node.value, depth + 1))
+        elif isinstance(node, Path) and len(node.steps) > MAX_STEPS:
+            raise QueryError(f"a path of more than {MAX_STEPS} steps", node.position)

@@ -1,0 +1,97 @@
+"""Reads the members of a record: each once, however often a query names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kiwi_gw.query.codes import Code, Space
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.schema import Schema, coercion
+from kiwi_gw.query.tree import Call, Cast, Node, Path
+from kiwi_gw.query.types import ANY
+
+# A piece of source reads so many steps at most; longer paths are read piece by piece.
+_PIECE: Final = 10
+
+Steps = tuple[str | int, ...]
+
+
+def inside(node: Node) -> Iterator[Node]:
+    """The node and everything in it, in the order in which it is evaluated."""
+    yield node
+    if isinstance(node, Call):
+        for argument in node.arguments:
+            yield from inside(argument)
+    elif isinstance(node, Cast):
+        yield from inside(node.value)
+
+
+class Paths:
+    """The paths of some expressions. A path that is named more than once is read ahead, in `head`."""
+
+    def __init__(
+        self, nodes: list[Node], variables: Mapping[str, str], space: Space, schema: Schema | None
+    ) -> None:
+        """variables: the name of the variable of each root."""
+        self._variables = variables
+        self._space = space
+        self._schema = schema
+        self._uses: dict[tuple[str, Steps], int] = {}
+        for node in nodes:
+            for each in inside(node):
+                if isinstance(each, Path):
+                    self._count(each)
+                if isinstance(each, Call) and each.name == "between" and isinstance(each.arguments[0], Path):
+                    self._count(each.arguments[0])
+        self._names: dict[tuple[str, Steps], str] = {}
+        ahead = sorted((key for key, uses in self._uses.items() if uses > 1), key=lambda key: len(key[1]))
+        self.head = [self._ahead(root, steps) for root, steps in ahead]
+        self.parameters = ", ".join([*variables.values(), *self._names.values()])
+
+    def _count(self, path: Path) -> None:
+        for length in range(len(path.steps), 0, -1):
+            key = path.root, path.steps[:length]
+            seen = key in self._uses
+            self._uses[key] = self._uses.get(key, 0) + (2 if length % _PIECE == 0 else 1)
+            if seen:
+                return  # what it hangs from has been counted with the first use
+
+    def _ahead(self, root: str, steps: Steps) -> str:
+        text = self.raw(root, steps)
+        name = self._names[root, steps] = self._space.fresh("p")
+        return f"{name} = {text}"
+
+    def raw(self, root: str, steps: Steps, *, missing: bool = False) -> str:
+        """The source that reads it as it was decoded.
+
+        missing: MISSING where there is no such member, instead of None.
+        """
+        if not steps:
+            return self._variables[root]
+        if not missing and (root, steps) in self._names:
+            return self._names[root, steps]
+        parent, step = self.raw(root, steps[:-1]), steps[-1]
+        none = "MISSING" if missing else "None"
+        kind = f"type({parent})"
+        if not parent.isidentifier():
+            variable = self._space.fresh("t")
+            kind, parent = f"type({variable} := {parent})", variable
+        if isinstance(step, str):
+            key = self._space.constant(step, ANY).text
+            default = ", MISSING" if missing else ""
+            return f"({parent}.get({key}{default}) if {kind} is dict else {none})"
+        if step < 0:
+            return none
+        return f"({parent}[{step:d}] if {kind} is list and len({parent}) > {step:d} else {none})"
+
+    def code(self, path: Path) -> Code:
+        """The value, of the type that a schema gives it."""
+        if path.root not in self._variables:
+            raise QueryError(f"there is no {path.root} here", path.position)
+        type_ = ANY if self._schema is None else self._schema.at(path)
+        text = self.raw(path.root, path.steps)
+        if type_ == ANY:
+            return Code(text, ANY, position=path.position)
+        convert = self._space.given(coercion(type_))
+        return Code(f"{convert}({text})", type_, position=path.position)

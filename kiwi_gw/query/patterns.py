@@ -1,0 +1,275 @@
+"""Patterns of strangers: LIKE, and regular expressions on RE2, which takes linear time whatever the pattern.
+
+What is different from Java's: no look-around, no back references; `$` is the end of the text alone, `.` is
+anything but a line feed; `(?i)` knows all of Unicode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Final
+
+from kiwi_gw.query.effort import heavy
+from kiwi_gw.query.limits import MAX_PROGRAM, MAX_TEXT
+from kiwi_gw.query.values import RecordError, room
+
+Matches = Callable[[str], bool]
+
+# What RE2 may use: to make the program of a pattern, and then for the states that texts bring it into. A
+# client has many patterns, and chooses them.
+_MEMORY_TO_COMPILE: Final = 1 << 20
+_MEMORY: Final = 96 * 1024
+_MEMORY_A_STEP: Final = 500
+# A search for all matches looks from each to the end in the worst case: so many characters in all.
+_STEPS: Final = 16_000_000
+_PLAIN: Final = frozenset(r".^$*+?()[]{}|\ ".strip())
+
+
+_TOO_MANY: Final = "the patterns of the query make too large programs together"
+
+
+class PatternError(Exception):
+    """A pattern that cannot be used. The message says why."""
+
+
+class _Steps:
+    """Of the patterns that the query which is being compiled may still have, and those that it has."""
+
+    left: float = math.inf
+    known: Final[set[Any]] = set()
+
+
+@contextmanager
+def one_query() -> Iterator[None]:
+    """In here, all patterns together may have four times the steps of one: making programs takes time."""
+    _Steps.left = 4 * MAX_PROGRAM
+    try:
+        yield
+    finally:
+        _Steps.left = math.inf
+        _Steps.known.clear()
+
+
+def regex(pattern: str, *, any_case: bool = False, dot_all: bool = False) -> Any:
+    """
+    Raises:
+        PatternError: RE2 has nothing for it, or its program would be too large.
+    """
+    if _Steps.left < 0:
+        raise PatternError(_TOO_MANY)
+    found = _regex(pattern, any_case=any_case, dot_all=dot_all)
+    if _Steps.left < math.inf and found not in _Steps.known:
+        _Steps.known.add(found)
+        _Steps.left -= found.programsize
+        if _Steps.left < 0:
+            raise PatternError(_TOO_MANY)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _regex(pattern: str, *, any_case: bool, dot_all: bool) -> Any:
+    import re2  # here: only queries with patterns pay for it
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY_TO_COMPILE
+    options.case_sensitive = not any_case
+    options.dot_nl = dot_all
+    if len(pattern) > MAX_TEXT:
+        raise PatternError(f"a pattern of more than {MAX_TEXT} characters")
+    try:
+        found = re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "it is not one of RE2's"
+        said = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternError(f"the pattern {shown(pattern)} cannot be used: {said}") from None
+    if max(found.programsize, found.reverseprogramsize) > MAX_PROGRAM:
+        raise PatternError(f"the pattern {shown(pattern)} makes too large a program")
+    options.max_mem = _MEMORY + _MEMORY_A_STEP * found.programsize
+    return re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
+
+
+def shown(pattern: str) -> str:
+    """A pattern in a message."""
+    return repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
+
+
+def searcher(pattern: str, *, any_case: bool = False) -> Matches:
+    """RLIKE: whether the pattern is anywhere in a text."""
+    if not any_case and len(pattern) <= MAX_TEXT and not _PLAIN.intersection(pattern):
+        return lambda text: pattern in text
+    expression = regex(pattern, any_case=any_case)
+    search, steps = expression.search, expression.programsize
+
+    def matches(text: str) -> bool:
+        heavy(steps, len(text))
+        return search(text.encode("utf-8", "surrogatepass")) is not None
+
+    return matches
+
+
+@lru_cache(maxsize=256)
+def liker(pattern: str, escape: str = "\\") -> Matches:
+    """LIKE: `%` is any run of characters, `_` is one; after the escape each is itself."""
+    if len(pattern) > MAX_TEXT:
+        raise PatternError(f"a pattern of more than {MAX_TEXT} characters")
+    pieces: list[str] = [""]
+    one = False
+    signs: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, "")
+            if following not in {"%", "_", escape} or not following:
+                raise PatternError(
+                    f"the pattern {shown(pattern)}: after {escape} comes %, _ or {escape} itself"
+                )
+            pieces[-1] += following
+        elif character == "%" or character == "_":
+            one = one or character == "_"
+            signs.append(character)
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    if one:
+        return _by_regex(pieces, signs)
+    return _by_pieces(pieces)
+
+
+def _by_pieces(pieces: list[str]) -> Matches:
+    """What has no `_` needs no regular expression: the pieces come one after the other."""
+    first, last, middle = pieces[0], pieces[-1], [piece for piece in pieces[1:-1] if piece]
+    if len(pieces) == 1:
+        return lambda text: text == first
+    if not middle:
+        least = len(first) + len(last)
+        if not first:
+            return lambda text: text.endswith(last)
+        if not last:
+            return lambda text: text.startswith(first)
+        return lambda text: len(text) >= least and text.startswith(first) and text.endswith(last)
+    if len(middle) == 1 and not first and not last:
+        only = middle[0]
+        return lambda text: only in text
+
+    def matches(text: str) -> bool:
+        end = len(text) - len(last)
+        if end < len(first) or not text.startswith(first) or not text.endswith(last):
+            return False
+        place = len(first)
+        for piece in middle:
+            place = text.find(piece, place, end)
+            if place < 0:
+                return False
+            place += len(piece)
+        return True
+
+    return matches
+
+
+def _by_regex(pieces: list[str], signs: list[str]) -> Matches:
+    import re2
+
+    parts = [re2.escape(pieces[0])]
+    for sign, piece in zip(signs, pieces[1:], strict=True):
+        parts += [".*" if sign == "%" else ".", re2.escape(piece)]
+    expression = regex("".join(parts), dot_all=True)
+    fullmatch, steps = expression.fullmatch, expression.programsize
+
+    def matches(text: str) -> bool:
+        heavy(steps, len(text))
+        return fullmatch(text.encode("utf-8", "surrogatepass")) is not None
+
+    return matches
+
+
+def spans(pattern: str, text: str) -> Iterator[Any]:
+    """All matches from left to right, as long as looking for them stays cheap.
+
+    Raises:
+        RecordError: so many matches in so long a text could take too long.
+    """
+    left = _STEPS
+    expression = regex(pattern)
+    heavy(expression.programsize, len(text))
+    for match in expression.finditer(text):
+        left -= len(text) - match.start()
+        if left < 0:
+            raise RecordError("too many matches in too long a text")
+        heavy(expression.programsize, len(text) - match.start())
+        yield match
+
+
+def first(pattern: str, text: str) -> Any:
+    """The first match, or None. Raises RecordError: looking for it could take too long."""
+    expression = regex(pattern)
+    heavy(expression.programsize, len(text))
+    return expression.search(text)
+
+
+def split(text: str, pattern: str, limit: int) -> list[object]:
+    """As Java does: at most `limit` pieces, if that is above 0; nothing empty before a first empty match."""
+    if not pattern:
+        count = limit if 0 < limit < len(text) else len(text)
+        return [*text[: count - 1], text[count - 1 :]] if text else [""]
+    if len(pattern) <= MAX_TEXT and not _PLAIN.intersection(pattern):
+        return list(text.split(pattern, limit - 1 if limit > 0 else -1))
+    pieces: list[object] = []
+    place = 0
+    for match in spans(pattern, text):
+        if 0 < limit <= len(pieces) + 1:
+            break
+        if match.end() == 0:
+            continue
+        pieces.append(text[place : match.start()])
+        place = match.end()
+    return [*pieces, text[place:]]
+
+
+def replace(text: str, pattern: str, template: str) -> str:
+    """Every match replaced; `$1` in the template is a group, a backslash takes a sign as it is."""
+    parts = _template(template, regex(pattern).groups)
+    pieces: list[str] = []
+    place = size = 0
+    for match in spans(pattern, text):
+        new = [part if isinstance(part, str) else match.group(part) or "" for part in parts]
+        pieces += [text[place : match.start()], *new]
+        size += match.start() - place + sum(map(len, new))
+        room(size)
+        place = match.end()
+    pieces.append(text[place:])
+    return "".join(pieces)
+
+
+@lru_cache(maxsize=256)
+def _template(template: str, groups: int) -> list[str | int]:
+    if len(template) > MAX_TEXT:
+        raise PatternError(f"a replacement of more than {MAX_TEXT} characters")
+    parts: list[str | int] = [""]
+    place = 0
+    while place < len(template):
+        character = template[place]
+        place += 1
+        if character == "\\" and place < len(template):
+            character = template[place]
+            place += 1
+        elif character == "$":
+            digits = 0
+            while place + digits < len(template) and template[place + digits] in "0123456789":
+                # One more digit counts if there is a group of that number, as in Java.
+                if digits and int(template[place : place + digits + 1]) > groups:
+                    break
+                digits += 1
+            if not digits or int(template[place : place + digits]) > groups:
+                raise PatternError(f"the replacement {shown(template)} has no such group")
+            parts += [int(template[place : place + digits]), ""]
+            place += digits
+            continue
+        elif character == "\\":
+            raise PatternError(f"the replacement {shown(template)} ends in a backslash")
+        last = parts.pop()
+        parts.append(f"{last}{character}")
+    return parts

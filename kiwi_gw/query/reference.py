@@ -1,0 +1,66 @@
+"""The tables of functions in `config/QUERIES.md`, made from the registry.
+
+`python -m kiwi_gw.query.reference config` writes them anew; a test says when to.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from kiwi_gw.query.functions import rooms
+from kiwi_gw.query.functions.base import Function
+
+FILE = "QUERIES.md"
+BEGIN, END = "<!-- functions: begin -->", "<!-- functions: end -->"
+
+# What a room is called; operators that are written as functions are on numbers.
+_TITLES: Final = {
+    "conditionals": "Choices",
+    "operators": "Numbers",
+    "numbers": "Numbers",
+    "strings": "Texts",
+    "expressions": "Regular expressions",
+    "dates": "Dates and timestamps",
+    "structures": "JSON, arrays and objects",
+}
+
+
+def tables() -> str:
+    """One table for each kind of functions, of those that are written as such."""
+    by_title: dict[str, list[Function]] = {title: [] for title in _TITLES.values()}
+    for room, functions in rooms().items():
+        title = _TITLES.get(room, room.capitalize())
+        by_title.setdefault(title, []).extend(each for each in functions if each.usage)
+    parts: list[str] = []
+    for title, listed in by_title.items():
+        rows = [_row(each) for each in sorted(listed, key=lambda each: each.name)]
+        if rows:
+            head = [f"### {title}\n", "| function | gives | types |", "|---|---|---|"]
+            parts.append("\n".join([*head, *rows]))
+    return "\n\n".join(parts)
+
+
+def _row(function: Function) -> str:
+    types = "by its arguments"
+    if function.result is not None:
+        types = f"{', '.join(map(str, function.wants)) or 'none'} → {function.result}"
+    return f"| `{function.usage}` | {function.summary} | {types} |"
+
+
+def with_tables(text: str) -> str:
+    """The document with its tables made anew."""
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
+
+
+def write(folder: Path) -> None:
+    """Write the tables into the document in that folder."""
+    path = folder / FILE
+    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,98 @@
+"""The expression tree that both front ends make and the compiler reads.
+
+Operators and functions are all `Call`s, by one canonical name each (`and`, `<=`, `+`, `like`, `concat`,
+`caql.=`); what there is, and what it means, is in `kiwi_gw.query.functions`. Trees are equal if they mean the
+same, wherever they stood in their texts: equal queries share the bytes that are made for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Constant = None | bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant. `1` and `1.0` and `true` are three different ones: see `key`."""
+
+    value: Constant
+    position: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A value of the record: the name of a root (`value`, `data`), then members and, from 0, array items."""
+
+    root: str
+    steps: tuple[str | int, ...] = ()
+    position: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        return f"{self.root}{list(self.steps)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or a function. `case`: condition, value, condition, value ..., and the value otherwise."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    position: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}({','.join(argument.key for argument in self.arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Another type, or NULL where that cannot be. to: Spark's name of it, in capitals (`BIGINT`)."""
+
+    value: Node
+    to: str
+    position: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        return f"cast({self.value.key} as {self.to})"
+
+
+Node = Literal | Path | Call | Cast
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One value of a projection. name: where it is in the result, member in member.
+
+    lenient: a value that is missing in the record is left out, and not null.
+    """
+
+    name: tuple[str, ...]
+    value: Node
+    lenient: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{list(self.name)!r}={self.value.key}{'?' if self.lenient else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a subscription wants of its source. where: which events (None: all). select: what of them (None:
+    their value as it is)."""
+
+    where: Node | None = None
+    select: tuple[Column, ...] | None = None
+
+    @property
+    def key(self) -> str:
+        """Equal for queries that give the same, whole: it belongs to the key of the bytes."""
+        where = "" if self.where is None else self.where.key
+        select = "*" if self.select is None else ";".join(column.key for column in self.select)
+        return f"{select}|{where}"

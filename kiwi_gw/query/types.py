@@ -1,0 +1,124 @@
+"""Types of expressions, as far as they are known before there is a record.
+
+Without a schema a path is ANY: its type is that of the value of each record. Spark's names, in capitals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type. kind: its name. item: of an ARRAY, and of the values of a MAP. fields: of an OBJECT with a
+    schema, in order."""
+
+    kind: str
+    item: Type | None = None
+    fields: tuple[tuple[str, Type], ...] = ()
+
+    @property
+    def dynamic(self) -> bool:
+        return self.kind == "ANY"
+
+    @property
+    def integer(self) -> bool:
+        return self.kind in BITS
+
+    @property
+    def numeric(self) -> bool:
+        return self.kind in _NUMBERS
+
+    @property
+    def atomic(self) -> bool:
+        """One value, and no array, no object, nor anything of unknown type."""
+        return self.kind not in {"ARRAY", "OBJECT", "MAP", "ANY", "NULL"}
+
+    def __str__(self) -> str:
+        if self.kind == "ARRAY" and self.item is not None:
+            return f"ARRAY<{self.item}>"
+        if self.kind == "MAP":
+            return f"MAP<STRING, {self.item}>"
+        return self.kind
+
+
+BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+# From narrow to wide: two different ones meet in the wider.
+_NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
+
+NULL: Final = Type("NULL")
+ANY: Final = Type("ANY")
+BOOLEAN: Final = Type("BOOLEAN")
+TINYINT: Final = Type("TINYINT")
+SMALLINT: Final = Type("SMALLINT")
+INT: Final = Type("INT")
+BIGINT: Final = Type("BIGINT")
+FLOAT: Final = Type("FLOAT")
+DOUBLE: Final = Type("DOUBLE")
+STRING: Final = Type("STRING")
+BINARY: Final = Type("BINARY")
+DATE: Final = Type("DATE")
+TIMESTAMP: Final = Type("TIMESTAMP")
+ARRAY: Final = Type("ARRAY", ANY)
+OBJECT: Final = Type("OBJECT")
+
+# What CAST can make.
+CASTS: Final = {
+    each.kind: each
+    for each in (BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, STRING, BINARY, DATE, TIMESTAMP)
+}
+
+
+def wider(one: Type, other: Type) -> Type | None:
+    """Of two numeric types the one that holds both."""
+    if one.numeric and other.numeric:
+        return max(one, other, key=lambda each: _NUMBERS.index(each.kind))
+    return None
+
+
+def compared(one: Type, other: Type) -> Type | None:
+    """In which type two values are compared; ANY: in that of the values; None: they cannot be."""
+    if one == NULL or other == NULL:
+        return NULL
+    if one.dynamic or other.dynamic:
+        return ANY
+    if not (one.atomic and other.atomic):
+        return None
+    if one == other:
+        return one
+    if one == STRING or other == STRING:
+        return other if one == STRING else one
+    if {one, other} == {DATE, TIMESTAMP}:
+        return TIMESTAMP
+    return wider(one, other)
+
+
+def common(types: tuple[Type, ...], *, promote: bool = True) -> Type | None:
+    """The type of a value that is one of several (the branches of CASE); None: there is none.
+
+    promote: numbers, dates and strings meet in STRING.
+    """
+    result = NULL
+    # Strings first, as the order of the others must not matter.
+    for each in sorted(types, key=lambda each: each != STRING) if promote else types:
+        found = _pair(result, each, promote)
+        if found is None:
+            return None
+        result = found
+    return result
+
+
+def _pair(one: Type, other: Type, promote: bool) -> Type | None:
+    if one == other or other == NULL:
+        return one
+    if one == NULL:
+        return other
+    if one.dynamic or other.dynamic:
+        return ANY
+    if promote and STRING in (one, other):
+        plain = other if one == STRING else one
+        return STRING if plain.atomic and plain not in (BOOLEAN, BINARY) else None
+    if {one, other} == {DATE, TIMESTAMP}:
+        return TIMESTAMP
+    return wider(one, other)

@@ -1,0 +1,155 @@
+"""What queries see of a batch: its columns as values, made when they are first asked for.
+
+Theory of operation. Every query of every client reads the same batch, one after the other, while it is the
+newest one: so what was decoded is kept with the batch, for a short while. The last few batches have a view;
+an older one that is read again (by somebody who is behind, or in history) is decoded again, once for all who
+read it then.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, TypeVar, cast
+
+from kiwi_gw.model import Batch, Decode
+from kiwi_gw.query.decode import decoder, headers, objects
+from kiwi_gw.query.values import Value
+
+T = TypeVar("T")
+
+MOST_ASKED_BYTES: Final = 32 * 1024 * 1024
+"""Of what the queries of clients have made of all batches."""
+
+MOST_VIEWS: Final = 32
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of the batches that have a view, as they weigh themselves. What is decoded weighs a few times that."""
+
+_NO_COLUMN: Final = ("key", "headers", "timestamp")
+"""Roots that are null where the source has no such column."""
+
+
+class View:
+    """One batch as queries see it. `decode` says how its bytes are read."""
+
+    __slots__ = ("_asked", "_columns", "_decode", "_memo", "batch")
+
+    def __init__(self, batch: Batch, decode: Decode) -> None:
+        self.batch = batch
+        self._decode = decode
+        self._columns: dict[str, Sequence[Value]] = {}
+        self._memo: dict[Hashable, object] = {}
+        self._asked = _asked
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def column(self, root: str) -> Sequence[Value]:
+        """The values of a root, one per event: `key`, `value`, `partition`, `offset`, `timestamp` (ms) or
+        `headers`. KeyError for another one.
+
+        The value of a source whose events have no column `value` is an object of the columns that they have.
+        """
+        found = self._columns.get(root)
+        if found is None:
+            found = self._columns[root] = self._made(root)
+        return found
+
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What was derived from this batch before under the same key, or `make` makes it. Nothing is kept if
+        that raises. For keys of which there are few: none that clients make."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return cast(T, self._memo[key])
+
+    def asked(self, key: Hashable, make: Callable[[], T], weigh: Callable[[T], int]) -> T:
+        """The same for what a client's query makes of the batch. It is made again if it was not needed while
+        others were. weigh: the bytes that it holds."""
+        return self._asked.get(self, key, make, weigh)
+
+    def _made(self, root: str) -> Sequence[Value]:
+        columns, decode = self.batch.columns, self._decode
+        if root in ("partition", "offset"):
+            return self.batch.column(root)
+        if root == "value" and root not in columns:
+            return objects(list(columns), columns.values())
+        if root not in columns and root in _NO_COLUMN:
+            return [None] * len(self.batch)
+        column = columns[root]
+        match root:
+            case "value":
+                return decoder(decode.value, decode.avro_schema)(column)
+            case "key":
+                return decoder(decode.key, decode.avro_schema)(column)
+            case "timestamp":
+                return [None if moment == -1 else moment for moment in column]
+            case "headers":
+                return headers(column)
+        raise KeyError(root)
+
+
+class _Asked:
+    """What queries made of batches: what was needed last, within bounds of bytes."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[View, Hashable], tuple[object, int]] = OrderedDict()
+        self._keys: dict[View, dict[Hashable, None]] = {}
+        self.bytes = 0
+
+    def get(self, of: View, key: Hashable, make: Callable[[], T], weigh: Callable[[T], int]) -> T:
+        found = self._found.get((of, key))
+        if found is not None:
+            self._found.move_to_end((of, key))
+            return cast(T, found[0])
+        made = make()
+        self._found[of, key] = made, _ENTRY + weigh(made)
+        self._keys.setdefault(of, {})[key] = None
+        self.bytes += self._found[of, key][1]
+        while self.bytes > MOST_ASKED_BYTES and len(self._found) > 1:
+            (view, old_key), (_, size) = self._found.popitem(last=False)
+            self.bytes -= size
+            keys = self._keys[view]
+            del keys[old_key]
+            if not keys:
+                del self._keys[view]
+        return made
+
+    def forget(self, of: View) -> None:
+        """The batch is not warm any more."""
+        for key in self._keys.pop(of, ()):
+            _, size = self._found.pop((of, key))
+            self.bytes -= size
+
+
+_ENTRY: Final = 500
+_asked: Final = _Asked()
+
+
+class _Warm:
+    """The views of the last few batches. They hold their batches, so an id means one batch while in here."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[tuple[int, Decode], View] = OrderedDict()
+        self._bytes = 0
+
+    def view(self, batch: Batch, decode: Decode) -> View:
+        key = id(batch), decode
+        found = self._views.get(key)
+        if found is not None:
+            self._views.move_to_end(key)
+            return found
+        found = self._views[key] = View(batch, decode)
+        self._bytes += batch.cost
+        while len(self._views) > MOST_VIEWS or (self._bytes > MOST_BYTES and len(self._views) > 1):
+            _, oldest = self._views.popitem(last=False)
+            self._bytes -= oldest.batch.cost
+            _asked.forget(oldest)
+        return found
+
+
+_warm: Final = _Warm()
+
+
+def view(batch: Batch, decode: Decode) -> View:
+    """The view of a batch: the same one for all who ask while it is warm."""
+    return _warm.view(batch, decode)

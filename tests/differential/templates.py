@@ -1,0 +1,256 @@
+"""How each operator and each function is written, with the kinds of its arguments.
+
+`{l}` is an integer, `{k}` a small one, `{d}` a double, `{n}` either, `{s}` a string, `{w}` one that may be a
+date (the years of Spark go on after 9999), `{b}` a boolean, `{D}` a
+date, `{T}` a timestamp, `{ss}`, `{ls}`, `{xs}` arrays of strings, integers, doubles, `{x}` any one value,
+`{p}` and `{q}` the members whose type changes, `{j}` JSON text, `{re}`, `{like}`, `{ymd}` constants for
+patterns and formats. A star after a kind marks results that no other function should get (they differ in the
+last bit, or in how they are written).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+OPERATORS: Final = {
+    "b": (
+        *("{n} = {n}", "{n} <> {n}", "{n} < {n}", "{n} <= {n}", "{n} > {n}", "{n} >= {n}"),
+        *("{n} <=> {n}", "{s} = {s}", "{s} < {s}", "{s} >= {s}", "{s} <=> {s}", "{s} != {s}"),
+        *("{b} = {b}", "{b} < {b}", "{b} >= {b}", "{b} <=> {b}", "{b} = 1", "{b} = 0", "{b} <> 1"),
+        *("{b} = {l}", "{s} = {l}", "{s} > {l}", "{d} <= {s}", "{s} = 1", "{s} < 3000000000"),
+        *("{s} <> {d}", "{s} = {b}", "{D} = {D}", "{D} < {T}", "{T} >= {T}", "{D} = {w}"),
+        *("{w} > {T}", "{T} <=> {D}", "{D} <= '2020-2-9'", "{b} AND {b}", "{b} OR {b}", "NOT {b}"),
+        *("{b} AND NULL", "NULL OR {b}", "NOT ({b} OR {b} AND {b})", "{n} BETWEEN {n} AND {n}"),
+        *("{n} NOT BETWEEN {n} AND {n}", "{s} BETWEEN {s} AND {s}", "{s} BETWEEN {l} AND {d}"),
+        *("{D} BETWEEN {w} AND {D}", "{l} IN (1, 2, {l})", "{n} IN ({n}, {n}, NULL)"),
+        *("{s} IN ('a', 'abc', {s})", "{s} NOT IN ({s}, '')", "{l} IN ('1', '42', '-7')"),
+        *("{d} IN ('1', '1.0', '0.5')", "{s} IN (1, 2, 10)", "{b} IN ({b}, NULL)"),
+        *("{D} IN ({D}, DATE'2020-02-15')", "{l} NOT IN (1, NULL)", "{d} IN ({d}, {l})"),
+        *("{x} IS NULL", "{x} IS NOT NULL", "{b} IS TRUE", "{b} IS NOT TRUE", "{b} IS FALSE"),
+        *("{b} IS NOT FALSE", "{ss} IS NULL", "{s} LIKE {like}", "{s} NOT LIKE {like}"),
+        *("{s} ILIKE {like}", "{s} LIKE 'x#%y' ESCAPE '#'", "{l} LIKE '1%'", "{s} LIKE {s}"),
+        *("{d} LIKE '%.5'", "{s} NOT ILIKE 'A%'", "{s} ILIKE '_b/%' ESCAPE '/'", "{s} RLIKE {re}"),
+        *("{s} NOT RLIKE {re}", "{l} RLIKE '^-?1'", "{s} REGEXP {re}"),
+    ),
+    "l": (
+        *("{l} + {l}", "{l} - {l}", "{l} * {l}", "{l} % {l}", "{l} div {l}", "-{l}", "{i} + {i}"),
+        *("{i} * {i}", "{i} - 1", "-{i}", "{k} * {k}", "{l} % -3", "{l} div -7"),
+        *("2147483647 + {i}", "9223372036854775807 + {l}", "{ls}[0]"),
+        *("CASE WHEN {b} THEN {l} ELSE {l} END", "CASE {l} WHEN 1 THEN {l} WHEN {l} THEN {l} END"),
+        *("CASE WHEN {b} THEN {i} WHEN {b} THEN {l} END",),
+        *("CASE {s} WHEN 1 THEN 10 WHEN 'a' THEN 20 ELSE 30 END",),
+    ),
+    "d": (
+        *("{d} + {d}", "{d} - {d}", "{d} * {d}", "{d} / {d}", "{l} / {l}", "{d} % {d}"),
+        *("{l} + {d}", "-{d}", "{s} + {l}", "{s} * {s}", "{s} / 2", "{l} % {s}", "-{s}"),
+        *("{d} - {s}", "{l} / 0", "{d} / 0.0", "{i} / {k}", "{d} % 0", "{f} + {f}", "{f} * {l}"),
+        *("{f} / {f}", "{f} + {d}", "{xs}[1]", "CASE WHEN {b} THEN {l} ELSE {d} END"),
+        *("CASE {d} WHEN {l} THEN {d} END",),
+    ),
+    "s": (
+        *("{s} || {s}", "{s} || {l}", "{b} || '-' || {d}", "{ss}[1]", "{ss}[0] || {D}"),
+        *("CASE WHEN {b} THEN {s} ELSE {l} END", "CASE WHEN {b} THEN {s} END"),
+        *("CASE {s} WHEN {s} THEN 'eq' END", "CASE WHEN {b} THEN {d} WHEN {b} THEN {s} END"),
+        *("CASE WHEN {b} THEN {D} ELSE {s} END",),
+    ),
+    "D": (*("{D} + {k}", "{D} - {k}", "CASE WHEN {b} THEN {D} ELSE {D} END"),),
+    "T": (*("CASE WHEN {b} THEN {T} ELSE {D} END",),),
+}
+
+FUNCTIONS: Final = {
+    "b": (
+        *("isnan({d})", "isnan({s})", "nvl({b}, false)", "if({b}, {b}, {b})"),
+        *("startswith({s}, {s})", "endswith({s}, {s})", "contains({s}, {s})", "contains({s}, '')"),
+        *("contains({l}, '1')", "startswith({s}, 'a')", "endswith({d}, '5')"),
+        *("regexp_like({s}, {re})", "like({s}, {like})", "ilike({s}, {like})"),
+        *("array_contains({ss}, {s})", "array_contains({ls}, {l})", "array_contains({xs}, {d})"),
+        *("array_contains({ls}, {d})", "array_contains({xs}, 1)", "nullif({b}, {b})"),
+        *("coalesce({b}, {b}, true)", "boolean({s})", "boolean({l})", "rlike({s}, {re})"),
+        *("'a' LIKE {s}",),
+    ),
+    "l": (
+        *(
+            "find_in_set({s}, 'a,abc,b')",
+            "find_in_set({s}, {s})",
+            "len({s})",
+        ),
+        *(
+            "regexp_count({s}, '[a-c]+')",
+            "regexp_instr({s}, {re})",
+        ),
+        *("length({s})", "char_length({s})", "character_length({s})", "octet_length({s})"),
+        *("bit_length({s})", "length({l})", "length({d})", "length({b})", "length({D})"),
+        *("instr({s}, {s})", "locate({s}, {s})", "locate({s}, {s}, {k})", "position({s}, {s})"),
+        *("position({s}, {s}, {k})", "ascii({s})", "crc32({s})", "abs({l})", "abs({i})"),
+        *("mod({l}, {l})", "pmod({l}, {l})", "pmod({i}, {k})", "pmod({l}, -3)", "ceil({d})"),
+        *("ceiling({d})", "floor({d})", "floor({l})", "ceil({s})", "round({l})", "round({l}, -1)"),
+        *("round({i}, -2)", "bround({l}, -1)", "round({l}, 2)", "bround({i}, -1)"),
+        *("greatest({l}, {l})", "least({l}, {l}, {l})", "greatest({i}, {l}, NULL)"),
+        *("least({k}, {i})", "coalesce({l}, {l})", "nvl({l}, {l})", "ifnull({l}, {i})"),
+        *("nvl2({x}, {l}, {i})", "nullif({l}, {l})", "if({b}, {l}, {l})", "nullif({l}, {d})"),
+        *("nullif({i}, {s})", "size({ss})", "size({ls})", "cardinality({xs})", "array_size({ss})"),
+        *("size(NULL)", "size(split({s}, ','))", "element_at({ls}, {k1})", "element_at({ls}, -1)"),
+        *("get({ls}, {k})", "array_position({ss}, {s})", "array_position({ls}, {l})"),
+        *("json_array_length({j})", "json_array_length({s})", "year({D})", "month({D})"),
+        *("day({D})", "dayofmonth({D})", "quarter({D})", "dayofyear({D})", "weekofyear({D})"),
+        *("dayofweek({D})", "weekday({D})", "hour({T})", "minute({T})", "second({T})", "year({w})"),
+        *("hour({w})", "year({T})", "hour({D})", "dayofweek({w})", "second({w})", "minute({w})"),
+        *("datediff({D}, {D})", "date_diff({T}, {w})", "datediff({w}, {D})", "unix_timestamp({T})"),
+        *("unix_timestamp({w})", "unix_timestamp({w}, 'yyyy-MM-dd')", "unix_timestamp({D})"),
+        *("to_unix_timestamp({T})", "to_unix_timestamp({w}, 'yyyy-MM-dd HH:mm:ss')"),
+        *("unix_seconds({T})", "unix_millis({T})", "unix_micros({T})", "unix_date({D})"),
+        *("extract(YEAR FROM {D})", "extract(MONTH FROM {T})", "extract(DOW FROM {D})"),
+        *("extract(HOUR FROM {T})", "extract(WEEK FROM {D})", "extract(DOY FROM {D})"),
+        *("extract(QUARTER FROM {D})", "bigint({s})", "int({d})", "smallint({l})", "tinyint({s})"),
+        *("size(map_keys({mp}))",),
+    ),
+    "d": (
+        *(
+            "rint({d})",
+            "e()",
+            "pi()",
+        ),
+        *("abs({d})", "abs({s})", "mod({d}, {d})", "pmod({d}, {d})", "pmod({d}, 2.5)"),
+        *("round({d})", "round({d}, 1)", "round({d}, 2)", "round({d}, -2)", "bround({d})"),
+        *("bround({d}, 1)", "round({s}, 1)", "sign({d})", "signum({l})", "sqrt({d})", "sqrt({l})"),
+        *("round({f}, 1)", "greatest({d}, {l})", "least({d}, {d})", "greatest({d}, {d}, {d})"),
+        *("least({d}, NULL, {l})", "nanvl({d}, {d})", "coalesce({l}, {d})", "nvl({d}, 0)"),
+        *("nvl2({d}, {l}, {d})", "nullif({d}, {l})", "if({b}, {l}, {d})", "element_at({xs}, {k1})"),
+        *("get({xs}, {k})", "double({s})", "float({d})", "float({s})", "months_between({D}, {D})"),
+        *("months_between({T}, {T})", "months_between({w}, {D}, false)", "degrees({d})"),
+        *("radians({d})",),
+    ),
+    "d*": (
+        *("exp({d})", "expm1({d})", "ln({d})", "log({d})", "log({d}, {d})", "log10({d})"),
+        *("log2({d})", "log1p({d})", "pow({d}, {d})", "power({l}, {k})", "pow({d}, 0.5)"),
+        *("cbrt({d})", "hypot({d}, {d})", "sin({d})", "cos({d})", "tan({d})", "asin({d})"),
+        *("acos({d})", "atan({d})", "atan2({d}, {d})", "ln({s})", "log(2, {l})"),
+    ),
+    "s": (
+        *(
+            "btrim({s})",
+            "btrim({s}, {s})",
+            "bin({l})",
+        ),
+        *(
+            "bin({i})",
+            "space({k})",
+            "regexp_substr({s}, {re})",
+        ),
+        *(
+            "split_part({s}, ',', {k1})",
+            "split_part({s}, {s}, 1)",
+            "split_part({s}, ' ', -1)",
+        ),
+        *("upper({s})", "lower({s})", "ucase({s})", "lcase({s})", "initcap({s})", "reverse({s})"),
+        *("upper({b})", "trim({s})", "ltrim({s})", "rtrim({s})", "trim('ab' FROM {s})"),
+        *("trim(BOTH 'x ' FROM {s})", "trim(LEADING 'a' FROM {s})", "trim(TRAILING 'c' FROM {s})"),
+        *("ltrim('a', {s})", "rtrim('c', {s})", "trim(LEADING FROM {s})", "substring({s}, {k})"),
+        *("substring({s}, {k}, {k})", "substr({s}, {k}, {k})", "substring({s}, -2, 5)"),
+        *("substring({s} FROM {k} FOR 2)", "substring({l}, 2)", "substring({s}, {d}, 2)"),
+        *("substring({s}, 0)", "left({s}, {k})", "right({s}, {k})", "lpad({s}, {k})"),
+        *("lpad({s}, 6, {s})", "rpad({s}, {k}, 'xy')", "rpad({s}, 4)", "rpad({s}, 5, '')"),
+        *("lpad({l}, 8, '0')", "repeat({s}, {k})", "replace({s}, {s})", "replace({s}, {s}, {s})"),
+        *("replace({s}, '', 'z')", "translate({s}, 'abc', 'xy')", "translate({s}, {s}, {s})"),
+        *("overlay({s}, 'XY', 2)", "overlay({s}, {s}, {k}, {k})", "concat({s}, {s})"),
+        *("concat({s}, {l}, {b})", "concat({d}, {D})", "concat({s})", "concat_ws(',', {s}, {s})"),
+        *("concat_ws({s}, {s}, {l}, {s})", "concat_ws('-', {ss}, {s})", "concat_ws('-')"),
+        *("concat_ws(',', {ls})", "substring_index({s}, ',', {k})", "substring_index({s}, {s}, 1)"),
+        *("substring_index({s}, 'b', -1)", "split({s}, ',')[1]", "split({s}, {re})[0]"),
+        *("element_at({ss}, {k1})", "get({ss}, {k})", "regexp_extract({s}, '([a-c])(b)?', 1)"),
+        *("regexp_extract({s}, '([a-c])(b)?', 2)", "regexp_extract({s}, {re}, 0)"),
+        *("regexp_extract({s}, '(.)(.)')", "regexp_replace({s}, {re}, 'Z')"),
+        *("regexp_replace({s}, '(a)(b)', '$2$1')",),
+        *("regexp_replace({s}, {re}, '')", "regexp_replace({s}, 'b', '\\\\$1')", "chr({l})"),
+        *("char({k})", "ascii({s}) || ''", "hex({l})", "hex({s})", "hex({i})", "md5({s})"),
+        *("sha1({s})", "sha({s})", "sha2({s}, 256)", "sha2({s}, 512)", "sha2({s}, 0)"),
+        *("sha2({s}, 224)", "base64({s})", "coalesce({s}, {s})", "coalesce({l}, {s})"),
+        *("nvl({s}, {d})", "ifnull({s}, 'none')", "nvl2({s}, {l}, {s})", "nullif({s}, {s})"),
+        *("nullif({s}, {l})", "if({b}, {s}, {l})", "greatest({s}, {s})", "least({s}, {s}, 'b')"),
+        *("array_join({ss}, ',')", "array_join({ss}, ',', 'null')", "array_join({ls}, {s})"),
+        *("get_json_object({j}, '$.a')", "get_json_object({j}, '$.b.c[0]')"),
+        *("get_json_object({j}, '$.b.c[2].d')", "get_json_object({j}, '$.b')"),
+        *("get_json_object({j}, '$')", "get_json_object({j}, '$[1]')"),
+        *("get_json_object({j}, '$.b.c[*]')", "get_json_object({j}, '$[\\'x y\\']')"),
+        *("get_json_object({j}, '$.e')", "get_json_object({j}, 'a')"),
+        *("get_json_object({s}, '$.a')", "get_json_object({j}, '$.ü')"),
+        *("get_json_object({j}, '$[*]')", "get_json_object({j}, '$.a.y[0]')", "string({l})"),
+        *("string({d})", "string({T})", "date_format({T}, {ymd})", "date_format({D}, {ymd})"),
+        *("date_format({w}, 'yyyy-MM-dd HH:mm')", "from_unixtime({i})"),
+        *("from_unixtime({i}, {ymd})", "from_unixtime({k})", "extract(YEAR FROM {T}) || 'y'"),
+        *("base64(unhex('00ff'))", "to_json({ss})", "to_json({o})", "to_json({ls})", "hex(unhex({s}))"),
+    ),
+    "D": (
+        *("date({w})", "date({T})", "to_date({w})", "to_date({w}, 'yyyy-MM-dd')", "to_date({T})"),
+        *("date_add({D}, {k})", "date_sub({D}, {k})", "dateadd({D}, {k})", "date_add({w}, 1)"),
+        *("add_months({D}, {k})", "add_months({D}, 12)", "last_day({D})", "trunc({D}, 'year')"),
+        *("trunc({D}, 'MM')", "trunc({D}, 'quarter')", "trunc({D}, 'week')", "trunc({D}, 'x')"),
+        *("trunc({w}, 'mon')", "make_date(2000 + {k}, {k}, {k})", "make_date(2020, {k}, 29)"),
+        *("date_from_unix_date({k})", "greatest({D}, {D})", "least({D}, {D})"),
+        *("coalesce({D}, {D})", "nvl({D}, DATE'2020-01-01')", "to_date({w}, 'MM/dd/yyyy')"),
+        *("last_day({w})", "if({b}, {D}, {D})", "nullif({D}, {D})"),
+    ),
+    "T": (
+        *("timestamp({w})", "timestamp({D})", "to_timestamp({w})"),
+        *("to_timestamp({w}, 'yyyy-MM-dd HH:mm:ss')", "date_trunc('hour', {T})"),
+        *("date_trunc('DAY', {T})", "date_trunc('month', {D})", "date_trunc('year', {T})"),
+        *("date_trunc('week', {T})", "date_trunc('quarter', {T})", "date_trunc('x', {T})"),
+        *("date_trunc('minute', {w})", "date_trunc('second', {T})"),
+        *("date_trunc('millisecond', {T})", "timestamp_seconds({i})", "timestamp_millis({i})"),
+        *("timestamp_micros({i})", "timestamp_seconds({d0})", "greatest({T}, {D})"),
+        *(
+            "coalesce({T}, {D})",
+            "if({b}, {T}, {T})",
+        ),
+    ),
+    "ss": (
+        *("split({s}, {re})", "split({s}, ',', 2)", "split({s}, ',', 0)", "split({s}, '')"),
+        *("json_object_keys({j})", "if({b}, {ss}, {ss})"),
+        *("nvl({ss}, {ss})", "map_keys({mp})"),
+    ),
+    "ls": (*("map_values({mp})",),),
+    "y": (*("unhex({s})", "unbase64(base64({s}))"),),
+    "o": (*("{o}", "{os}", "{os}[1]", "{mp}"),),
+}
+
+# The type of a cast, and where to look for what it makes.
+CASTS: Final = (
+    *(("BIGINT", "l"), ("INT", "l"), ("SMALLINT", "l"), ("TINYINT", "l"), ("DOUBLE", "d"), ("FLOAT", "d")),
+    *(("STRING", "s"), ("BOOLEAN", "b"), ("DATE", "D"), ("TIMESTAMP", "T")),
+)
+
+PATTERNS: Final = (
+    *("'a'", "','", "'[a-c]+'", "'(a)(b)?'", "'\\\\s+'", "'.'", "'[0-9]+'", "'b*'", "'(?i)ABC'", "'\\\\.'"),
+    *("'^a'", "'c$'", "'a|b'", "'[^a]'", "''", "'(?s)a.b'", "'\\\\d'", "'é|ß'", "'x%'", "'^.$'", "'\\\\w+'"),
+)
+LIKES: Final = (
+    *(
+        "'a%'",
+        "'%b%'",
+        "'_'",
+        "'%'",
+        "''",
+        "'x\\%y'",
+        "'a\\_b'",
+        "'a\\\\_b'",
+        "'a_b'",
+        "'%\\\\\\\\%'",
+        "'___'",
+    ),
+    *("'%é'", "'%é%'", "'a%c'", "'%,%,%'", "'A%'", "'.*'", "'1%'", "'%\\n%'", "'STRASSE'", "'straße'"),
+)
+FORMATS: Final = (
+    *("'yyyy-MM-dd'", "'dd/MM/yyyy HH:mm:ss'", "'yy'", "'MMM d, yyyy'", "'EEEE'", "'E'", "'h:mm a'", "'D'"),
+    *(
+        "'Q'",
+        "'SSS'",
+        "'SSSSSS'",
+        "'HH\\'h\\''",
+        "'y-M-d'",
+        "'MMMM'",
+        "'yyyyMMddHHmm'",
+        "'K'",
+        "'k'",
+        "'DDD'",
+    ),
+)

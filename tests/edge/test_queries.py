@@ -1,0 +1,248 @@
+"""Queries on subscriptions, over a socket: what passes, what is counted, and what is shared."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kiwi_gw.query import decode as decoding
+from tests.edge.hooks_bench import running
+from tests.edge.test_intercept import Editor
+from tests.edge.wire import Client, command, connect
+
+EVEN = "value.n % 2 = 0"
+
+
+def numbers(*values: int) -> list[bytes]:
+    return [json.dumps({"n": n, "name": f"n{n}"}).encode() for n in values]
+
+
+def seen(message: dict[str, Any]) -> Any:
+    value = message["data"]["value"]
+    return json.loads(value)["n"] if isinstance(value, str) else value
+
+
+async def results(client: Client, count: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < count:
+        message = await client.message()
+        assert message["type"] == "RESULT", message
+        found.append(seen(message))
+    return found
+
+
+async def test_a_filter_and_a_projection() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", where=EVEN)
+        columns = "value.n * 10 AS tens, upper(value.name), offset"
+        await client.subscribe("b", where="value.n > 1", select=columns)
+        await scripted["a"].publish(numbers(1, 2, 3, 4))
+        assert await results(client, 2) == [2, 4]
+        await scripted["b"].publish(numbers(1, 2))
+        message = await client.message()
+        assert message["data"] == {
+            "sourceId": "b",
+            "sourceType": "scripted",
+            "key": None,
+            "value": {"tens": 20, "upper(value.name)": "N2", "offset": 1},
+            "partition": 0,
+            "offset": 1,
+        }
+
+
+async def test_only_a_projection_and_a_star() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", select="value.n")
+        await client.subscribe("b", select="*")
+        await scripted["a"].publish(numbers(1, 2))
+        assert await results(client, 2) == [{"n": 1}, {"n": 2}]
+        await scripted["b"].publish(numbers(3))
+        assert await results(client, 1) == [3]
+
+
+@pytest.mark.parametrize(
+    ("members", "error"),
+    [
+        (
+            {"where": "value.n >"},
+            {"error": "where: it ends too early: a value must follow (at character 10)", "position": 9},
+        ),
+        ({"where": 5}, {"error": "where must be a string"}),
+        ({"select": ["value.n"]}, {"error": "select must be a string"}),
+        ({"where": None}, {"error": "where must be a string"}),
+        (
+            {"where": "a" * 5000},
+            {"error": "where: the query is longer than 4096 bytes (at character 4097)", "position": 4096},
+        ),
+    ],
+)
+async def test_a_query_that_is_wrong(members: dict[str, object], error: dict[str, object]) -> None:
+    async with running() as (gateway, _), connect(gateway) as client:
+        answer = await client.ask("SUBSCRIBE", "a", **members)
+        assert answer == {"type": "SUBSCRIBE_ERROR", "data": {"sourceId": "a", **error}}
+        await client.subscribe("a")
+
+
+async def test_what_the_compiler_finds_has_its_place_too() -> None:
+    async with running() as (gateway, _), connect(gateway) as client:
+        for members, part, position in (
+            ({"where": "value.n > 1 and nope(1)"}, "where: ", 16),
+            ({"where": "Value.n > 1"}, "where: ", 0),
+            ({"where": "value.n > 1", "select": "key, nope(1)"}, "select: ", 5),
+            ({"where": "sum(value.n) > 1"}, "where: ", 0),
+        ):
+            answer = await client.ask("SUBSCRIBE", "a", **members)
+            assert answer["type"] == "SUBSCRIBE_ERROR"
+            assert answer["data"]["error"].startswith(part), answer
+            assert answer["data"]["position"] == position, answer
+
+
+async def test_a_connection_has_a_bounded_number_of_different_queries() -> None:
+    limits = {"server": {"limits": {"max_queries": 1}}}
+    async with running(extra=limits) as (gateway, _), connect(gateway) as client:
+        await client.subscribe("a", where="value.n > 1")
+        answer = await client.ask("SUBSCRIBE", "b", where="value.n > 2")
+        assert answer["data"]["error"] == "A connection can have at most 1 different queries"
+        await client.subscribe("b", where="value.n  >  1")
+
+
+async def test_credits_count_what_passes() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", mode="pull", where=EVEN)
+        await client.ask("REQUEST", "a", n=3)
+        await scripted["a"].publish(numbers(*range(1, 8)))
+        await scripted["a"].publish(numbers(8, 9, 10))
+        assert await results(client, 3) == [2, 4, 6]
+        await client.ask("REQUEST", "a", n=10)
+        assert await results(client, 2) == [8, 10]
+        await scripted["a"].publish(numbers(12))
+        assert await results(client, 1) == [12]
+
+
+async def test_who_matches_nothing_is_neither_behind_nor_in_the_way() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as idle, connect(gateway) as other:
+        await idle.subscribe("a", mode="pull", where="value.n < 0", bufferCapacity=4, overflow="close")
+        await idle.ask("REQUEST", "a", n=1)
+        await other.subscribe("a")
+        for n in range(20):
+            await scripted["a"].publish(numbers(n))
+        assert await results(other, 20) == list(range(20))
+        feed = gateway.gateway.runners()
+        (behind,) = {runner.feed.behind for runner in feed if runner.feed.info.id == "a"}
+        assert behind == 0
+        await scripted["a"].publish(numbers(-1))
+        assert await results(idle, 1) == [-1]
+
+
+async def test_lag_counts_events_of_the_source_and_says_so() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", mode="pull", where=EVEN, bufferCapacity=4, overflow="drop_oldest")
+        await scripted["a"].publish(numbers(*range(10)))
+        await client.send(command("REQUEST", "a", n=1))
+        lags = []
+        while (message := await client.message())["type"] != "RESULT":
+            if message["type"] == "NOTICE":
+                lags.append(message["data"])
+        assert [lag["filtered"] for lag in lags] == [True] * len(lags)
+        assert sum(lag["dropped"] for lag in lags) == 6
+        assert seen(message) == 6
+
+
+async def test_a_projection_alone_is_no_filter_in_lag() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", mode="pull", select="value.n", bufferCapacity=4, overflow="drop_oldest")
+        await scripted["a"].publish(numbers(*range(10)))
+        lag = await client.message()
+        assert lag["data"]["type"] == "LAG"
+        assert "filtered" not in lag["data"]
+
+
+async def test_a_bad_record_is_counted_and_left_out() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", where="value.n >= 0")
+        await scripted["a"].publish([b"no json", *numbers(1), b"\xff", *numbers(2), None])
+        assert await results(client, 2) == [1, 2]
+        (subscription,) = next(iter(gateway.gateway.connections)).subscriptions.values()
+        assert subscription.bad == 2
+        assert subscription.matched == 2
+        assert subscription.scanned == 5
+
+
+async def test_a_bad_record_closes_where_that_is_set() -> None:
+    extra = {"subscriber": {"on_bad_record": "close"}}
+    async with running(extra=extra) as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", where="value.n >= 0")
+        await client.subscribe("b")
+        await scripted["a"].publish(numbers(1))
+        assert await results(client, 1) == [1]
+        await scripted["a"].publish([b"no json"])
+        closed = await client.message()
+        assert closed["data"]["type"] == "SUBSCRIPTION_CLOSED"
+        assert closed["data"]["reason"] == "failed"
+        assert "partition 0, offset 1" in closed["data"]["message"]
+        await scripted["b"].publish([b"no json"])
+        assert (await client.message())["data"]["value"] == "no json"
+        await client.subscribe("a", where="value.n >= 0")
+        await scripted["a"].publish(numbers(2))
+        assert await results(client, 1) == [2]
+
+
+async def test_a_query_sees_what_the_interceptor_left() -> None:
+    editor = Editor()
+    async with running(editor) as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", where="key IS NULL", select="value.N, value.NAME AS shouted")
+        await scripted["a"].publish([b"#hidden", *numbers(1), b"#", *numbers(2)])
+        assert await results(client, 2) == [{"N": 1, "shouted": "N1"}, {"N": 2, "shouted": "N2"}]
+
+
+async def test_json_is_decoded_once_for_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: Counter[int] = Counter()
+    real = decoding._json
+
+    def counting(column: Any) -> Any:
+        decoded.update(map(id, column))
+        return real(column)
+
+    monkeypatch.setattr(decoding, "_json", counting)
+    editor = Editor()
+    editor.returns = lambda record: record
+    for plugins in ((), (editor,)):
+        decoded.clear()
+        async with (
+            running(*plugins) as (gateway, scripted),
+            connect(gateway) as one,
+            connect(gateway) as two,
+            connect(gateway) as three,
+        ):
+            await one.subscribe("a", where="value.n > 0")
+            await two.subscribe("a", where="value.n > 1")
+            await three.subscribe("a", where="value.n > 0", select="value.n")
+            await scripted["a"].publish(numbers(1, 2, 3))
+            assert await results(one, 3) == [1, 2, 3]
+            assert await results(two, 2) == [2, 3]
+            assert await results(three, 3) == [{"n": 1}, {"n": 2}, {"n": 3}]
+        assert sorted(decoded.values()) == [1, 1, 1]
+
+
+async def test_equal_queries_share_their_bytes() -> None:
+    async with running() as (gateway, scripted), connect(gateway) as one, connect(gateway) as two:
+        await one.subscribe("a", where="value.n > 0")
+        await two.subscribe("a", where=" value.n>0 ")
+        (feed,) = [runner.feed for runner in gateway.gateway.runners() if runner.feed.info.id == "a"]
+        assert feed.wire_keys == 1
+        await scripted["a"].publish(numbers(1))
+        assert await results(one, 1) == await results(two, 1) == [1]
+
+
+async def test_a_counter_has_its_columns_for_a_value() -> None:
+    sources = [{"type": "counter", "id": "c", "min": 0, "max": 5, "interval_ms": 1, "lazy": True}]
+    async with running(sources=sources) as (gateway, _), connect(gateway) as client:
+        await client.subscribe("c", where="value.count % 2 = 1", select="value.count")
+        found: list[Any] = []
+        while len(found) < 3:
+            message = await client.message()
+            found.append(message["data"])
+        assert found == [{"sourceId": "c", "sourceType": "counter", "value": {"count": n}} for n in (1, 3, 5)]

@@ -1,0 +1,170 @@
+"""Queries of topics, and queries for devices, over real feeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.dialects.zetta import events
+from kiwi_gw.dialects.zetta.wishes import wish
+from tests.unit.dialects.zetta.bench import Sources
+from tests.unit.dialects.zetta.test_session import ARMS, acks
+
+
+def test_a_query_decides_which_events_come_and_what_of_them() -> None:
+    sources = Sources(arms=ARMS)
+    client = sources.client()
+    for query in (
+        "where data.c > 20",
+        "select data.c, data.nest.a where data.c >= 20",
+        'select * where topic like "/1/"',
+        "select data",
+        "order by data.c",
+        "select data.none",
+    ):
+        client.subscribe(f"hub/arm/*/state?{query}")
+    client.subscribe("hub/arm/1/state?")
+    assert client.seen() == acks(1, 2, 3, 4, 5, 6, 7)
+    cold, warm = {"c": 20, "nest": {"a": [2]}}, {"c": 21.5}
+    sources.send("arms", cold, warm, keys=["1", "2"])
+    one, two = "hub/arm/1/state", "hub/arm/2/state"
+    assert client.seen() == [
+        (one, 2, cold),
+        (one, 3, cold),
+        (one, 4, cold),
+        (one, 5, cold),
+        (one, 6, {}),
+        (one, 7, cold),
+        (two, 1, warm),
+        (two, 2, warm),
+        (two, 4, warm),
+        (two, 5, warm),
+        (two, 6, {}),
+    ]
+
+
+def test_a_limit_counts_what_the_query_leaves() -> None:
+    sources = Sources(arms=ARMS)
+    client = sources.client()
+    client.subscribe("hub/arm/*/state?where data > 2", limit=2)
+    sources.send("arms", 1, 3, 2, 4, 5, keys=["1"] * 5)
+    assert client.seen() == [
+        *acks(1),
+        ("hub/arm/1/state", 1, 3),
+        ("hub/arm/1/state", 1, 4),
+        ("unsubscribe-ack", 1),
+    ]
+
+
+def test_with_filter_multiple_a_query_has_an_event_of_its_own() -> None:
+    sources = Sources(arms=ARMS)
+    client = sources.client("filterMultiple=1")
+    client.subscribe("hub/arm/1/state?where data > 2")
+    client.subscribe("hub/arm/1/state")
+    client.subscribe("hub/arm/*/state?where data > 2")
+    client.subscribe("hub/arm/*/state")
+    client.seen()
+    sources.send("arms", 3, 1, keys=["1", "1"])
+    one = "hub/arm/1/state"
+    assert client.seen() == [(one, [1], 3), (one, [2, 4], 3), (one, [3], 3), (one, [2, 4], 1)]
+
+
+def test_a_query_that_is_none_is_an_error_with_its_place_and_uses_up_no_id() -> None:
+    sources = Sources(arms=ARMS)
+    client = sources.client()
+    for query in ("where data >", "select", "where data = 'a'", 'where data like "("', "where x = 1"):
+        client.subscribe(f"hub/arm/1/state?{query}")
+        ((code, topic, words),) = client.seen()
+        assert (code, topic) == (400, f"hub/arm/1/state?{query}")
+        assert "at character" in str(words)
+    client.subscribe("**")
+    assert client.seen() == acks(1)
+
+
+def test_a_query_for_devices_tells_of_each_once() -> None:
+    sources = Sources(FeedLimits(last_values=True), arms={**ARMS, "name": "value.n", "state": "value.s"})
+    sources.send("arms", {"n": "left", "s": "up"}, {"s": "down"}, {"s": "x"}, keys=["1", "2", "1"])
+    client = sources.client()
+    topic = 'hub/query/where type = "arm" and state != "down"'
+    client.subscribe(topic)
+    assert client.seen() == [*acks(1), (topic, 1, {"id": "1", "type": "arm", "state": "x"})]
+    sources.send("arms", {"s": "up"}, {"s": "up"}, {"s": "y"}, keys=["3", "1", "4"])
+    sources.send("arms", {"s": "up"}, {"s": "up"}, {"s": "y"}, keys=["3", "2", "5"])
+    assert client.seen() == [
+        (topic, 1, {"id": "3", "type": "arm", "state": "up"}),
+        (topic, 1, {"id": "4", "type": "arm", "state": "y"}),
+        (topic, 1, {"id": "5", "type": "arm", "state": "y"}),
+    ]
+
+
+def test_queries_for_devices_without_conditions_with_columns_and_with_limits() -> None:
+    sources = Sources(arms=ARMS, legs={"topic": "hob/leg/{key}/state"}, flat={"topic": "hub/flat"})
+    client = sources.client("filterMultiple=true")
+    client.subscribe("hub/query/")
+    client.subscribe("*/query/select id", limit=3)
+    client.subscribe("nowhere/query/")
+    client.seen()
+    for name in ("arms", "legs", "flat"):
+        sources.send(name, 0, 0, keys=["1", "2"])
+    events = client.seen()
+    assert [item for item in events if item[1] == [1]] == [
+        ("hub/query/", [1], {"id": "1", "type": "arm"}),
+        ("hub/query/", [1], {"id": "2", "type": "arm"}),
+    ]
+    assert [item for item in events if item[1] != [1]] == [
+        ("*/query/select id", [2], {"id": "1"}),
+        ("*/query/select id", [2], {"id": "2"}),
+        ("*/query/select id", [2], {"id": "1"}),
+        ("unsubscribe-ack", 2),
+    ]
+    client.say(type="unsubscribe", subscriptionId=1)
+    client.say(type="unsubscribe", subscriptionId=3)
+    assert [feed.subscribers for feed in sources.feeds.values()] == [0, 0, 0]
+
+
+def test_a_connection_has_few_queries_for_devices() -> None:
+    sources = Sources(arms=ARMS)
+    client = sources.client()
+    for _ in range(5):
+        client.subscribe("hub/query/")
+    assert client.seen()[-1] == (
+        400,
+        "hub/query/",
+        "a connection can have at most 4 queries for devices",
+    )
+
+
+def test_devices_come_with_sources_that_appear() -> None:
+    sources = Sources()
+    client = sources.client()
+    client.subscribe("hub/query/")
+    sources.source("arms", **ARMS)
+    sources.send("arms", 0, keys=["1"])
+    assert client.seen()[1:] == [("hub/query/", 1, {"id": "1", "type": "arm"})]
+
+
+def test_what_one_batch_may_become_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_BATCH_BYTES", 3_000)
+    sources = Sources(arms=ARMS)
+    client = sources.client()
+    for _ in range(3):
+        client.subscribe(f"hub/arm/*/state?select {','.join(f'data as a{n}' for n in range(5))}")
+    client.seen()
+    sources.send("arms", *["x" * 40] * 10, keys=["1"] * 10)
+    found = client.seen()
+    assert [message[1] for message in found[:6]] == [1, 2, 3, 1, 2, 3]
+    told = [message for message in found if message[0] == 500]
+    assert told  # what did not fit is a loss, and losses are told
+
+
+def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_PLAN_BYTES", 5_000)
+    sources = Sources(arms=ARMS)
+    stream = sources.dialect.stream(sources.feeds["arms"].info)
+    members = [events.Member(number, wish("hub/**")) for number in (1, 2, 3)]
+    made = events._Events(stream, tuple(members), multiple=False, max_event_bytes=1_000)
+    for number in range(100):
+        assert len(made._plan(f"hub/arm/{number}/state")) == 3
+        assert made._plan(f"hub/arm/{number}/state") is made._plan(f"hub/arm/{number}/state")
+        assert made._plan_bytes < 7_000
+    assert len(made._plans) < 10

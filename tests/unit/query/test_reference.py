@@ -1,0 +1,31 @@
+"""The document of queries: fresh, and true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kiwi_gw.query import limits, sql
+from kiwi_gw.query.functions import registry
+from kiwi_gw.query.reference import FILE, with_tables
+
+TEXT = (Path(__file__).parents[3] / "config" / FILE).read_text(encoding="utf-8")
+
+
+def test_the_tables_are_fresh() -> None:
+    assert with_tables(TEXT) == TEXT, "python -m kiwi_gw.query.reference config"
+
+
+def test_every_function_is_in_them() -> None:
+    for function in registry().values():
+        assert not function.usage or f"| `{function.usage}` | {function.summary} |" in TEXT
+
+
+def test_the_limits_are_those() -> None:
+    for limit, said in (
+        ("length of a text", f"{limits.MAX_TEXT:,} bytes"),
+        ("words and signs in it", f"{sql.MAX_WORDS:,}"),
+        ("depth", str(limits.MAX_DEPTH)),
+        ("parts of its tree", str(limits.MAX_NODES)),
+        ("a string that a function makes", f"{limits.MAX_STRING // 1024} KiB"),
+    ):
+        assert f"| {limit} | {said} |" in TEXT

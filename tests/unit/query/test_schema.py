@@ -1,0 +1,60 @@
+"""Schemas in Spark's DDL, and what they make of decoded values."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.schema import Schema
+from kiwi_gw.query.types import BIGINT, DOUBLE, STRING, Type
+from tests.unit.query.trying import at, call, kept, result
+
+DDL = (
+    "a INT, b: BIGINT, s STRING NOT NULL, t STRUCT<x: DOUBLE, y: ARRAY<INT>>, m MAP<STRING, DATE>,"
+    " `odd one` BOOLEAN"
+)
+
+
+def test_a_schema_is_read() -> None:
+    fields = dict(Schema.parse(DDL).value.fields)
+    assert list(fields) == ["a", "b", "s", "t", "m", "odd one"]
+    assert fields["b"] == BIGINT
+    assert dict(fields["t"].fields)["x"] == DOUBLE
+    assert Schema.parse("string").value == STRING
+    assert Schema.parse("ARRAY<DOUBLE>").value == Type("ARRAY", DOUBLE)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "",
+        "a",
+        "a INT,",
+        "a DECIMAL(10,2)",
+        "a INT, a INT",
+        "a ARRAY<INT",
+        "a MAP<INT, INT>",
+        "a INT b",
+        "a FOO",
+    ],
+)
+def test_what_is_no_schema(ddl: str) -> None:
+    with pytest.raises(QueryError, match="the schema"):
+        Schema.parse(ddl)
+
+
+def test_members_of_other_types_are_null_and_the_rest_stays() -> None:
+    record = {"a": 2**31, "b": "5", "s": 1.5, "t": {"x": 1, "y": [1, "x"], "z": 3}, "m": {"k": "2013-01-05"}}
+    values = [result(at(*path), record, DDL) for path in (("a",), ("b",), ("s",), ("t", "x"), ("m", "k"))]
+    assert values == [None, None, "1.5", 1.0, "2013-01-05"]
+    assert result(at("t"), record, DDL) == {"x": 1.0, "y": None}
+    assert result(at("t", "y", 0), record, DDL) == 1
+
+
+def test_types_are_known_before_there_is_a_record() -> None:
+    assert kept(call("=", at("s"), 1), [{"s": "1.9"}, {"s": 1}, {"s": "x"}], DDL) == [0, 1]
+    assert result(call("+", at("a"), 1), {"a": 2**31 - 1}, DDL) == -(2**31)
+    with pytest.raises(QueryError, match="has no 'zz'"):
+        result(at("zz"), {}, DDL)
+    with pytest.raises(QueryError, match="cannot be compared"):
+        result(call("=", at("t"), 1), {}, DDL)

@@ -1,0 +1,109 @@
+"""Batches as queries see them: what is decoded, when, and how long it is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_gw.model import AS_JSON, Batch, Decode
+from kiwi_gw.query import views
+from kiwi_gw.query.values import UNDECODABLE
+from kiwi_gw.query.views import view
+
+
+def batch(*values: bytes | None, cost: int = 1, **columns: list[object]) -> Batch:
+    places = list(range(len(values)))
+    return Batch({0: 0}, [0] * len(values), places, {"value": list(values), **columns}, cost)
+
+
+def test_the_roots() -> None:
+    keys: list[object] = [b"k", None, b"\xff"]
+    seen = view(
+        batch(b'{"a":1}', None, b"no", key=keys, timestamp=[5, -1, 7], headers=[[("h", b"x")], [], []]),
+        AS_JSON,
+    )
+    assert list(seen.column("value")) == [{"a": 1}, None, UNDECODABLE]
+    assert list(seen.column("key")) == ["k", None, UNDECODABLE]
+    assert list(seen.column("timestamp")) == [5, None, 7]
+    assert list(seen.column("headers")) == [{"h": "x"}, {}, {}]
+    assert list(seen.column("partition")) == [0, 0, 0]
+    assert list(seen.column("offset")) == [0, 1, 2]
+    with pytest.raises(KeyError):
+        seen.column("nothing")
+
+
+def test_what_a_source_does_not_have() -> None:
+    counter = Batch({0: 3}, (0,), (3,), {"count": (7,)}, cost=1)
+    seen = view(counter, AS_JSON)
+    assert list(seen.column("value")) == [{"count": 7}]
+    assert [list(seen.column(root)) for root in ("key", "timestamp", "headers")] == [[None]] * 3
+
+
+def test_a_batch_has_one_view_for_each_way_to_decode_it() -> None:
+    one = batch(b"1")
+    assert view(one, AS_JSON) is view(one, Decode())
+    assert view(one, AS_JSON) is not view(one, Decode("string"))
+    assert list(view(one, Decode("string")).column("value")) == ["1"]
+    assert view(one, AS_JSON).column("value") is view(one, AS_JSON).column("value")
+
+
+def test_what_is_derived_is_made_once() -> None:
+    seen, calls = view(batch(b"1"), AS_JSON), []
+
+    def make() -> int:
+        calls.append(1)
+        return len(calls)
+
+    assert [seen.memo("a", make), seen.memo("a", make), seen.memo("b", make)] == [1, 1, 2]
+
+    def fail() -> int:
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        seen.memo("c", fail)
+    assert seen.memo("c", make) == 3
+
+
+def test_only_so_many_are_warm() -> None:
+    first = batch(b"1")
+    kept = view(first, AS_JSON)
+    for _ in range(views.MOST_VIEWS - 1):
+        view(batch(b"2"), AS_JSON)
+    assert view(first, AS_JSON) is kept  # and is the newest again
+    for _ in range(views.MOST_VIEWS):
+        view(batch(b"2"), AS_JSON)
+    assert view(first, AS_JSON) is not kept
+
+
+def test_large_batches_leave_room_for_fewer() -> None:
+    first, second = (batch(b"1", cost=views.MOST_BYTES - 10) for _ in range(2))
+    kept = view(first, AS_JSON)
+    view(second, AS_JSON)
+    assert view(first, AS_JSON) is not kept
+    huge = batch(b"1", cost=views.MOST_BYTES * 2)
+    assert view(huge, AS_JSON) is view(huge, AS_JSON)
+
+
+def test_what_queries_made_is_forgotten_before_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = views._Asked()
+    monkeypatch.setattr(views, "MOST_ASKED_BYTES", 10_000)
+    one, other = views.View(batch(b"1"), AS_JSON), views.View(batch(b"2"), AS_JSON)
+    for number in range(50):
+        assert asked.get(one, number, lambda number=number: number, lambda _: 3_000) == number  # type: ignore[misc]
+        assert asked.get(other, 0, lambda: "kept", lambda _: 100) == "kept"
+        assert asked.bytes <= 10_000
+    assert asked.get(other, 0, lambda: pytest.fail("made again"), lambda _: 100) == "kept"
+    assert asked.get(one, 0, lambda: "again", lambda _: 3_000) == "again"
+    asked.forget(one)
+    asked.forget(other)
+    asked.forget(one)
+    assert (asked.bytes, asked._found, asked._keys) == (0, {}, {})
+
+
+def test_what_queries_made_goes_with_the_view() -> None:
+    seen = view(batch(b"1"), AS_JSON)
+    assert seen.asked("q", lambda: 1, lambda _: 8) == 1
+    assert seen.asked("q", lambda: 2, lambda _: 8) == 1
+    for _ in range(views.MOST_VIEWS):
+        view(batch(b"1"), AS_JSON)
+    assert seen.asked("q", lambda: 2, lambda _: 8) == 2
+    views._asked.forget(seen)
