@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from kiwi_gw.query import effort, patterns
 from kiwi_gw.query.codes import Space
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_PROJECTION, check_size
+from kiwi_gw.query.limits import MAX_KEPT, MAX_PROJECTION, check_size
 from kiwi_gw.query.paths import Paths, inside
 from kiwi_gw.query.projection import assignments, placed
+from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.schema import Schema
 from kiwi_gw.query.tree import Node, Path, Query
 from kiwi_gw.query.types import ANY, BOOLEAN, NULL, STRING
@@ -24,12 +25,11 @@ from kiwi_gw.query.writing import Writer
 
 Columns = Mapping[str, Sequence[Value]]
 
-_CACHED: Final = 512
 # A projection of more columns than this is weighed before its text is made.
 _FEW: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Compiled:
     """A query, ready to run. roots: the columns that it needs, and no others.
 
@@ -41,6 +41,13 @@ class Compiled:
     _keep: Callable[..., int] = field(repr=False)
     _project: Callable[..., int] | None = field(repr=False)
     _rests: list[float] = field(default_factory=lambda: [0.0], repr=False, compare=False)
+
+    def __del__(self) -> None:
+        # Functions that the loops call are in the namespace that they have themselves: without this they
+        # would stay until the garbage collector comes.
+        for loop in (self._keep, self._project):
+            if loop is not None:
+                loop.__globals__.clear()
 
     def kept(self, columns: Columns, length: int) -> tuple[list[int], int]:
         """The indexes of the events that the filter passes, and how many could not be evaluated.
@@ -92,16 +99,6 @@ class Compiled:
         return texts + [b""] * (len(indexes) - len(texts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a compiled query is kept by: trees alone would take `1`, `1.0` and `true` for the same."""
-
-    key: str
-    roots: frozenset[str]
-    schema: Schema | None
-    query: Query = field(compare=False)
-
-
 def compiled(query: Query, roots: frozenset[str], schema: Schema | None = None) -> Compiled:
     """The query as code; equal ones share it.
 
@@ -111,22 +108,29 @@ def compiled(query: Query, roots: frozenset[str], schema: Schema | None = None) 
         QueryError: it names what is not there, is too large, or asks for what cannot be; with the position.
     """
     check_size(query)
+    # Trees alone would take `1`, `1.0` and `true` for the same.
+    key = query.key, roots, schema
+    found = _in_use.get(key)
+    if found is None:
+        found = _in_use[key] = _recent.get(key, len(query.key), lambda: _made_of(query, roots, schema))
+    return found
+
+
+_Key = tuple[str, frozenset[str], Schema | None]
+_in_use: Final[WeakValueDictionary[_Key, Compiled]] = WeakValueDictionary()
+_recent: Final[Recent[Compiled]] = Recent(MAX_KEPT)
+
+
+def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Compiled:
     try:
         with effort.limited(), patterns.one_query():  # constants are evaluated here
-            return _compiled(_Asked(query.key, roots, schema, query))
+            columns = placed(query.select)
+            where = [] if query.where is None else [query.where]
+            used = tuple(dict.fromkeys(_roots([*where, *(column.value for column in columns)], known)))
+            keep = _keeping(query.where, used, schema)
+            return Compiled(used, keep, None if query.select is None else _projecting(query, used, schema))
     except (RecursionError, MemoryError):
         raise QueryError("the query is too large") from None
-
-
-@lru_cache(maxsize=_CACHED)
-def _compiled(asked: _Asked) -> Compiled:
-    query = asked.query
-    columns = placed(query.select)
-    where = [] if query.where is None else [query.where]
-    used = tuple(dict.fromkeys(_roots([*where, *(column.value for column in columns)], asked.roots)))
-    keep = _keeping(query.where, used, asked.schema)
-    project = None if query.select is None else _projecting(query, used, asked.schema)
-    return Compiled(used, keep, project)
 
 
 def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:
@@ -209,7 +213,7 @@ def _made(source: str, name: str, space: Space) -> Callable[..., Any]:
     names.update(encoded=_encoded, finite=_finite, weigh=_weigh)
     # The source has no character of the query's text in it but in literals: see `codes`.
     exec(compile(source, "<query>", "exec"), names)  # noqa: S102
-    made: Callable[..., Any] = names[name]
+    made: Callable[..., Any] = names.pop(name)
     return made
 
 

@@ -36,7 +36,7 @@ def filtered(format: WireFormat, query: Query, compiled: Compiled, info: SourceI
 
     Raises EncodingFailed for an event that the query cannot be evaluated for, if the source says so.
     """
-    decode, selects = info.decode, query.select is not None
+    decode, selects, key = info.decode, query.select is not None, query.key
     # Whoever filters alike shares what passes, whatever they select.
     where = (query.where.key if query.where is not None else "", compiled.roots)
 
@@ -62,7 +62,7 @@ def filtered(format: WireFormat, query: Query, compiled: Compiled, info: SourceI
         return replace(encoded, bad=encoded.bad + bad) if bad else encoded
 
     # One string, whose hash is computed once: the key is looked up for every batch.
-    return replace(format, key=f"{format.key!r} {query.key} {decode!r}", encode=encode)
+    return replace(format, key=f"{format.key!r} {key} {decode!r}", encode=encode)
 
 
 def _numbers(made: tuple[list[int], int]) -> int:

@@ -14,6 +14,8 @@ MAX_DEPTH: Final = 50
 MAX_NODES: Final = 500
 # Steps of one path.
 MAX_STEPS: Final = 50
+# Characters of texts whose trees are kept, of either language; and of trees, as text, that are kept compiled.
+MAX_KEPT: Final = 65_536
 # Bytes of UTF-8 of a string that a function makes, and of the JSON text of a projection.
 MAX_STRING: Final = 65_536
 MAX_PROJECTION: Final = 1_048_576

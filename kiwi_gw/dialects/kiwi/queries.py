@@ -37,40 +37,45 @@ class WrongQuery(Wrong):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query that a client has asked for."""
+    """A query that a client has asked for: its texts, and a key that is equal for those that give the same.
 
-    query: Query
+    The tree is not held: it may be a thousand objects, and a client may have many.
+    """
+
+    where: str | None
+    select: str | None
+    key: str
 
     @property
     def filters(self) -> bool:
         """Whether it leaves events out."""
-        return self.query.where is not None
+        return self.where is not None
 
     def before(self, wire: MakeWire) -> MakeWire:
         """Puts it before the wire format of a source."""
 
         def make(info: SourceInfo) -> WireFormat:
-            return _wire(self.query, wire, info)
+            return _wire(sql.read(self.where, self.select), wire, info)
 
         return make
 
 
 def asked(where: Raw | None, select: Raw | None) -> Asked | None:
     """The query of a SUBSCRIBE; None: all of every event. Raises Wrong."""
-    texts = []
+    texts: list[str | None] = []
     for name, raw in (("where", where), ("select", select)):
         written = None if raw is None else text(raw)
         if raw is not None and written is None:
             raise Wrong(f"{name} must be a string")
         texts.append(written)
     try:
-        query = sql.read(*texts)
+        query = sql.read(texts[0], texts[1])
         if query.where is None and query.select is None:
             return None
         _compiled(query)  # so that its mistakes are found before the source is
     except QueryError as error:
         raise WrongQuery(error) from None
-    return Asked(query)
+    return Asked(texts[0], texts[1], query.key)
 
 
 def _compile(query: Query, info: SourceInfo | None) -> Compiled:

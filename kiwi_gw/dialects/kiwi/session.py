@@ -182,8 +182,8 @@ class KiwiSession:
     def _one_more(self, query: Asked) -> None:
         """Raises Wrong if that is a different query too many."""
         most = self._limits.queries
-        others = {item.asked.query.key for item in self._subscriptions.values() if item.asked is not None}
-        if most and len(others | {query.query.key}) > most:
+        others = {item.asked.key for item in self._subscriptions.values() if item.asked is not None}
+        if most and len(others | {query.key}) > most:
             raise Wrong(f"A connection can have at most {most} different queries")
 
     def _opening(self, command: requests.ClientCommand) -> Open:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Final
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_TEXT
+from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
+from kiwi_gw.query.recent import Recent
+from kiwi_gw.query.sweep import swept
 from kiwi_gw.query.tree import Query
 
 TOPIC_ROOTS = ("data", "topic", "timestamp")
 """What the query of a topic sees."""
 
 
-@lru_cache(maxsize=256)
 def read(text: str, roots: tuple[str, ...] = TOPIC_ROOTS) -> Query:
     """The query that `[select ...] [where ...] [order by ...]` asks for; the order is ignored.
 
@@ -20,6 +21,13 @@ def read(text: str, roots: tuple[str, ...] = TOPIC_ROOTS) -> Query:
     selected, and its name is left out of the names of columns: `select data.a.b` gives `{"a":{"b":..}}`.
     Raises QueryError.
     """
+    return _known.get((text, roots), len(text), swept(_read, text, roots))
+
+
+_known: Final[Recent[Query]] = Recent(MAX_KEPT)
+
+
+def _read(text: str, roots: tuple[str, ...]) -> Query:
     if len(text) > MAX_TEXT or len(text.encode(errors="surrogatepass")) > MAX_TEXT:
         raise QueryError(f"a query has at most {MAX_TEXT} bytes", MAX_TEXT)
     for position, character in enumerate(text):

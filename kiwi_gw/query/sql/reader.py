@@ -13,11 +13,12 @@ sqlglot, which calls itself for every nesting, sees it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_DEPTH, MAX_NODES, check_text
+from kiwi_gw.query.limits import MAX_DEPTH, MAX_KEPT, MAX_NODES, check_text
+from kiwi_gw.query.recent import Recent
+from kiwi_gw.query.sweep import swept
 from kiwi_gw.query.tree import Column, Node, Query
 
 if TYPE_CHECKING:
@@ -40,18 +41,16 @@ def read(where: str | None, select: str | None) -> Query:
     QueryError, its position in the text that is wrong (`QueryError.part` says which: `where` or `select`).
     """
     return Query(
-        None if where is None else _in("where", where, _condition),
-        None if select is None else _in("select", select, _columns),
+        None if where is None else _in("where", where, _condition, _conditions),
+        None if select is None else _in("select", select, _columns, _selections),
     )
 
 
-@lru_cache(maxsize=512)
 def _condition(text: str) -> Node:
     ((found, _),) = _parsed(text, columns=False)
     return _reader().node(found)
 
 
-@lru_cache(maxsize=512)
 def _columns(text: str) -> tuple[Column, ...] | None:
     if text.strip() == "*":
         return None
@@ -66,10 +65,14 @@ def _columns(text: str) -> tuple[Column, ...] | None:
     return tuple(columns.values())
 
 
-def _in(part: str, text: str, read: Callable[[str], T]) -> T:
+_conditions: Final[Recent[Node]] = Recent(MAX_KEPT)
+_selections: Final[Recent[tuple[Column, ...] | None]] = Recent(MAX_KEPT)
+
+
+def _in(part: str, text: str, read: Callable[[str], T], known: Recent[T]) -> T:
     try:
         check_text(text)
-        return read(text)
+        return known.get(text, len(text), swept(read, text))
     except QueryError as error:
         raise QueryError(error.words, error.position, part) from None
     except (RecursionError, MemoryError):

@@ -1,0 +1,41 @@
+"""What was made of the texts that were asked for last, for who asks for them again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """Keeps what weighs no more than `most` together, and always the last; what was not needed for longest
+    goes first.
+
+    Weight and not number: clients choose the texts. A dear query is a thousand objects, and all of Python
+    stands still while its garbage collector walks over those that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: Hashable, weight: int, make: Callable[[], T]) -> T:
+        """What is kept under the key, or `make` makes it. Nothing is kept if that raises."""
+        found = self._found.get(key)
+        if found is not None:
+            self._found.move_to_end(key)
+            return found[0]
+        made = make()
+        self._found[key] = made, weight
+        self._weight += weight
+        while self._weight > self._most and len(self._found) > 1:
+            _, (_, gone) = self._found.popitem(last=False)
+            self._weight -= gone
+        return made
+
+    def clear(self) -> None:
+        self._found.clear()
+        self._weight = 0

@@ -1,0 +1,125 @@
+"""What is kept of the queries that clients had, and that what is not kept is gone at once."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from kiwi_gw.query import caql, compiler, sql
+from kiwi_gw.query.caql import reader as of_caql
+from kiwi_gw.query.compiler import compiled
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.recent import Recent
+from kiwi_gw.query.sql import reader as of_sql
+
+ROOTS = frozenset(caql.TOPIC_ROOTS)
+
+
+LITTLE = 4_000
+
+
+@pytest.fixture
+def little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for one in (of_sql._conditions, of_sql._selections, of_caql._known, compiler._recent):
+        one.clear()
+        monkeypatch.setattr(one, "_most", LITTLE)
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Nothing but counting of references frees anything; what there was is not looked at."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+def dear(number: int) -> str:
+    return " OR ".join(f"value.n{i} * {number} > {i}" for i in range(40))
+
+
+def others() -> None:
+    """So many queries that none that is not in use is kept."""
+    for number in range(10):
+        compiled(sql.read(dear(1_000 + number), None), sql.ROOTS)
+
+
+def test_what_is_kept_is_not_made_again() -> None:
+    recent: Recent[list[int]] = Recent(10)
+    assert recent.get("a", 5, lambda: [1]) is recent.get("a", 5, lambda: [2])
+
+
+def test_what_was_not_needed_for_longest_goes_first() -> None:
+    recent: Recent[str] = Recent(10)
+    recent.get("a", 5, lambda: "first")
+    recent.get("b", 5, lambda: "second")
+    recent.get("a", 5, lambda: "never")
+    recent.get("c", 5, lambda: "third")
+    assert [recent.get(key, 0, lambda: "again") for key in "acb"] == ["first", "third", "again"]
+
+
+def test_the_last_is_kept_whatever_it_weighs() -> None:
+    recent: Recent[str] = Recent(10)
+    recent.get("a", 5, lambda: "small")
+    recent.get("b", 50, lambda: "large")
+    assert recent.get("b", 50, lambda: "again") == "large"
+    assert recent.get("a", 5, lambda: "again") == "again"
+
+
+def test_nothing_is_kept_of_what_could_not_be_made() -> None:
+    recent: Recent[str] = Recent(10)
+
+    def fails() -> str:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        recent.get("a", 5, fails)
+    assert recent.get("a", 5, lambda: "made") == "made"
+
+
+@pytest.mark.parametrize("where", [f"value.n > {2**40}", "NOT " * 40 + "value.a = 7", dear(3)])
+def test_a_compiled_query_is_gone_with_its_last_user(
+    where: str, little_is_kept: None, uncollected: None
+) -> None:
+    made = weakref.ref(compiled(sql.read(where, "value.a, upper(value.b)"), sql.ROOTS))
+    loop = weakref.ref(made()._keep)  # type: ignore[union-attr]
+    others()
+    assert made() is None
+    assert loop() is None
+
+
+def test_a_query_in_use_is_shared_however_many_came_after_it(little_is_kept: None) -> None:
+    query = sql.read("value.n > 123456", None)
+    made = compiled(query, sql.ROOTS)
+    others()
+    assert compiled(query, sql.ROOTS) is made
+    assert made.kept({"value": [{"n": 1}, {"n": 200_000}]}, 2) == ([1], 0)
+
+
+def test_what_strangers_ask_leaves_a_bounded_number_of_objects(
+    little_is_kept: None, uncollected: None
+) -> None:
+    def asked(first: int) -> int:
+        for number in range(first, first + 12):
+            compiled(sql.read(dear(number), None), sql.ROOTS)
+            where = " or ".join(f"data.n{i} > {number}" for i in range(40))
+            compiled(caql.read(f"where {where}"), ROOTS)
+            with pytest.raises(QueryError):
+                caql.read(f"where {where} or")
+        gc.collect()
+        return len(gc.get_objects())
+
+    full = asked(0)
+    assert asked(100) - full < 500, "each of these queries is hundreds of objects"
+
+
+def test_a_parser_leaves_nothing_for_the_garbage_collector(uncollected: None) -> None:
+    sql.read(dear(1), None)
+    gc.collect()
+    sql.read(dear(2), None)
+    assert gc.collect() < 100
