@@ -82,15 +82,21 @@ def test_nothing_is_kept_of_what_could_not_be_made() -> None:
     assert recent.get("a", 5, lambda: "made") == "made"
 
 
-@pytest.mark.parametrize("where", [f"value.n > {2**40}", "NOT " * 40 + "value.a = 7", dear(3)])
+@pytest.mark.parametrize(
+    ("where", "calls_itself"),
+    [(f"value.n > {2**40}", 0), ("upper(" * 24 + "value.a" + ")" * 24 + " = 'A'", 2), (dear(3), 0)],
+)
 def test_a_compiled_query_is_gone_with_its_last_user(
-    where: str, little_is_kept: None, uncollected: None
+    where: str, calls_itself: int, little_is_kept: None, uncollected: None
 ) -> None:
     made = weakref.ref(compiled(sql.read(where, "value.a, upper(value.b)"), sql.ROOTS))
-    loop = weakref.ref(made()._keep)  # type: ignore[union-attr]
+    names = made()._keep.__globals__  # type: ignore[union-attr]
+    inner = [weakref.ref(one) for one in names.values() if getattr(one, "__globals__", None) is names]
+    assert len(inner) == calls_itself
+    del names
     others()
     assert made() is None
-    assert loop() is None
+    assert [one() for one in inner] == [None] * calls_itself
 
 
 def test_a_query_in_use_is_shared_however_many_came_after_it(little_is_kept: None) -> None:
