@@ -486,3 +486,11 @@ class _Parser(SparkParser):
     def word(self, word: str) -> None:
         if not self._match_texts((word,)):
             self.wrong(f"{word} must follow")
+
+
+try:
+    _Parser(dialect=_DIALECT)
+except TypeError as error:
+    raise ImportError(
+        "this sqlglot is its compiled build, whose parser cannot be changed: remove sqlglotc"
+    ) from error

@@ -77,6 +77,8 @@ def _in(part: str, text: str, read: Callable[[str], T], known: Recent[T]) -> T:
         raise QueryError(error.words, error.position, part) from None
     except (RecursionError, MemoryError):
         raise QueryError("it is nested too deep", part=part) from None
+    except ImportError:  # not the text's fault
+        raise
     except Exception as error:  # whatever a stranger's text does to the parser, it ends no connection
         raise QueryError("it cannot be read", part=part) from error
 

@@ -21,3 +21,19 @@ def test_afterwards_a_query_of_either_language_imports_nothing_more() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_a_sqlglot_that_cannot_be_used_is_said_before_the_first_query() -> None:
+    program = (
+        "from sqlglot.parsers.spark import SparkParser\n"
+        "def compiled(self, *args, **kwargs):\n"
+        "    raise TypeError('interpreted classes cannot inherit from compiled')\n"
+        "SparkParser.__init__ = compiled\n"
+        "from kiwi_gw.query.warm import warm\n"
+        "try:\n"
+        "    warm()\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "remove sqlglotc" in found.stdout
