@@ -143,6 +143,7 @@ class Lab:
             "first": 0,
             "warm": sizes.warm,
             "total": sizes.total,
+            "steady": min(sizes.steady, sizes.warm) if sizes.rate else 0,
             "size": sizes.size,
             "batch_bytes": sizes.batch_bytes,
             "rate": sizes.rate,

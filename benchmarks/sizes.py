@@ -15,8 +15,9 @@ class Sizes:
 
     subscribers: connections with one subscription each, dealt to the topics in turn. records: how many are
     measured per topic, after `warm` others; with a `rate` (records per second of each topic) they are
-    those of `seconds`. size: bytes of a record's value. credits: what a pull subscriber's balance is
-    renewed to when half of it is used. batch_bytes: of a Kafka batch.
+    those of `seconds`, and the last `steady` of the warm-up come at the rate, too: a broker that has just
+    made its topics is late with their first records. size: bytes of a record's value. credits: what a pull
+    subscriber's balance is renewed to when half of it is used. batch_bytes: of a Kafka batch.
     stalled: further subscribers that do not read. delays: how many note when they receive (0: only the
     events are checked, which costs the least). churn: subscribers that go and come per second.
     tls: encrypted connections. pin: the server alone on the first core, everything else on the others.
@@ -30,6 +31,7 @@ class Sizes:
     subscribers: int = 100
     records: int = 100_000
     warm: int = 4_000
+    steady: int = 0
     rate: int = 0
     seconds: float = 10.0
     size: int = 128

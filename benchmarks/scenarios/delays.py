@@ -70,7 +70,9 @@ async def sweep(lab: Lab, sizes: Sizes) -> Figures:
             found[f"{system}, {subscribers:,}"] = one.rate
         for rate in rates:
             if rate <= sizes.rate:
+                warm = 2 * rate  # two seconds
                 at_rate = replace(sizes, subscribers=subscribers, rate=rate, delays=subscribers)
+                at_rate = replace(at_rate, warm=warm, steady=warm)
                 one = await run(lab, "gateway", at_rate)
                 found[f"p99, {subscribers:,}, {rate:,}/s"] = one.delays["p99"]
     return found
@@ -96,7 +98,7 @@ SCENARIOS = (
         name="latency",
         says="500 records/s to 100 subscribers",
         measure=delays,
-        sizes=Sizes(rate=500, delays=100, warm=500),
+        sizes=Sizes(rate=500, delays=100, warm=2_500, steady=2_500),
         goals=_goals(5.0),
         small=_SMALL | {"subscribers": 5, "rate": 200},
     ),
@@ -104,7 +106,7 @@ SCENARIOS = (
         name="latency-8000",
         says="8,000 records/s to 100 subscribers",
         measure=delays,
-        sizes=Sizes(rate=8_000, delays=100),
+        sizes=Sizes(rate=8_000, delays=100, warm=40_000, steady=40_000),
         goals=_goals(10.0),
         small=_SMALL | {"subscribers": 5, "rate": 2_000},
     ),
@@ -112,7 +114,7 @@ SCENARIOS = (
         name="latency-single",
         says="10,000 records/s to one subscriber",
         measure=delays,
-        sizes=Sizes(subscribers=1, rate=10_000, delays=1),
+        sizes=Sizes(subscribers=1, rate=10_000, delays=1, warm=50_000, steady=50_000),
         goals=_goals(6.0),
         small=_SMALL | {"rate": 1_000},
     ),
@@ -120,7 +122,7 @@ SCENARIOS = (
         name="stalled",
         says="10,000 records/s to 100 subscribers, with and without 100 more that never read",
         measure=stalled,
-        sizes=Sizes(rate=10_000, delays=100, stalled=100),
+        sizes=Sizes(rate=10_000, delays=100, stalled=100, warm=50_000, steady=50_000),
         goals=(
             Goal("p99 beside / without", "x", at_most=1.5),
             Goal("p99 beside them", "ms"),

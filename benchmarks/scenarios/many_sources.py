@@ -52,7 +52,7 @@ SCENARIOS = (
         name="sources",
         says="one subscriber on each of 100 topics of 4 partitions; at 20 records/s each; idle",
         measure=sources,
-        sizes=Sizes(topics=100, records=4_000, warm=40, rate=20, seconds=20.0, delays=100),
+        sizes=Sizes(topics=100, records=4_000, warm=200, steady=200, rate=20, seconds=20.0, delays=100),
         goals=(
             Goal("records", "/s"),
             Goal("of one topic with 100 subscribers", "%", at_least=0.7),

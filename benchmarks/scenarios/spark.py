@@ -263,7 +263,7 @@ SCENARIOS = (
         name="spark-freshness",
         says="from the making of a record to its result, 200 records/s, trigger 500 ms, beside plain PySpark",
         measure=freshness,
-        sizes=Sizes(subscribers=1, rate=200, seconds=20.0, warm=1_000),
+        sizes=Sizes(subscribers=1, rate=200, seconds=20.0, warm=12_000, steady=12_000),
         goals=(
             Goal("p50, beyond plain", "ms", at_most=50.0),
             Goal("p50", "ms"),

@@ -1,6 +1,7 @@
 """The producer. Settings: bootstrap, topics, partitions, warm and total (records of the warm-up, and with
-those of the run, of each topic), first (the number of the first record of the warm-up), size, batch_bytes
-(of one Kafka batch), rate (records per second of each topic; 0: as fast as the broker takes them).
+those of the run, of each topic), first (the number of the first record of the warm-up), steady (so many of
+the warm-up come at the rate), size, batch_bytes (of one Kafka batch), rate (records per second of each topic;
+0: as fast as the broker takes them).
 
 As fast as possible: all batches are made before the clock starts, so that it costs the run little. At a
 rate: every record says when it was made, which is right before it is given to the client, and what is due is
@@ -40,11 +41,14 @@ async def main() -> None:
     await producer.start()
     try:
         first, warm, total = settings["first"], settings["warm"], settings["total"]
-        made = _batches(producer, settings, first, warm)
+        steady = warm - settings["steady"]
+        made = _batches(producer, settings, first, steady)
         run = {} if settings["rate"] else _batches(producer, settings, warm, total)
         child.say(ready=True)
         await asyncio.to_thread(child.wait_word)
         await _send(producer, made)
+        if steady < warm:
+            await _send_at_a_rate(producer, settings, steady, warm)
         child.say(sent=child.now())
         await asyncio.to_thread(child.wait_word)
         child.say(started=child.now())

@@ -88,6 +88,7 @@ class AioTransport:
     def __init__(self, loop: Loop, settings: KafkaSettings) -> None:
         self._loop = loop
         self._settings = settings
+        self._ids: dict[str, bytes] = {}
 
     async def scout(self) -> Scout:
         within = self._settings.probe_timeout_ms
@@ -100,7 +101,7 @@ class AioTransport:
 
         # Every server that is tried has `within` for connecting and again for its answer.
         client = await self._open(opened, 2 * within / 1000 * len(self._settings.servers))
-        return AioScout(self._loop, client, within / 1000)
+        return AioScout(self._loop, client, within / 1000, self._ids)
 
     async def consumer(self, *, live: bool = True) -> Consumer:
         async def opened() -> LookingConsumer:
@@ -127,7 +128,10 @@ class AioTransport:
 
 
 class AioScout:
-    def __init__(self, loop: Loop, client: LookingClient, within: float) -> None:
+    """ids: of topics, as they were last known; for all scouts of a cluster."""
+
+    def __init__(self, loop: Loop, client: LookingClient, within: float, ids: dict[str, bytes]) -> None:
+        self._ids = ids
         self._loop = loop
         self._client = client
         self._within = within
@@ -167,8 +171,27 @@ class AioScout:
     # What follows runs in asyncio.
 
     async def _describe(self, topics: list[str], rights: bool) -> dict[str, TopicView | Missing]:
+        views = await self._views(topics, rights)
+        # Another id ends all positions in a topic, and nothing shows whether it was damaged on its way: so it
+        # must come twice.
+        anew = [name for name, view in views.items() if self._is_another(view)]
+        if anew:
+            again = await self._views(anew, rights)
+            for name in anew:
+                if self._is_another(again[name]) and again[name] != views[name]:
+                    raise kafka_errors.KafkaConnectionError(f"the answers about topic {name!r} differ")
+            views |= again
+        for name, view in views.items():
+            if isinstance(view, TopicView):
+                self._ids[name] = view.id
+        return views
+
+    async def _views(self, topics: list[str], rights: bool) -> dict[str, TopicView | Missing]:
         response = await self._ask_any(TopicsRequest(topics, rights))
         return dict(map(_view, response.to_object()["topics"]))
+
+    def _is_another(self, view: TopicView | Missing) -> bool:
+        return isinstance(view, TopicView) and view.is_another(self._ids.get(view.name, view.id))
 
     async def _ask_any(self, request: Any) -> Any:
         brokers = sorted(broker.nodeId for broker in self._client.cluster.brokers())

@@ -22,6 +22,7 @@ from typing import Literal
 import trio
 
 _CHUNKS = 64
+_RUN = 4
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: close sends RST
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -33,7 +34,8 @@ class Way:
     paused: they wait, and go on when healed. swallowed: they are gone, also the news that an end has closed;
     the connection stays dead when healed, as behind a firewall that has forgotten it. delay: seconds, of
     every byte. bytes_per_second: at most. piece: bytes that are sent at a time. corrupt_every: about so many
-    bytes apart a bit is turned over; with `corrupt_in`, some bits of the next run of that byte.
+    bytes apart a bit is turned over; with `corrupt_in`, some bits of the next run of that byte, of 4 or more:
+    ids and numbers may have that byte, too.
     """
 
     paused: bool = False
@@ -189,7 +191,7 @@ class Proxy:
             return data
         changed = bytearray(data)
         due = self._until_corrupt[side]
-        while due < len(changed) and (at := changed.find(way.corrupt_in, due)) >= 0:
+        while due < len(changed) and (at := changed.find(way.corrupt_in * _RUN, due)) >= 0:
             self._turn_over(changed, at, way.corrupt_in)
             due = at + self._next_corrupt(way)
         self._until_corrupt[side] = max(0, due - len(changed))

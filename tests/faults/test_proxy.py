@@ -149,6 +149,15 @@ async def test_corrupt_turns_bits_over(between: Proxy, stream: trio.SocketStream
     assert all((got[index] ^ WORD[index]).bit_count() == 1 for index in wrong)
 
 
+async def test_only_runs_of_a_byte_are_corrupted(between: Proxy, stream: trio.SocketStream) -> None:
+    between.apply(down=Way(corrupt_every=1, corrupt_in=b"x"))
+    said = b"-x-xxx-" * 20 + b"xxxxxxxx" + b"-x-" * 20
+    got = await say(stream, said)
+    wrong = [index for index, byte in enumerate(got) if byte != said[index]]
+    assert wrong
+    assert 140 <= min(wrong) <= max(wrong) < 148
+
+
 async def test_where_nobody_listens_it_is_reset() -> None:
     async with proxy(1) as between, await trio.open_tcp_stream("127.0.0.1", between.port) as stream:
         with pytest.raises(trio.BrokenResourceError):

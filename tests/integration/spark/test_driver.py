@@ -15,19 +15,19 @@ import pytest
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
+from kiwi_spark.jars import connector_conf
 from kiwi_spark.spec import Query, Session, StreamInput
 from kiwi_spark.wire import Ack, Progress
 from tests.integration.spark.driver_peer import DriverPeer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 _runs = itertools.count(1)
 
 
 def session() -> Session:
     conf = {
-        "spark.jars.packages": PACKAGE,
+        **connector_conf(),
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }

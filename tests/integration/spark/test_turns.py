@@ -12,6 +12,7 @@ import pytest
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
+from kiwi_spark.jars import connector_conf
 from kiwi_spark.spec import Query, Session, StreamInput
 from tests.integration.spark.driver_peer import DriverPeer, RowsTalk
 
@@ -30,7 +31,7 @@ WORK = "SELECT n, java_method('java.lang.Thread', 'sleep', 100L) AS slept FROM f
 def driver() -> Iterator[DriverPeer]:
     """With one core."""
     conf = {
-        "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        **connector_conf(),
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }

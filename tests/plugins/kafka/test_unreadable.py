@@ -65,6 +65,6 @@ async def test_what_was_damaged_on_its_way_is_not(
 ) -> None:
     client = Answers(answers)
     async with client_loop(lambda message, error: None) as loop:
-        scout = AioScout(loop, client, 5)  # type: ignore[arg-type]
+        scout = AioScout(loop, client, 5, {})  # type: ignore[arg-type]
         assert await scout.unreadable(VIEW, PLACE, 0) == found
     assert client.answers == []
