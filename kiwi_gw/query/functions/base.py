@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.types import ANY, NULL, STRING, Type
 from kiwi_gw.query.values import Mark, Value, bounded
+from kiwi_gw.query.values.types import ANY, NULL, STRING, Type
 
 VARIABLE: Final = Mark("VARIABLE")
 

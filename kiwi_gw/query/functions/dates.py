@@ -7,12 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from kiwi_gw.query import arithmetic, convert, formats, moments
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
 from kiwi_gw.query.functions.patterned import of_records, patterned, try_constant
-from kiwi_gw.query.types import ANY, BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, TIMESTAMP, Type
-from kiwi_gw.query.values import Value, bounded
+from kiwi_gw.query.values import Value, arithmetic, bounded, convert, formats, moments
+from kiwi_gw.query.values.types import ANY, BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, TIMESTAMP, Type
 
 _PARTS: Final = (
     "YEAR",

@@ -9,8 +9,8 @@ from kiwi_gw.query import patterns
 from kiwi_gw.query.functions.base import Function
 from kiwi_gw.query.functions.patterned import patterned
 from kiwi_gw.query.patterns import PatternError, shown
-from kiwi_gw.query.types import BOOLEAN, INT, STRING, Type
 from kiwi_gw.query.values import Value, bounded
+from kiwi_gw.query.values.types import BOOLEAN, INT, STRING, Type
 
 
 def _like(text: str, pattern: str) -> bool:

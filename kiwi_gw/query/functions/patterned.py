@@ -7,8 +7,8 @@ from collections.abc import Callable
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Function, plain
 from kiwi_gw.query.patterns import PatternError
-from kiwi_gw.query.types import Type
 from kiwi_gw.query.values import RecordError, Value
+from kiwi_gw.query.values.types import Type
 
 
 def patterned(

@@ -8,12 +8,11 @@ from typing import Final
 
 import msgspec
 
-from kiwi_gw.query import compare, convert
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
 from kiwi_gw.query.limits import MAX_STEPS
-from kiwi_gw.query.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type
-from kiwi_gw.query.values import Value, bounded, room
+from kiwi_gw.query.values import Value, bounded, compare, convert, room
+from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type
 
 _STEP: Final = re.compile(r"\.([^.\[*]+)|\[(\d{1,9})\]|\['([^'?]+)'\]|(\.\*|\[\*\]|\['\*'\])")
 _ALL: Final = -1

@@ -9,8 +9,8 @@ import pytest
 from kiwi_gw.query import reference
 from kiwi_gw.query.functions import registry, rooms
 from kiwi_gw.query.tree import Cast, Constant, Literal
-from kiwi_gw.query.types import CASTS
 from kiwi_gw.query.values import Value
+from kiwi_gw.query.values.types import CASTS
 from tests.unit.query.trying import at, call, result
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
