@@ -5,6 +5,7 @@
     python -m benchmarks fanout --target ws://127.0.0.1:8000 --source s --bootstrap 127.0.0.1:9092
     python -m benchmarks report --readme            # the table and the plots of what was saved
     python -m benchmarks profile                    # where the gateway's time goes
+    python -m benchmarks hot-path                   # what the hot path alone takes, by protocol
     python -m benchmarks instructions               # how many instructions the hot path takes
 
 What is measured, and why the figures can be believed:
@@ -26,5 +27,6 @@ What is measured, and why the figures can be believed:
 
 Where to find what: `scenarios/` says what is measured and what should be reached; `throughput` runs the
 systems that are compared, `spark` those of Spark; `lab` has the parts of a run; `workers/` are the
-processes; `rounds` repeats a scenario; `report` and `plots` show what came out.
+processes, `protocols` is what the load client says to each server and knows its events by; `rounds` repeats a
+scenario; `report` and `plots` show what came out.
 """

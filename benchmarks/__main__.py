@@ -16,7 +16,7 @@ import trio
 from benchmarks import report, results
 from benchmarks.configuration import can
 from benchmarks.errors import RunFailed
-from benchmarks.profile import instructions, profile
+from benchmarks.profile import hot_path, instructions, profile
 from benchmarks.rounds import rounds
 from benchmarks.run import SYSTEMS, System
 from benchmarks.scenario import Scenario
@@ -45,7 +45,7 @@ class _Wish:
     help=f"""Runs SCENARIO, or all: {", ".join(_NAMES)}.
 
     One JSON line a run on stdout, everything for people on stderr. `python -m benchmarks report`,
-    `profile` and `instructions` are commands of their own: see their --help."""
+    `profile`, `hot-path` and `instructions` are commands of their own: see their --help."""
 )
 @click.argument("names", metavar="[SCENARIO]...", nargs=-1, type=click.Choice(_NAMES))
 @click.option("--subscribers", type=click.IntRange(1), help="Connections.")
@@ -149,6 +149,7 @@ def _say(text: str) -> None:
 _COMMANDS: Mapping[str, click.Command] = {
     "report": report.main,
     "profile": profile,
+    "hot-path": hot_path,
     "instructions": instructions,
 }
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from benchmarks.dialects import Protocol
 from benchmarks.frames import bounds
+from benchmarks.protocols import Protocol
 from benchmarks.records import offsets
 
 _MOST_FAULTS = 5

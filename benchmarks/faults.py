@@ -25,6 +25,7 @@ from typing import Any
 import click
 import trio
 
+from kiwi_gw.marked import rewrite
 from tests.faults import broker_faults, client_faults, crowd_faults, gateway_faults
 from tests.faults.brokers import FaultyBroker
 from tests.faults.cluster_faults import Cluster, cluster, cluster_faults
@@ -35,7 +36,7 @@ from tests.faults.stages import WORDS, kafka_scene
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
 README = ROOT / "README.md"
-BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+PART = "faults"
 CROWD = crowd_faults.Crowd(returning=5_000, stalled=1_000, backlog=1_000_000)
 _BRIEF = {*broker_faults.BRIEF, *client_faults.BRIEF}
 
@@ -56,7 +57,7 @@ def main(brief: int, longer: int, phase: float | None, kinds: tuple[str, ...], r
             trio.run(run.everything, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    README.write_text(with_table(README.read_text(), json.loads(RESULTS.read_text())))
+    rewrite(README, PART, table(json.loads(RESULTS.read_text())))
     if not readme and run.bad:
         raise click.ClickException(f"{run.bad} injections did not pass: see `reasons` in {RESULTS.name}")
 
@@ -205,13 +206,6 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _s(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.2f} s"
-
-
-def with_table(readme: str, results: Mapping[str, Any]) -> str:
-    """The README with the table between its two marks."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """The hot path alone and the same every time: batches as Kafka's plugin makes them, encoded and sent to
-subscribers whose sockets take everything. For counting instructions; nothing here is timed.
+subscribers whose sockets take everything, so that nothing but the gateway's own work is counted.
+
+`python -m benchmarks hot-path` takes its time by protocol; `python -m benchmarks instructions` counts the
+instructions of
 
     python -m benchmarks.hot_path BATCHES [SUBSCRIBERS [EVENTS]]
 """
@@ -7,7 +10,9 @@ subscribers whose sockets take everything. For counting instructions; nothing he
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from benchmarks import records
 from kiwi_gw.core.encoding import EncodingMemo, wire
@@ -15,15 +20,24 @@ from kiwi_gw.core.feed import Feed, FeedLimits, Request
 from kiwi_gw.core.notices import Notice
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget
-from kiwi_gw.dialects.kiwi.results import kiwi_wire
+from kiwi_gw.dialects.kiwi import kiwi_wire
+from kiwi_gw.dialects.zetta import ZettaDialect
+from kiwi_gw.dialects.zetta.dialect import MAX_EVENT_BYTES
+from kiwi_gw.dialects.zetta.events import Member, events_wire
+from kiwi_gw.dialects.zetta.wishes import wish
 from kiwi_gw.edge.outlet import Outlet
 from kiwi_gw.edge.transports import Bytes
-from kiwi_gw.model import Batch, Mode, SourceInfo
+from kiwi_gw.model import Batch, Mode, SourceInfo, WireFormat
 from kiwi_kafka.shape import event_shape
 
 _SIZE = 128
 _PARTITIONS = 4
 _MIB = 1024 * 1024
+_INFO = SourceInfo("flights", "kafka", event_shape())
+_STREAM = ZettaDialect().stream(_INFO)
+
+Form = Callable[[int], WireFormat]
+"""The form of events for the subscriber of that number."""
 
 
 class Memory:
@@ -64,7 +78,7 @@ def zero() -> float:
 
 
 def batch(number: int, events: int) -> Batch:
-    """The `number`-th batch of a topic, of so many events in turn of every partition."""
+    """The `number`-th batch of a topic, of so many events (a multiple of 4), a run of every partition."""
     each = events // _PARTITIONS
     first = number * each
     partitions = [partition for partition in range(_PARTITIONS) for _ in range(each)]
@@ -82,22 +96,50 @@ def batch(number: int, events: int) -> Batch:
     return Batch(starts, partitions, offsets, columns, cost=events * (_SIZE + 64))
 
 
-def main(batches: int, subscribers: int = 100, events: int = 400) -> int:
-    """Returns how many events were sent."""
+def _zetta(number: int) -> WireFormat:
+    """The form for a client whose only topic has this id."""
+    members = [Member(number, wish("kiwi-gw/kafka/flights/events"))]
+    return events_wire(_STREAM, members, multiple=False, max_event_bytes=MAX_EVENT_BYTES)
+
+
+WAYS: Final[Mapping[str, Form]] = {
+    "kiwi": lambda subscriber: kiwi_wire(_INFO),
+    "zetta": lambda subscriber: _zetta(1),
+    "zetta, different ids": lambda subscriber: _zetta(subscriber + 1),
+}
+"""By protocol; the second one with the same id for everyone, and with another one for each."""
+
+
+def send(form: Form, batches: int, subscribers: int, events: int) -> float:
+    """The seconds of CPU time that it takes to encode and send so many batches of so many events.
+
+    Raises:
+        RuntimeError: somebody was not sent every event.
+    """
     budget = Budget(512 * _MIB)
-    info = SourceInfo("flights", "kafka", event_shape())
-    feed = Feed(info, FeedLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)
+    feed = Feed(_INFO, FeedLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)
     feed.started(dict.fromkeys(range(_PARTITIONS), 0))
-    item = wire(kiwi_wire(info), None)
-    outlets = [Outlet(Memory(), no_task, zero) for _ in range(subscribers)]
-    for outlet in outlets:
-        feed.subscribe(Request(object(), item, Mode.PUSH, 0, {}), outlet, Nobody())
-    for number in range(batches):
-        for _ in feed.publish(batch(number, events)):
+    made = [batch(number, events) for number in range(batches)]
+    readers = [
+        feed.subscribe(
+            Request(number, wire(form(number), None), Mode.PUSH, 0, {}),
+            Outlet(Memory(), no_task, zero),
+            Nobody(),
+        )
+        for number in range(subscribers)
+    ]
+    began = time.process_time()
+    for item in made:
+        for _ in feed.publish(item):
             pass
-    if any(outlet.sent_bytes != outlets[0].sent_bytes for outlet in outlets):
-        raise AssertionError("not everyone was sent everything")
-    return batches * events * subscribers
+    spent = time.process_time() - began
+    if any(reader.matched != batches * events or reader.bad for reader in readers):
+        raise RuntimeError("not everyone was sent everything")
+    return spent
+
+
+def main(batches: int, subscribers: int = 100, events: int = 400) -> None:
+    send(WAYS["kiwi"], batches, subscribers, events)
 
 
 if __name__ == "__main__":

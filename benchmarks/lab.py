@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import procfs
 from benchmarks.configuration import configuration, new_certificate
-from benchmarks.dialects import WORDS, queries
 from benchmarks.errors import RunFailed, RunVoid
 from benchmarks.process import Worker, started
 from benchmarks.procfs import Meter
+from benchmarks.protocols import WORDS, queries
 from benchmarks.run import Run, System
 from benchmarks.serving import START_SECONDS, Server, gateway
 from benchmarks.sizes import Sizes

@@ -1,6 +1,7 @@
-"""Where the time goes: samples of the real gateway under load, and instruction counts of the hot path.
+"""Where the time goes: samples of the real gateway under load; the hot path alone, timed and counted.
 
 python -m benchmarks profile [SCENARIO]   # by function, by module and by line
+python -m benchmarks hot-path             # CPU time by protocol
 python -m benchmarks instructions         # callgrind (valgrind), the same on a busy machine
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import math
 import os
 import re
 import shutil
@@ -24,6 +26,7 @@ import click
 import trio
 
 from benchmarks.errors import RunFailed
+from benchmarks.hot_path import WAYS, send
 from benchmarks.lab import Lab, Note
 from benchmarks.results import FOLDER
 from benchmarks.scenario import Scenario
@@ -117,6 +120,19 @@ def _module(file: str) -> str:
         if mark in file:
             return mark[1:] + file.partition(mark)[2]
     return "/".join(Path(file).parts[-2:])
+
+
+@click.command(help=f"Deliveries a second of CPU time on the hot path alone, by protocol: {'; '.join(WAYS)}.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="The best one counts.")
+@click.option("--batches", type=click.IntRange(1), default=50, show_default=True, help="Of 400 events.")
+def hot_path(rounds: int, batches: int) -> None:
+    seconds = dict.fromkeys(WAYS, math.inf)
+    for _ in range(rounds):
+        for name, form in WAYS.items():
+            seconds[name] = min(seconds[name], send(form, batches, _SUBSCRIBERS, _EVENTS))
+    for name, spent in seconds.items():
+        rate = batches * _EVENTS * _SUBSCRIBERS / spent
+        click.echo(f"{name}: {rate:,.0f}/s, {seconds['kiwi'] / spent:.2f} of kiwi")
 
 
 @click.command(help="Instructions that the hot path takes, counted by valgrind's callgrind.")

@@ -6,7 +6,6 @@ python -m benchmarks report --readme   # and the marked block of README.md
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,9 +15,10 @@ import click
 from benchmarks import plots, results
 from benchmarks.scenario import Figures, Goal, Scenario
 from benchmarks.scenarios import SCENARIOS
+from kiwi_gw.marked import rewrite
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+PART = "benchmarks"
 _HEADS = ("scenario", "figure", "target", "measured (least to most)", "reached")
 
 Row = tuple[str, str, str, str, str]
@@ -67,14 +67,6 @@ def markdown(measured: Iterable[tuple[Scenario, Sequence[Figures]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def block(readme: str, content: str) -> str:
-    """README with what is between the marks replaced. ValueError if it has not both of them once."""
-    pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
-    if len(pattern.findall(readme)) != 1:
-        raise ValueError(f"README.md needs the lines {BEGIN} and {END}, once")
-    return pattern.sub(lambda _: f"{BEGIN}\n{content}{END}", readme)
-
-
 def write() -> str:
     """Make the report and the plots of what was saved. Returns the table."""
     measured = [(one, results.of_rounds(results.saved(one.name))) for one in SCENARIOS]
@@ -97,4 +89,4 @@ def main(readme: bool) -> None:
         shown = "".join(
             f"\n![{title}](benchmarks/results/{name}.svg)\n" for name, title in plots.drawn(results.FOLDER)
         )
-        README.write_text(block(README.read_text(), table + shown))
+        rewrite(README, PART, table + shown)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from benchmarks.dialects import Protocol
+from benchmarks.protocols import Protocol
 
 
 @dataclass(frozen=True, slots=True)

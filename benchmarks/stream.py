@@ -27,8 +27,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.dialects import WORDS
 from benchmarks.frames import CLOSE, PING, bounds
+from benchmarks.protocols import WORDS
 
 _LAG = b'{"type":"NOTICE","data":{"type":"LAG"'
 _LOOK_BACK = 1024 * 1024

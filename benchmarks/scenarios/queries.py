@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.dialects import queries
 from benchmarks.lab import Lab
 from benchmarks.process import started
+from benchmarks.protocols import queries
 from benchmarks.run import Run
 from benchmarks.scenario import Figures, Goal, Scenario
 from benchmarks.serving import START_SECONDS

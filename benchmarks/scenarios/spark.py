@@ -209,42 +209,39 @@ def _healthy(port: int) -> bool:
         connection.close()
 
 
-def _of_plain(least: float) -> tuple[Goal, ...]:
-    return (
-        Goal("of plain", "%", at_least=least),
-        Goal("of plain, by cpu", "%"),
-        Goal("records", "/s"),
-        Goal("records of plain", "/s"),
+_SMALL = {"records": 4_000, "warm": 2_000, "per_batch": 2_000}
+
+
+def _beside_plain(name: str, says: str, query: SparkQuery, *, least: float) -> Scenario:
+    """least: of what plain PySpark reaches."""
+    return Scenario(
+        name=name,
+        says=says,
+        measure=beside_plain(query),
+        sizes=Sizes(subscribers=1, records=1_000_000, warm=500_000),
+        goals=(
+            Goal("of plain", "%", at_least=least),
+            Goal("of plain, by cpu", "%"),
+            Goal("records", "/s"),
+            Goal("records of plain", "/s"),
+        ),
+        small=_SMALL,
     )
 
 
-_FILLED = Sizes(subscribers=1, records=1_000_000, warm=500_000)
-_SMALL = {"records": 4_000, "warm": 2_000, "per_batch": 2_000}
-
 SCENARIOS = (
-    Scenario(
-        name="spark-filter",
-        says="a Spark source whose filter passes 10 %, batches of 100,000 records, beside plain PySpark",
-        measure=beside_plain(FILTER),
-        sizes=_FILLED,
-        goals=_of_plain(0.9),
-        small=_SMALL,
+    _beside_plain(
+        "spark-filter",
+        "a Spark source whose filter passes 10 %, batches of 100,000 records, beside plain PySpark",
+        FILTER,
+        least=0.9,
     ),
-    Scenario(
-        name="spark-all",
-        says="a Spark source that passes everything, as `spark-filter`",
-        measure=beside_plain(ALL),
-        sizes=_FILLED,
-        goals=_of_plain(0.65),
-        small=_SMALL,
-    ),
-    Scenario(
-        name="spark-window",
-        says="a Spark source that counts by windows of time and a column, as `spark-filter`",
-        measure=beside_plain(WINDOW),
-        sizes=_FILLED,
-        goals=_of_plain(0.9),
-        small=_SMALL,
+    _beside_plain("spark-all", "a Spark source that passes everything, as `spark-filter`", ALL, least=0.65),
+    _beside_plain(
+        "spark-window",
+        "a Spark source that counts by windows of time and a column, as `spark-filter`",
+        WINDOW,
+        least=0.9,
     ),
     Scenario(
         name="spark-delivery",

@@ -27,9 +27,9 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.dialects import WORDS, subscriptions
 from benchmarks.frames import masked, masked_pong
 from benchmarks.latency import Notes
+from benchmarks.protocols import WORDS, subscriptions
 from benchmarks.stream import Reader, Reference
 from benchmarks.workers import child
 from benchmarks.workers.results import said

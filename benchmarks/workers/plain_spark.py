@@ -31,11 +31,12 @@ from benchmarks.workers import child
 from kiwi_spark.driver.batches import frames
 from kiwi_spark.driver.forms import as_json
 from kiwi_spark.driver.session import open_session
+from kiwi_spark.frames import FrameReader
 from kiwi_spark.jars import connector_conf
 from kiwi_spark.java import java_home
 from kiwi_spark.pieces import pieces
 from kiwi_spark.spec import Session
-from kiwi_spark.wire import Reader, Rows
+from kiwi_spark.wire import FRAMES, Rows
 
 _BATCH_SECONDS = 170.0
 """Longest time that is waited for a batch."""
@@ -213,7 +214,7 @@ def _json(spark: SparkSession, rows: int, repeat: int) -> dict[str, list[float]]
         parts = [
             message.arrow
             for frame in frames(table)
-            for message in Reader().feed(frame)
+            for message in FrameReader(FRAMES).feed(frame)
             if isinstance(message, Rows)
         ]
         begun = time.perf_counter()

@@ -19,9 +19,9 @@ from typing import Any, TextIO
 
 import msgspec
 
-from benchmarks.dialects import WORDS
 from benchmarks.frames import CLOSE, PING, bounds, masked, masked_pong, upgrade
 from benchmarks.latency import Delays
+from benchmarks.protocols import WORDS
 from benchmarks.spark_queries import QUERIES, Row, SparkQuery, faults_of_places
 from benchmarks.workers import child
 

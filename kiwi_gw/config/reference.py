@@ -14,10 +14,10 @@ from typing import Any
 from kiwi_gw.config.json_schema import json_schema, text
 from kiwi_gw.config.live import NEEDS_RESTART
 from kiwi_gw.config.schema import BLOCKS
+from kiwi_gw.marked import rewrite
 from kiwi_gw.plugin_manager import shipped
 
-BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
-SCHEMA_FILE, README_FILE = "kiwi-gw.schema.json", "README.md"
+SCHEMA_FILE, README_FILE, PART = "kiwi-gw.schema.json", "README.md", "keys"
 
 _ORDER = (
     "name",
@@ -169,19 +169,11 @@ def _resolve(item: Schema, schema: Schema) -> Schema:
     return found
 
 
-def with_tables(readme: str, schema: Schema) -> str:
-    """The README with its tables made anew."""
-    before, rest = readme.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n\n{tables(schema)}\n\n{END}{after}"
-
-
 def write(folder: Path) -> None:
     """Write the schema and the tables into that folder."""
     schema = json_schema(shipped())
     (folder / SCHEMA_FILE).write_text(text(schema), encoding="utf-8")
-    readme = folder / README_FILE
-    readme.write_text(with_tables(readme.read_text(encoding="utf-8"), schema), encoding="utf-8")
+    rewrite(folder / README_FILE, PART, tables(schema))
 
 
 if __name__ == "__main__":

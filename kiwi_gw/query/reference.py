@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from kiwi_gw.marked import rewrite
 from kiwi_gw.query.functions import rooms
 from kiwi_gw.query.functions.base import Function
 
-FILE = "QUERIES.md"
-BEGIN, END = "<!-- functions: begin -->", "<!-- functions: end -->"
+FILE, PART = "QUERIES.md", "functions"
 
 # What a room is called; operators that are written as functions are on numbers.
 _TITLES: Final = {
@@ -49,18 +49,5 @@ def _row(function: Function) -> str:
     return f"| `{function.usage}` | {function.summary} | {types} |"
 
 
-def with_tables(text: str) -> str:
-    """The document with its tables made anew."""
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
-
-
-def write(folder: Path) -> None:
-    """Write the tables into the document in that folder."""
-    path = folder / FILE
-    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    rewrite(Path(sys.argv[1]) / FILE, PART, tables())

@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from kiwi_gw.query import convert
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_DEPTH
 from kiwi_gw.query.tree import Path
-from kiwi_gw.query.types import (
+from kiwi_gw.query.values import Value, convert
+from kiwi_gw.query.values.types import (
     ANY,
     BIGINT,
     BINARY,
@@ -33,7 +33,6 @@ from kiwi_gw.query.types import (
     TINYINT,
     Type,
 )
-from kiwi_gw.query.values import Value
 
 _TOKEN: Final = re.compile(r"\s*(?:`([^`]+)`|(\w+)|([<>,:()])|(\S))")
 _TYPES: Final = {

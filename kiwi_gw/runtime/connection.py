@@ -114,7 +114,8 @@ class World(Protocol):
     def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
         """Find out who it is, and call `done` once. Takes at most `auth_timeout_ms`."""
 
-    def later(self, seconds: float, then: Callable[[], None]) -> None: ...
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        """Call `then` in so many seconds, whether the connection is still there or not."""
 
 
 _AGAIN_SECONDS = 0.25

@@ -29,19 +29,10 @@ from kiwi_gw.api import (
     SubscribeRefused,
 )
 from kiwi_spark.bridge_events import spark_events
-from kiwi_spark.bridge_wire import (
-    FRAMES,
-    ROLE,
-    Events,
-    Over,
-    Read,
-    Reading,
-    Refused,
-    Take,
-    Taken,
-)
+from kiwi_spark.bridge_wire import FRAMES, ROLE, Events, Over, Read, Reading, Refused, Take, Taken
 from kiwi_spark.connection import Connection
-from kiwi_spark.wire import VERSION, Hello, Message, WireError
+from kiwi_spark.frames import Message, WireError
+from kiwi_spark.wire import VERSION, Hello
 
 log = structlog.get_logger(__name__)
 

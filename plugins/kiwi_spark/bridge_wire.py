@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kiwi_spark.frames import FrameReader, Frames, Message, WireError
+from kiwi_spark.frames import Frames, Message, WireError
 from kiwi_spark.wire import Hello
 
 ROLE: Final = "bridge"
@@ -98,15 +98,6 @@ class Over(Message, frozen=True, kw_only=True):
 
 
 FRAMES: Final = Frames(Hello, Read, Reading, Refused, Take, Taken, Events, Over, raw=Events)
-encode = FRAMES.encode
-
-
-class Reader(FrameReader):
-    """Cuts what comes from a socket into these messages."""
-
-    def __init__(self) -> None:
-        super().__init__(FRAMES)
-
 
 Event = tuple[bytes | None, bytes | None, int, int, int]
 """key, value, partition, offset, timestamp (ms since the epoch, or -1)."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kiwi_gw.api import KiwiError, SourceChanged
+from kiwi_spark.frames import Message, WireError
 from kiwi_spark.shape import MAX_ROWS
-from kiwi_spark.wire import Begin, End, Message, Rows, WireError
+from kiwi_spark.wire import Begin, End, Rows
 
 
 class TooManyRowsError(KiwiError):

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kiwi_gw.api import Batch, Gap
+from kiwi_spark.frames import WireError
 from kiwi_spark.shape import offset_of, place_of
-from kiwi_spark.wire import WireError
 
 PIECE_ROWS: Final = 2_000
 """Rows of one batch for the gateway: what it encodes at a time. Larger ones would hold the event loop."""

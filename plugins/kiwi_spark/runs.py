@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import trio
 
 from kiwi_spark.connection import Connection
+from kiwi_spark.frames import Message
 from kiwi_spark.spec import Query, Trouble
-from kiwi_spark.wire import Analysed, Ended, Idle, Message, Progress, Started
+from kiwi_spark.wire import Analysed, Ended, Idle, Progress, Started
 
 PROOF_SECONDS = 60.0
 """A query that has run so long has proved itself, too."""

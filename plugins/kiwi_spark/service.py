@@ -16,6 +16,7 @@ import trio
 
 from kiwi_gw.api import PluginContext, SourceFailed
 from kiwi_spark.connection import Connection
+from kiwi_spark.frames import Message
 from kiwi_spark.inbox import Commit, Inbox
 from kiwi_spark.runs import Over, Run
 from kiwi_spark.secrecy import options_of, without_secrets
@@ -25,7 +26,7 @@ from kiwi_spark.stage import Stage, StageBudget
 from kiwi_spark.states import State
 from kiwi_spark.supervisor import Launch, Supervisor
 from kiwi_spark.suspects import GUILTY, Suspects
-from kiwi_spark.wire import Analyse, Analysed, Ended, Idle, Message, Progress, Start, Stop
+from kiwi_spark.wire import Analyse, Analysed, Ended, Idle, Progress, Start, Stop
 
 log = structlog.get_logger("kiwi_spark")
 

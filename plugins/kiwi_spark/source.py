@@ -19,6 +19,7 @@ from kiwi_gw.api import (
     SourceStatistics,
 )
 from kiwi_spark.connection import Connection
+from kiwi_spark.frames import WireError
 from kiwi_spark.inbox import Commit, Inbox, Keep, Repeated, TooManyRowsError
 from kiwi_spark.pieces import count, lost, pieces
 from kiwi_spark.query import QueryRunner
@@ -29,7 +30,7 @@ from kiwi_spark.shape import offset_of, place_of
 from kiwi_spark.sink import sink_source, writes_here
 from kiwi_spark.stage import Stage
 from kiwi_spark.states import WORKS
-from kiwi_spark.wire import Ack, Rows, Started, WireError
+from kiwi_spark.wire import Ack, Rows, Started
 
 log = structlog.get_logger("kiwi_spark")
 

@@ -21,11 +21,12 @@ import trio
 
 from kiwi_gw.api import KiwiError, SourceFailed
 from kiwi_spark.connection import Connection
+from kiwi_spark.frames import Message, WireError
 from kiwi_spark.process import OUTPUT_OF_IMPORT, DriverError, Process
 from kiwi_spark.secrecy import without_secrets
 from kiwi_spark.spec import Session
 from kiwi_spark.states import WORKS, Input, State, move
-from kiwi_spark.wire import FOLDER, VERSION, Failed, Hello, Message, Open, Opened, WireError
+from kiwi_spark.wire import FOLDER, VERSION, Failed, Hello, Open, Opened
 
 log = structlog.get_logger("kiwi_spark")
 

@@ -16,36 +16,8 @@ from typing import Final
 
 import msgspec
 
-from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Frames, Message, WireError
+from kiwi_spark.frames import Frames, Message
 from kiwi_spark.spec import Query, Session, Trouble
-
-__all__ = [
-    "FOLDER",
-    "FRAMES",
-    "MAX_MESSAGE",
-    "ROWS_BYTES",
-    "VERSION",
-    "Ack",
-    "Analyse",
-    "Analysed",
-    "Begin",
-    "End",
-    "Ended",
-    "Failed",
-    "Hello",
-    "Idle",
-    "Message",
-    "Open",
-    "Opened",
-    "Progress",
-    "Reader",
-    "Rows",
-    "Start",
-    "Started",
-    "Stop",
-    "WireError",
-    "encode",
-]
 
 VERSION: Final = 1
 
@@ -218,11 +190,3 @@ FRAMES: Final = Frames(
     Ack,
     raw=Rows,
 )
-encode = FRAMES.encode
-
-
-class Reader(FrameReader):
-    """Cuts what comes from a socket into these messages."""
-
-    def __init__(self) -> None:
-        super().__init__(FRAMES)

@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from kiwi_gw.query.compiler import compiled
-from kiwi_gw.query.convert import single
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.schema import Schema
 from kiwi_gw.query.sql import ROOTS, read
+from kiwi_gw.query.values.convert import single
 from tests.differential.expressions import Expression
 
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")

@@ -14,7 +14,7 @@ from kiwi_counter.counter import LARGEST, SHAPE
 from kiwi_gw.api import Batch, PluginContext, Positions, Source, SourceContext
 from kiwi_gw.dialects.kiwi import kiwi_wire
 from kiwi_gw.model import SourceInfo
-from tests.transcripts.player import texts
+from tests.transcripts.recorded import texts
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """Plays a recorded exchange against a Zetta session over real feeds, comparing the exact text of every frame.
 
-A transcript is made of lines:
+Its lines, beside remarks (see `recorded`):
 
-    # a remark
     @ query filterMultiple=true     of the request's target; first
     @ limits {"subscriptions": 2}   what differs from the default `SessionLimits`; first
     @ window 4                      events that a source keeps; first
@@ -17,8 +16,7 @@ A transcript is made of lines:
     < {"type": ...}                 a text frame of the gateway
     < close 1008 the reason         it closes the connection
 
-What is expected follows the line that causes it, in order and complete. The first level of sources that name
-no topic is `hub`, their type `fake`; the time of day is always the same.
+The first level of sources that name no topic is `hub`, their type `fake`; the time of day is always the same.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from typing import Any
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.model import CloseReason
-from tests.transcripts.player import texts
+from tests.transcripts.recorded import texts
 from tests.unit.dialects.zetta.bench import Client, Sources
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kiwi_gw.edge.metrics.catalog import OWN, Metric, metric_of
+from kiwi_gw.marked import rewrite
 from kiwi_gw.plugin_manager import shipped
 
-FILE = "METRICS.md"
-BEGIN, END = "<!-- metrics: begin -->", "<!-- metrics: end -->"
+FILE, PART = "METRICS.md", "metrics"
 
 
 def documented() -> Iterator[Metric]:
@@ -34,18 +34,5 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def with_table(text: str) -> str:
-    """The document with its table made anew."""
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
-
-def write(folder: Path) -> None:
-    """Write the table into the document in that folder."""
-    path = folder / FILE
-    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    rewrite(Path(sys.argv[1]) / FILE, PART, table())

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.types import ANY, NULL, STRING, Type
 from kiwi_gw.query.values import Mark, Value, bounded
+from kiwi_gw.query.values.types import ANY, NULL, STRING, Type
 
 VARIABLE: Final = Mark("VARIABLE")
 
@@ -78,11 +78,13 @@ def plain(
     optional: int = 0,
     repeated: bool = False,
     strict: bool = True,
+    tried: Callable[[Arguments], None] | None = None,
 ) -> Function:
     """A function with fixed types.
 
     usage: as a reader writes it, name first: `left(s, n)`. optional: so many of the last arguments can be
-    left out. repeated: the last one can come again and again.
+    left out. repeated: the last one can come again and again. tried: raises QueryError for constants that it
+    has nothing for; asked before the types are.
     """
     name = usage.partition("(")[0]
     if result == STRING:
@@ -90,6 +92,8 @@ def plain(
     most = None if repeated else len(wants)
 
     def bind(arguments: Arguments) -> Binding:
+        if tried is not None:
+            tried(arguments)
         wanted = [wants[min(index, len(wants) - 1)] for index in range(len(arguments))]
         for index, (argument, want) in enumerate(zip(arguments, wanted, strict=True)):
             if not accepted(argument.type, want):

@@ -15,8 +15,8 @@ from kiwi_gw.query.caql.patterns import searcher
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import VARIABLE, Argument, Arguments, Binding, Function
 from kiwi_gw.query.patterns import Matches, PatternError
-from kiwi_gw.query.types import BOOLEAN
 from kiwi_gw.query.values import MISSING, RecordError, Value
+from kiwi_gw.query.values.types import BOOLEAN
 
 Compare = Callable[[Any, Any], bool]
 

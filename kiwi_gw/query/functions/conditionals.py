@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from kiwi_gw.query import compare
-from kiwi_gw.query.convert import to_double
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function
-from kiwi_gw.query.types import ANY, BOOLEAN, DOUBLE, NULL, common, compared
-from kiwi_gw.query.values import Value
+from kiwi_gw.query.values import Value, compare
+from kiwi_gw.query.values.convert import to_double
+from kiwi_gw.query.values.types import ANY, BOOLEAN, DOUBLE, NULL, common, compared
 
 
 def _extreme(name: str, usage: str, sign: int, summary: str) -> Function:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from kiwi_gw.query import arithmetic, convert, formats, moments
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
-from kiwi_gw.query.patterns import PatternError
-from kiwi_gw.query.types import ANY, BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, TIMESTAMP, Type
-from kiwi_gw.query.values import RecordError, Value, bounded
+from kiwi_gw.query.functions.patterned import of_records, patterned, try_constant
+from kiwi_gw.query.values import Value, arithmetic, bounded, convert, formats, moments
+from kiwi_gw.query.values.types import ANY, BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, TIMESTAMP, Type
 
 _PARTS: Final = (
     "YEAR",
@@ -37,20 +36,6 @@ def _of_time(usage: str, call: Callable[[datetime], int], summary: str) -> Funct
     return plain(usage, (TIMESTAMP,), INT, call, summary)
 
 
-def _formatted(call: Callable[..., Value], pattern: int) -> Callable[[Arguments], str | None]:
-    """Tries a constant pattern; the message if it cannot be used."""
-
-    def tried(arguments: Arguments) -> str | None:
-        if pattern < len(arguments) and isinstance(found := arguments[pattern].constant, str):
-            try:
-                formats.pieces(found)
-            except PatternError as error:
-                return str(error)
-        return None
-
-    return tried
-
-
 def _patterned(
     usage: str,
     wants: tuple[Type, ...],
@@ -60,42 +45,24 @@ def _patterned(
     *,
     optional: int = 0,
 ) -> Function:
-    """Its last argument is a pattern of dates; a constant one is tried at once."""
-
-    def told(*arguments: Value) -> Value:
-        try:
-            return call(*arguments)
-        except PatternError as error:
-            raise RecordError(str(error)) from None
-
-    made = plain(usage, wants, result, told, summary, optional=optional)
-    plainly = made.bind
-    tried = _formatted(call, len(wants) - 1)
-
-    def bind(arguments: Arguments) -> Binding:
-        if plainly is None:
-            raise TypeError(usage)
-        wrong = tried(arguments)
-        if wrong is not None:
-            raise QueryError(wrong, arguments[-1].position)
-        return plainly(arguments)
-
-    return Function(made.name, made.arguments, usage, summary, bind, wants, result)
+    """Its last argument is a pattern of dates."""
+    last = len(wants) - 1
+    return patterned(
+        usage, wants, result, call, summary, pattern=last, trial=formats.pieces, optional=optional
+    )
 
 
 def _reading(usage: str, result: Type, summary: str) -> Function:
     """to_date and to_timestamp: a CAST without a pattern."""
     cast = convert.CONVERSIONS[result.kind]
+    read = of_records(formats.read)
 
     def call(value: Value, pattern: str | None = None) -> Value:
         if pattern is None or isinstance(value, date):
             return cast(value)
         if not isinstance(value, str):
             return None
-        try:
-            found = formats.read(value, pattern)
-        except PatternError as error:
-            raise RecordError(str(error)) from None
+        found = read(value, pattern)
         return None if found is None else cast(found)
 
     def bind(arguments: Arguments) -> Binding:
@@ -103,12 +70,9 @@ def _reading(usage: str, result: Type, summary: str) -> Function:
         numbers = result == TIMESTAMP and first.numeric
         if not (first in (STRING, DATE, TIMESTAMP, ANY, NULL) or numbers):
             raise QueryError(f"{usage.partition('(')[0]} of {first} is not possible", arguments[0].position)
-        wrong = _formatted(call, 1)(arguments)
-        if wrong is not None:
-            raise QueryError(wrong, arguments[1].position)
-        return Binding(
-            result, call, (None, *(None if each.type == STRING else STRING for each in arguments[1:]))
-        )
+        try_constant(arguments, 1, formats.pieces)
+        texts = (None if each.type == STRING else STRING for each in arguments[1:])
+        return Binding(result, call, (None, *texts))
 
     return Function(usage.partition("(")[0], (1, 2), usage, summary, bind)
 

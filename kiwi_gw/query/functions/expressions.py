@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from kiwi_gw.query import patterns
-from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
+from kiwi_gw.query.functions.base import Function
+from kiwi_gw.query.functions.patterned import patterned
 from kiwi_gw.query.patterns import PatternError, shown
-from kiwi_gw.query.types import BOOLEAN, INT, STRING, Type
-from kiwi_gw.query.values import RecordError, Value, bounded
+from kiwi_gw.query.values import Value, bounded
+from kiwi_gw.query.values.types import BOOLEAN, INT, STRING, Type
 
 
 def _like(text: str, pattern: str) -> bool:
@@ -56,41 +56,15 @@ def _function(
     summary: str,
     optional: int = 0,
 ) -> Function:
-    """Its second argument is a pattern; what is constant is tried at once."""
+    """Its second argument is a pattern; what is constant is tried with an empty text."""
+    kinds = [int if want == INT else str for want in wants[1:]]
 
-    def told(*arguments: Value) -> Value:
-        try:
-            return call(*arguments)
-        except PatternError as error:
-            raise RecordError(str(error)) from None
+    def trial(pattern: str, *others: Value) -> None:
+        patterns.regex(pattern)
+        if all(map(isinstance, (pattern, *others), kinds)):
+            call("", pattern, *others)
 
-    made = plain(usage, wants, result, told, summary, optional=optional)
-    plainly = made.bind
-
-    def bind(arguments: Arguments) -> Binding:
-        if plainly is None:
-            raise TypeError(usage)
-        pattern = arguments[1]
-        if isinstance(pattern.constant, str):
-            constants = [argument.constant for argument in arguments[1:]]
-            try:
-                patterns.regex(pattern.constant)
-                if all(
-                    isinstance(constant, kind)
-                    for constant, kind in zip(constants, _kinds(wants), strict=False)
-                ):
-                    call("", *constants)
-            except PatternError as error:
-                raise QueryError(str(error), pattern.position) from None
-            except RecordError:
-                pass  # what is wrong with a longer text, its records will say
-        return plainly(arguments)
-
-    return Function(made.name, made.arguments, usage, summary, bind, wants, result)
-
-
-def _kinds(wants: tuple[Type, ...]) -> list[type]:
-    return [int if want == INT else str for want in wants[1:]]
+    return patterned(usage, wants, result, call, summary, pattern=1, trial=trial, optional=optional)
 
 
 _S = STRING

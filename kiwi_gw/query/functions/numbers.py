@@ -7,12 +7,11 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
-from kiwi_gw.query import arithmetic, convert
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
 from kiwi_gw.query.functions.operators import arithmetical
-from kiwi_gw.query.types import ANY, BIGINT, BITS, DOUBLE, FLOAT, INT, NULL, STRING
-from kiwi_gw.query.values import Value
+from kiwi_gw.query.values import Value, arithmetic, convert
+from kiwi_gw.query.values.types import ANY, BIGINT, BITS, DOUBLE, FLOAT, INT, NULL, STRING
 
 _EXACTLY: Final = Context(prec=800)
 

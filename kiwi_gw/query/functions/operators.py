@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kiwi_gw.query import arithmetic, compare, convert, patterns
-from kiwi_gw.query.convert import single, wrap
+from kiwi_gw.query import patterns
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import VARIABLE, Arguments, Binding, Function
 from kiwi_gw.query.patterns import PatternError
-from kiwi_gw.query.types import (
+from kiwi_gw.query.values import RecordError, Value, arithmetic, compare, convert
+from kiwi_gw.query.values.convert import single, wrap
+from kiwi_gw.query.values.types import (
     ANY,
     BIGINT,
     BITS,
@@ -29,7 +30,6 @@ from kiwi_gw.query.types import (
     compared,
     wider,
 )
-from kiwi_gw.query.values import RecordError, Value
 
 Operation = Callable[[Value, Value], Value]
 

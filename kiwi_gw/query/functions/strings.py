@@ -9,12 +9,11 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from kiwi_gw.query import convert
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
-from kiwi_gw.query.implicit import conversion
-from kiwi_gw.query.types import ANY, ARRAY, BIGINT, BINARY, BOOLEAN, INT, NULL, STRING, common
-from kiwi_gw.query.values import RecordError, Value, bounded, room
+from kiwi_gw.query.values import RecordError, Value, bounded, convert, room
+from kiwi_gw.query.values.implicit import conversion
+from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BINARY, BOOLEAN, INT, NULL, STRING, common
 
 _INT_MAX: Final = (1 << 31) - 1
 

@@ -8,12 +8,11 @@ from typing import Final
 
 import msgspec
 
-from kiwi_gw.query import compare, convert
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
-from kiwi_gw.query.limits import MAX_STEPS
-from kiwi_gw.query.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type
-from kiwi_gw.query.values import Value, bounded, room
+from kiwi_gw.query.limits import MAX_STEPS, MAX_TEXT
+from kiwi_gw.query.values import Value, bounded, compare, convert, room
+from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type
 
 _STEP: Final = re.compile(r"\.([^.\[*]+)|\[(\d{1,9})\]|\['([^'?]+)'\]|(\.\*|\[\*\]|\['\*'\])")
 _ALL: Final = -1
@@ -47,7 +46,8 @@ def _decoded(text: str) -> Value:
 
 
 def _get_json_object(text: str, path: str) -> str | None:
-    steps = _steps(path)
+    # Only a record has a longer one, and that is not kept: it may be as long as an event.
+    steps = _steps(path) if len(path) <= MAX_TEXT else _steps.__wrapped__(path)
     if steps is None:
         return None
     found = [_decoded(text)]

@@ -11,20 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from kiwi_spark.driver.turns import turn
-from kiwi_spark.wire import (
-    MAX_MESSAGE,
-    ROWS_BYTES,
-    VERSION,
-    Ack,
-    Begin,
-    End,
-    Hello,
-    Message,
-    Reader,
-    Rows,
-    WireError,
-    encode,
-)
+from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Message, WireError
+from kiwi_spark.wire import FRAMES, ROWS_BYTES, VERSION, Ack, Begin, End, Hello, Rows
 
 _RECEIVE: Final = 65536
 
@@ -43,11 +31,11 @@ class RowsLink:
     def __init__(self, path: str, token: str, role: str) -> None:
         """Connects. Raises OSError if the gateway is not there."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._reader = Reader()
+        self._reader = FrameReader(FRAMES)
         self._answers: list[Message] = []
         try:
             self._socket.connect(path)
-            self._socket.sendall(encode(Hello(version=VERSION, token=token, role=role)))
+            self._socket.sendall(FRAMES.encode(Hello(version=VERSION, token=token, role=role)))
         except BaseException:
             self._socket.close()
             raise
@@ -55,10 +43,10 @@ class RowsLink:
     def deliver(self, query: str, batch: int, timestamp: int, rows: pa.Table) -> None:
         """Sends a whole batch; returns when the gateway has taken it. Raises Lost, RowTooLarge."""
         try:
-            self._socket.sendall(encode(Begin(query=query, batch=batch, timestamp=timestamp)))
+            self._socket.sendall(FRAMES.encode(Begin(query=query, batch=batch, timestamp=timestamp)))
             for frame in frames(rows):
                 self._socket.sendall(frame)
-            self._socket.sendall(encode(End(rows=rows.num_rows)))
+            self._socket.sendall(FRAMES.encode(End(rows=rows.num_rows)))
             self._await_ack(batch)
         except (OSError, WireError) as error:
             raise Lost(f"the gateway does not take batch {batch}: {error}") from error
@@ -107,7 +95,7 @@ def _frames_of(rows: pa.Table) -> Iterator[bytes]:
         raise RowTooLarge(
             f"a row of {rows.nbytes} bytes is larger than {MAX_MESSAGE} and cannot be delivered"
         )
-    yield encode(Rows(arrow=arrow))
+    yield FRAMES.encode(Rows(arrow=arrow))
 
 
 class ToGateway:

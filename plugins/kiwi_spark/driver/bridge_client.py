@@ -5,19 +5,9 @@ from __future__ import annotations
 import socket
 from typing import Final, Self
 
-from kiwi_spark.bridge_wire import (
-    ROLE,
-    Events,
-    Over,
-    Read,
-    Reader,
-    Reading,
-    Refused,
-    Take,
-    Taken,
-    encode,
-)
-from kiwi_spark.wire import VERSION, Hello, Message, WireError
+from kiwi_spark.bridge_wire import FRAMES, ROLE, Events, Over, Read, Reading, Refused, Take, Taken
+from kiwi_spark.frames import FrameReader, Message, WireError
+from kiwi_spark.wire import VERSION, Hello
 
 ANSWER_SECONDS: Final = 15.0
 """How long an answer may take: a source may need 5 s to start and 5 s to say where its past
@@ -45,13 +35,13 @@ class Bridge:
     """
 
     def __init__(self, path: str, token: str, answer_seconds: float = ANSWER_SECONDS) -> None:
-        self._reader = Reader()
+        self._reader = FrameReader(FRAMES)
         self._waiting: list[Message] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(answer_seconds)
         try:
             self._socket.connect(path)
-            self._socket.sendall(encode(Hello(version=VERSION, token=token, role=ROLE)))
+            self._socket.sendall(FRAMES.encode(Hello(version=VERSION, token=token, role=ROLE)))
         except OSError as error:
             self._socket.close()
             raise BridgeAway(f"the gateway does not answer at {path}: {error}") from error
@@ -92,7 +82,7 @@ class Bridge:
 
     def _send(self, message: Message) -> None:
         try:
-            self._socket.sendall(encode(message))
+            self._socket.sendall(FRAMES.encode(message))
         except OSError as error:
             raise BridgeAway(f"the gateway does not answer: {error}") from error
 

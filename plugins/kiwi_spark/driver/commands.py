@@ -15,22 +15,9 @@ from kiwi_spark.driver.analyse import analyse
 from kiwi_spark.driver.batches import RowsLink
 from kiwi_spark.driver.queries import Run
 from kiwi_spark.driver.session import Engine, open_engine
+from kiwi_spark.frames import FrameReader, Message, WireError
 from kiwi_spark.spec import Session
-from kiwi_spark.wire import (
-    VERSION,
-    Analyse,
-    Ended,
-    Failed,
-    Hello,
-    Message,
-    Open,
-    Opened,
-    Reader,
-    Start,
-    Stop,
-    WireError,
-    encode,
-)
+from kiwi_spark.wire import FRAMES, VERSION, Analyse, Ended, Failed, Hello, Open, Opened, Start, Stop
 
 _RECEIVE = 65536
 
@@ -53,7 +40,7 @@ class Driver:
         """Returns when the connection has ended: True if `end` was called. OSError: there is no gateway."""
         self._socket.connect(self._path)
         self.tell(Hello(version=VERSION, token=self._token, role="control"))
-        reader = Reader()
+        reader = FrameReader(FRAMES)
         try:
             while data := self._socket.recv(_RECEIVE):
                 for message in reader.feed(data):
@@ -75,7 +62,7 @@ class Driver:
         """To the gateway; from any thread. What it can no longer be told is not told."""
         try:
             with self._send_lock:
-                self._socket.sendall(encode(message))
+                self._socket.sendall(FRAMES.encode(message))
         except OSError as error:
             print(f"the gateway is not there to be told: {error}", file=sys.stderr, flush=True)
 

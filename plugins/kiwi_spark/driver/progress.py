@@ -10,7 +10,8 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kiwi_spark.driver.inputs import observed
-from kiwi_spark.wire import Idle, Message, Progress
+from kiwi_spark.frames import Message
+from kiwi_spark.wire import Idle, Progress
 
 _LOOK_SECONDS: Final = 1
 

@@ -22,8 +22,9 @@ from kiwi_spark.driver.remote_files import SparkFiles
 from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.to_topic import ToTopic, begun
 from kiwi_spark.driver.troubles import NoSink, trouble_of
+from kiwi_spark.frames import Message
 from kiwi_spark.spec import Query
-from kiwi_spark.wire import Ended, Message, Started
+from kiwi_spark.wire import Ended, Started
 
 _LAST_WORDS_SECONDS: Final = 2.0
 _start_lock = threading.Lock()

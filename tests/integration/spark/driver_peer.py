@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from kiwi_spark.frames import FrameReader, Message
 from kiwi_spark.spec import Query, Session
 from kiwi_spark.wire import (
+    FRAMES,
     Ack,
     Analyse,
     Analysed,
@@ -23,15 +25,12 @@ from kiwi_spark.wire import (
     Ended,
     Failed,
     Hello,
-    Message,
     Open,
     Opened,
-    Reader,
     Rows,
     Start,
     Started,
     Stop,
-    encode,
 )
 
 _Kind = TypeVar("_Kind", bound=Message)
@@ -45,7 +44,7 @@ class Talk:
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(_PATIENCE)
         self._socket = connection
-        self._reader = Reader()
+        self._reader = FrameReader(FRAMES)
         self._came: list[Message] = []
         self.hello = self.expect(Hello)
 
@@ -66,7 +65,7 @@ class Talk:
                 return message
 
     def say(self, message: Message) -> None:
-        self._socket.sendall(encode(message))
+        self._socket.sendall(FRAMES.encode(message))
 
     def close(self) -> None:
         self._socket.close()

@@ -29,8 +29,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from kiwi_spark.frames import FrameReader, Message
 from kiwi_spark.spec import Query
 from kiwi_spark.wire import (
+    FRAMES,
     VERSION,
     Ack,
     Analyse,
@@ -40,16 +42,13 @@ from kiwi_spark.wire import (
     Ended,
     Hello,
     Idle,
-    Message,
     Open,
     Opened,
     Progress,
-    Reader,
     Rows,
     Start,
     Started,
     Stop,
-    encode,
 )
 
 
@@ -57,14 +56,14 @@ class Wire:
     def __init__(self, role: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(sys.argv[1])
-        self._reader = Reader()
+        self._reader = FrameReader(FRAMES)
         self._waiting: list[Message] = []
         self._lock = threading.Lock()
         self.send(Hello(version=VERSION, token=TOKEN, role=role))
 
     def send(self, message: Message) -> None:
         with self._lock:
-            self._socket.sendall(encode(message))
+            self._socket.sendall(FRAMES.encode(message))
 
     def receive(self) -> Message | None:
         while not self._waiting:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from kiwi_spark.driver.batches import Lost, RowsLink, RowTooLarge, frames
-from kiwi_spark.wire import MAX_MESSAGE, ROWS_BYTES, Ack, Begin, End, Hello, Message, Reader, Rows, encode
+from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Message
+from kiwi_spark.wire import FRAMES, ROWS_BYTES, Ack, Begin, End, Hello, Rows
 
 
 def table(values: list[str | None]) -> pa.Table:
@@ -19,7 +20,7 @@ def table(values: list[str | None]) -> pa.Table:
 
 
 def read(parts: list[bytes]) -> pa.Table:
-    messages = [message for part in parts for message in Reader().feed(part)]
+    messages = [message for part in parts for message in FrameReader(FRAMES).feed(part)]
     tables = [pa.ipc.open_stream(one.arrow).read_all() for one in messages if isinstance(one, Rows)]
     assert len(tables) == len(messages)
     return pa.concat_tables(tables)
@@ -64,7 +65,7 @@ class Peer:
 
     def _serve(self) -> None:
         connection, _ = self._listener.accept()
-        reader, batch = Reader(), -1
+        reader, batch = FrameReader(FRAMES), -1
         with connection:
             while data := connection.recv(65536):
                 for message in reader.feed(data):
@@ -75,7 +76,7 @@ class Peer:
                         answer = self._answer(batch)
                         if answer is None:
                             return
-                        connection.sendall(encode(answer))
+                        connection.sendall(FRAMES.encode(answer))
 
     def close(self) -> None:
         self._thread.join()

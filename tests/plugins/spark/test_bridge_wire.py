@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_spark.bridge_wire import (
+    FRAMES,
     Event,
     Events,
     Over,
     Read,
-    Reader,
     Reading,
     Refused,
     Take,
     Taken,
-    encode,
     events,
     packed,
 )
-from kiwi_spark.wire import MAX_MESSAGE, Hello, Message, WireError
+from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Message, WireError
+from kiwi_spark.wire import Hello
 
 MESSAGES: list[Message] = [
     Hello(version=1, token="t", role="bridge"),
@@ -43,8 +43,8 @@ EVENTS = st.lists(
 
 @given(st.integers(1, 50))
 def test_messages_come_out_as_they_went_in_however_they_are_cut(step: int) -> None:
-    data = b"".join(map(encode, MESSAGES))
-    reader = Reader()
+    data = b"".join(map(FRAMES.encode, MESSAGES))
+    reader = FrameReader(FRAMES)
     found: list[Message] = []
     for at in range(0, len(data), step):
         found += reader.feed(data[at : at + step])
@@ -80,9 +80,9 @@ def test_events_that_end_within_one_are_an_error(rows: list[Event], cut: int) ->
 )
 def test_what_is_no_message_is_an_error(data: bytes) -> None:
     with pytest.raises(WireError):
-        Reader().feed(data)
+        FrameReader(FRAMES).feed(data)
 
 
 def test_a_frame_that_is_too_large_is_not_sent() -> None:
     with pytest.raises(WireError):
-        encode(Events(data=bytes(MAX_MESSAGE)))
+        FRAMES.encode(Events(data=bytes(MAX_MESSAGE)))

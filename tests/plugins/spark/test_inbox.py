@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_gw.api import SourceChanged
+from kiwi_spark.frames import WireError
 from kiwi_spark.inbox import Commit, Inbox, Keep, Repeated, TooManyRowsError
 from kiwi_spark.shape import MAX_ROWS
-from kiwi_spark.wire import Ack, Begin, End, Rows, WireError
+from kiwi_spark.wire import Ack, Begin, End, Rows
 
 
 def begin(batch: int, query: str = "q") -> Begin:

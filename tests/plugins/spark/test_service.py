@@ -15,10 +15,11 @@ import trio
 
 from kiwi_gw.api import SourceFailed
 from kiwi_spark.driver.__main__ import leave
+from kiwi_spark.frames import Message
 from kiwi_spark.resolve import resolve
 from kiwi_spark.spec import Query
 from kiwi_spark.states import Input, State
-from kiwi_spark.wire import Analysed, Ended, Message, Started
+from kiwi_spark.wire import Analysed, Ended, Started
 from tests.plugins.spark.bench import context, fake_spark, settings
 
 SECONDS = 50

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from kiwi_gw.testing.batch_rules import check_batch
+from kiwi_spark.frames import WireError
 from kiwi_spark.pieces import PIECE_ROWS, count, lost, pieces
 from kiwi_spark.shape import MAX_ROWS, SHAPE, offset_of
 from kiwi_spark.stage import Stage, StageBudget
-from kiwi_spark.wire import WireError
 
 
 def arrow(*batches: pa.RecordBatch) -> bytes:

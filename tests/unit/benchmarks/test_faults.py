@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.faults import BEGIN, END, README, RESULTS, with_table
+from benchmarks.faults import PART, README, RESULTS, table
+from kiwi_gw.marked import replaced
 from tests.faults.experiment import Outcome, Result, summary
 
 KILLED = Outcome("killed", "R1", Result.PASSED, [], 100, 0.5, 1.0, 3.0, 0.004)
@@ -13,8 +14,7 @@ HUNG = Outcome("killed", "R1", Result.HANG, ["it took too long"], 50, None, None
 
 def test_the_readme_shows_the_results() -> None:
     readme = README.read_text()
-    assert readme.count(BEGIN) == readme.count(END) == 1
-    assert with_table(readme, json.loads(RESULTS.read_text())) == readme
+    assert replaced(readme, PART, table(json.loads(RESULTS.read_text()))) == readme
 
 
 def test_many_injections_of_a_kind() -> None:
@@ -27,8 +27,6 @@ def test_many_injections_of_a_kind() -> None:
 
 def test_a_row_of_the_table() -> None:
     results = {"kinds": [{**summary([KILLED, HUNG]), "date": "2026-01-02"}]}
-    shown = with_table(f"before\n{BEGIN}\nold\n{END}\nafter", results)
-    assert shown.startswith(f"before\n{BEGIN}\n2 injections, 150 events")
-    assert shown.endswith(f"{END}\nafter")
+    shown = table(results)
+    assert shown.startswith("2 injections, 150 events")
     assert "| killed | R1 | 2 | 1, 1, 0 | 0.50 s | 1.00 s, 1.00 s | 3.00 s | 32 ms, 60 ms |" in shown
-    assert "old" not in shown

@@ -14,6 +14,7 @@ from benchmarks.scenarios import SCENARIOS
 from benchmarks.sizes import Sizes
 from benchmarks.throughput import BARE, figures
 from kiwi_gw.config.schema import Core
+from kiwi_gw.marked import replaced
 
 FANOUT = SCENARIOS[0]
 
@@ -79,15 +80,8 @@ def test_text_and_markdown_have_every_goal_that_was_measured() -> None:
     assert report.markdown([(FANOUT, rounds)]).count("\n") == len(FANOUT.goals) + 2
 
 
-def test_the_block_of_the_readme() -> None:
-    text = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
-    assert report.block(text, "new \\1\n") == f"before\n{report.BEGIN}\nnew \\1\n{report.END}\nafter\n"
-    with pytest.raises(ValueError, match="once"):
-        report.block("nothing", "new")
-
-
-def test_the_readme_has_the_block_once() -> None:
-    assert report.block(report.README.read_text(), "")
+def test_the_readme_has_the_part_once() -> None:
+    assert replaced(report.README.read_text(), report.PART, "")
 
 
 def test_every_scenario_is_whole() -> None:

@@ -14,7 +14,8 @@ import yaml
 from kiwi_gw.config import Loaded, init, json_schema, load, show, shown
 from kiwi_gw.config.document import read
 from kiwi_gw.config.json_schema import text
-from kiwi_gw.config.reference import with_tables
+from kiwi_gw.config.reference import PART, tables
+from kiwi_gw.marked import replaced
 from kiwi_gw.plugin_manager import PluginManager, shipped
 
 Loader = Callable[..., Loaded]
@@ -94,7 +95,7 @@ def test_the_schema_is_fresh(schema: dict[str, Any]) -> None:
 
 def test_the_table_of_keys_is_fresh(schema: dict[str, Any]) -> None:
     readme = (CONFIG / "README.md").read_text()
-    assert readme == with_tables(readme, schema), RENEW
+    assert readme == replaced(readme, PART, tables(schema)), RENEW
 
 
 def test_the_starter_file_is_valid(validator: jsonschema.Draft7Validator, tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kiwi_gw.query import compare, convert
 from kiwi_gw.query.functions import function
 from kiwi_gw.query.functions.base import VARIABLE, Argument
-from kiwi_gw.query.implicit import conversion, settler
 from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path
-from kiwi_gw.query.types import (
+from kiwi_gw.query.values import MISSING, Value, compare, convert
+from kiwi_gw.query.values.implicit import conversion, settler
+from kiwi_gw.query.values.types import (
     ANY,
     BIGINT,
     BOOLEAN,
@@ -25,7 +25,6 @@ from kiwi_gw.query.types import (
     Type,
     common,
 )  # fmt: skip
-from kiwi_gw.query.values import MISSING, Value
 
 Record = Mapping[str, Value]
 _CHOICES = {"coalesce", "ifnull", "nvl"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.query.compiler import _encoded, compiled
-from kiwi_gw.query.convert import own_digits
+from kiwi_gw.query.compiler import compiled
+from kiwi_gw.query.compiler.loops import _encoded
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.tree import Call, Column, Literal, Node, Path, Query
-from kiwi_gw.query.types import FLOAT
 from kiwi_gw.query.values import UNDECODABLE, Value
+from kiwi_gw.query.values.convert import own_digits
+from kiwi_gw.query.values.types import FLOAT
 from tests.effort import examples
 from tests.unit.query import slow, trees
 

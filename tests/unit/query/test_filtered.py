@@ -20,7 +20,7 @@ from kiwi_kafka.shape import event_shape
 from kiwi_spark.plugin import SPARK
 from kiwi_spark.shape import SHAPE as SPARK_SHAPE
 from tests.effort import examples
-from tests.transcripts.player import texts
+from tests.transcripts.recorded import texts
 
 INFO = SourceInfo("s", "kafka", event_shape())
 

@@ -7,10 +7,11 @@ import math
 import pytest
 
 from kiwi_gw.query import reference
-from kiwi_gw.query.functions import registry, rooms
+from kiwi_gw.query.functions import registry, rooms, structures
+from kiwi_gw.query.limits import MAX_TEXT
 from kiwi_gw.query.tree import Cast, Constant, Literal
-from kiwi_gw.query.types import CASTS
 from kiwi_gw.query.values import Value
+from kiwi_gw.query.values.types import CASTS
 from tests.unit.query.trying import at, call, result
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
@@ -277,3 +278,11 @@ def test_every_function_is_in_the_tables() -> None:
             assert function.usage.startswith(f"{function.name}(")
             assert f"| `{function.usage}` |" in tables
     assert set(CASTS) >= {"BIGINT", "DOUBLE", "STRING"}
+
+
+def test_a_path_that_only_a_record_can_have_is_not_kept() -> None:
+    member = "m" * MAX_TEXT
+    text, path = f'{{"{member}":1}}', f"$.{member}"
+    kept = structures._steps.cache_info().currsize
+    assert structures._get_json_object(text, path) == "1"
+    assert structures._steps.cache_info().currsize == kept

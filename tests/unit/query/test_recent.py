@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kiwi_gw.query import caql, compiler, sql
+from kiwi_gw.query import caql, sql
 from kiwi_gw.query.caql import reader as of_caql
-from kiwi_gw.query.compiler import compiled
+from kiwi_gw.query.compiler import compiled, loops
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.sql import reader as of_sql
@@ -23,7 +23,7 @@ LITTLE = 4_000
 
 @pytest.fixture
 def little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    for one in (of_sql._conditions, of_sql._selections, of_caql._known, compiler._recent):
+    for one in (of_sql._conditions, of_sql._selections, of_caql._known, loops._recent):
         one.clear()
         monkeypatch.setattr(one, "_most", LITTLE)
 

@@ -6,7 +6,7 @@ import pytest
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.schema import Schema
-from kiwi_gw.query.types import BIGINT, DOUBLE, STRING, Type
+from kiwi_gw.query.values.types import BIGINT, DOUBLE, STRING, Type
 from tests.unit.query.trying import at, call, kept, result
 
 DDL = (

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from kiwi_gw.query.functions import registry
 from kiwi_gw.query.functions.base import Function
 from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path
-from kiwi_gw.query.types import CASTS
 from kiwi_gw.query.values import Value
+from kiwi_gw.query.values.types import CASTS
 
 # What functions are likely to make something of, and what they are likely to stumble over.
 TEXTS = (

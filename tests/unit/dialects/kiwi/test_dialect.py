@@ -8,7 +8,7 @@ from kiwi_gw.core.notices import Ended, OpenFailed
 from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.kiwi import KiwiDialect, kiwi_wire
 from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, Field, Kind, Shape, SourceInfo
-from tests.transcripts.player import texts
+from tests.transcripts.recorded import texts
 
 PLAIN = (Field("sourceId", Kind.SOURCE_ID), Field("n", Kind.INT))
 OTHER = (Field("n", Kind.INT), Field("sourceId", Kind.SOURCE_ID))

@@ -17,7 +17,8 @@ from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
 from kiwi_gw.model import ANONYMOUS, CloseReason, Mode, OverflowPolicy, Shape, SourceInfo
 from tests.effort import examples
-from tests.transcripts.player import texts
+from tests.transcripts.recorded import texts
+from tests.unit.dialects.frames import anything, frames
 
 UNLIMITED = SessionLimits(
     subscriptions=3, commands_per_second=1e9, commands_burst=10**9, requests_burst=10**9
@@ -29,16 +30,9 @@ def session(envelope: Envelope = "flat", limits: SessionLimits = UNLIMITED) -> S
     return dialect.session("", ANONYMOUS, limits)
 
 
-anything = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text()
-    | st.sampled_from(["SUBSCRIBE", "UNSUBSCRIBE", "REQUEST", "push", "pull", "flights", "close"])
-    | st.sampled_from(["value.a > 1", "value.a >", "key", "*", "sum(key)", "value.a[0], offset"]),
-    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
-    max_leaves=10,
+values = anything(
+    *("SUBSCRIBE", "UNSUBSCRIBE", "REQUEST", "push", "pull", "flights", "close"),
+    *("value.a > 1", "value.a >", "key", "*", "sum(key)", "value.a[0], offset"),
 )
 names = st.sampled_from(
     [
@@ -55,18 +49,13 @@ names = st.sampled_from(
         "select",
     ]
 )
-shaped = st.dictionaries(names | st.text(max_size=3), anything, max_size=8).map(json.dumps)
-frames = (
-    st.text()
-    | st.text(st.characters(), max_size=20)  # with lone surrogates
-    | st.binary()
-    | anything.map(json.dumps)
-    | shaped
-    | shaped.flatmap(lambda text: st.integers(0, len(text)).map(lambda cut: text[:cut]))
+shaped = st.dictionaries(names | st.text(max_size=3), values, max_size=8).map(json.dumps)
+with_lone_surrogates = st.text(st.characters(), max_size=20)
+
+
+@given(
+    st.lists(frames(shaped, values) | with_lone_surrogates, max_size=12), st.sampled_from(["flat", "nested"])
 )
-
-
-@given(st.lists(frames, max_size=12), st.sampled_from(["flat", "nested"]))
 @settings(max_examples=examples(150), deadline=None)
 def test_whatever_a_client_sends_is_answered(messages: list[str | bytes], envelope: Envelope) -> None:
     client = session(envelope)

@@ -14,7 +14,7 @@ from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import ANONYMOUS, Batch, Shape, SourceInfo
-from tests.transcripts.player import texts
+from tests.transcripts.recorded import texts
 from tests.unit.core.desk import Desk, Gateway
 
 NOW = 1_442_944_840_135

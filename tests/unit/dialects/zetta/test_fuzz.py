@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.dialects.base import SessionLimits
+from tests.unit.dialects.frames import anything, frames
 from tests.unit.dialects.zetta.bench import Sources
 
 UNLIMITED = SessionLimits(commands_per_second=0)
@@ -21,17 +22,13 @@ queries = st.sampled_from(
     ["", "?", "?where data > 1", "?select data.x", '?where data like "a"', "?where", "?select *", "?x"]
 )
 topics = st.builds(lambda parts, query: "/".join(parts) + query, st.lists(levels, max_size=5), queries)
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda x: st.lists(x) | st.dictionaries(st.text(), x),
-    max_leaves=8,
-)
+values = anything()
 members = {
-    "type": st.sampled_from(["subscribe", "unsubscribe", "ping", "pong", "", "event"]) | anything,
-    "topic": topics | anything,
-    "subscriptionId": st.integers(-1, 6) | anything,
-    "limit": st.integers(-1, 3) | anything,
-    "data": anything,
+    "type": st.sampled_from(["subscribe", "unsubscribe", "ping", "pong", "", "event"]) | values,
+    "topic": topics | values,
+    "subscriptionId": st.integers(-1, 6) | values,
+    "limit": st.integers(-1, 3) | values,
+    "data": values,
 }
 requests = st.fixed_dictionaries({}, optional=members)
 likely = st.fixed_dictionaries(
@@ -40,19 +37,13 @@ likely = st.fixed_dictionaries(
         "topic": topics,
         "subscriptionId": st.integers(0, 6),
         "limit": st.integers(0, 3),
-        "data": anything,
+        "data": values,
     },
 )
-messages = (
-    likely.map(json.dumps)
-    | requests.map(json.dumps)
-    | anything.map(json.dumps)
-    | st.text(st.characters(exclude_categories=["Cs"]))
-    | st.binary()
-)
-values = anything | st.sampled_from([1, 2, {"x": 1}, "a", {"t": "hub/arm/1/state"}])
+messages = frames(likely.map(json.dumps) | requests.map(json.dumps), values)
+data = values | st.sampled_from([1, 2, {"x": 1}, "a", {"t": "hub/arm/1/state"}])
 events = st.lists(
-    st.tuples(st.sampled_from(["arms", "free"]), st.sampled_from([None, "1", "2"]), values), max_size=3
+    st.tuples(st.sampled_from(["arms", "free"]), st.sampled_from([None, "1", "2"]), data), max_size=3
 )
 
 

@@ -1,4 +1,4 @@
-"""Compiles a query into loops over the decoded columns of a batch."""
+"""A query as loops: one that keeps events, one that makes what is sent of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from kiwi_gw.query import effort, patterns
-from kiwi_gw.query.codes import Space
+from kiwi_gw.query.compiler.codes import Space
+from kiwi_gw.query.compiler.paths import Paths, inside
+from kiwi_gw.query.compiler.projection import assignments, placed
+from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_KEPT, MAX_PROJECTION, check_size
-from kiwi_gw.query.paths import Paths, inside
-from kiwi_gw.query.projection import assignments, placed
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.schema import Schema
 from kiwi_gw.query.tree import Node, Path, Query
-from kiwi_gw.query.types import ANY, BOOLEAN, NULL, STRING
 from kiwi_gw.query.values import MISSING, UNDECODABLE, RecordError, Value
-from kiwi_gw.query.writing import Writer
+from kiwi_gw.query.values.types import ANY, BOOLEAN, NULL, STRING
 
 Columns = Mapping[str, Sequence[Value]]
 

@@ -12,16 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from kiwi_gw.query import compare, convert
-from kiwi_gw.query.codes import Code, Space
+from kiwi_gw.query.compiler.codes import Code, Space
+from kiwi_gw.query.compiler.paths import Paths
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions import function
 from kiwi_gw.query.functions.base import Binding, Function
-from kiwi_gw.query.implicit import conversion, settler
-from kiwi_gw.query.paths import Paths
 from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path
-from kiwi_gw.query.types import ANY, BIGINT, BOOLEAN, CASTS, DOUBLE, INT, NULL, STRING, Type, common
-from kiwi_gw.query.values import RecordError, Value
+from kiwi_gw.query.values import RecordError, Value, compare, convert
+from kiwi_gw.query.values.implicit import conversion, settler
+from kiwi_gw.query.values.types import ANY, BIGINT, BOOLEAN, CASTS, DOUBLE, INT, NULL, STRING, Type, common
 
 # Python nests 200 parentheses: deeper trees go on in a function of their own.
 _SPLIT: Final = 10

@@ -9,9 +9,8 @@ import math
 from collections.abc import Callable
 from datetime import date
 
-from kiwi_gw.query import convert, moments
-from kiwi_gw.query.convert import LONG_MAX, LONG_MIN, wrap
-from kiwi_gw.query.values import Value
+from kiwi_gw.query.values import Value, convert, moments
+from kiwi_gw.query.values.convert import LONG_MAX, LONG_MIN, wrap
 
 Number = int | float
 

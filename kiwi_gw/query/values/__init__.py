@@ -2,6 +2,10 @@
 
 A value is what JSON has (None, bool, int as BIGINT, float as DOUBLE, str, list, dict), and what functions
 make besides: bytes (BINARY), `date` (DATE) and `datetime` in UTC (TIMESTAMP).
+
+`types` are known before there is a record. `convert` is CAST, `implicit` are the casts that nobody wrote;
+`compare` and `arithmetic` are the operators. `moments` reads and writes dates and timestamps, `formats` does
+so by a pattern.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kiwi_gw.query import moments
-from kiwi_gw.query.values import Value, bounded
+from kiwi_gw.query.values import Value, bounded, moments
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 _WHOLE: Final = re.compile(r"([+-]?)(?=[\d.])(\d*)(?:\.\d*)?", re.ASCII)

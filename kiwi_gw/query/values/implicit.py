@@ -7,8 +7,8 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Final
 
-from kiwi_gw.query import convert
-from kiwi_gw.query.types import (
+from kiwi_gw.query.values import Value, convert
+from kiwi_gw.query.values.types import (
     ARRAY,
     BIGINT,
     BINARY,
@@ -23,7 +23,6 @@ from kiwi_gw.query.types import (
     Type,
     common,
 )  # fmt: skip
-from kiwi_gw.query.values import Value
 
 Conversion = Callable[[Value], Value]
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from typing import Final
 
-from kiwi_gw.query import convert
-from kiwi_gw.query.values import Value
+from kiwi_gw.query.values import Value, convert
 
 # -1, 0, 1 as the first is below, equal to or above the other.
 Order = int | None

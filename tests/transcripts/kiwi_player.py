@@ -1,8 +1,7 @@
 """Plays a recorded exchange against a Kiwi session, comparing the exact text of every frame.
 
-A transcript is made of lines:
+Its lines, beside remarks (see `recorded`):
 
-    # a remark
     @ nested                        the envelope (flat if not said); first
     @ limits {"subscriptions": 2}   what differs from the default `SessionLimits`; first
     @ now 2.5                       the time of the frames that follow, in seconds
@@ -13,8 +12,8 @@ A transcript is made of lines:
     < close 1008 the reason         it closes the connection
     = open flights push             a command to the core: `open`, `grant`, `cancel`; `from` with `open`
 
-What is expected follows the line that causes it, in order and complete. A transcript goes on after a
-close, as if on a connection with the same past, so that many bad frames fit in one file.
+A transcript goes on after a close, as if on a connection with the same past, so that many bad frames fit in
+one file.
 """
 
 from __future__ import annotations
@@ -23,12 +22,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
-
-from wsproto import ConnectionType
-from wsproto.connection import Connection
-from wsproto.events import TextMessage
 
 from kiwi_counter.counter import SHAPE as COUNTER_SHAPE
 from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply, Session
@@ -59,6 +53,7 @@ from kiwi_gw.model import (
     WireFormat,
 )
 from kiwi_kafka.shape import event_shape
+from tests.transcripts.recorded import texts
 
 SOURCES = {
     "flights": SourceInfo("flights", "kafka", event_shape()),
@@ -210,28 +205,3 @@ def _value(value: object) -> object:
     if isinstance(value, dict):
         return base64.b64decode(value["base64"])
     return value.encode() if isinstance(value, str) else value
-
-
-def texts(data: bytes) -> list[str]:
-    """The text frames in some bytes, as an independent client reads them."""
-    client = Connection(ConnectionType.CLIENT)
-    client.receive_data(data)
-    found: list[str] = []
-    for event in client.events():
-        assert isinstance(event, TextMessage)
-        assert event.message_finished
-        found.append(event.data)
-    return found
-
-
-def exchanges(path: Path) -> list[tuple[int, str, list[str]]]:
-    """The lines that cause something, with their numbers, and what is expected of each."""
-    found: list[tuple[int, str, list[str]]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        if line.startswith(("< ", "= ")):
-            found[-1][2].append(line)
-        else:
-            found.append((number, line, []))
-    return found

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kiwi_gw.query.functions.base import VARIABLE, Argument
-from kiwi_gw.query.types import Type
 from kiwi_gw.query.values import Value
+from kiwi_gw.query.values.types import Type
 
 _LONGEST: Final = 200
 

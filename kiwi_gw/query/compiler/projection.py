@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kiwi_gw.query.codes import Space
-from kiwi_gw.query.convert import own_digits
+from kiwi_gw.query.compiler.codes import Space
+from kiwi_gw.query.compiler.paths import Paths
+from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.paths import Paths
 from kiwi_gw.query.tree import Column, Path
-from kiwi_gw.query.types import FLOAT
-from kiwi_gw.query.writing import Writer
+from kiwi_gw.query.values.convert import own_digits
+from kiwi_gw.query.values.types import FLOAT
 
 Name = tuple[str, ...]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kiwi_gw.query.codes import Code, Space
+from kiwi_gw.query.compiler.codes import Code, Space
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.schema import Schema, coercion
 from kiwi_gw.query.tree import Call, Cast, Node, Path
-from kiwi_gw.query.types import ANY
+from kiwi_gw.query.values.types import ANY
 
 # A piece of source reads so many steps at most; longer paths are read piece by piece.
 _PIECE: Final = 10
