@@ -14,6 +14,7 @@ from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
 from kiwi_spark.spec import Query, Session, StreamInput
 from tests.integration.spark.driver_peer import DriverPeer, RowsTalk
+from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -32,7 +33,7 @@ def driver() -> Iterator[DriverPeer]:
     conf = {
         "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": small_jvm(),
     }
     peer = DriverPeer(Session(master="local[1]", conf=conf))
     yield peer
