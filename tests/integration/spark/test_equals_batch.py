@@ -26,7 +26,6 @@ from kiwi_spark.java import java_home
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.spark import late_model
 from tests.integration.spark.late_model import HOUR, Logged, Modelled, logged
-from tests.integration.spark.shared_classes import shared_classes
 from tests.integration.spark.whole_result import Result, read_all, texts_of
 from tests.integration.spark.whole_year import ARRIVALS_SCHEMA, FLIGHTS_SCHEMA, Year, fill
 
@@ -40,7 +39,6 @@ TIMES = {"flights": "sched_dep", "arrivals": "arrived"}
 PATIENCE = 600
 """Seconds until all is there; on two cores it takes a tenth of it."""
 
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 CONF = {
     "spark.driver.memory": "1500m",
     "spark.sql.shuffle.partitions": "2",
@@ -170,7 +168,7 @@ async def _stream(broker: Broker, folder: Path, done: Everything) -> None:
         spark={
             "master": "local[2]",
             "checkpoint_dir": str(folder / "state"),
-            "conf": CONF | {JAVA_OPTIONS: shared_classes()},
+            "conf": CONF,
             "nice": 0,
         },
         subscriber={"allow": ["block"], "overflow": "block", "subscribe_timeout_ms": "200s"},
@@ -200,7 +198,6 @@ async def _ask_plain_spark(broker: Broker, folder: Path) -> None:
     conf = {
         **connector_conf(),
         **CONF,
-        JAVA_OPTIONS: shared_classes(),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
