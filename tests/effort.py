@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 CHECK = "check"
-"""The profile of `make check`: a quarter of the examples, the same ones every time."""
+"""The profile of `make check`: a tenth of the examples, the same ones every time."""
 
 LONG = "long"
 """The profile of `make bench`: many times the examples, others every time."""
@@ -16,7 +16,7 @@ _TIMES = 35
 
 def register() -> None:
     """Make the profiles known: `pytest --hypothesis-profile check` uses one."""
-    settings.register_profile(CHECK, max_examples=_USUAL // 4, derandomize=True, deadline=None)
+    settings.register_profile(CHECK, max_examples=_USUAL // 10, derandomize=True, deadline=None)
     settings.register_profile(LONG, max_examples=_USUAL * _TIMES, deadline=None)
 
 

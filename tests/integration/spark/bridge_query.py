@@ -1,9 +1,9 @@
 """A Spark driver for the tests of the bridge: runs queries that read one source each, and keeps every batch
 in a file of its own.
 
-Told what to do on stdin, one JSON object a line: `{"options": {...}, "out": DIR, "checkpoint": DIR, ...}` is
-a query to run, `{"stop": DIR}` one to stop, by its `out`. A query that has ended writes `over` there: why, or
-nothing.
+Its argument is options of its JVM. Told what to do on stdin, one JSON object a line: `{"options": {...},
+"out": DIR, "checkpoint": DIR, ...}` is a query to run, `{"stop": DIR}` one to stop, by its `out`. A query
+that has ended writes `over` there: why, or nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m")
+        .config("spark.driver.extraJavaOptions", f"{sys.argv[1]} -Xss16m")
         .getOrCreate()
     )
     running: dict[str, StreamingQuery] = {}

@@ -18,6 +18,7 @@ import trio
 import kiwi_spark
 from kiwi_gw.api import Gap, ReadSource
 from kiwi_spark.bridge import serve_bridge
+from tests.integration.spark.shared_classes import small_jvm
 
 PATIENCE_SECONDS = 150
 """A driver takes 10 s to start on a machine that has nothing else to do."""
@@ -36,7 +37,7 @@ class QueryDriver:
         plugins = str(Path(kiwi_spark.__file__).parent.parent)
         with self.log.open("ab") as said:
             self._process = subprocess.Popen(
-                [sys.executable, str(SCRIPT)],
+                [sys.executable, str(SCRIPT), small_jvm()],
                 stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=said,

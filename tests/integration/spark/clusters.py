@@ -18,9 +18,10 @@ import psutil
 from kiwi_gw.demo.loopback import HOST, free_port
 from kiwi_spark.jars import connector_conf
 from kiwi_spark.java import java_home
+from tests.integration.spark.shared_classes import small_jvm
 
 PATIENCE_SECONDS = 150
-_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_DAEMONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkProcess:
@@ -152,7 +153,7 @@ class ConnectServer:
             [
                 _program("spark-submit"),
                 *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-                *("--master", "local[2]", "--driver-java-options", _SMALL),
+                *("--master", "local[2]", "--driver-java-options", small_jvm()),
                 *options,
                 "spark-internal",
             ],
@@ -187,7 +188,7 @@ def _environment() -> dict[str, str]:
         "SPARK_HOME": home.submodule_search_locations[0],
         "JAVA_HOME": str(java_home()),
         "SPARK_DAEMON_MEMORY": "200m",  # of master and worker
-        "SPARK_DAEMON_JAVA_OPTS": f"-Dspark.master.rest.enabled=false {_SMALL}",
+        "SPARK_DAEMON_JAVA_OPTS": f"-Dspark.master.rest.enabled=false {_DAEMONS}",
         "PYSPARK_PYTHON": sys.executable,
     }
 

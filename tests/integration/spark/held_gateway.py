@@ -19,7 +19,7 @@ from kiwi_gw.demo.topics import Record
 from tests.edge.admin import fetch
 from tests.integration.client import Client, client
 from tests.integration.gateway import GatewayProcess, Line, gateway
-from tests.integration.spark.late_flights import SMALL
+from tests.integration.spark.late_flights import small
 
 PATIENCE = 150.0
 """Seconds. Whatever takes longer will not come any more: Spark takes 10 s to start on an idle machine."""
@@ -44,7 +44,7 @@ def spark_section(folder: Path, **more: object) -> dict[str, object]:
     return {
         "master": "local[2]",
         "checkpoint_dir": str(folder / "state"),
-        "conf": SMALL,
+        "conf": small(),
         "python_path": [HERE],
         "nice": 0,
         **more,

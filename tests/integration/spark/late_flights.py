@@ -14,16 +14,20 @@ from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record
 from tests.integration.client import Client
 from tests.integration.gateway import GatewayProcess, kafka_config
+from tests.integration.spark.shared_classes import small_jvm
 
 PATIENCE = 150
 """Seconds. Spark takes 10 s to start on a machine that has nothing else to do."""
 
-SMALL = {
-    "spark.sql.shuffle.partitions": 1,
-    "spark.driver.memory": "700m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-"""The configuration of a Spark that soon is there and has little to do."""
+
+def small() -> dict[str, object]:
+    """The configuration of a Spark that soon is there and has little to do."""
+    return {
+        "spark.sql.shuffle.partitions": 1,
+        "spark.driver.memory": "700m",
+        "spark.driver.extraJavaOptions": small_jvm(),
+    }
+
 
 SCHEMA = "carrier STRING, n INT, dep_delay DOUBLE"
 LATE = "SELECT carrier, n, CAST(dep_delay AS DECIMAL(8,2)) AS delay FROM flights WHERE dep_delay > 15"
@@ -56,7 +60,7 @@ def config(broker: Broker, topic: str, folder: Path, **query: Any) -> dict[str, 
         spark={
             "master": "local[1]",
             "checkpoint_dir": str(folder / "state"),
-            "conf": SMALL,
+            "conf": small(),
             "nice": 0,
         },
         # The client answers no pings.

@@ -1,4 +1,5 @@
-"""A query whose batches fail and are repeated, as a process: `repeating_writer.py BOOTSTRAP FROM TO FOLDER`.
+"""A query whose batches fail and are repeated, as a process: `repeating_writer.py BOOTSTRAP FROM TO FOLDER
+JVM`; the last one is options of its JVM.
 
 It prints what is in the topic TO at the end: rows as [key, value], and how many of them each batch marked.
 """
@@ -35,9 +36,9 @@ class FailingError(Exception):
     pass
 
 
-def main(bootstrap: str, source: str, topic: str, folder: str) -> None:
+def main(bootstrap: str, source: str, topic: str, folder: str, jvm: str) -> None:
     options = {"kafka.bootstrap.servers": bootstrap}
-    spark = _session()
+    spark = _session(jvm)
     for number, (fails_at, rows) in enumerate((*FAILURES, (None, None))):
         stream = spark.readStream.format("kafka").options(**options)
         stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 100)
@@ -88,10 +89,11 @@ def _names(folder: str) -> list[str]:
     return [item.name for item in path.iterdir()] if path.exists() else []
 
 
-def _session() -> SparkSession:
+def _session(jvm: str) -> SparkSession:
     conf = connector_conf() | {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": jvm,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",

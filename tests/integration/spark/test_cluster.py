@@ -17,6 +17,7 @@ from tests.integration.client import client
 from tests.integration.gateway import gateway
 from tests.integration.spark.clusters import Standalone, standalone
 from tests.integration.spark.late_flights import config, flights, late, patience, values
+from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -43,7 +44,7 @@ async def test_rows_come_back_from_a_cluster_that_loses_an_executor(
             "spark.executor.memory": "470m",
             "spark.executor.cores": 1,
             "spark.sql.shuffle.partitions": 1,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": small_jvm(),
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.pyspark.python": sys.executable,
         },

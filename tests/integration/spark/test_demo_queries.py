@@ -18,6 +18,7 @@ import yaml
 from kiwi_gw.demo.flights import Flight, read_flights
 from kiwi_gw.demo.gateway import demo_config
 from kiwi_gw.demo.pipelines import LATE_MINUTES
+from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = pytest.mark.integration
 
@@ -28,6 +29,7 @@ os.environ["JAVA_HOME"] = str(java_home())
 from pyspark.sql import SparkSession
 asked = json.load(sys.stdin)
 spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    .config("spark.driver.extraJavaOptions", asked["jvm"])
     .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     .config("spark.sql.shuffle.partitions", "1").config("spark.sql.session.timeZone", "UTC").getOrCreate())
 path = asked["flights"]
@@ -80,6 +82,7 @@ async def answers(flights: Path) -> dict[str, Any]:
     config = yaml.safe_load(demo_config().read_text())
     sources = {one["id"]: one for one in config["sources"] if one["type"] == "spark"}
     asked = {
+        "jvm": small_jvm(),
         "flights": str(flights),
         "airlines": str(demo_config().with_name("airlines.csv")),
         "schemas": {name: one["inputs"]["flights"]["schema"] for name, one in sources.items()},

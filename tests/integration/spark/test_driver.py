@@ -19,6 +19,7 @@ from kiwi_spark.jars import connector_conf
 from kiwi_spark.spec import Query, Session, StreamInput
 from kiwi_spark.wire import Ack, Progress
 from tests.integration.spark.driver_peer import DriverPeer
+from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -29,7 +30,7 @@ def session() -> Session:
     conf = {
         **connector_conf(),
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": small_jvm(),
     }
     return Session(master="local[2]", conf=conf, python_path=[str(Path(__file__).parent)])
 
@@ -186,7 +187,8 @@ async def test_offsets_that_are_gone(driver: DriverPeer, query: Query, topics: T
 
 
 async def test_kafka_that_is_not_there(driver: DriverPeer, query: Query) -> None:
-    away = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "x"}
+    patience = {f"kafka.{what}.timeout.ms": "2000" for what in ("request", "default.api")}
+    away = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "x", **patience}
     ended = driver.fail(next(_runs), with_input(query, kafka=away))
     assert ended.trouble == "unreachable"
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kiwi_spark.driver.forms import OPTIONS, ColumnsUnfit, as_json
 from kiwi_spark.driver.session import open_session
 from kiwi_spark.spec import Session
+from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = [
     pytest.mark.integration,
@@ -78,9 +79,7 @@ FORMS: list[tuple[str, str, bool]] = [
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = open_session(
-        Session(master="local[1]", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-    )
+    session = open_session(Session(master="local[1]", conf={"spark.driver.extraJavaOptions": small_jvm()}))
     yield session
     session.stop()
 

@@ -17,6 +17,7 @@ from kiwi_spark.java import java_home
 from tests.differential import cases, spark_answers
 from tests.differential.cases import Suite
 from tests.differential.comparison import Difference, Refused, decoded, differences, kept, ours
+from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -27,7 +28,6 @@ CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 Answers = Mapping[str, Mapping[str, Any]]
@@ -43,9 +43,10 @@ def answers(suites: Mapping[str, Suite], tmp_path_factory: pytest.TempPathFactor
     """What Spark says, by suite and column; one Spark for all of them."""
     file = tmp_path_factory.mktemp("answers") / "answers.json"
     tables = {name: suite.task for name, suite in suites.items()}
+    conf = CONF | {"spark.driver.extraJavaOptions": small_jvm()}
     done = subprocess.run(
         [sys.executable, str(Path(spark_answers.__file__))],
-        input=json.dumps({"conf": CONF, "tables": tables, "file": str(file)}),
+        input=json.dumps({"conf": conf, "tables": tables, "file": str(file)}),
         env={**os.environ, "JAVA_HOME": str(java_home())},
         capture_output=True,
         text=True,

@@ -21,7 +21,7 @@ from tests.edge.admin import Samples, fetch, scrape, value
 from tests.integration.client import client
 from tests.integration.gateway import GatewayProcess, gateway, kafka_config
 from tests.integration.spark.held_gateway import in_group
-from tests.integration.spark.late_flights import SMALL, patience
+from tests.integration.spark.late_flights import patience, small
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -56,7 +56,7 @@ def config(
         spark={
             "master": "local[2]",
             "checkpoint_dir": str(folder / "state"),
-            "conf": SMALL,
+            "conf": small(),
             "nice": 0,
             **spark,
         },

@@ -14,6 +14,7 @@ import trio
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
+from tests.integration.spark.shared_classes import small_jvm
 
 WRITER = Path(__file__).with_name("repeating_writer.py")
 
@@ -30,7 +31,7 @@ async def test_rows_of_batches_that_are_repeated_are_there_once(
     ]
     await topics.produce(source, produced)
     ended = await trio.run_process(
-        [sys.executable, str(WRITER), broker.bootstrap, source, sink, str(tmp_path / "state")],
+        [sys.executable, str(WRITER), broker.bootstrap, source, sink, str(tmp_path / "state"), small_jvm()],
         capture_stdout=True,
         stderr=subprocess.STDOUT,
         cwd=tmp_path,  # Spark leaves things there

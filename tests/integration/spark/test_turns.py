@@ -15,6 +15,7 @@ from kiwi_gw.demo.topics import Record, Topics
 from kiwi_spark.jars import connector_conf
 from kiwi_spark.spec import Query, Session, StreamInput
 from tests.integration.spark.driver_peer import DriverPeer, RowsTalk
+from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -33,7 +34,7 @@ def driver() -> Iterator[DriverPeer]:
     conf = {
         **connector_conf(),
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": small_jvm(),
     }
     peer = DriverPeer(Session(master="local[1]", conf=conf))
     yield peer

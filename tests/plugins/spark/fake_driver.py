@@ -27,11 +27,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+# pyarrow can do without it, and it takes longer to import than all else: most tests start their own driver.
+sys.modules["numpy"] = None  # type: ignore[assignment]
 
-from kiwi_spark.frames import FrameReader, Message
-from kiwi_spark.spec import Query
-from kiwi_spark.wire import (
+import pyarrow as pa  # noqa: E402
+
+from kiwi_spark.frames import FrameReader, Message  # noqa: E402
+from kiwi_spark.spec import Query  # noqa: E402
+from kiwi_spark.wire import (  # noqa: E402
     FRAMES,
     VERSION,
     Ack,

@@ -37,6 +37,7 @@ def whole(batches: int, rows: int) -> list[tuple[int, int]]:
     return [(batch, row) for batch in range(batches) for row in range(rows)]
 
 
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("how", ["kill", "drop"])
 @pytest.mark.parametrize("point", POINTS)
 async def test_the_driver_or_its_connection_is_lost(tmp_path: Path, point: str, how: str) -> None:
@@ -52,6 +53,7 @@ async def test_the_driver_or_its_connection_is_lost(tmp_path: Path, point: str, 
         assert out.troubles == ["the query has ended and is started again", ""]
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_every_batch_dies_at_every_point(tmp_path: Path) -> None:
     plan = {"batches": 2, "rows": 4, "drop": [[batch, point] for batch in range(2) for point in POINTS]}
     async with fake_spark(max_restarts=9) as spark:
@@ -106,6 +108,7 @@ class Stubborn(MemoryOut):
             raise OSError("the gateway has a fault")
 
 
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("at", [1, 2, 3])
 async def test_built_again_while_a_batch_was_half_published(tmp_path: Path, at: int, taken: bool) -> None:

@@ -84,6 +84,7 @@ async def hear(client: WebSocketConnection, kind: str) -> dict[str, Any]:
 PLUGINS = {"spark": FakePlugin(), "kafka": kiwi_kafka}
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_results(tmp_path: Path) -> None:
     text = config(tmp_path, {"batches": 2, "kill": [[0, "end"], [1, "within"]]})
     with trio.fail_after(SECONDS):

@@ -108,6 +108,7 @@ async def test_no_place_for_its_files(tmp_path: Path, monkeypatch: pytest.Monkey
                 await spark.driver.ready()
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_who_is_told_that_it_is_ready_can_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is gone the moment after somebody has looked."""
     with trio.fail_after(SECONDS):
@@ -172,6 +173,7 @@ async def test_a_query_waits_for_the_one_that_its_source_had_before(tmp_path: Pa
     assert order == ["Started", "Ended"] * 3
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_everything_is_lost_with_the_driver_and_it_comes_back(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with fake_spark() as spark:

@@ -63,6 +63,7 @@ async def test_trouble_that_trying_again_does_not_mend(tmp_path: Path, trouble: 
             await source(plan, tmp_path, spark).run(memory(), None)
 
 
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("trouble", ["user", "gone"])
 async def test_a_query_that_always_fails_is_over_after_some_tries(tmp_path: Path, trouble: str) -> None:
     out = memory()
@@ -76,6 +77,7 @@ async def test_a_query_that_always_fails_is_over_after_some_tries(tmp_path: Path
     assert sorted(numbers(out.batches)) == list(range(5))
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_a_query_that_fails_now_and_then_goes_on(tmp_path: Path) -> None:
     out = memory()
     async with fake_spark(max_restarts=1) as spark:
@@ -89,6 +91,7 @@ async def test_a_query_that_fails_now_and_then_goes_on(tmp_path: Path) -> None:
     assert out.troubles == ["the query has failed and is started again", ""]
 
 
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize(
     ("message", "words"),
     [
@@ -151,6 +154,7 @@ async def test_the_acknowledgement_waits_for_the_gateway(tmp_path: Path) -> None
     assert sorted(numbers(out.batches)) == list(range(20))
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_rows_of_another_query_are_not_taken(tmp_path: Path) -> None:
     out = memory()
     async with fake_spark(max_restarts=0) as spark:

@@ -9,7 +9,6 @@ import structlog
 import trio
 
 from kiwi_gw.api import SourceFailed
-from kiwi_spark import supervisor
 from kiwi_spark.suspects import GUILTY, SUSPECTED, Suspects
 from tests.plugins.spark.bench import fake_spark, memory, numbers, source
 
@@ -47,11 +46,8 @@ def test_who_is_in_nobodys_way_is_not_given_up() -> None:
     assert not suspects.guilty("a")
 
 
-async def test_the_others_go_on_without_a_query_that_kills_the_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervisor, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
+@pytest.mark.usefixtures("short_pauses")
+async def test_the_others_go_on_without_a_query_that_kills_the_driver(tmp_path: Path) -> None:
     outs = {name: memory() for name in ("one", "two")}
     raised: list[SourceFailed] = []
     with structlog.testing.capture_logs() as lines, trio.fail_after(SECONDS):

@@ -34,7 +34,9 @@ def slowly(node: Node, record: Record) -> bytes:
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=examples(400),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(trees.trees, st.lists(trees.records, min_size=1, max_size=4))
 def test_a_column_is_what_walking_the_tree_gives(node: Node, records: list[Record]) -> None:
@@ -50,7 +52,9 @@ def test_a_column_is_what_walking_the_tree_gives(node: Node, records: list[Recor
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=examples(400),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(trees.trees, st.lists(trees.records, min_size=1, max_size=4))
 def test_a_filter_keeps_what_walking_the_tree_finds_true(node: Node, records: list[Record]) -> None:

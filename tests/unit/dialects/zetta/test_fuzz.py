@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.dialects.base import SessionLimits
+from tests.effort import examples
 from tests.unit.dialects.frames import anything, frames
 from tests.unit.dialects.zetta.bench import Sources
 
@@ -47,7 +48,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(["", "filterMultiple=true"]), st.lists(messages | events, max_size=14))
 def test_a_connection_stays_open_and_gets_whole_messages(query: str, steps: list[Any]) -> None:
     sources = Sources(arms={"topic": "hub/arm/{key}/state"}, free={"topic": "{value.t}", "data": "value.x"})
