@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,12 @@ from tests import effort
 effort.register()
 
 _figures = pytest.StashKey[dict[str, object]]()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no garbage collection of a test need look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
