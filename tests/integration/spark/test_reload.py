@@ -161,7 +161,7 @@ async def test_queries_come_change_and_go(
         assert len(ready) == 2, "the second reload needs no other driver"
         assert len([line for line in running.log if line["event"] == "query starts"]) == 2
 
-        assert sorted(os.listdir(tmp_path)) == ["kiwi-gw.yml", "state"], (
+        assert sorted(os.listdir(tmp_path)) == ["gateway.log", "kiwi-gw.yml", "state"], (
             "Spark leaves nothing where the gateway was started"
         )
         os.kill(running.pid, signal.SIGKILL)
