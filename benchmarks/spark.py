@@ -76,7 +76,7 @@ class Watched:
 async def filled(lab: Lab, sizes: Sizes) -> AsyncIterator[str]:
     """A fresh topic with all records of the run in it."""
     async with lab.topics(sizes) as (topic,):
-        everything = {"warm": sizes.total, "rate": 0}
+        everything = {"warm": sizes.total, "rate": 0, "steady": 0}
         async with lab.producer(sizes, [topic], **everything) as producer:
             await producer.tell()
             await all_sent(producer)

@@ -205,12 +205,12 @@ async def run(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
+            await trio.to_thread.run_sync(warm)  # before anybody can ask: parsers are for one thread
             await nursery.start(listener.run)
             for item in own:
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             nursery.start_soon(LoopWatch().run)
-            await trio.to_thread.run_sync(warm)
             gc.freeze()  # what was made for the start stays: no collection need look at it again
             _announce(listener, admin, post)
             task_status.started(Running(gateway, listener, reloader, admin))

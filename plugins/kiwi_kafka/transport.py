@@ -174,24 +174,29 @@ class AioScout:
         views = await self._views(topics, rights)
         # Another id ends all positions in a topic, and nothing shows whether it was damaged on its way: so it
         # must come twice.
-        anew = [name for name, view in views.items() if self._is_another(view)]
-        if anew:
-            again = await self._views(anew, rights)
-            for name in anew:
-                if self._is_another(again[name]) and again[name] != views[name]:
+        new = {name: one for name, view in views.items() if (one := self._new_id(view)) is not None}
+        if new:
+            again = await self._views(list(new), rights)
+            for name, view in again.items():
+                if self._new_id(view) not in (None, new[name]):
                     raise kafka_errors.KafkaConnectionError(f"the answers about topic {name!r} differ")
+                if isinstance(view, TopicView) and view.id != NO_ID:
+                    self._ids[name] = view.id
             views |= again
-        for name, view in views.items():
-            if isinstance(view, TopicView):
-                self._ids[name] = view.id
         return views
 
     async def _views(self, topics: list[str], rights: bool) -> dict[str, TopicView | Missing]:
         response = await self._ask_any(TopicsRequest(topics, rights))
-        return dict(map(_view, response.to_object()["topics"]))
+        views = dict(map(_view, response.to_object()["topics"]))
+        if missing := set(topics) - views.keys():
+            raise kafka_errors.KafkaConnectionError(f"an answer says nothing about {', '.join(missing)}")
+        return views
 
-    def _is_another(self, view: TopicView | Missing) -> bool:
-        return isinstance(view, TopicView) and view.is_another(self._ids.get(view.name, view.id))
+    def _new_id(self, view: TopicView | Missing) -> bytes | None:
+        """The topic's id, if it is not the one that is known."""
+        if isinstance(view, Missing) or view.id in (NO_ID, self._ids.get(view.name)):
+            return None
+        return view.id
 
     async def _ask_any(self, request: Any) -> Any:
         brokers = sorted(broker.nodeId for broker in self._client.cluster.brokers())

@@ -7,7 +7,6 @@ from typing import Final
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
 from kiwi_gw.query.recent import Recent
-from kiwi_gw.query.sweep import swept
 from kiwi_gw.query.tree import Query
 
 TOPIC_ROOTS = ("data", "topic", "timestamp")
@@ -21,7 +20,7 @@ def read(text: str, roots: tuple[str, ...] = TOPIC_ROOTS) -> Query:
     selected, and its name is left out of the names of columns: `select data.a.b` gives `{"a":{"b":..}}`.
     Raises QueryError.
     """
-    return _known.get((text, roots), len(text), swept(_read, text, roots))
+    return _known.get((text, roots), len(text), lambda: _read(text, roots))
 
 
 _known: Final[Recent[Query]] = Recent(MAX_KEPT)

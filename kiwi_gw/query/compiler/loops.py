@@ -110,10 +110,14 @@ def compiled(query: Query, roots: frozenset[str], schema: Schema | None = None) 
     check_size(query)
     # Trees alone would take `1`, `1.0` and `true` for the same.
     key = query.key, roots, schema
-    found = _in_use.get(key)
-    if found is None:
-        found = _in_use[key] = _recent.get(key, len(query.key), lambda: _made_of(query, roots, schema))
-    return found
+
+    def make() -> Compiled:
+        found = _in_use.get(key)
+        if found is None:
+            found = _in_use[key] = _made_of(query, roots, schema)
+        return found
+
+    return _recent.get(key, len(query.key), make)
 
 
 _Key = tuple[str, frozenset[str], Schema | None]

@@ -157,10 +157,28 @@ def _check(tokens: list[Token], max_depth: int) -> None:
         before = token
 
 
+def _orphan(made: list[exp.Expr]) -> None:
+    """Take their parents from these expressions, and from all above and below them. Nobody here asks for
+    those, and a tree that refers to itself is gone only when the garbage collector comes: where strangers'
+    queries make it come often, it walks over all that the process holds, and everybody waits."""
+    seen: set[int] = set()
+    while made:
+        one = made.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if one.parent is not None:
+            made.append(one.parent)
+            one.parent = None
+        for value in one.args.values():
+            parts = value if isinstance(value, list) else (value,)
+            made.extend(part for part in parts if isinstance(part, exp.Expr))
+
+
 class _Parser(SparkParser):
     """See the top of this file. What `sqlglot` calls a method of is kept by its name there."""
 
-    __slots__ = ()
+    __slots__ = ("_made",)
 
     FUNCTIONS = {}
     FUNCTION_PARSERS = {
@@ -218,11 +236,20 @@ class _Parser(SparkParser):
         self.reset()
         self.sql = text
         self._chunks = [tokens]
-        self._advance_chunk()
-        found = self.columns() if columns else [(self.one(), text)]
-        if self._curr:
-            self.wrong(f"{shown(self._curr)} is not expected here")
-        return found
+        self._made: list[exp.Expr] = []
+        try:
+            self._advance_chunk()
+            found = self.columns() if columns else [(self.one(), text)]
+            if self._curr:
+                self.wrong(f"{shown(self._curr)} is not expected here")
+            return found
+        finally:
+            _orphan(self._made)
+
+    def expression(self, instance: E, token: Token | None = None, comments: list[str] | None = None) -> E:
+        made = super().expression(instance, token, comments)
+        self._made.append(made)
+        return made
 
     def columns(self) -> list[tuple[exp.Expr, str]]:
         found: list[tuple[exp.Expr, str]] = []

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_DEPTH, MAX_KEPT, MAX_NODES, check_text
 from kiwi_gw.query.recent import Recent
-from kiwi_gw.query.sweep import swept
 from kiwi_gw.query.tree import Column, Node, Query
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ _selections: Final[Recent[tuple[Column, ...] | None]] = Recent(MAX_KEPT)
 def _in(part: str, text: str, read: Callable[[str], T], known: Recent[T]) -> T:
     try:
         check_text(text)
-        return known.get(text, len(text), swept(read, text))
+        return known.get(text, len(text), lambda: read(text))
     except QueryError as error:
         raise QueryError(error.words, error.position, part) from None
     except (RecursionError, MemoryError):

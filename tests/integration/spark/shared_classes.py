@@ -53,8 +53,9 @@ def shared_classes() -> str:
                 check=False,
             )
             assert done.returncode == 0, done.stdout[-4000:]
+            made.touch()  # a JVM without classes of its own makes no such file
             made.replace(archive)
-    return f'"-XX:SharedArchiveFile={archive}"'
+    return f'"-XX:SharedArchiveFile={archive}"' if archive.stat().st_size else ""
 
 
 def _use_spark(archive: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kiwi_kafka.seam import TopicView, UnreachableError
+from kiwi_kafka.seam import NO_ID, TopicView, UnreachableError
 from kiwi_kafka.transport import AioScout, client_loop
 
 OLD, NEW, DAMAGED = b"o" * 16, b"n" * 16, b"o" * 15 + b"p"
@@ -42,19 +42,27 @@ async def said(known: dict[str, bytes], *ids: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("answers", "told"),
-    [([OLD], OLD), ([NEW, NEW], NEW), ([DAMAGED, OLD], OLD)],
-    ids=["the same", "created anew", "damaged on its way"],
+    [([OLD], OLD), ([NEW, NEW], NEW), ([DAMAGED, OLD], OLD), ([NO_ID], NO_ID), ([NEW, NO_ID], NO_ID)],
+    ids=["the same", "created anew", "damaged on its way", "none", "none in the second answer"],
 )
 async def test_an_id_that_is_not_the_known_one(answers: list[bytes], told: bytes) -> None:
     known = {"t": OLD}
     assert await said(known, *answers) == told
-    assert known == {"t": told}
+    assert known == {"t": NEW if told == NEW else OLD}
 
 
-async def test_an_id_that_nobody_knows_is_taken() -> None:
+async def test_an_id_that_nobody_knows_must_come_twice_too() -> None:
     known: dict[str, bytes] = {}
-    assert await said(known, NEW) == NEW
+    assert await said(known, NEW, NEW) == NEW
     assert known == {"t": NEW}
+
+
+async def test_an_answer_about_another_topic_is_none() -> None:
+    client = Answers([OLD])
+    async with client_loop(lambda message, error: None) as loop:
+        scout = AioScout(loop, client, 5, {})  # type: ignore[arg-type]
+        with pytest.raises(UnreachableError, match="says nothing about u"):
+            await scout.describe(["u"])
 
 
 async def test_two_answers_that_differ_are_none() -> None:

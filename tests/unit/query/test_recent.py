@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -117,6 +118,8 @@ def test_what_strangers_ask_leaves_a_bounded_number_of_objects(
             compiled(caql.read(f"where {where}"), ROOTS)
             with pytest.raises(QueryError):
                 caql.read(f"where {where} or")
+            with pytest.raises(QueryError):
+                sql.read(f"{dear(number)} OR", None)
         gc.collect()
         return len(gc.get_objects())
 
@@ -124,8 +127,26 @@ def test_what_strangers_ask_leaves_a_bounded_number_of_objects(
     assert asked(100) - full < 500, "each of these queries is hundreds of objects"
 
 
-def test_a_parser_leaves_nothing_for_the_garbage_collector(uncollected: None) -> None:
-    sql.read(dear(1), None)
+@pytest.mark.parametrize("where", [dear(2), f"{dear(2)} OR", f"{dear(2)} OR nope(1)", "a IN (" + "1, " * 300])
+def test_a_parser_leaves_nothing_for_the_garbage_collector(where: str, uncollected: None) -> None:
+    for text in ("value.a > 1", where):  # what is made once is
+        with suppress(QueryError):
+            sql.read(text, f"value.a, {text} AS b")
+        gc.collect()
+    of_sql._conditions.clear()
+    of_sql._selections.clear()
     gc.collect()
-    sql.read(dear(2), None)
-    assert gc.collect() < 100
+    with suppress(QueryError):
+        sql.read(where, None)
+    with suppress(QueryError):
+        sql.read(None, f"upper(value.a), CASE WHEN {where} THEN 1 ELSE trim(key) END AS b")
+    assert gc.collect() == 0
+
+
+def test_what_is_asked_for_again_and_again_is_kept(little_is_kept: None) -> None:
+    often = sql.read("value.n > 654321", None)
+    made = weakref.ref(compiled(often, sql.ROOTS))
+    for number in range(20):
+        compiled(sql.read(dear(2_000 + number), None), sql.ROOTS)
+        compiled(often, sql.ROOTS)
+    assert made() is not None
