@@ -29,7 +29,7 @@ ATTEMPTS = 4
 IDLE_TOPICS = 100
 IDLE_PERCENT = 3.0
 IDLE_SECONDS = 5
-TRIES = 3  # what is asserted is the best of them: whatever else this machine does is not ours
+TRIES = 8  # what is asserted is the best of them: whatever else this machine does is not ours
 
 
 async def ask(running: GatewayProcess, path: str) -> tuple[int, bytes]:
