@@ -43,7 +43,7 @@ setup: $(VENV)/.installed jars ## everything that the other targets need; does n
 
 # What looks at the code runs beside the tests: without its cache it takes half as long as they do. What it
 # says comes at their end.
-check: lint ## the fast part of the tests, with fewer examples (under a minute)
+check: lint ## the fast part of the tests, with fewer examples (a minute or two)
 	@$(MAKE) --no-print-directory -k -j 2 check-static check-tests; code=$$?; cat build/static.log; exit $$code
 
 check-static: setup
