@@ -27,7 +27,7 @@ TRIES = 3
 ROUNDS = 0.25
 """Of the beats that are due, one every 10 ms, so many must come: the loop gets round."""
 STEADY = 1.0
-CUT_WITHIN = 7.0
+CUT_WITHIN = 6.0
 DROPS = 2_000
 STORM = 500
 CYCLES = 6_000

@@ -37,7 +37,7 @@ async def test_whose_cable_is_pulled_is_let_go_of(
     # The defaults leave as much for looking once a second: 28 s of the 30 that are promised.
     assert VANISHED_MS / 1000 <= found["streaming"] <= VANISHED_MS / 1000 + 2
     assert found["idle"] <= DEAD_MS / 1000 + 2
-    assert found["resources"] <= 2.5, "a close frame has a second to get through"
+    assert found["resources"] <= 1.5, "a close frame has a second to get through"
     assert found["others"] <= 0.5
 
 

@@ -79,7 +79,7 @@ def asked(where: Raw | None, select: Raw | None) -> Asked | None:
 
 
 def _compile(query: Query, info: SourceInfo | None) -> Compiled:
-    # The compiler, its functions and RE2 come with the first query.
+    # The compiler, its functions and RE2 are for gateways, which have them warm; not for every command.
     from kiwi_gw.query.compiler import compiled
     from kiwi_gw.query.schema import Schema
 

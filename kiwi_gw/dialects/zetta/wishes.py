@@ -52,7 +52,7 @@ def wish(text: str) -> Wish:
 
 
 def _with_query(topic: Topic, text: str) -> Wish:
-    from kiwi_gw.query.compiler import compiled  # a gateway without queries never needs it
+    from kiwi_gw.query.compiler import compiled  # as late as in `kiwi.queries`
 
     roots = DEVICE_ROOTS if topic.of_devices else EVENT_ROOTS
     query = caql.read(text, roots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
+from kiwi_gw.query.limits import MAX_KEPT, check_text
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.tree import Query
 
@@ -27,12 +27,11 @@ _known: Final[Recent[Query]] = Recent(MAX_KEPT)
 
 
 def _read(text: str, roots: tuple[str, ...]) -> Query:
-    if len(text) > MAX_TEXT or len(text.encode(errors="surrogatepass")) > MAX_TEXT:
-        raise QueryError(f"a query has at most {MAX_TEXT} bytes", MAX_TEXT)
+    check_text(text)
     for position, character in enumerate(text):
         if "\ud800" <= character <= "\udfff":
             raise QueryError("half of a surrogate pair is no character", position)
-    # Loading the grammar takes a while; a gateway whose clients never ask does not pay for it.
+    # Loading the grammar takes a while: a gateway does so by `warm`, before anybody asks.
     from kiwi_gw.query.caql.grammar import parse
 
     return parse(text, roots)

@@ -3,7 +3,8 @@
 sqlglot reads whole scripts of thirty dialects. It gives functions other names and arguments, tries one way
 after another where types and functions look alike (twice the time with every nesting), and leaves out what
 it misses. Here words mean something only where an expression has them, every function keeps its name, and
-whatever is missing or too much is an error with its place. Imported when the first query comes: 20 MB.
+whatever is missing or too much is an error with its place. Imported as late as can be, for it takes 20 MB:
+in a gateway by `warm`.
 """
 
 # ruff: noqa: RUF012, SIM905  (the classes above have theirs so; words are easier to read)

@@ -68,6 +68,7 @@ async def test_queries_that_are_all_busy_go_on_alike(
     topics: Topics,
     new_topic: Callable[[], str],
     tmp_path: Path,
+    figure: Callable[[str, object], None],
 ) -> None:
     topic = await topics.create(new_topic(), PARTITIONS)
     records = [Record(json.dumps({"n": n}).encode(), partition=n % PARTITIONS) for n in range(400)]
@@ -95,6 +96,6 @@ async def test_queries_that_are_all_busy_go_on_alike(
     driver.kill()
     for thread in threads:
         thread.join()
-    print(f"batches of each: {dict(tally.counts)}")
+    figure("batches of each of four busy queries on one core", dict(tally.counts))
     assert set(tally.counts) == set(NAMES)
     assert max(tally.counts.values()) <= 2 * min(tally.counts.values())

@@ -37,7 +37,6 @@ def uncollected() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()
 
 
 def dear(number: int) -> str:
