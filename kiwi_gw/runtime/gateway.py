@@ -48,6 +48,10 @@ PULSE_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
 """How often sources are looked at for stalls."""
 
+_SLICE_SECONDS = 0.005
+
+_NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
+
 _OVER = (FeedState.ENDED, FeedState.FAILED)
 
 
@@ -164,6 +168,7 @@ class Gateway:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
         self.loaded = loaded
+        asked = self.hooks.authenticates
         self.hooks.replace(loaded.plugins)
         self.keepalive.limits = loaded.settings.server.limits
         drain = loaded.settings.server.drain_ms / 1000
@@ -176,7 +181,9 @@ class Gateway:
         for source_id in difference.added:
             self._start(plans[source_id])
         for connection in list(self.connections):
-            connection.apply_rules()
+            if self.hooks.authenticates and not asked:
+                connection.dismiss(_NEVER_ASKED)
+            connection.judge_again()
         for source_id in starting:
             self._appeared(source_id)
         return difference
@@ -201,6 +208,9 @@ class Gateway:
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return self.hooks.authorize(identity, action, source)
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return self.hooks.reauthenticate(identity)
 
     def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
         return self.hooks.intercept(identity, source)
@@ -327,6 +337,17 @@ class Gateway:
                     self._leaving.remove(feed)
                     self.meters.feed_over(feed)
             self.keepalive.look(self.connections, now, time.time())
+            if self.hooks.reauthentication_due():
+                await self._judge_everybody()
+
+    async def _judge_everybody(self) -> None:
+        until = self._clock() + _SLICE_SECONDS
+        for connection in list(self.connections):
+            if self._clock() >= until:
+                await trio.lowlevel.checkpoint()
+                until = self._clock() + _SLICE_SECONDS
+            if not connection.closed:
+                connection.judge_again()
 
 
 def _log_mistake(error: Exception) -> None:
