@@ -46,11 +46,11 @@ async def test_a_head_that_does_not_come_is_408_and_one_that_is_too_large_431() 
     ("head", "status"),
     [
         (upgrade("/nothing"), 404),
-        (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        (b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-        (b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405),
+        (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 405),
         (upgrade().replace(b"GET", b"POST", 1), 405),
-        (b"GET /kiwi HTTP/1.1\r\nHost: x\r\n\r\n", 426),
+        (b"GET /kiwi HTTP/1.1\r\nHost: localhost\r\n\r\n", 426),
         (upgrade().replace(b"Version: 13", b"Version: 12"), 426),
         (upgrade().replace(b"Sec-WebSocket-Key: ", b"Sec-WebSocket-Key: x"), 400),
         (b"\x16\x03\x01\x02\x00", 400),
@@ -64,9 +64,9 @@ async def test_what_is_not_served(head: bytes, status: int) -> None:
 @pytest.mark.parametrize(
     ("origin", "status"),
     [
-        ("http://gateway.test", 101),
-        ("https://gateway.test", 403),
-        ("http://gateway.test:81", 403),
+        ("http://localhost", 101),
+        ("https://localhost", 403),
+        ("http://localhost:81", 403),
         ("http://evil.test", 403),
         ("null", 403),
         ("https://app.example", 101),
@@ -88,7 +88,7 @@ async def test_over_max_connections_is_503_with_retry_after_and_health_still_ans
             assert status == 503
             assert int(headers["retry-after"]) > 0
             assert bench.gateway.listener.rejected["limit_total"] == 1
-            status, _, _ = await answer(bench, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, _, _ = await answer(bench, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert status == 200, "an orchestrator must not restart a gateway because it is full"
             await first.subscribe("a")  # who is inside does not notice
             await first.send(frame(CLOSE, b"\x03\xe8"))
@@ -104,12 +104,12 @@ async def test_sockets_that_say_nothing_take_nobody_s_place() -> None:
             await silent.enter_async_context(await bench.gateway.connect())
         for _ in range(100):  # nor do those whose requests are answered and who stay
             one = await silent.enter_async_context(await bench.gateway.connect())
-            await one.send_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            await one.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await one.receive_some()).startswith(b"HTTP/1.1 200 ")
         async with bench.connect() as first, bench.connect() as second:
             await first.subscribe("a")
             await second.subscribe("a")
-            assert (await answer(bench, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
+            assert (await answer(bench, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_interceptors_run_in_the_order_of_registration() -> None:
     chain = hooks(adds("a", 1), lambda: None, adds("b", 2)).intercept(ANN, SOURCE)
     assert isinstance(chain, Interceptor)
     assert chain.apply({}) == {"by": "ab"}
-    assert chain.key == (1, 2)
+    assert chain.key == (("plugin0", 0, 1), ("plugin2", 0, 2))
 
 
 def test_one_without_a_key_shares_with_nobody() -> None:
