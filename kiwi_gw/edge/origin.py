@@ -64,8 +64,11 @@ def host_allowed(host: str | None, here: str | None, allowed_origins: Sequence[s
     """
     if host is None or here is None or not is_loopback(here) or "*" in allowed_origins:
         return True
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.lower() == "localhost" or _is_address(name) or _is_listed(name.lower(), allowed_origins)
+    called = _parse(f"http://{host.removesuffix(':')}")
+    if called is None:
+        return False
+    name = called.host.strip("[]")
+    return name == "localhost" or _is_address(name) or _is_listed(name, allowed_origins)
 
 
 def _is_address(name: str) -> bool:

@@ -87,9 +87,10 @@ class JwtTokens:
         if signed.algorithm not in self._algorithms or not self._keys.has(signed.key):
             return WITHDRAWN
         found = self._identity(identity.claims, now)
-        if isinstance(found, Refusal) or identity.expires_at is None or found.expires_at is None:
+        if isinstance(found, Refusal):
             return found
-        return replace(found, expires_at=min(found.expires_at, identity.expires_at))
+        over = min(found.expires_at or now, identity.expires_at or now)
+        return EXPIRED if over <= now else replace(found, expires_at=over)
 
     def keys_changed(self) -> bool:
         """Whether every identity is to be judged again. Answers at once."""
