@@ -124,8 +124,8 @@ class JwtTokens:
         return claims
 
     def _identity(self, claims: Mapping[str, Any], now: float) -> Identity | Refusal:
-        """Who has these claims, if they are good here and now. `expires_at` is `exp`, or as long as a token may
-        last, plus the leeway: until then the same token is accepted again."""
+        """Who has these claims, if they are good here and now. `expires_at` is `exp`, or as long as a token
+        may last, plus the leeway: until then the same token is accepted again."""
         if claims.get("iss") != self._issuer:
             return invalid("the token is from another issuer")
         audience = claims.get("aud")

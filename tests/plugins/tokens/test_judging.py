@@ -23,7 +23,8 @@ from tests.edge.wire import Over, connect
 DAY = 86_400
 
 
-def again(gate: Any, identity: Identity) -> Identity | Refusal:
+def again(gate: Any, identity: Identity) -> Any:
+    """An Identity or a Refusal."""
     (answer,) = gate.manager.hook.reauthenticate(identity=identity)
     assert isinstance(answer, Identity | Refusal)
     return answer
@@ -282,7 +283,7 @@ def bearer(token: str) -> dict[str, Any]:
     return {"headers": [("Authorization", f"Bearer {token}")]}
 
 
-async def over_within_a_second(client: Any) -> tuple[int, str]:
+async def over_within_a_second(client: Any) -> tuple[int | None, str]:
     began = trio.current_time()
     with pytest.raises(Over) as ended:
         await client.message()
