@@ -247,8 +247,8 @@ class RepeatLimit(logging.Filter):
     says in `suppressed` how many did not.
 
     Limited are warnings and worse, and all that libraries log. The same means: same logger, same message
-    before its arguments are put in, same source, same problem. Our own lines below a warning (one per connection that
-    ended, for instance) all pass.
+    before its arguments are put in, same source, same problem. Our own lines below a warning (one per
+    connection that ended, for instance) all pass.
     """
 
     def __init__(

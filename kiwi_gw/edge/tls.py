@@ -60,7 +60,9 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
         context.load_cert_chain(cert, key, password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise TlsError("key", f"{key}: the private key does not belong to the certificate in {cert}") from None
+            raise TlsError(
+                "key", f"{key}: the private key does not belong to the certificate in {cert}"
+            ) from None
         words = f"{cert}, {key}: not a usable certificate and key ({_reason(error)})"
         raise TlsError("cert", words) from None
     if client_ca is not None:
