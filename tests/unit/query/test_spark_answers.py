@@ -147,6 +147,9 @@ ANSWERS: list[tuple[str, object]] = [
     ("find_in_set('a,b','a,b')", 0),
     ("overlay('abcdef','X',0)", "Xabcdef"),
     ("overlay('abcdef','XY',3,0)", "abXYcdef"),
+    ("cbrt(27)", 3.0),
+    ("cbrt(-27)", -3.0),
+    ("cbrt(216) = 6 AND cbrt(1728) = 12", True),
 ]
 
 REJECTED = (
