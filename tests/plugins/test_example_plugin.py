@@ -172,6 +172,6 @@ def test_looking_for_a_source_type_does_not_import_what_takes_long(tmp_path: Pat
         "print([name for name in ('kiwi_spark', 'pyspark', 'aiokafka') if name in sys.modules])"
     )
     environ = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{PROJECT}"}
-    command = [sys.executable, "-c", code, path]
+    command = [sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")

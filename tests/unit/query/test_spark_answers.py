@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kiwi_gw.query.schema import Schema
 from tests.differential.comparison import Refused, equal, ours
 
 # What Spark raises for is NULL here.
@@ -224,3 +225,35 @@ def test_a_value_is_what_spark_answered(text: str, expected: object) -> None:
 @pytest.mark.parametrize("text", REJECTED)
 def test_what_spark_rejects_is_refused(text: str) -> None:
     assert isinstance(ours(text, [None], None), Refused)
+
+
+DECLARED = Schema.parse(
+    "m MAP<STRING, INT>, o STRUCT<x: INT, y: MAP<STRING, STRUCT<z: INT>>>, ss ARRAY<STRING>, ls ARRAY<INT>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("to_json(value.m)", {"m": {"a": 1, "b": None}}, '{"a":1,"b":null}'),
+        ("to_json(value.o)", {"o": {"x": None, "y": None}}, "{}"),
+        ("to_json(value.o)", {"o": {"y": {"a": {"z": None}, "b": None}}}, '{"y":{"a":{},"b":null}}'),
+        ("array_contains(value.ls, 1)", {"ls": [1]}, True),
+        ("array_contains(value.ls, 1.0)", {"ls": [1]}, True),
+        ("array_position(value.ss, 'b')", {"ss": ["a", "b"]}, 2),
+    ],
+)
+def test_a_declared_value(text: str, value: object, expected: object) -> None:
+    found = ours(text, [value], DECLARED)
+    assert not isinstance(found, Refused), found
+    assert equal(found[0], expected), found
+
+
+@pytest.mark.parametrize("name", ["array_contains", "array_position"])
+@pytest.mark.parametrize(
+    "arguments", ["value.ss, 1", "value.ls, 'x'", "value.ls, '1'", "value.ls, true", "value.ls, value.ss"]
+)
+def test_what_can_be_no_item_of_an_array_is_refused_when_it_is_subscribed(name: str, arguments: str) -> None:
+    found = ours(f"{name}({arguments})", [None], DECLARED)
+    assert isinstance(found, Refused)
+    assert f"{name} looks for" in str(found)
