@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass
 
@@ -69,3 +70,32 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
+
+
+def clash(one: Address, other: Address) -> bool:
+    """Whether both cannot be listened on. A wildcard takes its port on every address, and `[::]` on those of
+    IPv4 with it; port 0 is never the same twice. Names of hosts are not looked up."""
+    if isinstance(one, UnixAddress):
+        return isinstance(other, UnixAddress) and os.path.abspath(one.path) == os.path.abspath(other.path)
+    if isinstance(other, UnixAddress):
+        return False
+    if one.port != other.port or one.port == 0:
+        return False
+    first, second = _host(one.host), _host(other.host)
+    if first == second or _EVERY_V6 in (first, second):
+        return True
+    if _EVERY_V4 in (first, second):
+        rest = second if first == _EVERY_V4 else first
+        return isinstance(rest, str) or rest.version == 4
+    return False
+
+
+_EVERY_V4, _EVERY_V6 = ipaddress.ip_address("0.0.0.0"), ipaddress.ip_address("::")  # noqa: S104  (compared)
+
+
+def _host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | str:
+    try:
+        found = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        return host.lower()
+    return (found.version == 6 and found.ipv4_mapped) or found

@@ -11,13 +11,13 @@ from kiwi_gw.runtime.rights import RULES, decide
 
 NO, YES = Refusal("no", "no"), Permit()
 
-OPEN_TO = {
-    # action: (without authentication, with it), each a test of (permitted, switched on)
-    Action.SUBSCRIBE: (lambda permit, switch: True, lambda permit, switch: True),
-    Action.REPLAY: (lambda permit, switch: True, lambda permit, switch: True),
-    Action.PUBLISH: (lambda permit, switch: switch, lambda permit, switch: permit and switch),
-    Action.COMMIT: (lambda permit, switch: switch, lambda permit, switch: permit and switch),
-    Action.ADMIN: (lambda permit, switch: switch, lambda permit, switch: permit),
+OPEN_TO: dict[Action, tuple[str, str]] = {
+    # action: what it takes without authentication, and with it
+    Action.SUBSCRIBE: ("", ""),
+    Action.REPLAY: ("", ""),
+    Action.PUBLISH: ("switch", "permit switch"),
+    Action.COMMIT: ("switch", "permit switch"),
+    Action.ADMIN: ("switch", "permit"),
 }
 
 
@@ -33,7 +33,8 @@ def test_what_an_action_takes(
     action: Action, authenticates: bool, switched_on: bool, answers: tuple[Permit, ...]
 ) -> None:
     found = decide(action, answers, authenticates=authenticates, switched_on=switched_on)
-    assert (found is None) == OPEN_TO[action][authenticates](bool(answers), switched_on)
+    has = {word for word, there in (("permit", answers), ("switch", switched_on)) if there}
+    assert (found is None) == has.issuperset(OPEN_TO[action][authenticates].split())
     if found is not None:
         assert found.code == "forbidden"
 
