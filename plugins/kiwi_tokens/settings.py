@@ -52,11 +52,14 @@ class RoleSettings(_Quiet):
     """What a role may do: `actions` on every source whose id matches one of `sources` (shell patterns).
 
     With the action `admin`, `sources: ["*"]` opens all of the admin address; any other pattern, whatever it
-    matches, what concerns these sources. `replay` is to begin a subscription in the past.
+    matches, what concerns these sources.
     """
 
     sources: tuple[Text, ...] = ()
+    """Shell patterns of ids. Only the pattern `*`, as it stands, also means the gateway as a whole."""
     actions: tuple[Action, ...] = (Action.SUBSCRIBE, Action.REPLAY)
+    """`replay` is to begin in the past; who has begun later may catch up without it. `admin` is to see (with
+    the source `*`: everything, and to close connections) on the admin address."""
 
     @field_validator("sources")
     @classmethod
@@ -105,10 +108,6 @@ class JwtSettings(_Quiet):
     audience: one of these must be in the token's `aud`.
     roles_claim: a claim's name, or a path of names with dots (`realm_access.roles`); a list of texts, or
         one text with blanks between the roles.
-    jwks_ttl_seconds: how long fetched keys are used before they are fetched again. Connections whose key is
-        no longer among them end.
-    max_lifetime_seconds: how long a token is good at most, whatever its `exp` says: from its `iat` on,
-        without one from when its client connected.
     """
 
     issuer: Text
@@ -121,7 +120,11 @@ class JwtSettings(_Quiet):
     roles_claim: Text = "roles"
     name_claim: Text = "sub"
     jwks_ttl_seconds: int = Field(default=300, ge=30, le=86_400)
+    """How long fetched keys are used before they are fetched again. Who was let in by a key that is then no
+    longer among them is let go (4402)."""
     max_lifetime_seconds: int = Field(default=86_400, ge=60, le=366 * 86_400)
+    """How long a token is good at most, whatever its `exp` says: from its `iat` on, or where it has none from
+    when its client connected."""
 
     @property
     def allowed_algorithms(self) -> tuple[str, ...]:
