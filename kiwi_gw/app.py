@@ -184,8 +184,16 @@ async def run(
     gateway = Gateway(loaded, worker=worker, workers=workers)
     listener = open_listener(gateway, dialects, post)
 
+    said = exposure_warnings(loaded)
+
     def applied(loaded: Loaded) -> None:
+        nonlocal said
         logs.set_level(loaded.settings.logging.level)
+        before, said = said, exposure_warnings(loaded)
+        if worker == 0:
+            for warning in said:
+                if warning not in before:
+                    log.warning(warning)
         listener.use_certificates(_certificates(loaded))
 
     reloader = Reloader(gateway, applied)
@@ -200,7 +208,7 @@ async def run(
         raise
     own = [item for item in (admin, private) if item is not None]
     if post is None:  # else the process that started it has said so
-        for warning in exposure_warnings(loaded):
+        for warning in said:
             log.warning(warning)
     code = 0
     try:

@@ -33,6 +33,9 @@ Algorithm = Literal[AsymmetricAlgorithm, "HS256", "HS384", "HS512"]
 
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+")
 _PROTOCOL_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
+MAX_LIFETIME_SECONDS = 86_400
+"""Of a token, if the configuration does not say otherwise."""
+
 EVERYTHING = "*"
 """The pattern that stands for all sources, and for the gateway as a whole."""
 
@@ -122,7 +125,7 @@ class JwtSettings(_Quiet):
     jwks_ttl_seconds: int = Field(default=300, ge=30, le=86_400)
     """How long fetched keys are used before they are fetched again. Who was let in by a key that is then no
     longer among them is let go (4402)."""
-    max_lifetime_seconds: int = Field(default=86_400, ge=60, le=366 * 86_400)
+    max_lifetime_seconds: int = Field(default=MAX_LIFETIME_SECONDS, ge=60, le=366 * 86_400)
     """How long a token is good at most, whatever its `exp` says: from its `iat` on, or where it has none from
     when its client connected."""
 

@@ -370,6 +370,17 @@ async def test_an_admin_address_that_others_can_reach_is_warned_of(setting: str,
     assert warning in [line["event"] for line in lines if line["log_level"] == "warning"]
 
 
+async def test_a_reload_that_opens_the_gateway_to_everybody_is_warned_of() -> None:
+    plugins = {"scripted": ScriptedSources()}
+    with capture_logs() as lines:
+        async with open_gateway(TOKENS, plugins=plugins, address="0.0.0.0:0") as gateway:
+            for text, warnings in ((TOKENS + "\n", 0), (CONFIG, 1), (CONFIG + "\n", 1)):
+                gateway.file.write_text(text)
+                assert await gateway.reloader.reload()
+                warned = [line for line in lines if "anyone who reaches" in line["event"]]
+                assert len(warned) == warnings
+
+
 @pytest.mark.parametrize("path", [*LISTS, *(f"/api/v1{path}" for path in LISTS)])
 async def test_where_others_can_reach_it_and_nobody_says_who_he_is_it_has_metrics_and_health_only(
     path: str,
