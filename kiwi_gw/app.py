@@ -311,7 +311,7 @@ def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
 def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
     settings = gateway.loaded.settings
     event_bytes, message_bytes = settings.window.event_bytes, settings.server.limits.max_message_bytes
-    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes)
+    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes, settings.kiwi.unknown_members)
     zetta = ZettaDialect(settings.zetta.name or settings.name, event_bytes, message_bytes)
     return (kiwi, *([zetta] if settings.zetta.enabled else []), *more)
 
