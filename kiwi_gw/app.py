@@ -89,6 +89,10 @@ class _Health:
         return self.gateway.draining
 
     @property
+    def overload(self) -> int:
+        return self.gateway.memory_watch.level
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         return (*exposure_warnings(self.gateway.loaded), *logs.warnings())
 
