@@ -43,6 +43,13 @@ def _policy(value: object) -> object:
     return value
 
 
+def _socket_mode(value: object) -> object:
+    # Without quotes YAML 1.2 has 0660 as the number 660, and nobody means that.
+    if not isinstance(value, str) or not re.fullmatch("0?[0-7]{3}", value):
+        raise ValueError(f'must be an octal number in quotes, like "0660", not {value!r}')
+    return value
+
+
 def _one_address(value: object) -> object:
     if value in (None, ""):
         return None
@@ -61,6 +68,11 @@ Number = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Delay = Annotated[Milliseconds, Field(ge=1)]
 Size = Annotated[Bytes, Field(ge=1)]
+SocketMode = Annotated[
+    str,
+    BeforeValidator(_socket_mode, json_schema_input_type=str),
+    Field(json_schema_extra={"pattern": "^0?[0-7]{3}$"}),
+]
 Origin = Annotated[str, AfterValidator(_origin)]
 Policy = Annotated[
     OverflowPolicy,
@@ -191,6 +203,8 @@ class Server(Section):
     )
     """Where `/metrics`, `/sources`, `/connections` and `/subscriptions` are served, for operators only; null:
     nowhere. Where this default is taken by somebody else, the gateway starts without them and warns."""
+    unix_mode: SocketMode = "0600"
+    """Who may connect to Unix sockets: their mode, in quotes. `"0660"`: the group, too."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that share the addresses. Each reads every source for itself and serves its share of the
     clients; limits, windows and memory are those of each."""
@@ -214,6 +228,10 @@ class Server(Section):
     @property
     def admin(self) -> Address | None:
         return parse_address(self.admin_address) if self.admin_address is not None else None
+
+    @property
+    def unix_mode_bits(self) -> int:
+        return int(self.unix_mode, 8)
 
     @property
     def admin_wanted(self) -> bool:

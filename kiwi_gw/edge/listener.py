@@ -63,10 +63,11 @@ class ListenError(KiwiError):
     """An address that cannot be listened on, in words."""
 
 
-def listen(address: Address, *, shared: bool = False) -> socket.socket:
-    """A listening socket. shared: on a TCP port that other processes of ours have. Raises ListenError."""
+def listen(address: Address, *, shared: bool = False, mode: int = 0o600) -> socket.socket:
+    """A listening socket. shared: on a TCP port that other processes of ours have. mode: of the file, for a
+    Unix socket. Raises ListenError."""
     if isinstance(address, UnixAddress):
-        return _listen_unix(Path(address.path))
+        return _listen_unix(Path(address.path), mode)
     return _listening(bind(address, shared=shared))
 
 
@@ -91,7 +92,7 @@ def bind(address: TcpAddress, *, shared: bool) -> socket.socket:
     return sock
 
 
-def _listen_unix(path: Path) -> socket.socket:
+def _listen_unix(path: Path, mode: int) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A socket file that nobody listens on is left over from a process that died.
@@ -99,11 +100,20 @@ def _listen_unix(path: Path) -> socket.socket:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
                     path.unlink()
-        sock.bind(str(path))
+        _bind_unix(sock, path, mode)
     except OSError as error:
         sock.close()
         raise ListenError(f"cannot listen on unix:{path}: {error}") from error
     return _listening(sock)
+
+
+def _bind_unix(sock: socket.socket, path: Path, mode: int) -> None:
+    # The file is made with this mode: changed afterwards, it might be another file by then.
+    before = os.umask(0o777 & ~mode)
+    try:
+        sock.bind(str(path))
+    finally:
+        os.umask(before)
 
 
 def _listening(sock: socket.socket) -> socket.socket:

@@ -18,7 +18,7 @@ from kiwi_gw.config import Limits
 from kiwi_gw.edge.admission import Admission, RejectedError
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.hooks_bench import configuration, knock
-from tests.edge.wire import Client, connect, upgrade
+from tests.edge.wire import Client, command, connect, upgrade
 
 LOCAL = ("127.0.0.1", 40_000)
 
@@ -177,6 +177,30 @@ def test_ten_thousand_places_leave_nothing_however_they_end() -> None:
         place.leave()
     assert not admission.addresses
     assert not admission.identities
+
+
+async def test_nobody_new_comes_in_where_memory_is_short() -> None:
+    # This process holds more than a megabyte: what is measured is its own memory, by the kernel's figure.
+    async with running() as gateway, connect(gateway, "/?ann") as there:
+        limits = {"resident_bytes": "1MiB"}
+        gateway.file.write_text(configuration(["scripted", "named"], {"server": {"limits": limits}}))
+        assert await gateway.reloader.reload()
+        while not gateway.gateway.refusing:
+            await trio.testing.wait_all_tasks_blocked()
+        began = time.monotonic()
+        status, headers, _ = await knock(gateway, "/?bob")
+        assert (status, headers["retry-after"]) == (503, "5")
+        assert time.monotonic() - began < 1
+        assert gateway.listener.rejected == {"overload": 1}
+        stream = await gateway.connect()
+        async with stream:
+            await stream.send_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            answer = await stream.receive_some(10_000)
+            assert b" 503 " in answer
+        assert b'"overload":2' in answer
+        await there.send(command("SUBSCRIBE", "a"))
+        over = await there.over()
+        assert (over.code, over.reason) == (1013, "try_again_later")
 
 
 async def emptied(gateway: GatewayUnderTest) -> None:
