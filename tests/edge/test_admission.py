@@ -229,7 +229,7 @@ async def misbehave(gateway: GatewayUnderTest, number: int) -> None:
                 assert (await Client(stream).request(upgrade("/?broken")))[0] == 500
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 async def test_a_thousand_that_come_and_go_in_all_ways_leave_nothing() -> None:
     async with running(max_connections_per_address=500, max_connections_per_identity=400) as gateway:
         for first in range(0, 1_000, 50):
