@@ -8,12 +8,13 @@ from typing import cast
 
 import trio
 
-from kiwi_gw.api import Finding, KiwiError, PluginContext, Section, SourceFailed
+from kiwi_gw.api import Finding, KiwiError, PluginContext, Section, SourceContext, SourceFailed
 from kiwi_spark.resolve import out_of_reach, resolve, topic_of
 from kiwi_spark.runs import Over
 from kiwi_spark.service import Spark, open_spark
 from kiwi_spark.settings import SparkSettings, SparkSourceSettings
-from kiwi_spark.sink import check_sinks, too_many_workers
+from kiwi_spark.sink import check_sinks, too_many_workers, writes_here
+from kiwi_spark.spec import FINAL
 from kiwi_spark.wire import Analysed
 
 _ANALYSE_SECONDS = 60.0
@@ -110,15 +111,13 @@ def about_folder(settings: SparkSettings) -> list[Finding]:
 
 async def check_query(spark: Spark, source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
     """What Spark says of one query. Raises nothing for what it finds."""
-    subject = f"spark source {source.id}"
-    part = "sql" if source.sql is not None else "transform"
-    where = ("sources", source.id, part)
+    subject, where = f"spark source {source.id}", _where(source)
     try:
         answer = await _ask(spark, source, context)
     except KiwiError as error:
         return [Finding("error", subject, str(error), ("sources", source.id))]
     if answer.error:
-        return [Finding("error", subject, answer.error, where, max(0, answer.line - 1))]
+        return [_refused(source, answer)]
     columns = ", ".join(f"{name} {kind}" for name, kind in answer.columns)
     findings = [Finding("ok", subject, f"columns: {columns}", where)]
     for name, ddl in answer.schemas.items():
@@ -126,6 +125,35 @@ async def check_query(spark: Spark, source: SparkSourceSettings, context: Plugin
         findings.append(Finding("ok", subject, message, ("sources", source.id, "inputs", name)))
     findings += [Finding("warning", subject, note, where) for note in answer.notes]
     return findings
+
+
+async def vet(settings: Section, context: SourceContext) -> list[Finding]:
+    """What would keep a query from working for good, by Spark's analysis; nothing if that is not known.
+
+    Kafka may not answer when a schema is inferred, or the driver may die: that is no fault of the query.
+    """
+    source = cast("SparkSourceSettings", settings)
+    if source.sink is not None and not writes_here(source.sink.write, context.plugins):
+        return []
+    spark = cast("Spark", context.services["spark"])
+    try:
+        query = await trio.to_thread.run_sync(partial(resolve, source, context.plugins, bridge=_UNUSED))
+        await spark.driver.ready()
+    except KiwiError as error:
+        return [Finding("error", f"spark source {source.id}", str(error), ("sources", source.id))]
+    answer = await spark.analyse(query)
+    if isinstance(answer, Over) or answer.trouble not in FINAL:
+        return []
+    return [_refused(source, answer)]
+
+
+def _where(source: SparkSourceSettings) -> tuple[str, ...]:
+    return ("sources", source.id, "sql" if source.sql is not None else "transform")
+
+
+def _refused(source: SparkSourceSettings, answer: Analysed) -> Finding:
+    subject = f"spark source {source.id}"
+    return Finding("error", subject, answer.error, _where(source), max(0, answer.line - 1))
 
 
 async def _ask(

@@ -52,7 +52,8 @@ class SparkSettings(Section):
     python_path: list[str] = Field(default_factory=list)
     """Folders in which the modules of `transform` are looked for."""
     nice: Annotated[int, Field(ge=0, le=19)] = 5
-    """How much the driver stands back behind the gateway for the processor."""
+    """How nice the driver is to others who want the processor, as the command `nice` counts: 19 is the
+    nicest, and 0 what processes usually are. The gateway's own is not added; the driver is no less nice."""
     start_timeout_ms: Annotated[Milliseconds, Field(ge=1000)] = 180_000
     """How long the driver may take until it can run queries (the first time it may fetch connectors)."""
 

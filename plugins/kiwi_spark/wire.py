@@ -128,13 +128,15 @@ class Ended(Message, frozen=True, kw_only=True):
 
 
 class Analysed(Message, frozen=True, kw_only=True):
-    """error: Spark's message, empty if the query is right; line: where in the SQL, from 1, or 0.
+    """error: Spark's message, empty if the query is right; trouble: what kind of one; line: where in the SQL,
+    from 1, or 0.
 
     columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
     """
 
     run: int
     error: str = ""
+    trouble: Trouble | None = None
     line: int = 0
     columns: list[tuple[str, str]] = msgspec.field(default_factory=list)
     schemas: dict[str, str] = msgspec.field(default_factory=dict)

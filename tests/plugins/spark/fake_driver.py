@@ -210,7 +210,11 @@ class Run:
 
 def analysed(message: Analyse) -> Analysed:
     if "nonsense" in message.query.sql:
-        return Analysed(run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", line=2)
+        return Analysed(
+            run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", trouble="query", line=2
+        )
+    if "unreachable" in message.query.sql:
+        return Analysed(run=message.run, error="TimeoutException: no node", trouble="unreachable")
     plan = "a plan" if message.explain else ""
     return Analysed(run=message.run, columns=[("n", "bigint")], schemas={"a": "n BIGINT"}, plan=plan)
 
