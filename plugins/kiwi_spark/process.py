@@ -120,7 +120,7 @@ class Process:
 
     async def _log(self, name: str, records: Records, stream: trio.abc.ReceiveStream) -> None:
         while True:
-            chunk = b""
+            chunk: bytes | bytearray = b""
             with trio.move_on_after(_RECORD_SECONDS) as waited:
                 try:
                     chunk = await stream.receive_some()
@@ -128,7 +128,7 @@ class Process:
                     break
             if not chunk and not waited.cancelled_caught:
                 break
-            for record in records.feed(chunk) if chunk else records.idle():
+            for record in records.feed(bytes(chunk)) if chunk else records.idle():
                 self._say(name, record)
 
     def _say(self, name: str, record: str) -> None:

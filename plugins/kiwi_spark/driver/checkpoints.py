@@ -77,13 +77,19 @@ def parts_of(query: Query, spark: str) -> dict[str, Any]:
                 "registry": one.registry,
             }
             for name, one in sorted(query.streams.items())
-        },
-        "tables": {
-            name: {"format": one.format, "path": one.path, "schema": one.schema}
-            for name, one in sorted(query.tables.items())
-        },
+        }
+        | _tables(query, stream=True),
+        "tables": _tables(query, stream=False),
         "watermarks": {name: [one.column, one.delay] for name, one in sorted(query.watermarks.items())},
         "output_mode": query.output_mode,
+    }
+
+
+def _tables(query: Query, *, stream: bool) -> dict[str, Any]:
+    return {
+        name: {"format": one.format, "path": one.path, "schema": one.schema}
+        for name, one in sorted(query.tables.items())
+        if one.stream is stream
     }
 
 

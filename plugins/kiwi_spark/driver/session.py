@@ -21,6 +21,15 @@ from pyspark.sql import SparkSession
 from kiwi_spark.driver.remote import Remote
 from kiwi_spark.spec import Query, Session
 
+STATE_STORE: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""`transformWithState` needs it, and state may be larger than the heap. A checkpoint that was made with another
+provider keeps that: it is written in it."""
+
 DEFAULTS: Final = {
     "spark.app.name": "kiwi-gw",
     "spark.scheduler.mode": "FAIR",
@@ -29,6 +38,7 @@ DEFAULTS: Final = {
     "spark.log.level": "WARN",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
+    **STATE_STORE,
 }
 """What the user's configuration may say otherwise."""
 

@@ -160,10 +160,10 @@ async def test_queries_come_change_and_go(
                 n for n, text in enumerate(running.config.read_text().splitlines()) if line in text
             )
             assert f"kiwi-gw.yml:{number}: sources[1]." in said["problem"]
-            found = {one["id"]: one for one in (await fetch(admin, "/sources"))["sources"]}
-            assert found["all"]["state"] == "running"
-            assert found["all"]["reloadRefused"] == said["problem"]
-            assert found["counts"]["reloadRefused"] is None
+            now = {one["id"]: one for one in (await fetch(admin, "/sources"))["sources"]}
+            assert now["all"]["state"] == "running"
+            assert now["all"]["reloadRefused"] == said["problem"]
+            assert now["counts"]["reloadRefused"] is None
 
         # The SQL of both is altered, and in the same reload what makes another driver necessary.
         whole["sql"] = "SELECT n, n % 2 AS odd FROM flights"

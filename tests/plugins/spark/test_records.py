@@ -20,7 +20,8 @@ ValueError: it is 50"""
 
 
 def records(text: str, step: int = 1_000_000) -> list[str]:
-    found, reader, data = [], Records(), text.encode()
+    found: list[str] = []
+    reader, data = Records(), text.encode()
     for at in range(0, len(data), step):
         found += reader.feed(data[at : at + step])
     return [*found, *reader.close()]
