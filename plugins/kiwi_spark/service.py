@@ -89,8 +89,8 @@ class Lane:
 
 
 _LAST: Final = WeakValueDictionary[tuple[str, str], Run]()
-"""The last run of a query, by its checkpoint, in any driver of this process: after a reload there may be two for a
-moment, and only one of them may use a checkpoint."""
+"""The last run of a query, by its checkpoint, in any driver of this process: after a reload there may be two
+for a moment, and only one of them may use a checkpoint."""
 
 
 class Spark:

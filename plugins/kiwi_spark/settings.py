@@ -88,8 +88,8 @@ class StartTime(Section):
 
 
 class InputSettings(Section):
-    """One input of a query, under the name that it has there: a stream (`source`, or files with `stream`) or a
-    static table."""
+    """One input of a query, under the name that it has there: a stream (`source`, or files with `stream`) or
+    a static table."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -118,8 +118,8 @@ class InputSettings(Section):
     path: str | None = None
     """Where a table is, or the folder of the files of a stream."""
     stream: bool = False
-    """Of files at `path`: they are read as a stream, each once, those that are there and those that come. Else
-    they are a table, which is read as a whole."""
+    """Of files at `path`: they are read as a stream, each once, those that are there and those that come.
+    Else they are a table, which is read as a whole."""
     max_files: Annotated[int, Field(ge=1)] = 1_000
     """Most files of such a stream in one micro-batch."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)

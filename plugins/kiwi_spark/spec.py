@@ -70,8 +70,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a driver needs to run the query of one source.
 
     sql, transform: one of the two is set; transform is `module:function`.
-    trigger: Spark's processing time (`500 ms`); empty: whatever there is now, then the end. Only then a query may
-        read no stream at all: its result is computed once.
+    trigger: Spark's processing time (`500 ms`); empty: whatever there is now, then the end. Only then
+        a query may read no stream at all: its result is computed once.
     key: columns of the result that make an event's key; empty: events have none.
     checkpoint: the folder (any Hadoop file system) below which this query's checkpoints are.
     fresh: whether a checkpoint that cannot be kept is left and a new one begun (a reload altered the query);

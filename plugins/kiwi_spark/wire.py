@@ -101,7 +101,12 @@ class Started(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """What Spark said of one micro-batch. watermark: ms since the epoch, None without one."""
+    """What Spark said of one micro-batch. watermark: ms since the epoch, None without one.
+
+    late: rows that came behind the watermark, so that a stateful operator left them out. behind: events
+    between what the batch has read and the newest, of the partition that has most of them; None if unknown.
+    state_bytes: memory of the state. phases: seconds by Spark's names (`durationMs`).
+    """
 
     run: int
     batch: int
@@ -110,6 +115,10 @@ class Progress(Message, frozen=True, kw_only=True):
     bad: int = 0
     bad_sample: str = ""
     state_rows: int = 0
+    state_bytes: int = 0
+    late: int = 0
+    behind: int | None = None
+    phases: dict[str, float] = msgspec.field(default_factory=dict)
     watermark: int | None = None
 
 

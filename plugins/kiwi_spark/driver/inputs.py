@@ -1,7 +1,7 @@
 """What a query reads: streams with their values decoded, streams of files, and static tables.
 
-Every stream of a source has, beside the columns of its values, `_key` (BINARY), `_partition` (INT), `_offset` (BIGINT)
-and `_timestamp` (TIMESTAMP) of the record. The columns of the value are
+Every stream of a source has, beside the columns of its values, `_key` (BINARY), `_partition` (INT), `_offset`
+(BIGINT) and `_timestamp` (TIMESTAMP) of the record. The columns of the value are
 - json: the fields of the schema (one column `value` if the schema is no struct);
 - avro: the fields of the record (one column `value` if it is none);
 - string, binary: `value`;

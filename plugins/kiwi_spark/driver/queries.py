@@ -14,12 +14,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.batches import RowsLink, ToGateway
-from kiwi_spark.driver.checkpoints import Checkpoints, Files, Place
+from kiwi_spark.driver.checkpoints import Checkpoints, Files, Place, note_of_provider
 from kiwi_spark.driver.files import HadoopFiles
 from kiwi_spark.driver.forms import as_json
 from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.plans import build
 from kiwi_spark.driver.progress import Listener, follow
+from kiwi_spark.driver.remote import PROVIDER
 from kiwi_spark.driver.remote_files import SparkFiles
 from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.to_topic import ToTopic, begun
@@ -118,6 +119,7 @@ class Run:
         query = self._query
         files = HadoopFiles(spark)
         rows, place = self._prepare(spark, files)
+        place.notes.extend(note_of_provider(files, place, PROVIDER, str(spark.conf.get(PROVIDER))))
         if not rows.isStreaming:
             self._compute(rows)
             return
@@ -131,7 +133,7 @@ class Run:
             spark.streams.removeListener(listener)
 
     def _compute(self, rows: DataFrame) -> None:
-        """Bring a result that reads no stream, as one batch. It is the same one whenever it is brought again."""
+        """Bring a result that reads no stream, as one batch: the same one whenever it is brought again."""
         query = self._query
         with self._lock:
             if self._stopping:

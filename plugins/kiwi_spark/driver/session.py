@@ -18,17 +18,8 @@ from msgspec import structs
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from kiwi_spark.driver.remote import Remote
+from kiwi_spark.driver.remote import STATE_STORE, Remote
 from kiwi_spark.spec import Query, Session
-
-STATE_STORE: Final = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-}
-"""`transformWithState` needs it, and state may be larger than the heap. A checkpoint that was made with another
-provider keeps that: it is written in it."""
 
 DEFAULTS: Final = {
     "spark.app.name": "kiwi-gw",

@@ -73,7 +73,7 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
     (  # Before "user": Spark's Python says so, too, where it is a function of the user that asks for it.
         "query",
         re.compile(
-            r"SparkUnsupportedOperationException|java\.lang\.UnsupportedOperationException|NotImplementedError: \["
+            r"SparkUnsupportedOperationException|java\.lang\.UnsupportedOperationException"
             r"|\[\w*(UNSUPPORTED|NOT_SUPPORT|NOT_IMPLEMENTED)[\w.]*\]"
             r"|\[(STATE_STORE|STATEFUL_PROCESSOR|TRANSFORM_WITH_STATE)_[\w.]*\]"
         ),

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-Inputs = dict[str, DataFrame]
+Inputs = dict[str, Any]
 
 _SUM = "k STRING, total BIGINT"
 
@@ -25,7 +25,8 @@ def map_in_pandas(inputs: Inputs) -> DataFrame:
         for frame in frames:
             yield frame.assign(n=frame["n"] * 2)[["k", "n"]]
 
-    return inputs["events"].mapInPandas(doubled, "k STRING, n INT")
+    found: DataFrame = inputs["events"].mapInPandas(doubled, "k STRING, n INT")
+    return found
 
 
 def map_in_arrow(inputs: Inputs) -> DataFrame:
@@ -33,22 +34,26 @@ def map_in_arrow(inputs: Inputs) -> DataFrame:
         for batch in batches:
             yield batch.select(["k", "n"])
 
-    return inputs["events"].mapInArrow(kept, "k STRING, n INT")
+    found: DataFrame = inputs["events"].mapInArrow(kept, "k STRING, n INT")
+    return found
 
 
 def pandas_udf(inputs: Inputs) -> DataFrame:
     def plus_one(numbers: Any) -> Any:
         return numbers + 1
 
-    added: Any = F.pandas_udf(plus_one, "bigint", F.PandasUDFType.SCALAR)
-    return inputs["events"].select(added("n").alias("n"))
+    functions: Any = F
+    added = functions.pandas_udf(plus_one, "bigint", functions.PandasUDFType.SCALAR)
+    found: DataFrame = inputs["events"].select(added("n").alias("n"))
+    return found
 
 
 def apply_in_pandas(inputs: Inputs) -> DataFrame:
     def total(frame: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame({"k": [frame["k"].iloc[0]], "total": [int(frame["n"].sum())]})
 
-    return inputs["events"].groupBy("k").applyInPandas(total, _SUM)
+    found: DataFrame = inputs["events"].groupBy("k").applyInPandas(total, _SUM)
+    return found
 
 
 def apply_in_pandas_with_state(inputs: Inputs) -> DataFrame:
@@ -59,9 +64,10 @@ def apply_in_pandas_with_state(inputs: Inputs) -> DataFrame:
         yield pd.DataFrame({"k": [key[0]], "total": [found]})
 
     grouped = inputs["events"].groupBy("k")
-    return grouped.applyInPandasWithState(
+    found: DataFrame = grouped.applyInPandasWithState(
         total, _SUM, "total BIGINT", "update", GroupStateTimeout.NoTimeout
     )
+    return found
 
 
 class Total(StatefulProcessor):
@@ -69,7 +75,10 @@ class Total(StatefulProcessor):
         self._total = handle.getValueState("total", "total BIGINT")
 
     def handleInputRows(  # noqa: N802
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any  # noqa: N803
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         before: Any = self._total.get()
         found = (before[0] if before is not None else 0) + sum(int(frame["n"].sum()) for frame in rows)
@@ -82,26 +91,32 @@ class Total(StatefulProcessor):
 
 def transform_with_state_in_pandas(inputs: Inputs) -> DataFrame:
     grouped = inputs["events"].groupBy("k")
-    return grouped.transformWithStateInPandas(Total(), _SUM, "Update", "None")
+    found: DataFrame = grouped.transformWithStateInPandas(Total(), _SUM, "Update", "None")
+    return found
 
 
 def drop_duplicates(inputs: Inputs) -> DataFrame:
-    return inputs["events"].dropDuplicates(["k"]).select("k")
+    found: DataFrame = inputs["events"].dropDuplicates(["k"]).select("k")
+    return found
 
 
 def drop_duplicates_within_watermark(inputs: Inputs) -> DataFrame:
-    return inputs["events"].dropDuplicatesWithinWatermark(["k"]).select("k")
+    found: DataFrame = inputs["events"].dropDuplicatesWithinWatermark(["k"]).select("k")
+    return found
 
 
 def joined_streams(inputs: Inputs) -> DataFrame:
     events, others = inputs["events"], inputs["others"]
-    return events.join(others, ["k", "at"]).select("k", events["n"], others["n"].alias("m"))
+    found: DataFrame = events.join(others, ["k", "at"]).select("k", events["n"], others["n"].alias("m"))
+    return found
 
 
 def session_windows(inputs: Inputs) -> DataFrame:
     window = F.session_window("at", "10 minutes")
-    return inputs["events"].groupBy(window, "k").agg(F.count("*").alias("c")).select("k", "c")
+    found: DataFrame = inputs["events"].groupBy(window, "k").agg(F.count("*").alias("c")).select("k", "c")
+    return found
 
 
 def aggregates(inputs: Inputs) -> DataFrame:
-    return inputs["events"].groupBy("k").agg(F.sum("n").alias("total"))
+    found: DataFrame = inputs["events"].groupBy("k").agg(F.sum("n").alias("total"))
+    return found

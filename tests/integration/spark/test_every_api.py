@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kiwi_spark.spec import OutputMode, Query, Session, TableInput, Watermark
-from kiwi_spark.wire import Progress
+from kiwi_spark.wire import Progress, Start, Started
 from tests.integration.spark.driver_peer import DriverPeer
 from tests.integration.spark.shared_classes import small_jvm
 
@@ -21,14 +21,15 @@ SCHEMA: Final = "k STRING, n INT, at TIMESTAMP"
 HDFS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
-SUMS: Final = [{"k": "a", "total": 3}, {"k": "b", "total": 4}]
-ROWS: Final = [{"k": "a", "n": 1}, {"k": "a", "n": 2}, {"k": "b", "n": 4}]
-KEYS: Final = [{"k": "a"}, {"k": "b"}]
+SUMS: Final[list[dict[str, Any]]] = [{"k": "a", "total": 3}, {"k": "b", "total": 4}]
+ROWS: Final[list[dict[str, Any]]] = [{"k": "a", "n": 1}, {"k": "a", "n": 2}, {"k": "b", "n": 4}]
+KEYS: Final[list[dict[str, Any]]] = [{"k": "a"}, {"k": "b"}]
 
 APIS: Final[dict[str, tuple[OutputMode, list[dict[str, Any]]]]] = {
     "map_in_pandas": ("append", [{**row, "n": row["n"] * 2} for row in ROWS]),
     "map_in_arrow": ("append", ROWS),
     "pandas_udf": ("append", [{"n": 2}, {"n": 3}, {"n": 5}]),
+    "apply_in_pandas": ("append", SUMS),
     "apply_in_pandas_with_state": ("update", SUMS),
     "transform_with_state_in_pandas": ("update", SUMS),
     "drop_duplicates": ("append", KEYS),
@@ -87,6 +88,10 @@ def results(driver: DriverPeer, run: int, asked: Query) -> tuple[list[dict[str, 
     return found, started.notes
 
 
+def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: str(row["k"]))
+
+
 def test_one_query_of_every_api(driver: DriverPeer, tmp_path: Path) -> None:
     write_rows(tmp_path / "in")
     write_rows(tmp_path / "in", "2.json", day=20)  # for what waits until its windows are over
@@ -94,3 +99,50 @@ def test_one_query_of_every_api(driver: DriverPeer, tmp_path: Path) -> None:
     for run, (name, (mode, expected)) in enumerate(APIS.items(), 1):
         found, _ = results(driver, run, query(tmp_path, name, mode))
         assert [row for row in expected if row not in found] == [], (name, found)
+
+
+def test_a_checkpoint_keeps_the_state_store_that_it_was_made_with(driver: DriverPeer, tmp_path: Path) -> None:
+    """And what the other one cannot do ends a query for good."""
+    write_rows(tmp_path / "in")
+    asked = query(tmp_path, "apply_in_pandas_with_state")
+    before = DriverPeer(session(**{PROVIDER: HDFS}))
+    try:
+        assert by_key(results(before, 1, asked)[0]) == SUMS
+        ended = before.fail(2, query(tmp_path, "transform_with_state_in_pandas"))
+    finally:
+        before.close()
+    assert ended.trouble == "query", ended.message
+    write_rows(tmp_path / "in", "2.json", day=2)
+    found, notes = results(driver, 101, asked)
+    assert by_key(found) == [{**row, "total": 2 * row["total"]} for row in SUMS]
+    assert [note.rsplit(" ", 1)[-1] for note in notes] == [HDFS]
+
+
+def test_a_bounded_result_of_files_and_one_of_tables_alone(driver: DriverPeer, tmp_path: Path) -> None:
+    """A stream of files goes on from its checkpoint; of tables a result is computed again, as the same."""
+    write_rows(tmp_path / "in")
+    counted = msgspec.structs.replace(
+        query(tmp_path, "files"),
+        transform="",
+        sql="SELECT k, n FROM events",
+        output_mode="append",
+        watermarks={},
+    )
+    inferred = {"events": msgspec.structs.replace(counted.tables["events"], schema="")}
+    counted = msgspec.structs.replace(counted, tables=inferred)
+    assert sorted(map(str, results(driver, 201, counted)[0])) == sorted(map(str, ROWS))
+    write_rows(tmp_path / "in", "2.json", day=2)
+    assert len(results(driver, 202, counted)[0]) == 3
+    static = {"events": msgspec.structs.replace(counted.tables["events"], stream=False)}
+    once = msgspec.structs.replace(
+        counted, source="tables", tables=static, sql="SELECT k, sum(n) AS total FROM events GROUP BY k"
+    )
+    begun = []
+    for run in (203, 204):
+        driver.control.say(Start(run=run, query=once))
+        begun.append(driver.control.expect(Started, run=run))
+        assert driver.accept(run).batch()[1] != []
+        assert driver.control.expect(Progress, run=run).batch == 0
+        assert driver.ended(run).trouble is None
+    assert (begun[0].query, begun[0].next_batch) == (begun[1].query, 0)
+    assert driver.analyse(once).columns == [("k", "string"), ("total", "bigint")]

@@ -267,8 +267,10 @@ async def _batches(gateway: GatewayUnderTest, count: int) -> None:
         await trio.sleep(0.01)
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
-    text = config(tmp_path, {"batches": 3, "bad": 2, "watermark": 5_000, "state_rows": 7})
+    told = {"bad": 2, "watermark": 5_000, "state_rows": 7, "state_bytes": 1_000, "late": 4, "behind": 30}
+    text = config(tmp_path, {"batches": 3, "trouble": [1, "user", 1], **told})
     with trio.fail_after(SECONDS):
         async with open_gateway(text, plugins=PLUGINS, admin="127.0.0.1:0") as gateway:
             await _batches(gateway, 3)
@@ -282,6 +284,11 @@ async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
     assert value(found, "spark_bad_records_total", source="s") == 6
     assert value(found, "spark_watermark_timestamp_seconds", source="s") == 5
     assert value(found, "spark_state_rows", source="s") == 7
+    assert value(found, "spark_state_bytes", source="s") == 1_000
+    assert value(found, "spark_late_rows_total", source="s") == 12
+    assert value(found, "spark_behind_newest", source="s") == 30
+    assert value(found, "spark_running_seconds_total", source="s") == 1.5
+    assert value(found, "spark_checkpoint_seconds_total", source="s") == 1.5
     assert not [name for name, labels in found if "spark" in name and ("source", "in") in labels]
     details = spark["details"]
     assert kafka["details"] is None
@@ -292,9 +299,13 @@ async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
         "spark": "4.0.0-fake",
         "query": "running",
         "trouble": None,
+        "lastError": "user: a user function raised",
         "batch": 2,
         "inputRows": 9,
         "batchSeconds": 0.1,
         "stateRows": 7,
+        "stateBytes": 1_000,
+        "lateRows": 12,
+        "behindNewest": 30,
         "watermark": 5000,
     }
