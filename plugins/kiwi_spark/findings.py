@@ -18,6 +18,8 @@ from kiwi_spark.spec import FINAL
 from kiwi_spark.wire import Analysed
 
 _ANALYSE_SECONDS = 60.0
+_AT_ONCE = 8
+"""Queries that Spark analyses at the same time: most of it is waiting, for Kafka where a schema is inferred."""
 _UNUSED = "check"
 """Stands for the bridge: a query that is only analysed reads nothing through it."""
 
@@ -43,10 +45,18 @@ def spark_check(
             except SourceFailed as error:
                 return [*findings, Finding("error", "spark", str(error), ("spark",))]
             findings.append(Finding("ok", "spark", f"Spark {spark.driver.spark} runs", ("spark",)))
-            for source in own:
-                if not out_of_reach(source, context):  # which was said
-                    findings += await check_query(spark, source, context)
-        return findings
+            found: dict[str, list[Finding]] = {}
+            limit = trio.CapacityLimiter(_AT_ONCE)
+
+            async def ask(source: SparkSourceSettings) -> None:
+                async with limit:
+                    found[source.id] = await check_query(spark, source, context)
+
+            async with trio.open_nursery() as nursery:
+                for source in own:
+                    if not out_of_reach(source, context):  # which was said
+                        nursery.start_soon(ask, source)
+        return [*findings, *(finding for source in own for finding in found.get(source.id, ()))]
 
     return check
 
@@ -82,6 +92,13 @@ def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
     findings = []
     if reason := out_of_reach(source, context):
         findings.append(Finding("error", f"spark source {source.id}", reason, ("sources", source.id)))
+    if source.sink is None and source.output_mode == "update":
+        message = (
+            "without a sink its results are in the gateway's window only: after a restart of the gateway it is "
+            "empty, and a key is there again when it changes; `sink: {topic: ...}` keeps them"
+        )
+        where = ("sources", source.id, "output_mode")
+        findings.append(Finding("warning", f"spark source {source.id}", message, where))
     for name, item in source.inputs.items():
         if item.source is None or (origin := context.sources.get(item.source)) is None:
             continue

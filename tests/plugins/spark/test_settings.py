@@ -103,7 +103,10 @@ def test_wrong_sources(keys: dict[str, Any], words: str) -> None:
         ({"format": "json"}, "add `source` or `path`"),
         ({"format": "csv", "path": "x", "start": "earliest"}, "start is for sources"),
         ({"format": "csv", "stream": True}, "a stream of files has a path"),
-        ({"format": "jdbc", "path": "x", "stream": True}, "a stream of files has a path, and as its format csv"),
+        (
+            {"format": "jdbc", "path": "x", "stream": True},
+            "a stream of files has a path, and as its format csv",
+        ),
         ({"format": "csv", "path": "x", "max_files": 3}, "add `stream: true`"),
         ({"source": "k", "format": "csv"}, "'csv' is not a format of a stream"),
         ({"source": "k", "path": "x"}, "path is for tables"),
