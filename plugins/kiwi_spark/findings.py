@@ -19,7 +19,7 @@ from kiwi_spark.wire import Analysed
 
 _ANALYSE_SECONDS = 60.0
 _AT_ONCE = 8
-"""Queries that Spark analyses at the same time: most of it is waiting, for Kafka where a schema is inferred."""
+"""Queries that Spark analyses at the same time. Much of it is waiting: for Kafka, and for one of them."""
 _UNUSED = "check"
 """Stands for the bridge: a query that is only analysed reads nothing through it."""
 
@@ -94,11 +94,11 @@ def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
         findings.append(Finding("error", f"spark source {source.id}", reason, ("sources", source.id)))
     if source.sink is None and source.output_mode == "update":
         message = (
-            "without a sink its results are in the gateway's window only: after a restart of the gateway it is "
-            "empty, and a key is there again when it changes; `sink: {topic: ...}` keeps them"
+            "without a sink its results are in the gateway's window only: after a restart of the gateway "
+            "it is empty, and a key is there again when it changes; `sink: {topic: ...}` keeps them"
         )
-        where = ("sources", source.id, "output_mode")
-        findings.append(Finding("warning", f"spark source {source.id}", message, where))
+        mode = ("sources", source.id, "output_mode")
+        findings.append(Finding("warning", f"spark source {source.id}", message, mode))
     for name, item in source.inputs.items():
         if item.source is None or (origin := context.sources.get(item.source)) is None:
             continue
