@@ -26,6 +26,8 @@ from kiwi_spark.states import Input, State
 from kiwi_spark.wire import Analysed, Ended, Progress, Started, Stop
 from tests.plugins.spark.bench import context, fake_spark, settings
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 50
 
 
