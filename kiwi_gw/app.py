@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -23,7 +24,7 @@ from kiwi_gw.dialects.front import Front
 from kiwi_gw.dialects.kiwi import KiwiDialect
 from kiwi_gw.dialects.zetta import ZettaDialect, siren
 from kiwi_gw.edge.admin.access import Access
-from kiwi_gw.edge.admin.address import admin_socket
+from kiwi_gw.edge.admin.address import admin_socket, is_local
 from kiwi_gw.edge.admin.app import add_admin_routes
 from kiwi_gw.edge.admin.book import Book
 from kiwi_gw.edge.admin.fleet import Alone, Fleet
@@ -32,7 +33,7 @@ from kiwi_gw.edge.admin.team import Team
 from kiwi_gw.edge.asgi import Scope, answering
 from kiwi_gw.edge.descriptors import raise_limit
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
-from kiwi_gw.edge.listener import Listener, is_local, listen
+from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tls import Certificates, check_certificates
@@ -48,8 +49,8 @@ log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_CLEAN_UP_SECONDS = 2.0
-"""How long sources and services may take to stop once every client is gone."""
+_CLEAN_UP_SECONDS = 10.0
+"""How long sources and services may take to stop once every client is gone: on a busy machine a JVM does."""
 
 _AT_ONCE_SECONDS = 0.2
 """The same after a second signal."""
@@ -87,6 +88,10 @@ class _Health:
     @property
     def draining(self) -> bool:
         return self.gateway.draining
+
+    @property
+    def overload(self) -> int:
+        return self.gateway.memory_watch.level
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -284,7 +289,8 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
     sockets: list[socket.socket] = []
     try:
         if post is None:
-            sockets.extend(listen(address) for address in settings.server.addresses)
+            mode = settings.server.unix_mode_bits
+            sockets.extend(listen(address, mode=mode) for address in settings.server.addresses)
         else:
             sockets.extend(place.open() for place in post.public)
         return Listener(
@@ -310,7 +316,8 @@ def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> List
         fleet = Team(alone, post.slot, post.restarts, paths, Book(folder, post.workers))
         sock = post.admin.open() if post.admin is not None else None
     else:
-        sock = admin_socket(gateway.loaded.settings.server, listen)
+        server = gateway.loaded.settings.server
+        sock = admin_socket(server, partial(listen, mode=server.unix_mode_bits))
     if sock is None:
         return None
     routes = Routes()
@@ -329,7 +336,7 @@ def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
 def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
     settings = gateway.loaded.settings
     event_bytes, message_bytes = settings.window.event_bytes, settings.server.limits.max_message_bytes
-    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes)
+    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes, settings.kiwi.unknown_members)
     zetta = ZettaDialect(settings.zetta.name or settings.name, event_bytes, message_bytes)
     return (kiwi, *([zetta] if settings.zetta.enabled else []), *more)
 
