@@ -18,8 +18,8 @@ class Any(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    """A level in which a regular expression is found; it says itself (`^`, `$`) where its text has to begin and
-    to end."""
+    """A level in which a regular expression is found; whether at its beginning and up to its end, that says
+    itself (`^`, `$`)."""
 
     regex: AnyValue
 
