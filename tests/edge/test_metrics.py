@@ -138,6 +138,7 @@ def collector(bench: Bench) -> Collector:
     return Collector(bench.gateway, Quiet(), Quiet(), ["fake"], trio.current_time)
 
 
+@pytest.mark.slow
 async def test_ten_thousand_clients_add_no_series(tmp_path: Path, autojump_clock: MockClock) -> None:
     sources = [f"source-{number}" for number in range(5)]
     async with running(tmp_path, config(*sources), fake=Sources()) as bench:
