@@ -49,8 +49,8 @@ log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_CLEAN_UP_SECONDS = 2.0
-"""How long sources and services may take to stop once every client is gone."""
+_CLEAN_UP_SECONDS = 10.0
+"""How long sources and services may take to stop once every client is gone: on a busy machine a JVM does."""
 
 _AT_ONCE_SECONDS = 0.2
 """The same after a second signal."""

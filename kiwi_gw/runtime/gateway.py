@@ -40,6 +40,7 @@ from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
+from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,7 @@ class Gateway:
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
+        self.vetting = Vetting(self._services, self._place)
         self._readers = Readers(self)
         self.keepalive = Keepalive(loaded.settings.server.limits)
         self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)

@@ -18,8 +18,7 @@ class Any(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    """A level in which a regular expression is found; whether at its beginning and up to its end, that says
-    itself (`^`, `$`)."""
+    """A level in which a regular expression is found, anchored only where it says so itself (`^`, `$`)."""
 
     regex: AnyValue
 
