@@ -237,8 +237,7 @@ class SourceRunner:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self.history.run, source)
                         await self._run_to_its_end(source, out, start)
-                        await self.history.finish()
-                        nursery.cancel_scope.cancel()
+                        await trio.sleep_forever()  # what it was can still be read, until it is removed
                 elif self.feed.info.replayable:
                     raise SourceFailed(f"sources of type {self.feed.info.type!r} lack `api.History`")  # noqa: TRY301
                 else:
