@@ -374,7 +374,8 @@ class Interceptor:
     """Changes or withholds events for some clients. `apply` must be pure: the same record always gives
     the same answer. It returns the record, a changed copy, or None to withhold it.
 
-    key: clients with equal keys share the encoded bytes; None shares with nobody.
+    key: clients for which the same plugin gives equal keys share the encoded bytes, until the next reload;
+    None shares with nobody.
     """
 
     apply: Callable[[Record], Record | None]
@@ -439,6 +440,12 @@ class Refusal:
     code: str
     message: str
     retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Yes: what an action needs that is closed unless somebody opens it (`runtime.rights`). A refusal of
+    another plugin still forbids it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.policies import holds
-from kiwi_gw.core.starts import Wanted, Where, at_once, begin, load
+from kiwi_gw.core.starts import Wanted, Where, at_once, begin, is_past, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry, Window
@@ -232,6 +232,7 @@ class Feed:
             request.wire.format.join,
             request.report_every,
         )
+        subscription.repeats = is_past(request.start)
         subscription.group.size += 1
         if subscription.blocks:
             self._blocking[subscription] = None
@@ -309,10 +310,11 @@ class Feed:
             subscription.refuse("positions", why)
         return why is not None
 
-    def regroup(self, subscription: Subscription, item: Wire) -> None:
-        """Give a subscription another wire key."""
+    def regroup(self, subscription: Subscription, item: Wire, *, all_at_once: bool = False) -> None:
+        """Give a subscription another wire key. all_at_once: all others are about to get another one, too."""
         old = subscription.group
-        group = self._group(item, going=1 if old.size == 1 else 0)
+        going = self.limits.max_wire_keys if all_at_once else int(old.size == 1)
+        group = self._group(item, going)
         if old is group:
             return
         if subscription.state is State.LIVE and not subscription.caught_up:
