@@ -51,10 +51,9 @@ _LOOK_SECONDS = 1.0
 """How often sources are looked at for stalls, and the memory."""
 
 _SLICE_SECONDS = 0.005
+"""How long the loop is held while all connections are judged again."""
 
 _NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
-
-_OVER = (FeedState.ENDED, FeedState.FAILED)
 
 
 class Gateway:
@@ -341,7 +340,7 @@ class Gateway:
                         runner.look(now)
             for runner in list(self._runners.values()):
                 runner.feed.sweep()
-                if runner.feed.state in _OVER and not runner.feed.subscribers:
+                if runner.feed.state is FeedState.FAILED and not runner.feed.subscribers:
                     runner.feed.close()  # nobody can come any more
             for feed in list(self._leaving):
                 feed.sweep()
