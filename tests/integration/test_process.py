@@ -60,7 +60,7 @@ async def test_it_is_healthy_at_once_while_kafka_is_away(
         status, body = await ask(running, "/readyz")
         assert status == 503
         sources = [{"id": "flights", "state": "starting"}, {"id": "ticks", "state": "running"}]
-        assert json.loads(body) == {"ready": False, "draining": False, "sources": sources}
+        assert json.loads(body) == {"ready": False, "draining": False, "overload": 0, "sources": sources}
         # What works is served meanwhile.
         async with client(running.address, "ticks") as ticks:
             await ticks.subscribe()
