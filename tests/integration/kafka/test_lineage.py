@@ -1,4 +1,4 @@
-"""Of which history positions are, with a real broker: a topic made anew, a log that was lost and has grown."""
+"""Of which history positions are, with a real broker: a topic made anew, a log that was lost and regrown."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ async def test_who_comes_back_to_a_topic_made_anew_is_told(
         async with gateway(tmp_path, kafka_config(broker.bootstrap, topic)) as second:
             assert "deleted and created anew" in await refusal(second.address, topic, at)
             async with client(second.address, topic) as bare:
-                wish = {"from": {"positions": {"0": 10}}}
-                begins = (await bare.subscribe(**wish))["positions"]
+                plain: dict[str, Any] = {"from": {"positions": {"0": 10}}}
+                begins = (await bare.subscribe(**plain))["positions"]
                 assert offsets_of(begins) == {"0": 10}
                 assert begins["topic"] != at["topic"]
 
