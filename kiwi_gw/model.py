@@ -246,6 +246,7 @@ class Field:
     """One member of an event's JSON object. `column` defaults to `name`.
 
     `twin` (for TEXT): whether bytes that are not UTF-8 are added as `{name}Base64`.
+    `parsed` (for TEXT): bytes that are JSON text are written as that JSON, others as text.
     """
 
     name: str
@@ -253,6 +254,7 @@ class Field:
     column: str = ""
     none: int | None = None
     twin: bool = True
+    parsed: bool = False
 
     @property
     def source_column(self) -> str:
@@ -295,6 +297,9 @@ class Decode:
     close: bool = False
 
 
+ValueAs = Literal["text", "json"]
+"""How the value of an event is written: as a string with its text, or as the JSON that it is."""
+
 AS_JSON = Decode()
 """Values are JSON, keys are text."""
 
@@ -303,7 +308,8 @@ AS_JSON = Decode()
 class SourceInfo:
     """What everybody may know about a source. `replayable`: it can be read again from positions.
 
-    blocks: what its configuration says to single protocols, by the name of the block.
+    blocks: what its configuration says to single protocols, by the name of the block. value_as: how its
+    configuration wants values to be written; None: as in its shape.
     """
 
     id: str
@@ -313,6 +319,7 @@ class SourceInfo:
     replayable: bool = False
     decode: Decode = AS_JSON
     blocks: Mapping[str, object] = field(default_factory=dict)
+    value_as: ValueAs | None = None
 
 
 # --- encodings ---------------------------------------------------------------------------------
@@ -367,7 +374,8 @@ class Interceptor:
     """Changes or withholds events for some clients. `apply` must be pure: the same record always gives
     the same answer. It returns the record, a changed copy, or None to withhold it.
 
-    key: clients with equal keys share the encoded bytes; None shares with nobody.
+    key: clients for which the same plugin gives equal keys share the encoded bytes, until the next reload;
+    None shares with nobody.
     """
 
     apply: Callable[[Record], Record | None]
@@ -432,6 +440,12 @@ class Refusal:
     code: str
     message: str
     retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Yes: what an action needs that is closed unless somebody opens it (`runtime.rights`). A refusal of
+    another plugin still forbids it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,11 @@ class Begin:
     missing: Ranges = field(default_factory=dict)
 
 
+def is_past(start: Start) -> bool:
+    """Whether it repeats what was sent before. The newest event of every key is how things are now."""
+    return start not in (StartAt.LATEST, StartAt.SNAPSHOT)
+
+
 def load(start: Start, info: SourceInfo) -> Where:
     """What is asked for, in the source's terms. Raises SubscribeRefused."""
     if isinstance(start, AtTime) and not info.replayable:

@@ -50,6 +50,7 @@ class Subscription(Reading):
         "keeps",
         "outlet",
         "owner",
+        "repeats",
         "report_every",
         "threshold",
     )
@@ -80,6 +81,8 @@ class Subscription(Reading):
         # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
         # it is on its way from a start in the past, until it has been within its capacity.
         self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
+        # repeats: it began in the past, and has not had everything since.
+        self.repeats = False
         self.blocks = policy is OverflowPolicy.BLOCK
         self.report_every = report_every
         self._reported: Positions | None = None
@@ -188,7 +191,7 @@ class Subscription(Reading):
         on. Raises SubscribeRefused."""
         if not self.closed:
             # The format may be another member's of the group, but only `join` could differ, and it stays.
-            self.feed.regroup(self, wire(self.group.wire.format, interceptor))
+            self.feed.regroup(self, wire(self.group.wire.format, interceptor), all_at_once=True)
             if self.readable:
                 self.outlet.wake(self)
 
@@ -213,6 +216,7 @@ class Subscription(Reading):
             passes.leave(self)
         if new is State.LIVE:
             self._unpark()
+            self.repeats = False
             self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
             if not self.lag_due:
                 self._since_caught_up = 0

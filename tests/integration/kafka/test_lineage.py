@@ -53,9 +53,8 @@ async def test_who_comes_back_to_a_topic_made_anew_is_told(
             assert len(at["topic"]) == 22
             assert at["epochs"] == {"0": [0, 0]}
             async with client(first.address, topic) as again:
-                assert offsets_of((await again.subscribe(**{"from": {"positions": at}}))["positions"]) == {
-                    "0": 10
-                }
+                wish: dict[str, Any] = {"from": {"positions": at}}
+                assert offsets_of((await again.subscribe(**wish))["positions"]) == {"0": 10}
         await topics.delete(topic)
         await topics.create(topic, 1)
         await topics.fill(topic, 30, 1)  # longer than it was: bare offsets are in its range
