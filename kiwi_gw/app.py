@@ -52,8 +52,8 @@ log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_CLEAN_UP_SECONDS = 2.0
-"""How long sources and services may take to stop once every client is gone."""
+_CLEAN_UP_SECONDS = 10.0
+"""How long sources and services may take to stop once every client is gone: on a busy machine a JVM does."""
 
 _AT_ONCE_SECONDS = 0.2
 """The same after a second signal."""
@@ -336,7 +336,7 @@ def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
 def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
     settings = gateway.loaded.settings
     event_bytes, message_bytes = settings.window.event_bytes, settings.server.limits.max_message_bytes
-    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes)
+    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes, settings.kiwi.unknown_members)
     zetta = ZettaDialect(settings.zetta.name or settings.name, event_bytes, message_bytes)
     return (kiwi, *([zetta] if settings.zetta.enabled else []), *more)
 

@@ -40,6 +40,7 @@ from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
+from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
 
@@ -85,6 +86,7 @@ class Gateway:
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
+        self.vetting = Vetting(self._services, self._place)
         self._readers = Readers(self)
         self.keepalive = Keepalive(loaded.settings.server.limits)
         self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
@@ -368,6 +370,7 @@ def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _P
         kind.replayable_of(own),
         decode,
         entry.blocks,
+        entry.subscriber.value_as,
     )
     return _Plan(entry, kind, info, kind.services_of(own), altered)
 

@@ -335,6 +335,11 @@ def test_the_text_is_that_of_the_library_byte_by_byte(accept: str) -> None:
     assert "".join(expose(snapshot, content_type)).encode() == encode(_Families(snapshot))
 
 
+@pytest.mark.parametrize("version", ["9" * 5_000, "1.x", "..", "-1"])
+def test_a_version_that_is_none_gets_the_plain_text(version: str) -> None:
+    assert content_type_for(f"application/openmetrics-text; version={version}").startswith(("text/", "appl"))
+
+
 def test_a_long_text_comes_in_pieces() -> None:
     snapshot = Snapshot()
     for number in range(5_000):
