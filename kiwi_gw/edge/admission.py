@@ -45,7 +45,7 @@ class RejectedError(HttpError):
         super().__init__(status, message, headers)
 
 
-def refused(refusal: Refusal) -> RejectedError:
+def rejection(refusal: Refusal) -> RejectedError:
     """What is answered to credentials that were refused."""
     status = _STATUS.get(refusal.code, 401)
     headers = _CHALLENGE if status == 401 else ()

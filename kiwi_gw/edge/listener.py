@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from kiwi_gw.config import Address, TcpAddress, UnixAddress
-from kiwi_gw.edge.admission import Admission, Place, RejectedError, refused
+from kiwi_gw.edge.admission import Admission, Place, RejectedError, rejection
 from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
@@ -312,9 +312,9 @@ class Listener:
         if self._gateway.draining:
             raise RejectedError("draining", 503, "the gateway is about to stop; try again later")
         if isinstance(identity, Refusal):
-            raise refused(identity)
+            raise rejection(identity)
         if identity.expires_at is not None and identity.expires_at <= time.time():
-            raise refused(_EXPIRED)
+            raise rejection(_EXPIRED)
         if (crowded := place.identify(identity)) is not None:
             raise RejectedError("limit_identity", 503, f"{crowded.code}: {crowded.message}")
         return serve_websocket(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from kiwi_gw.edge.admission import refused
+from kiwi_gw.edge.admission import rejection
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.head import RequestHead
-from kiwi_gw.edge.origin import origin_allowed
+from kiwi_gw.edge.origin import why_refused
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tickets import Tickets
 from kiwi_gw.model import ANONYMOUS, Refusal
@@ -79,9 +79,9 @@ async def _issue(gateway: Gateway, tickets: Tickets, scope: Scope) -> str:
     credential = _head(scope).credential(remote, secure=scope["scheme"] == "https")
     identity = await gateway.authenticate(credential)
     if isinstance(identity, Refusal):
-        raise refused(identity)
+        raise rejection(identity)
     if identity.name == ANONYMOUS.name:
-        raise refused(_NOBODY)
+        raise rejection(_NOBODY)
     try:
         text = tickets.issue(identity)
     except Exception as error:
@@ -106,8 +106,9 @@ def _cors(gateway: Gateway, scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     origins = head.values("origin")
     if not origins:
         return ()
-    if not origin_allowed(head, allowed, scope["scheme"] == "https"):
-        raise HttpError(403, "this Origin is not allowed here (server.allowed_origins)")
+    why = why_refused(head, allowed, scope["scheme"] == "https")
+    if why is not None:
+        raise HttpError(403, f"this Origin is not allowed here: {why} (server.allowed_origins)")
     named = ((b"access-control-allow-origin", origins[0].encode("latin-1")), (b"vary", b"origin"))
     # With `*` any page may ask, but none with what a browser adds by itself.
     return named if "*" in allowed else (*named, (b"access-control-allow-credentials", b"true"))

@@ -48,7 +48,7 @@ class Memory(NamedTuple):
 
 
 class Overload(enum.IntEnum):
-    """As `kiwigw_overload_level` has it."""
+    """As the metric `overload_level` has it."""
 
     NONE = 0
     SHEDDING = 1

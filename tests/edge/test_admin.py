@@ -151,11 +151,15 @@ async def test_readiness_names_no_sources_to_strangers() -> None:
     async with gateway_on(TOKENS) as gateway:
         boss, reader = bearer("bosses-token-00001"), bearer("readers-token-0001")
         for headers in ({}, boss):
-            assert await _readiness(gateway, gateway.address, headers) == {"ready", "draining"}
+            assert await _readiness(gateway, gateway.address, headers) == {"ready", "draining", "overload"}
         for headers in ({}, reader):
-            assert await _readiness(gateway, gateway.admin_address, headers) == {"ready", "draining"}
+            assert await _readiness(gateway, gateway.admin_address, headers) == {
+                "ready",
+                "draining",
+                "overload",
+            }
         full = await _readiness(gateway, gateway.admin_address, boss)
-        assert full == {"ready", "draining", "sources", "warnings"}
+        assert full == {"ready", "draining", "overload", "sources", "warnings"}
 
 
 class NewsOnly:
@@ -170,14 +174,14 @@ async def test_readiness_names_no_sources_where_not_all_may_be_read() -> None:
     text = CONFIG.replace("[scripted]", "[scripted, news-only]")
     plugins = {"scripted": ScriptedSources(), "news-only": NewsOnly()}
     async with open_gateway(text, plugins=plugins) as gateway:
-        assert await _readiness(gateway, gateway.address, {}) == {"ready", "draining"}
+        assert await _readiness(gateway, gateway.address, {}) == {"ready", "draining", "overload"}
 
 
 async def test_readiness_names_them_where_everybody_may_read_them() -> None:
     async with gateway_on() as gateway:
         for address in (gateway.address, gateway.admin_address):
             full = await _readiness(gateway, address, {})
-            assert full == {"ready", "draining", "sources", "warnings"}
+            assert full == {"ready", "draining", "overload", "sources", "warnings"}
 
 
 # --- the lists ---------------------------------------------------------------------------------
