@@ -29,7 +29,7 @@ _NOBODY = Refusal("no_token", "credentials are needed: a ticket says who a clien
 def tickets_given(gateway: Gateway) -> bool:
     """Whether there are any: where nobody need say who they are, there is nothing to give."""
     wanted = gateway.loaded.settings.server.limits.max_tickets
-    return bool(wanted and gateway.loaded.plugins.hook.authenticate.get_hookimpls())
+    return bool(wanted) and gateway.hooks.authenticates
 
 
 def add_ticket_routes(routes: Routes, gateway: Gateway, tickets: Tickets) -> None:

@@ -14,7 +14,7 @@ import pytest
 import trio
 from structlog.typing import EventDict
 
-from kiwi_gw.api import Credential, Head, Identity, Refusal, hookimpl
+from kiwi_gw.api import Action, Credential, Head, Identity, Permit, Refusal, SourceInfo, hookimpl
 from kiwi_gw.config import Limits
 from kiwi_gw.edge.head import parse_head
 from kiwi_gw.edge.tickets import InFolder, InMemory, Store, Tickets, ticket_of
@@ -41,6 +41,10 @@ class Bearers:
         if given == "anonymous":
             return None
         return Identity(given, expires_at=self.expires_at) if given else Refusal("no_token", "who are you?")
+
+    @hookimpl
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Permit:
+        return Permit()
 
 
 @asynccontextmanager
