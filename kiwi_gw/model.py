@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 # --- where a reader is -------------------------------------------------------------------------
 
@@ -192,6 +192,36 @@ class AtPositions:
 
 
 Start = StartAt | AtTime | AtPositions
+
+
+class Lineage(Protocol):
+    """Says of which history positions are, so that nobody goes on in another one with the same numbers.
+
+    It writes members beside the positions that clients are given, and reads them back. Positions without
+    them are taken as they are.
+    """
+
+    def marks(self, positions: Positions) -> Mapping[str, object]:
+        """What is written beside these positions."""
+
+    def knows(self, given: object) -> bool:
+        """Whether `refuted` can answer; else `learn` comes first."""
+
+    async def learn(self, given: Sequence[object]) -> None:
+        """Ask the origin about all of these."""
+
+    def refuted(self, given: object) -> str | None:
+        """Why these positions, as a client gave them, are of another history; None if they are not."""
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """What a source can also do if its offsets may come to mean other events (a topic that is created anew, a
+    log that is cut off): its positions say of which history they are. It must be an `api.History`, too."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """That of its positions; the right one from before `Source.run` calls `ready` on."""
 
 
 # --- what an event looks like ------------------------------------------------------------------

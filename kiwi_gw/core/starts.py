@@ -16,10 +16,11 @@ from kiwi_gw.model import AtPositions, AtTime, Extent, Positions, Ranges, Source
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`AtPositions`, read by the source's codec."""
+    """`AtPositions`, read by the source's codec. given: as they were, with what says of which history."""
 
     positions: Positions
     skip_missing: bool
+    given: object = None
 
 
 Where = StartAt | AtTime | Wanted
@@ -40,7 +41,7 @@ def load(start: Start, info: SourceInfo) -> Where:
     if not isinstance(start, AtPositions):
         return start
     try:
-        return Wanted(info.codec.load(start.positions), start.skip_missing)
+        return Wanted(info.codec.load(start.positions), start.skip_missing, start.positions)
     except ValueError as error:
         raise SubscribeRefused("positions", str(error)) from error
 

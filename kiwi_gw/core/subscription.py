@@ -258,7 +258,7 @@ class Subscription(Reading):
 
     def _opened(self) -> None:
         info = self.feed.info
-        positions = info.codec.dump(self.positions)
+        positions = self.feed.dump(self.positions)
         self.owner.notify(self, Opened(self.handle, info, positions, self.policy, self.capacity))
         if not self.closed:
             self._arrived()  # it may have been asked for nothing
@@ -360,7 +360,7 @@ class Subscription(Reading):
             dropped=None if loss.unknown else loss.dropped,
             count=self.behind + self._since_caught_up,
             ranges=loss.ranges,
-            positions=self.feed.info.codec.dump(self.positions),
+            positions=self.feed.dump(self.positions),
         )
         if self.state is State.LIVE:
             self._since_caught_up = 0
@@ -390,7 +390,7 @@ class Subscription(Reading):
             if here != self._reported:
                 self._reported, self._reported_at = dict(here), now
                 info = self.feed.info
-                self.owner.notify(self, PositionsAre(self.handle, info, info.codec.dump(here)))
+                self.owner.notify(self, PositionsAre(self.handle, info, self.feed.dump(here)))
 
     def set_deadline(self, deadline: float) -> None:
         """How long what is left of a removed source may still be sent."""
@@ -405,7 +405,7 @@ class Subscription(Reading):
             self.owner.notify(self, OpenFailed(self.handle, reason.value, message))
             return
         passes.account_gone(self)
-        positions = self.feed.info.codec.dump(self.positions)
+        positions = self.feed.dump(self.positions)
         loss = self._loss or Loss()
         unsent, unknown = 0, loss.unknown
         if item is not Input.LIMIT_REACHED and item is not Input.UNTIL_REACHED:

@@ -50,8 +50,6 @@ PULSE_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
 """How often sources are looked at for stalls, and the memory."""
 
-_OVER = (FeedState.ENDED, FeedState.FAILED)
-
 
 class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
@@ -330,7 +328,7 @@ class Gateway:
                         runner.look(now)
             for runner in list(self._runners.values()):
                 runner.feed.sweep()
-                if runner.feed.state in _OVER and not runner.feed.subscribers:
+                if runner.feed.state is FeedState.FAILED and not runner.feed.subscribers:
                     runner.feed.close()  # nobody can come any more
             for feed in list(self._leaving):
                 feed.sweep()
