@@ -28,7 +28,7 @@ A source in 30 lines:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -64,7 +64,9 @@ from kiwi_gw.model import (
     Identity,
     Interceptor,
     Kind,
+    Lineage,
     Password,
+    Permit,
     PositionCodec,
     Positions,
     Ranges,
@@ -76,6 +78,7 @@ from kiwi_gw.model import (
     Start,
     StartAt,
     Token,
+    Traced,
     Unreadable,
     WireFormat,
 )
@@ -109,10 +112,12 @@ __all__ = [
     "Interceptor",
     "Kind",
     "KiwiError",
+    "Lineage",
     "Measured",
     "Milliseconds",
     "Out",
     "Password",
+    "Permit",
     "PluginContext",
     "PluginError",
     "Portion",
@@ -137,6 +142,7 @@ __all__ = [
     "StartAt",
     "SubscribeRefused",
     "Token",
+    "Traced",
     "Unreadable",
     "WireFormat",
     "decode_mistake",
@@ -406,6 +412,8 @@ class SourceType:
         starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
     figures: metrics that its sources have beside those of every source (`SourceContext.figures`).
     decode: what queries make of the columns `key` and `value` of its events.
+    vet: asked at a reload, before it replaces a source that works: whether one with these settings can. Its
+        findings of level `error` refuse the reload. It has the services of the new source, and `start_ms`.
     """
 
     name: str
@@ -421,6 +429,7 @@ class SourceType:
     start_ms: int = 5_000
     figures: Sequence[Figure] = ()
     decode: Decode | Callable[[Section], Decode] = AS_JSON
+    vet: Callable[[Section, SourceContext], Awaitable[Sequence[Finding]]] | None = None
 
     def shape_of(self, settings: Section) -> Shape:
         """The shape of a source with these settings."""

@@ -35,10 +35,12 @@ from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
+from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
 
@@ -46,9 +48,12 @@ PULSE_SECONDS = 0.25
 """How often lags, deadlines and silent clients are looked for."""
 
 _LOOK_SECONDS = 1.0
-"""How often sources are looked at for stalls."""
+"""How often sources are looked at for stalls, and the memory."""
 
-_OVER = (FeedState.ENDED, FeedState.FAILED)
+_SLICE_SECONDS = 0.005
+"""How long the loop is held while all connections are judged again."""
+
+_NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
 
 
 class Gateway:
@@ -84,8 +89,10 @@ class Gateway:
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
+        self.vetting = Vetting(self._services, self._place)
         self._readers = Readers(self)
         self.keepalive = Keepalive(loaded.settings.server.limits)
+        self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
 
     # --- life ------------------------------------------------------------------------------
 
@@ -126,6 +133,7 @@ class Gateway:
         """A client is connected."""
         self.connections.add(connection)
         self.meters.opened[connection.dialect] += 1
+        self.keepalive.tell_of_expiry(connection, time.time())
         if self.draining:  # it was on its way when the others were told
             connection.drain("draining", retry_after_ms=100)
 
@@ -164,8 +172,9 @@ class Gateway:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
         self.loaded = loaded
+        asked = self.hooks.authenticates
         self.hooks.replace(loaded.plugins)
-        self.keepalive.limits = loaded.settings.server.limits
+        self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
         drain = loaded.settings.server.drain_ms / 1000
         for source_id in difference.removed:
             self._remove(source_id, CloseReason.REMOVED, "the source was removed", drain)
@@ -176,7 +185,9 @@ class Gateway:
         for source_id in difference.added:
             self._start(plans[source_id])
         for connection in list(self.connections):
-            connection.apply_rules()
+            if self.hooks.authenticates and not asked:
+                connection.dismiss(_NEVER_ASKED)
+            connection.judge_again()
         for source_id in starting:
             self._appeared(source_id)
         return difference
@@ -186,6 +197,11 @@ class Gateway:
     def now(self) -> float:
         """Monotonic seconds."""
         return self._clock()
+
+    @property
+    def refusing(self) -> bool:
+        """Whether memory is so short that nobody new is let in."""
+        return self.memory_watch.level is Overload.REFUSING
 
     def feed(self, source_id: str) -> Feed | None:
         runner = self._runners.get(source_id)
@@ -201,6 +217,9 @@ class Gateway:
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return self.hooks.authorize(identity, action, source)
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return self.hooks.reauthenticate(identity)
 
     def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
         return self.hooks.intercept(identity, source)
@@ -312,13 +331,15 @@ class Gateway:
             now = self._clock()
             if self.measured:
                 self.meters.loop_lag.observe(trio.current_time() - due)
-                if now >= look_at:
-                    look_at = now + _LOOK_SECONDS
+            if now >= look_at:
+                look_at = now + _LOOK_SECONDS
+                self.memory_watch.look()
+                if self.measured:
                     for runner in self._runners.values():
                         runner.look(now)
             for runner in list(self._runners.values()):
                 runner.feed.sweep()
-                if runner.feed.state in _OVER and not runner.feed.subscribers:
+                if runner.feed.state is FeedState.FAILED and not runner.feed.subscribers:
                     runner.feed.close()  # nobody can come any more
             for feed in list(self._leaving):
                 feed.sweep()
@@ -327,6 +348,17 @@ class Gateway:
                     self._leaving.remove(feed)
                     self.meters.feed_over(feed)
             self.keepalive.look(self.connections, now, time.time())
+            if self.hooks.reauthentication_due():
+                await self._judge_everybody()
+
+    async def _judge_everybody(self) -> None:
+        until = self._clock() + _SLICE_SECONDS
+        for connection in list(self.connections):
+            if self._clock() >= until:
+                await trio.lowlevel.checkpoint()
+                until = self._clock() + _SLICE_SECONDS
+            if not connection.closed:
+                connection.judge_again()
 
 
 def _log_mistake(error: Exception) -> None:
@@ -358,6 +390,7 @@ def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _P
         kind.replayable_of(own),
         decode,
         entry.blocks,
+        entry.subscriber.value_as,
     )
     return _Plan(entry, kind, info, kind.services_of(own), altered)
 

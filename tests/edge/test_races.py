@@ -101,6 +101,7 @@ class Gateway:
 
     def __init__(self, limits: FeedLimits) -> None:
         self.meters = Meters(10)
+        self.refusing = False
         self.clock = Clock()
         self.budget = Budget(ENDLESS)
         self.memo = EncodingMemo(2_000, self.budget)
@@ -154,6 +155,9 @@ class Gateway:
 
     def subscribed(self, source_id: str) -> None:
         """They run anyway."""
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return identity
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return None
