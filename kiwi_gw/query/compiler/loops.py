@@ -16,7 +16,7 @@ from kiwi_gw.query.compiler.paths import Paths, inside
 from kiwi_gw.query.compiler.projection import assignments, placed
 from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_KEPT, MAX_PROJECTION, check_size
+from kiwi_gw.query.limits import MAX_KEPT, MAX_MADE, MAX_PROJECTION, check_size
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.schema import Schema
 from kiwi_gw.query.tree import Node, Path, Query
@@ -172,6 +172,7 @@ def _keeping(where: Node | None, roots: tuple[str, ...], schema: Schema | None) 
         else "    for index in indexes:",
         *(f"        if {name} is UNDECODABLE: bad += 1; continue" for name in variables.values()),
         "        try:",
+        *_begun(space),
         *(f"            {line}" for line in paths.head),
         f"            if {test}: append(index)",
         "        except Exception: bad += 1",
@@ -195,6 +196,7 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
         "        try:",
         *(f"            {name} = c_{name}[index]" for name in variables.values()),
         *(f"            if {name} is UNDECODABLE: raise RecordError" for name in variables.values()),
+        *_begun(space),
         *(f"            {line}" for line in paths.head),
         *(f"            {line}" for line in lines),
         "            text = encoded(result)",
@@ -205,6 +207,11 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
         "    return left",
     )
     return _made(source, "project", space)
+
+
+def _begun(space: Space) -> list[str]:
+    """What an event begins with: its own allowance."""
+    return [f"            {space.given(space.allowance)}.left = {MAX_MADE}"] if space.counts else []
 
 
 def _lines(*lines: str) -> str:
