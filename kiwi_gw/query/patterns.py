@@ -36,8 +36,8 @@ _MEMORY: Final = 20 * 1024
 _LEAN: Final = 8 * 1024
 # Of the patterns of one query: beyond it they are lean.
 _ROOM: Final = 32 * 1024
-# A pattern's own text, its tree, and what Python has of it.
-_BESIDE, _A_CHARACTER = 1_024, 64
+# A pattern's text and tree.
+_A_CHARACTER: Final = 40
 # Of patterns that no query holds.
 _MOST_RECENT: Final = 1 << 20
 # A search for all matches looks from each to the end in the worst case: so many characters in all.
@@ -87,7 +87,7 @@ class _Compiling(threading.local):
 
 
 _compiling: Final = _Compiling()
-_Key = tuple[str, bool, bool]
+_Key = tuple[str, bool, bool, int]
 _in_use: Final[WeakValueDictionary[_Key, Pattern]] = WeakValueDictionary()
 _recent: Final[Recent[Pattern]] = Recent(_MOST_RECENT)
 
@@ -109,18 +109,25 @@ def regex(pattern: str, *, any_case: bool = False, dot_all: bool = False) -> Pat
         PatternError: RE2 has nothing for it, or its program would be too large.
     """
     held = _compiling.held
-    key = pattern, any_case, dot_all
-    found = _in_use.get(key)
-    if found is None:
-        memory = _LEAN if held is not None and held.bytes + _MEMORY > _ROOM else _MEMORY
-        found = _recent.get(key, memory + _A_CHARACTER * len(pattern), lambda: _made(*key, memory))
-        _in_use[key] = found
-    if held is not None:
-        held.add(found)
+    if held is None:
+        # For a record: the one that its query holds, whichever that is.
+        found = _in_use.get((pattern, any_case, dot_all, _MEMORY))
+        found = found or _in_use.get((pattern, any_case, dot_all, _LEAN))
+        return found or _made(pattern, any_case, dot_all, _MEMORY)
+    memory = _LEAN if held.bytes + _MEMORY > _ROOM else _MEMORY
+    found = _in_use.get((pattern, any_case, dot_all, memory)) or _made(pattern, any_case, dot_all, memory)
+    held.add(found)
     return found
 
 
 def _made(pattern: str, any_case: bool, dot_all: bool, memory: int) -> Pattern:
+    key = pattern, any_case, dot_all, memory
+    found = _recent.get(key, memory + _A_CHARACTER * len(pattern), lambda: _compiled(*key))
+    _in_use[key] = found
+    return found
+
+
+def _compiled(pattern: str, any_case: bool, dot_all: bool, memory: int) -> Pattern:
     import re2  # here: only queries with patterns pay for it
 
     written = pattern.encode("utf-8", "surrogatepass")
@@ -135,12 +142,16 @@ def _made(pattern: str, any_case: bool, dot_all: bool, memory: int) -> Pattern:
     except re2.error as error:
         reason = error.args[0] if error.args else "it is not one of RE2's"
         said = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        if memory == _LEAN and "too large" in said:
+            raise PatternError(_TOO_MANY) from None
         raise PatternError(f"the pattern {shown(pattern)} cannot be used: {said}") from None
     finally:
         re2.purge()  # it keeps the last 128 itself
     if found.programsize > MAX_PROGRAM:
         raise PatternError(f"the pattern {shown(pattern)} makes too large a program")
-    return Pattern(found, memory + _BESIDE + _A_CHARACTER * len(written))
+    # What is lean has no room for states.
+    room = _MEMORY if memory == _MEMORY else _LEAN // 2
+    return Pattern(found, room + _A_CHARACTER * len(written))
 
 
 def _check(pattern: str, size: int) -> None:

@@ -57,7 +57,7 @@ class Allowance:
 
 
 def weight(value: Value, most: int) -> int:
-    """Bytes of a value as far as JSON would have them, and of its items; more than `most` is not looked at."""
+    """Bytes of a value as far as JSON has them, and of its items; more than `most` is not looked at."""
     size = 0
     waiting = [value]
     while waiting and size <= most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from kiwi_gw.query import patterns
@@ -51,6 +52,7 @@ def _comparison(name: str, call: Operation) -> Function:
     return Function(name, (2, 2), "", "", bind, cost=LOOKS)
 
 
+@lru_cache(maxsize=256)
 def _narrowly(call: Operation, one: Type, other: Type) -> Operation:
     """A value of the record beside one of a known narrow type, to which a text is cast: 32 bits are fewer
     than the comparison would take by itself."""
@@ -119,6 +121,7 @@ def _days(name: str, arguments: Arguments, call: Operation) -> Binding:
     raise QueryError(f"{one.type} {name} {other.type} is not possible", one.position)
 
 
+@lru_cache(maxsize=256)
 def _narrowed(call: Operation, met: Type) -> Operation:
     """The same in the width of the type."""
     bits = BITS.get(met.kind, 64)

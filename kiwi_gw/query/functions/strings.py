@@ -319,10 +319,12 @@ def _alias(name: str, function: Function) -> Function:
 _LENGTH = plain("length(s)", _S, INT, len, "the number of characters", cost=LOOKS)
 _SUBSTRING = plain(
     "substring(s, start[, count])", (STRING, INT, INT), STRING, substring,
-    "count characters from start, which is from 1, or from -1 at the end", optional=1, cost=_PART)  # fmt: skip
+    "count characters from start, which is from 1, or from -1 at the end", optional=1, cost=_PART,
+)  # fmt: skip
 _LOCATE = plain(
     "locate(part, s[, start])", (STRING, STRING, INT), INT, _locate,
-    "the place of the part in s, from 1; 0: it is not there", optional=1, strict=False, cost=LOOKS)  # fmt: skip
+    "the place of the part in s, from 1; 0: it is not there", optional=1, strict=False, cost=LOOKS,
+)  # fmt: skip
 _LEFT = plain(
     "left(s, count)",
     (STRING, INT),

@@ -36,7 +36,7 @@ _LETTERS: Final = {
     "s": 2, "S": 9, "Q": 2, "X": 3, "x": 3, "Z": 5, "z": 3,
 }  # fmt: skip
 _LONGEST_FIELD: Final = 9
-"""Characters of a text for one of its pattern, at most: `Wednesday` is four letters, a fraction of nine nine."""
+"""Characters of a text for one of its pattern, at most: `yyyy` are six, `E` is three, a zone six."""
 # A field of a pattern (letter and count), or a text between fields.
 Piece = tuple[str, int] | str
 
@@ -170,8 +170,8 @@ def _looks(pattern: str) -> tuple[str, tuple[str, ...]]:
 
 
 def reader(pattern: str) -> tuple[Pattern, tuple[str, ...]]:
-    """What reads a text in the pattern, and the letters of its groups. On RE2: several fields of any number of
-    digits one after the other are too much for what goes back and tries again.
+    """What reads a text in the pattern, and the letters of its groups. On RE2: several fields of any number
+    of digits one after the other are too much for what goes back and tries again.
 
     Raises:
         PatternError: see `pieces`.
