@@ -70,16 +70,24 @@ class Held:
     """The patterns of the query that is being compiled."""
 
     def __init__(self) -> None:
-        self.patterns: set[Pattern] = set()
+        self.patterns: dict[tuple[str, bool, bool], Pattern] = {}
         self.bytes = self.steps = 0
 
-    def add(self, pattern: Pattern) -> None:
-        if pattern not in self.patterns:
-            self.patterns.add(pattern)
-            self.bytes += pattern.bytes
-            self.steps += pattern.steps
+    def get(self, pattern: str, any_case: bool, dot_all: bool) -> Pattern:
+        """
+        Raises:
+            PatternError: it cannot be used, or not beside the others.
+        """
+        key = pattern, any_case, dot_all
+        found = self.patterns.get(key)
+        if found is None:
+            memory = _LEAN if self.bytes + _MEMORY > _ROOM else _MEMORY
+            found = self.patterns[key] = _in_use.get((*key, memory)) or _made(*key, memory)
+            self.bytes += found.bytes
+            self.steps += found.steps
         if self.steps > MAX_PROGRAMS:
             raise PatternError(_TOO_MANY)
+        return found
 
 
 class _Compiling(threading.local):
@@ -114,10 +122,7 @@ def regex(pattern: str, *, any_case: bool = False, dot_all: bool = False) -> Pat
         found = _in_use.get((pattern, any_case, dot_all, _MEMORY))
         found = found or _in_use.get((pattern, any_case, dot_all, _LEAN))
         return found or _made(pattern, any_case, dot_all, _MEMORY)
-    memory = _LEAN if held.bytes + _MEMORY > _ROOM else _MEMORY
-    found = _in_use.get((pattern, any_case, dot_all, memory)) or _made(pattern, any_case, dot_all, memory)
-    held.add(found)
-    return found
+    return held.get(pattern, any_case, dot_all)
 
 
 def _made(pattern: str, any_case: bool, dot_all: bool, memory: int) -> Pattern:
@@ -173,9 +178,14 @@ def shown(pattern: str) -> str:
     return repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
 
 
+def is_plain(pattern: str) -> bool:
+    """Whether a regular expression means just itself; looking for it takes no program."""
+    return len(pattern) <= MAX_TEXT and not _PLAIN.intersection(pattern)
+
+
 def searcher(pattern: str, *, any_case: bool = False) -> Matches:
     """RLIKE: whether the pattern is anywhere in a text."""
-    if not any_case and len(pattern) <= MAX_TEXT and not _PLAIN.intersection(pattern):
+    if not any_case and is_plain(pattern):
         return lambda text: pattern in text
     expression = regex(pattern, any_case=any_case)
     search, steps = expression.search, expression.steps
@@ -292,7 +302,7 @@ def split(text: str, pattern: str, limit: int) -> list[object]:
         count = limit if 0 < limit < len(text) else len(text)
         items(count)
         return [*text[: count - 1], text[count - 1 :]] if text else [""]
-    if len(pattern) <= MAX_TEXT and not _PLAIN.intersection(pattern):
+    if is_plain(pattern):
         items(min(text.count(pattern) + 1, limit if limit > 0 else MAX_ITEMS + 1))
         return list(text.split(pattern, limit - 1 if limit > 0 else -1))
     pieces: list[object] = []

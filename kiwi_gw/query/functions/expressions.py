@@ -62,7 +62,8 @@ def _function(
     kinds = [int if want == INT else str for want in wants[1:]]
 
     def trial(pattern: str, *others: Value) -> None:
-        patterns.regex(pattern)
+        if not (call in (_like, _split) and patterns.is_plain(pattern)):
+            patterns.regex(pattern)
         if all(map(isinstance, (pattern, *others), kinds)):
             call("", pattern, *others)
 
