@@ -11,7 +11,7 @@ from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
 MAX_TEXT: Final = 4096
 # Of its tree: calls in calls, and calls, casts, paths and constants in all.
 MAX_DEPTH: Final = 50
-MAX_NODES: Final = 500
+MAX_NODES: Final = 300
 # Steps of one path.
 MAX_STEPS: Final = 50
 # Characters of texts whose trees are kept, of either language; and of trees, as text, that are kept compiled.

@@ -128,6 +128,7 @@ _recent: Final[Recent[Compiled]] = Recent(MAX_KEPT)
 
 
 def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Compiled:
+    _refuse_beyond(MAX_QUERY // 2, kept.parts(query, ()))  # its code is as much, and takes time to be made
     try:
         with effort.limited(), patterns.one_query() as held:  # constants are evaluated here
             columns = placed(query.select)
@@ -136,21 +137,22 @@ def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Comp
             keep = _keeping(query.where, used, schema)
             project = None if query.select is None else _projecting(query, used, schema)
             keep.__globals__["patterns"] = held.patterns
-            return _weighed(query, Compiled(used, keep, project))
+            made = Compiled(used, keep, project)
+            loops = (keep,) if project is None else (keep, project)
+            _refuse_beyond(MAX_QUERY, kept.parts(query, loops))
+            return made
     except (RecursionError, MemoryError):
         raise QueryError("the query is too large") from None
 
 
-def _weighed(query: Query, made: Compiled) -> Compiled:
+def _refuse_beyond(most: int, parts: dict[str, int]) -> None:
     """
     Raises:
         QueryError: the query keeps more than one may.
     """
-    parts = kept.parts(query, tuple(loop for loop in (made._keep, made._project) if loop is not None))
-    if sum(parts.values()) > MAX_QUERY:
+    if sum(parts.values()) > most:
         listed = ", ".join(f"{size} of {name}" for name, size in parts.items())
         raise QueryError(f"the query would keep more than {MAX_QUERY} bytes: {listed}")
-    return made
 
 
 def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:

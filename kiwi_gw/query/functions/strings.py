@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import zlib
 from collections.abc import Callable
 from typing import Final
 
-from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
-from kiwi_gw.query.functions.cost import FIXED, LOOKS, Cost, Makes, Work
-from kiwi_gw.query.values import RecordError, Value, convert, room
-from kiwi_gw.query.values.implicit import conversion
-from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BINARY, BOOLEAN, INT, NULL, STRING, common
+from kiwi_gw.query.functions.base import Function, plain
+from kiwi_gw.query.functions.cost import LOOKS, Cost, Makes
+from kiwi_gw.query.values import RecordError, Value
+from kiwi_gw.query.values.types import BOOLEAN, INT, STRING
 
 _INT_MAX: Final = (1 << 31) - 1
 _FEW_SIGNS: Final = 64
@@ -25,61 +19,6 @@ def substring(text: str, position: int, length: int = _INT_MAX) -> str:
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     end = min(start + length, _INT_MAX)
     return text[max(start, 0) : end] if end > max(start, 0) else ""
-
-
-def _lengths(*values: Value) -> int:
-    return sum(len(value) for value in values if isinstance(value, str | list))
-
-
-def _concat(*texts: str) -> str:
-    return "".join(texts)
-
-
-def _concat_any(*values: Value) -> Value:
-    """Values of a record: arrays if all are arrays, else texts."""
-    if all(isinstance(value, list) for value in values):
-        return [item for value in values if isinstance(value, list) for item in value]
-    texts = [text for value in values if isinstance(text := _text(value), str)]
-    return "".join(texts) if len(texts) == len(values) else None
-
-
-_text: Final = conversion(ANY, STRING)
-
-
-def _bind_concat(arguments: Arguments) -> Binding:
-    types = [argument.type for argument in arguments]
-    if any(type_.kind == "ARRAY" for type_ in types):
-        met = common(tuple(types))
-        if met is None:
-            raise QueryError("concat of arrays and other values is not possible", arguments[0].position)
-        return Binding(ARRAY if met == ANY else met, _concat_any, (None,) * len(types))
-    for argument in arguments:
-        if not (argument.type.atomic or argument.type in (ANY, NULL)):
-            raise QueryError(f"concat of {argument.type} is not possible", argument.position)
-    if ANY in types:
-        return Binding(
-            ANY if all(type_ in (ANY, NULL) for type_ in types) else STRING, _concat_any, (None,) * len(types)
-        )
-    return Binding(STRING, _concat, tuple(None if type_ == STRING else STRING for type_ in types))
-
-
-def _concat_ws(separator: Value, *values: Value) -> str | None:
-    """NULLs are left out; the items of an array are as many arguments."""
-    if separator is None:
-        return None
-    between = convert.to_string(separator) or ""
-    pieces: list[str] = []
-    size = 0
-    for value in values:
-        if isinstance(value, dict):
-            return None
-        for item in value if isinstance(value, list) else [value]:
-            text = None if item is None else convert.to_string(item)
-            if text is not None:
-                pieces.append(text)
-                size += len(text) + len(between)
-                room(max(size - len(between), len(pieces)))
-    return between.join(pieces)
 
 
 def _replaced_length(text: str, search: str, new: str = "") -> int:
@@ -193,64 +132,6 @@ def _overlay(text: str, new: str, position: int, length: int = -1) -> str:
     return f"{substring(text, 1, position - 1)}{new}{substring(text, position + taken)}"
 
 
-def _chr(code: int) -> str:
-    return "" if code < 0 else chr(code & 0xFF)
-
-
-def _ascii(text: str) -> int:
-    return ord(text[0]) if text else 0
-
-
-def _hex(value: Value) -> str | None:
-    if isinstance(value, float):
-        value = convert.to_bigint(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value & ((1 << 64) - 1):X}"
-    data = convert.to_binary(value)
-    if data is None:
-        return None
-    room(2 * len(data))  # `ahead` would have to make the bytes, too
-    return data.hex().upper()
-
-
-def _bind_hex(arguments: Arguments) -> Binding:
-    (argument,) = arguments
-    if not (argument.type.numeric or argument.type in (STRING, BINARY, ANY, NULL)):
-        raise QueryError(f"hex of {argument.type} is not possible", argument.position)
-    return Binding(STRING, _hex, (None,))
-
-
-def _unhex(text: str) -> bytes | None:
-    try:
-        return bytes.fromhex("0" * (len(text) % 2) + text) if " " not in text and text.isascii() else None
-    except ValueError:
-        return None
-
-
-def _sha2(data: bytes, bits: int) -> str | None:
-    name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(bits)
-    return None if name is None else hashlib.new(name, data).hexdigest()
-
-
-def _md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-
-def _sha1(data: bytes) -> str:
-    return hashlib.sha1(data, usedforsecurity=False).hexdigest()
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-def _unbase64(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text.encode("ascii", "ignore"), validate=False)
-    except binascii.Error:
-        return None
-
-
 _S = (STRING,)
 _SS = (STRING, STRING)
 _PART: Final = Cost(Makes.TEXT)
@@ -268,13 +149,6 @@ def _up_to_cap(ahead: Callable[..., int]) -> Cost:
 def _as_long(factor: int) -> Cost:
     """For each character of the first argument at least one, of so many bytes for one of its."""
     return Cost(Makes.TEXT, factor=factor, ahead=_first)
-
-
-_CODE: Final = Cost(Makes.TEXT, Work.CONSTANT, factor=0, plus=2)
-
-
-def _sum(digits: int) -> Cost:
-    return Cost(Makes.TEXT, factor=0, plus=digits)
 
 
 def _trim(usage: str, strip: Callable[..., str], summary: str) -> Function:
@@ -393,25 +267,6 @@ FUNCTIONS: Final = (
     _alias("substr", _SUBSTRING),
     _LEFT,
     _RIGHT,
-    Function(
-        "concat",
-        (1, None),
-        "concat(s, ...)",
-        "one after the other, texts or arrays",
-        _bind_concat,
-        cost=Cost(Makes.EITHER, factor=4, plus=26, ahead=_lengths),
-    ),
-    plain(
-        "concat_ws(separator, s, ...)",
-        (STRING, ANY),
-        STRING,
-        _concat_ws,
-        "one after the other with a separator; NULLs are left out, arrays are their items",
-        optional=1,
-        repeated=True,
-        strict=False,
-        cost=Cost(Makes.TEXT, factor=None),
-    ),
     plain(
         "replace(s, old[, new])",
         (STRING, STRING, STRING),
@@ -503,37 +358,4 @@ FUNCTIONS: Final = (
         cost=LOOKS,
     ),
     plain("space(count)", (INT,), STRING, _space, "so many blanks", cost=_up_to_cap(lambda count: count)),
-    plain("ascii(s)", _S, INT, _ascii, "the code of the first character", cost=FIXED),
-    plain("chr(code)", (BIGINT,), STRING, _chr, "the character of a code", cost=_CODE),
-    plain("char(code)", (BIGINT,), STRING, _chr, "the same as chr", cost=_CODE),
-    Function(
-        "hex",
-        (1, 1),
-        "hex(x)",
-        "a number or a text in hexadecimal digits",
-        _bind_hex,
-        cost=Cost(Makes.TEXT, factor=2, plus=16),
-    ),
-    plain("unhex(s)", _S, BINARY, _unhex, "the bytes of hexadecimal digits", cost=_PART),
-    plain("md5(s)", (BINARY,), STRING, _md5, "the MD5 sum", cost=_sum(32)),
-    plain("sha(s)", (BINARY,), STRING, _sha1, "the SHA-1 sum", cost=_sum(40)),
-    plain("sha1(s)", (BINARY,), STRING, _sha1, "the SHA-1 sum", cost=_sum(40)),
-    plain(
-        "sha2(s, bits)",
-        (BINARY, INT),
-        STRING,
-        _sha2,
-        "the SHA-2 sum of 224, 256, 384 or 512 bits",
-        cost=_sum(128),
-    ),
-    plain("crc32(s)", (BINARY,), BIGINT, zlib.crc32, "the CRC-32 sum", cost=LOOKS),
-    plain(
-        "base64(s)",
-        (BINARY,),
-        STRING,
-        _base64,
-        "in Base64",
-        cost=Cost(Makes.TEXT, factor=2, plus=4, ahead=lambda data: len(data) * 4 // 3),
-    ),
-    plain("unbase64(s)", _S, BINARY, _unbase64, "the bytes of Base64", cost=_PART),
 )
