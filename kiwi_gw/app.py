@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -35,7 +36,7 @@ from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
-from kiwi_gw.edge.tls import Certificates
+from kiwi_gw.edge.tls import Certificates, check_certificates
 from kiwi_gw.query.warm import warm
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
@@ -48,8 +49,8 @@ log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_CLEAN_UP_SECONDS = 2.0
-"""How long sources and services may take to stop once every client is gone."""
+_CLEAN_UP_SECONDS = 10.0
+"""How long sources and services may take to stop once every client is gone: on a busy machine a JVM does."""
 
 _AT_ONCE_SECONDS = 0.2
 """The same after a second signal."""
@@ -89,6 +90,10 @@ class _Health:
         return self.gateway.draining
 
     @property
+    def overload(self) -> int:
+        return self.gateway.memory_watch.level
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         return (*exposure_warnings(self.gateway.loaded), *logs.warnings())
 
@@ -96,10 +101,11 @@ class _Health:
 def serve(config: Path, environ: Mapping[str, str]) -> int:
     """Run a gateway on a configuration file until a signal ends it. Returns the exit code.
 
-    Raises ConfigError for a configuration that cannot be used, KiwiError for what else is in the way
-    of starting (an address in use, certificates that do not fit).
+    Raises ConfigError for a configuration that cannot be used, with its certificates, and KiwiError for what
+    else is in the way of starting (an address in use).
     """
     loaded = load(config, environ)
+    check_certificates(loaded)
     logs.configure(loaded.settings.logging.level, loaded.settings.logging.format, sys.stderr)
     post = post_of(environ)
     if post is None and loaded.settings.server.workers > 1:
@@ -273,7 +279,8 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
     sockets: list[socket.socket] = []
     try:
         if post is None:
-            sockets.extend(listen(address) for address in settings.server.addresses)
+            mode = settings.server.unix_mode_bits
+            sockets.extend(listen(address, mode=mode) for address in settings.server.addresses)
         else:
             sockets.extend(place.open() for place in post.public)
         return Listener(gateway, routes, sockets, _certificates(gateway.loaded), owns_paths=post is None)
@@ -292,7 +299,8 @@ def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> List
         fleet = Team(alone, post.slot, post.restarts, paths, Book(folder, post.workers))
         sock = post.admin.open() if post.admin is not None else None
     else:
-        sock = admin_socket(gateway.loaded.settings.server, listen)
+        server = gateway.loaded.settings.server
+        sock = admin_socket(server, partial(listen, mode=server.unix_mode_bits))
     if sock is None:
         return None
     routes = Routes()
@@ -310,16 +318,14 @@ def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
 def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
     settings = gateway.loaded.settings
     event_bytes, message_bytes = settings.window.event_bytes, settings.server.limits.max_message_bytes
-    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes)
+    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes, settings.kiwi.unknown_members)
     zetta = ZettaDialect(settings.zetta.name or settings.name, event_bytes, message_bytes)
     return (kiwi, *([zetta] if settings.zetta.enabled else []), *more)
 
 
 def _certificates(loaded: Loaded) -> Certificates | None:
     tls = loaded.settings.server.tls
-    if tls is None:
-        return None
-    return Certificates(Path(tls.cert), Path(tls.key), Path(tls.client_ca) if tls.client_ca else None)
+    return None if tls is None else Certificates.of(tls)
 
 
 def exposure_warnings(loaded: Loaded) -> tuple[str, ...]:

@@ -40,6 +40,10 @@ def validate(config_path: Path, as_json: bool) -> int:
 
     try:
         loaded = load(config_path, environment())
+        if loaded.settings.server.tls is not None:
+            from kiwi_gw.edge.tls import check_certificates  # (it brings the libraries of the network along)
+
+            check_certificates(loaded)
     except ConfigError as error:
         if as_json:
             problems = [dataclasses.asdict(problem) for problem in error.problems]
@@ -91,19 +95,8 @@ def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> in
     return 1 if failed else 0
 
 
-def _place(finding: Finding, loaded: Loaded) -> tuple[str, int] | None:
-    """File and line that a finding is about."""
-    where = finding.where
-    if not where or loaded.places is None:
-        return None
-    if len(where) > 1 and where[0] == "sources" and isinstance(where[1], str):
-        ids = list(loaded.settings.sources)
-        where = ("sources", ids.index(where[1]), *where[2:]) if where[1] in ids else ("sources",)
-    return loaded.places.of(where, finding.line)
-
-
 def _print(findings: Sequence[Finding], loaded: Loaded) -> None:
-    places = [_place(finding, loaded) for finding in findings]
+    places = [loaded.place(finding) for finding in findings]
     if not any(places):
         print_table(("LEVEL", "WHAT", "HOW IT IS"), [(f.level, f.subject, f.message) for f in findings])
         return
@@ -118,24 +111,24 @@ def _as_json(finding: Finding, loaded: Loaded) -> dict[str, object]:
         "subject": finding.subject,
         "message": finding.message,
     }
-    place = _place(finding, loaded)
+    place = loaded.place(finding)
     return found if place is None else found | {"file": place[0], "line": place[1]}
 
 
 def _own_findings(loaded: Loaded) -> Sequence[Finding]:
     """What the gateway itself can try: its certificate, and who could reach it."""
-    import ssl
-
     from kiwi_gw.app import exposure_warnings
+    from kiwi_gw.edge.tls import check_certificates
     from kiwi_gw.model import Finding
 
     findings = [Finding("warning", "server.address", words) for words in exposure_warnings(loaded)]
     tls = loaded.settings.server.tls
     if tls is not None:
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password="")
-        except (OSError, ssl.SSLError) as error:
-            findings.append(Finding("error", "server.tls", f"cannot be used: {error}"))
+            check_certificates(loaded)
+        except ConfigError as error:
+            found = error.problems[0]
+            findings.append(Finding("error", "server.tls", found.message, tuple(found.path.split("."))))
         else:
             findings.append(Finding("ok", "server.tls", f"the key fits the certificate {tls.cert}"))
     return findings

@@ -184,11 +184,13 @@ class Feed:
     # --- subscriptions come and go ---------------------------------------------------------
 
     def subscribe(self, request: Request, outlet: Outlet, owner: Owner) -> Subscription:
-        """A new subscription: LIVE at the head, or OPENING while the source starts.
+        """A new subscription: LIVE at the head, or OPENING while the source starts. A finite source that has
+        ended still serves what it holds to those that begin before its end, which they are then told of.
 
         Raises SubscribeRefused where the source is over, a bound is reached or a wish cannot be met.
         """
-        if self.state not in (FeedState.STARTING, FeedState.RUNNING):
+        held = self.over and request.start is not StartAt.LATEST
+        if self.state not in (FeedState.STARTING, FeedState.RUNNING) and not held:
             raise SubscribeRefused(self.end_reason.value, self.end_message)
         policy = request.overflow or self.limits.overflow
         if policy not in self.policies:
@@ -224,7 +226,7 @@ class Feed:
         self._size += 1
         self._opening[subscription] = self.now + self.limits.subscribe_timeout
         self._starts[subscription] = where
-        if self.state is FeedState.RUNNING:
+        if self.state is not FeedState.STARTING:
             self._begin(subscription)
         if self.trouble and not subscription.closed:
             owner.notify(subscription, SourceTroubled(subscription.handle, self.info, self.trouble))
@@ -233,7 +235,7 @@ class Feed:
     @property
     def unresolved(self) -> Mapping[Subscription, Where]:
         """Subscriptions that wait until the source's history has said where they begin."""
-        return self._starts if self.state is FeedState.RUNNING else {}
+        return self._starts if self.state in (FeedState.RUNNING, FeedState.ENDED) else {}
 
     def resolved(self, subscription: Subscription, extent: Extent) -> None:
         """History has answered: begin there. `extent.first` is what was asked for where that is a time."""
@@ -247,6 +249,7 @@ class Feed:
                 subscription.refuse(refused.code, str(refused))
             else:
                 subscription.open_at(found.positions, found.missing)
+                self._end_if_over(subscription)
 
     def _begin(self, subscription: Subscription) -> None:
         where = self._starts[subscription]
@@ -255,6 +258,7 @@ class Feed:
             return
         if where is StartAt.SNAPSHOT and self.last_values is not None:
             passes.open_with_snapshot(subscription, self.last_values)
+            self._end_if_over(subscription)
             return
         try:
             found = at_once(where, self.window, self.info)
@@ -266,6 +270,12 @@ class Feed:
             self.replay.changed()
         else:
             subscription.open_at(found.positions, found.missing)
+            self._end_if_over(subscription)
+
+    def _end_if_over(self, subscription: Subscription) -> None:
+        """It has come after the end: it gets what there is."""
+        if self.over:
+            subscription.end(self.end_reason, self.end_message, Input.ENDED)
 
     def regroup(self, subscription: Subscription, item: Wire) -> None:
         """Give a subscription another wire key."""

@@ -35,10 +35,12 @@ from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
+from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
 
@@ -46,9 +48,7 @@ PULSE_SECONDS = 0.25
 """How often lags, deadlines and silent clients are looked for."""
 
 _LOOK_SECONDS = 1.0
-"""How often sources are looked at for stalls."""
-
-_OVER = (FeedState.ENDED, FeedState.FAILED)
+"""How often sources are looked at for stalls, and the memory."""
 
 
 class Gateway:
@@ -84,8 +84,10 @@ class Gateway:
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
+        self.vetting = Vetting(self._services, self._place)
         self._readers = Readers(self)
         self.keepalive = Keepalive(loaded.settings.server.limits)
+        self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
 
     # --- life ------------------------------------------------------------------------------
 
@@ -126,6 +128,7 @@ class Gateway:
         """A client is connected."""
         self.connections.add(connection)
         self.meters.opened[connection.dialect] += 1
+        self.keepalive.tell_of_expiry(connection, time.time())
         if self.draining:  # it was on its way when the others were told
             connection.drain("draining", retry_after_ms=100)
 
@@ -165,7 +168,7 @@ class Gateway:
             raise
         self.loaded = loaded
         self.hooks.replace(loaded.plugins)
-        self.keepalive.limits = loaded.settings.server.limits
+        self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
         drain = loaded.settings.server.drain_ms / 1000
         for source_id in difference.removed:
             self._remove(source_id, CloseReason.REMOVED, "the source was removed", drain)
@@ -186,6 +189,11 @@ class Gateway:
     def now(self) -> float:
         """Monotonic seconds."""
         return self._clock()
+
+    @property
+    def refusing(self) -> bool:
+        """Whether memory is so short that nobody new is let in."""
+        return self.memory_watch.level is Overload.REFUSING
 
     def feed(self, source_id: str) -> Feed | None:
         runner = self._runners.get(source_id)
@@ -312,13 +320,15 @@ class Gateway:
             now = self._clock()
             if self.measured:
                 self.meters.loop_lag.observe(trio.current_time() - due)
-                if now >= look_at:
-                    look_at = now + _LOOK_SECONDS
+            if now >= look_at:
+                look_at = now + _LOOK_SECONDS
+                self.memory_watch.look()
+                if self.measured:
                     for runner in self._runners.values():
                         runner.look(now)
             for runner in list(self._runners.values()):
                 runner.feed.sweep()
-                if runner.feed.state in _OVER and not runner.feed.subscribers:
+                if runner.feed.state is FeedState.FAILED and not runner.feed.subscribers:
                     runner.feed.close()  # nobody can come any more
             for feed in list(self._leaving):
                 feed.sweep()
@@ -358,6 +368,7 @@ def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _P
         kind.replayable_of(own),
         decode,
         entry.blocks,
+        entry.subscriber.value_as,
     )
     return _Plan(entry, kind, info, kind.services_of(own), altered)
 

@@ -50,7 +50,7 @@ class HistoryTask:
     def __init__(self, feed: Feed) -> None:
         self.failures = 0
         self._feed = feed
-        self._todo, self._progress = _Signal(), _Signal()
+        self._todo = _Signal()
         self._failing = False
         self._asking: set[AtTime | None] = set()
         self._questions = trio.Semaphore(_QUESTIONS_AT_ONCE)
@@ -78,14 +78,8 @@ class HistoryTask:
             replay.changed = _nothing
             replay.close()
 
-    async def finish(self) -> None:
-        """Until nobody reads history any more. For a source that has ended, while `run` goes on."""
-        while self._feed.replaying:
-            await self._progress.wait()
-
     def _changed(self) -> None:
         self._todo.set()
-        self._progress.set()
 
     # --- where to begin --------------------------------------------------------------------
 

@@ -111,7 +111,8 @@ class SourceRunner:
     that it became another one; it is not run again by this runner. meter: what is measured of it, None for
     nothing. figures: what it counts itself.
 
-    restarts: how often it failed and was run again. last_error: why, the last time. done: set when the
+    restarts: how often it failed and was run again. last_error: why, the last time. refused: what the
+    last reload would have made of it and why that cannot work, empty if nothing. done: set when the
     source is over and has cleaned up.
     """
 
@@ -127,6 +128,7 @@ class SourceRunner:
         self.figures = figures or SourceFigures((), meter)
         self.restarts = 0
         self.last_error: str = ""
+        self.refused = ""
         self.history = HistoryTask(feed)
         self._build = build
         self._changed = changed
@@ -235,8 +237,7 @@ class SourceRunner:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self.history.run, source)
                         await self._run_to_its_end(source, out, start)
-                        await self.history.finish()
-                        nursery.cancel_scope.cancel()
+                        await trio.sleep_forever()  # what it was can still be read, until it is removed
                 elif self.feed.info.replayable:
                     raise SourceFailed(f"sources of type {self.feed.info.type!r} lack `api.History`")  # noqa: TRY301
                 else:

@@ -30,7 +30,7 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
         ("sorces: []", ["1: sorces: unknown key; did you mean 'sources'?"]),
         ("clutser: {}", ["1: clutser: unknown key; did you mean 'cluster'?"]),
         ("zzz: 1", ["1: zzz: unknown key"]),
-        ("kiwi:\n  zzz: 1", ["2: kiwi.zzz: unknown key; known here: envelope"]),
+        ("kiwi:\n  zzz: 1", ["2: kiwi.zzz: unknown key; known here: envelope, unknown_members"]),
         (
             "server:\n  limits:\n    max_conections: 5",
             ["3: server.limits.max_conections: unknown key; did you mean 'max_connections'?"],
@@ -81,6 +81,17 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
             "server:\n  allowed_origins: https://a.example",
             ["2: server.allowed_origins: must be a list, not 'https://a.example'"],
         ),
+        (
+            "server:\n  address: 0.0.0.0:8000\n  admin_address: 127.0.0.1:8000",
+            [
+                "3: server.admin_address: 127.0.0.1:8000 cannot be listened on beside "
+                "server.address 0.0.0.0:8000"
+            ],
+        ),
+        (
+            "server:\n  address:\n  - localhost:8000\n  - '[::]:8000'",
+            ["4: server.address[1]: [::]:8000 cannot be listened on beside localhost:8000"],
+        ),
         ("name: 5", ["1: name: must be text, not the number 5 (put it in quotes)"]),
         (
             "sources:\n  - {type: tick, id: 5}",
@@ -110,6 +121,18 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
                 "2: logging.level: must be 'debug', 'info', 'warning' or 'error', not 'inf'; did you mean "
                 "'info'?"
             ],
+        ),
+        (
+            "server:\n  unix_mode: 0660",
+            ['2: server.unix_mode: must be an octal number in quotes, like "0660", not 660'],
+        ),
+        (
+            "server:\n  unix_mode: '0880'",
+            ["2: server.unix_mode: must be an octal number in quotes, like \"0660\", not '0880'"],
+        ),
+        (
+            "server:\n  limits: {memory_shed_percent: 90, memory_refuse_percent: 85}",
+            ["2: server.limits: memory_refuse_percent (85) must be more than memory_shed_percent (90)"],
         ),
         (
             "server:\n  drain_ms: soon",
