@@ -58,6 +58,7 @@ def _fallback(value: object) -> object:
 
 
 Number = Annotated[int, Field(ge=0)]
+Percent = Annotated[int, Field(ge=0, le=100)]
 Positive = Annotated[int, Field(ge=1)]
 Delay = Annotated[Milliseconds, Field(ge=1)]
 Size = Annotated[Bytes, Field(ge=1)]
@@ -119,6 +120,18 @@ class Limits(Section):
     max_queries: Number = 32
     """Subscriptions of one connection that may have different queries, each of which is evaluated for every
     event; one more is refused. 0: any number."""
+    queries_percent: Percent = 25
+    """Time of the event loop in which queries of all clients may be evaluated while other work waits. What is
+    beyond it is evaluated later: its subscriptions are behind meanwhile. 0: any."""
+    connection_queries_percent: Percent = 10
+    """The same for all queries of one connection."""
+    query_percent: Percent = 5
+    """The same for one query of one source, however many ask it."""
+    compiling_percent: Percent = 10
+    """Time of the event loop in which queries of all clients may be read and compiled. Beyond it a SUBSCRIBE
+    with a query is refused, first for those who have used most. 0: any."""
+    connection_compiling_percent: Percent = 5
+    """The same for the queries of one connection."""
     commands_per_second: Number = 100
     """Commands of one connection, credit requests apart; 0: any number."""
     commands_burst: Positive = 200
@@ -239,7 +252,12 @@ class Window(Section):
     event_bytes: Size = 8 * MIB
     """Largest encoded event; a larger one is given up and announced."""
     max_wire_keys: Positive = 1_000
-    """Different encodings of one source at a time; a subscription that needs one more is refused."""
+    """Different encodings of one source at a time that clients have chosen (by a query, or by the ids of
+    their topics); a subscription that needs one more is refused. Plain ones do not count."""
+    wire_keys_identity: Number = 250
+    """Those of one identity, of clients without one those of an address; 0: any number."""
+    wire_keys_connection: Number = 64
+    """Those of one connection; 0: any number."""
 
     history_readers: Positive = 4
     """How many groups of subscriptions may read a source's history at a time; the others take turns."""

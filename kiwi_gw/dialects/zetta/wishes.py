@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from kiwi_gw.dialects.zetta.topics import Pattern, Topic, TopicError, parse
 from kiwi_gw.query import caql
 from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.limits import MAX_KEPT
+from kiwi_gw.query.recent import Recent
 
 if TYPE_CHECKING:
     from kiwi_gw.query.compiler import Compiled
@@ -38,7 +40,23 @@ class Wish:
 
 
 def wish(text: str) -> Wish:
-    """Reads the topic of a subscription. ValueError, in words with the position, for one that is none."""
+    """Reads the topic of a subscription. ValueError, in words with the position, for one that is none; the
+    same again for an equal text."""
+    known = _refused.known(text)
+    if known is not None:
+        raise ValueError(known)
+    try:
+        return _read(text)
+    except ValueError as error:
+        if len(text) <= MAX_KEPT:
+            _refused.keep(text, len(text) + len(str(error)), str(error))
+        raise
+
+
+_refused: Final[Recent[str]] = Recent(MAX_KEPT)
+
+
+def _read(text: str) -> Wish:
     try:
         topic = parse(text)
     except TopicError as error:
