@@ -43,19 +43,70 @@ class Account:
             self._at = now
         return self._left
 
-    def at_least_half(self, now: float) -> bool:
-        """Whether it has used little."""
-        return self.left(now) * 2 >= self._most
-
     def rests(self, now: float) -> float:
         """Seconds until something may be used again, 0 if it may now."""
         left = self.left(now)
         return 0.0 if left > 0 else -left / self._rate
 
 
+class OwnAccount:
+    """What one client may use; `modest` as long as it uses less than a tenth of that.
+
+    Those are not made to wait for others, who have used up what all may use together (see `Pool`).
+    """
+
+    __slots__ = ("_account", "_tenth")
+
+    def __init__(self, rate: float, saved_seconds: float = SAVED_SECONDS) -> None:
+        self._account = Account(rate, saved_seconds)
+        self._tenth = Account(rate / 10, saved_seconds * 5)
+
+    def charge(self, seconds: float, now: float) -> None:
+        """So much was used."""
+        self._account.charge(seconds, now)
+        self._tenth.charge(seconds, now)
+
+    def rests(self, now: float) -> float:
+        """Seconds until something may be used again, 0 if it may now."""
+        return self._account.rests(now)
+
+    def modest(self, now: float) -> bool:
+        """Whether it has used little lately."""
+        return self._tenth.rests(now) == 0
+
+    @property
+    def used(self) -> float:
+        """Seconds in all."""
+        return self._account.used
+
+
+class Pool:
+    """What all may use together, two fifths of it for those who use little."""
+
+    __slots__ = ("_modest", "_open")
+
+    def __init__(self, rate: float, saved_seconds: float = SAVED_SECONDS) -> None:
+        self._open = Account(rate * 0.6, saved_seconds)
+        self._modest = Account(rate * 0.4, saved_seconds)
+
+    def charge(self, seconds: float, now: float) -> None:
+        """So much was used."""
+        (self._open if self._open.left(now) > 0 else self._modest).charge(seconds, now)
+
+    def rests(self, now: float, *, modest: bool = False) -> float:
+        """Seconds until something may be used again, 0 if it may now. modest: by one that uses little."""
+        rests = self._open.rests(now)
+        return min(rests, self._modest.rests(now)) if modest else rests
+
+    @property
+    def used(self) -> float:
+        """Seconds in all."""
+        return self._open.used + self._modest.used
+
+
 @dataclass(frozen=True, slots=True)
 class Payer:
     """Who is charged for a subscription: the account of its connection, and whose connection that is."""
 
-    account: Account
+    account: OwnAccount
     identity: Hashable

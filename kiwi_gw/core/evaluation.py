@@ -1,10 +1,10 @@
 """Evaluating the queries of clients in turns, each within what it, its connection and all may use.
 
 Theory of operation. A query is evaluated where its fragments are asked for, as long as there is time left in
-this turn of the loop and on the three accounts. Where it is not ready by then it is *postponed*: who asked
+this turn of the loop and on its accounts. Where it is not ready by then it is *postponed*: who asked
 is behind, as one whose socket is full, and is woken when the fragments are there. What is postponed goes on,
-a turn at a time, whenever `go_on` is called (by one task, between other tasks): what may go on first, in the
-order in which it came; and while nothing else waits for the loop, also what is overdrawn. Nothing is lost by
+a turn at a time, whenever `go_on` is called (by one task, between other tasks): of what may go on, whichever
+has used least; and while nothing else waits for the loop, also what is overdrawn. Nothing is lost by
 this: the cursor stays where it is, and if its event leaves the window meanwhile, that is the policy's matter.
 
 What a postponed evaluation has made so far is kept with it, up to `MOST_HELD` bytes of all; beyond that the
@@ -17,9 +17,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from kiwi_gw.core.accounts import Account, Payer
+from kiwi_gw.core.accounts import Account, OwnAccount, Payer, Pool
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Encoded, Steps, Turn
 
@@ -43,6 +45,10 @@ _DECODED: Final = 4
 _LITTLE_SECONDS: Final = 0.0005
 """Less than this is charged by the clock on the wall, which is quicker to read than the processor's."""
 
+_LOOKED_AT: Final = 256
+_LOOK_AGAIN_SECONDS: Final = 60.0
+"""Of those who wait for longest, so many are looked at to find the one that has used least."""
+
 _BILL_SECONDS: Final = 0.002
 """Connections that share a query pay together when so much has come up."""
 
@@ -60,13 +66,14 @@ class Costs:
     """What the evaluations of one group have used. payers: the accounts of its connections, with the number
     of their subscriptions."""
 
-    __slots__ = ("own", "payers", "rest_until", "unbilled")
+    __slots__ = ("_modest", "own", "payers", "rest_until", "unbilled")
 
     def __init__(self, rate: float) -> None:
         self.own = Account(rate)
-        self.payers: dict[Account, int] = {}
+        self.payers: dict[OwnAccount, int] = {}
         self.unbilled = 0.0
         self.rest_until = 0.0
+        self._modest = True
 
     def joined(self, payer: Payer | None) -> None:
         if payer is not None:
@@ -88,6 +95,14 @@ class Costs:
                 payer.charge(share, now)
                 rests.append(payer.rests(now))
             self.rest_until = now + min(rests)
+            self._modest = any(payer.modest(now) for payer in self.payers)
+
+    def modest(self, now: float) -> bool:
+        """Whether one of its connections uses little."""
+        if len(self.payers) == 1:
+            (payer,) = self.payers
+            return payer.modest(now)
+        return self._modest
 
     def rests(self, now: float) -> float:
         """Seconds until it may be evaluated again; 0: now."""
@@ -123,7 +138,7 @@ class Evaluations:
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self.shares = shares
-        self.all = Account(shares.all)
+        self.all = Pool(shares.all)
         self.woken: Callable[[], None] = lambda: None
         self.seconds = 0.0
         self.postponed = 0
@@ -164,7 +179,7 @@ class Evaluations:
         assert costs is not None  # noqa: S101  who asks here has a query
         job = _Job(feed, entry, group, costs)
         now = self._clock()
-        if self._turn_used < TURN_SECONDS and self.all.rests(now) == 0 and costs.rests(now) == 0:
+        if self._turn_used < TURN_SECONDS and not self._rests(costs, now):
             made = self._run(memo, job, now + TURN_SECONDS - self._turn_used)
             if made is not None:
                 if keep:
@@ -183,9 +198,13 @@ class Evaluations:
         return group.wire.key in self._by_entry.get(entry, ())
 
     def forget(self, entry: Entry) -> None:
-        """The entry has left the window."""
-        for job in list(self._by_entry.get(entry, {}).values()):
+        """The entry has left the window. Whoever waited there has to see to that."""
+        jobs = list(self._by_entry.get(entry, {}).values())
+        for job in jobs:
+            self._to_wake.extend(_waiting(job))
             self._drop(job)
+        if jobs:
+            self.woken()
 
     def go_on(self, *, idle: bool) -> float | None:
         """Do a turn's work. Returns in how many seconds there is more to do, None if there is nothing.
@@ -211,23 +230,26 @@ class Evaluations:
         self._go_on(job, until)
         return 0.0
 
+    def _rests(self, costs: Costs, now: float) -> float:
+        return costs.rests(now) or self.all.rests(now, modest=costs.modest(now))
+
     def _next(self, now: float) -> tuple[_Job | None, float]:
         """What may go on now, or how long it is until something may."""
-        least = self.all.rests(now)
+        least = self.all.rests(now, modest=True)
         if least:
             return None, least
-        least = float("inf")
-        for job in self._jobs:
-            rest = job.costs.rests(now)
-            if not rest:
-                return job, 0.0
-            least = min(least, rest)
-        return None, least
+        least, found, most = inf, None, (False, -inf)
+        for job in islice(self._jobs, _LOOKED_AT):
+            rest = self._rests(job.costs, now)
+            if rest:
+                least = min(least, rest)
+            elif (little := (job.costs.modest(now), job.costs.own.left(now))) > most:
+                found, most = job, little
+        return found, 0.0 if found is not None else min(least, _LOOK_AGAIN_SECONDS)
 
     def _go_on(self, job: _Job, until: float) -> None:
         memo = job.feed.memo
-        parked = cast("dict[Subscription, None]", job.entry.parked)
-        waiting = [item for item in parked if item.group is job.group]
+        waiting = _waiting(job)
         if not waiting:  # they have gone on, or are gone
             self._drop(job)
             return
@@ -297,3 +319,8 @@ class Evaluations:
             del jobs[job.group.wire.key]
             if not jobs:
                 del self._by_entry[job.entry]
+
+
+def _waiting(job: _Job) -> list[Subscription]:
+    parked = cast("dict[Subscription, None]", job.entry.parked)
+    return [item for item in parked if item.group is job.group]

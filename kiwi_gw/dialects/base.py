@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kiwi_gw.core.accounts import Account
+from kiwi_gw.core.accounts import Pool
 from kiwi_gw.core.commands import Session
 from kiwi_gw.model import Identity
 
@@ -19,9 +19,9 @@ from kiwi_gw.model import Identity
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """What one client may ask for. Rates are per second; bursts are what a full bucket holds. 0
-    subscriptions, 0 different queries and rates of 0 are no limit.
+    subscriptions, 0 different queries, rates of 0 and a share of 0 are no limit.
 
-    compiling: the account of all clients for reading and compiling queries. compiling_share: what flows into
+    compiling: what all clients may use for reading and compiling queries. compiling_share: what flows into
     the client's own, of the time of the loop.
     """
 
@@ -32,8 +32,8 @@ class SessionLimits:
     requests_burst: int = 2_000
     flood_seconds: float = 3
     queries: int = 32
-    compiling_share: float = 0.05
-    compiling: Account = field(default_factory=lambda: Account(0), compare=False)
+    compiling_share: float = 0
+    compiling: Pool = field(default_factory=lambda: Pool(0), compare=False)
 
 
 class Dialect(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, Account
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, OwnAccount
 from kiwi_gw.dialects.base import SessionLimits
 
 _LITTLE_SECONDS: Final = 0.0001
@@ -20,7 +20,7 @@ class Compiling:
     __slots__ = ("_all", "_cpu", "_now", "_own")
 
     def __init__(self, limits: SessionLimits, cpu: Callable[[], float] = time.thread_time) -> None:
-        self._own = Account(limits.compiling_share, COMPILING_SAVED_SECONDS)
+        self._own = OwnAccount(limits.compiling_share, COMPILING_SAVED_SECONDS)
         self._all = limits.compiling
         self._cpu = cpu
         self._now = 0.0
@@ -29,10 +29,7 @@ class Compiling:
         """Seconds until it may have a query read; 0: now. Whoever has used little need not wait for those
         who have used much."""
         self._now = now
-        rests = self._own.rests(now)
-        if rests or self._own.at_least_half(now):
-            return rests
-        return self._all.rests(now)
+        return self._own.rests(now) or self._all.rests(now, modest=self._own.modest(now))
 
     @contextmanager
     def charged(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from kiwi_gw.core.accounts import Account, Payer
+from kiwi_gw.core.accounts import OwnAccount, Payer
 from kiwi_gw.core.commands import (
     Authenticate,
     Cancel,
@@ -109,7 +109,7 @@ class World(Protocol):
 
     def subscribed(self, source_id: str) -> None: ...
 
-    def account(self) -> Account:
+    def account(self) -> OwnAccount:
         """For the time that the queries of a connection take."""
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
@@ -191,7 +191,7 @@ class Connection:
         self._opening: dict[Hashable, _Opening] | None = (
             None  # made when a source is waited for: it seldom is
         )
-        self._account: Account | None = None  # made for clients with queries
+        self._account: OwnAccount | None = None  # made for clients with queries
         self._asking = False  # who it is now, of a plugin
         self.closed = False
 

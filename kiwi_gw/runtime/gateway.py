@@ -17,7 +17,7 @@ import trio
 
 from kiwi_gw.api import PluginContext, Source, SourceContext, SourceType
 from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
-from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, Account
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, OwnAccount, Pool
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.evaluation import Evaluations, Shares
 from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
@@ -84,7 +84,7 @@ class Gateway:
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
         )
         self.evaluations = Evaluations(shares, clock)
-        self.compiling = Account(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
+        self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
@@ -209,9 +209,9 @@ class Gateway:
         if runner is not None:
             runner.subscriber_came()
 
-    def account(self) -> Account:
+    def account(self) -> OwnAccount:
         """For the queries of a connection."""
-        return Account(self.evaluations.shares.connection)
+        return OwnAccount(self.evaluations.shares.connection)
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return self.hooks.authorize(identity, action, source)
