@@ -29,21 +29,29 @@ LONG := tests/edge/test_races.py tests/edge/test_head.py tests/edge/test_frames_
 # Or every process of pytest and many that tests start would compile all anew, where the shell says so.
 unexport PYTHONDONTWRITEBYTECODE
 
-SPARK_TESTS := tests/integration/spark tests/integration/test_demo.py
+# What runs beside the other tests of brokers, and stands back for them, as some of those look at the clock.
+OF_SPARK := tests/integration/spark tests/integration/test_demo.py
+AT_LEISURE := $(OF_SPARK) tests/integration/kafka $(patsubst %,tests/integration/test_%.py,autobahn broker node queries \
+  reload resume two_hundred_thousand two_protocols workers)
+
+# Which tests: by their marks, which pyproject.toml explains, and which of them stand back. `make test` takes these,
+# and `make test-rest` all others (mostly Spark's); together they are `make test-all`.
+MARKS := not extended
+BEHIND := $(AT_LEISURE)
 
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
-run = $(2) $(BIN)/python -m pytest $(1) $(ARGS) || [ $$? -eq 5 ]
+run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: help setup jars check check-static check-tests test test-parts test-spark test-others pytest lint types layers outside format demo bench lock clean
+.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage pytest lint types layers outside format demo bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/.installed jars ## everything that the other targets need; does nothing the second time
 
 # What looks at the code runs beside the tests: without its cache it takes half as long as they do. What it
 # says comes at their end.
-check: lint ## the fast part of the tests, with fewer examples (a minute or two)
+check: lint ## all checks of the code, and the fast tests with fewer examples (within a minute)
 	@$(MAKE) --no-print-directory -k -j 2 check-static check-tests; code=$$?; cat build/static.log; exit $$code
 
 check-static: setup
@@ -51,27 +59,53 @@ check-static: setup
 	@$(MAKE) --no-print-directory -k types layers > build/static.log 2>&1
 
 check-tests: setup
-	$(BIN)/python -m pytest -m "not integration" -n 2 --hypothesis-profile check $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not integration and not extended" -n 2 --hypothesis-profile check $(ARGS)
 
-# What needs no broker runs in two processes. Then those of Spark run beside the others, and stand back for
-# them: some of the others look at the clock. What they say comes at their end.
-test: lint types layers ## every check and every test, against real brokers and Sparks
+# What needs no broker runs in two processes, beside what looks at the code. Then those that need one, in two
+# processes that share it; what the one that stands back says comes at its end.
+test: lint ## every check, all fast tests, and once what the README promises, with a real Kafka and Spark (10 minutes)
 	@failed=; \
-	$(MAKE) --no-print-directory test-parts || failed=1; \
-	$(MAKE) --no-print-directory -k -j 2 test-spark test-others || failed=1; \
+	$(MAKE) --no-print-directory -k -j 2 check-static test-alone || failed=1; \
+	cat build/static.log; \
+	$(MAKE) --no-print-directory test-beside || failed=1; \
 	if [ "$$failed" ]; then echo "make test: there were failures" >&2; exit 1; fi
 
-test-parts: setup
-	$(call run,-m "not integration" -n 2)
+test-rest: setup ## what make test leaves out: several brokers, long faults, repetitions, small rounds of the benchmarks
+	@failed=; \
+	$(MAKE) --no-print-directory test-alone test-beside MARKS=extended BEHIND="$(OF_SPARK)" || failed=1; \
+	if [ "$$failed" ]; then echo "make test-rest: there were failures" >&2; exit 1; fi
 
-test-spark: setup
+test-all: setup ## make test, then make test-rest: every test there is, and what they went through (45 minutes)
+	@rm -rf build/coverage; failed=; \
+	for part in test test-rest; do $(MAKE) --no-print-directory $$part COVERED=1 || failed=1; done; \
+	$(MAKE) --no-print-directory coverage || failed=1; \
+	if [ "$$failed" ]; then echo "make test-all: there were failures" >&2; exit 1; fi
+
+# Which branches the tests go through: those with brokers in the process of the tests (gateways of their own are not
+# traced, for they are looked at with a clock), and the others a second time, with fewer examples: tracing takes
+# twice as long, and what fails for that has passed before. What counts here is tests.covered.
+coverage: setup
+	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --hypothesis-profile check -n 2 \
+	  -m "not integration and not extended"
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --skip-covered
+	$(BIN)/python -m tests.covered
+
+test-alone: override COVERED =
+test-alone: setup
+	$(call run,-m "not integration and ($(MARKS))" -n 2)
+
+test-beside: setup
+	@$(BIN)/python -m tests.integration.shared_broker $(MAKE) --no-print-directory -k -j 2 test-behind test-others
+
+test-behind: setup
 	@mkdir -p build
-	@echo "the tests of Spark run beside these; what they say is shown at their end"
-	@{ $(call run,-m integration $(SPARK_TESTS),nice -n 10); } > build/test-spark.log 2>&1; \
-	code=$$?; cat build/test-spark.log; exit $$code
+	@echo "others run beside these; what they say is shown at their end: $(BEHIND)"
+	@{ $(call run,-m "integration and ($(MARKS))" $(BEHIND),nice -n 10); } > build/test-behind.log 2>&1; \
+	code=$$?; cat build/test-behind.log; exit $$code
 
 test-others: setup
-	$(call run,-m integration $(SPARK_TESTS:%=--ignore=%))
+	$(call run,-m "integration and ($(MARKS))" $(BEHIND:%=--ignore=%))
 
 pytest: setup ## pytest alone: make pytest ARGS="-k window"
 	$(BIN)/python -m pytest $(ARGS)

@@ -35,7 +35,7 @@ from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
-from kiwi_gw.edge.tls import Certificates
+from kiwi_gw.edge.tls import Certificates, check_certificates
 from kiwi_gw.query.warm import warm
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
@@ -96,10 +96,11 @@ class _Health:
 def serve(config: Path, environ: Mapping[str, str]) -> int:
     """Run a gateway on a configuration file until a signal ends it. Returns the exit code.
 
-    Raises ConfigError for a configuration that cannot be used, KiwiError for what else is in the way
-    of starting (an address in use, certificates that do not fit).
+    Raises ConfigError for a configuration that cannot be used, with its certificates, and KiwiError for what
+    else is in the way of starting (an address in use).
     """
     loaded = load(config, environ)
+    check_certificates(loaded)
     logs.configure(loaded.settings.logging.level, loaded.settings.logging.format, sys.stderr)
     post = post_of(environ)
     if post is None and loaded.settings.server.workers > 1:
@@ -310,16 +311,14 @@ def open_private(gateway: Gateway, alone: Alone, post: Post) -> Listener:
 def _served(gateway: Gateway, more: Sequence[Dialect]) -> tuple[Dialect, ...]:
     settings = gateway.loaded.settings
     event_bytes, message_bytes = settings.window.event_bytes, settings.server.limits.max_message_bytes
-    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes)
+    kiwi = KiwiDialect(settings.kiwi.envelope, event_bytes, message_bytes, settings.kiwi.unknown_members)
     zetta = ZettaDialect(settings.zetta.name or settings.name, event_bytes, message_bytes)
     return (kiwi, *([zetta] if settings.zetta.enabled else []), *more)
 
 
 def _certificates(loaded: Loaded) -> Certificates | None:
     tls = loaded.settings.server.tls
-    if tls is None:
-        return None
-    return Certificates(Path(tls.cert), Path(tls.key), Path(tls.client_ca) if tls.client_ca else None)
+    return None if tls is None else Certificates.of(tls)
 
 
 def exposure_warnings(loaded: Loaded) -> tuple[str, ...]:

@@ -247,8 +247,8 @@ class RepeatLimit(logging.Filter):
     says in `suppressed` how many did not.
 
     Limited are warnings and worse, and all that libraries log. The same means: same logger, same message
-    before its arguments are put in, same source. Our own lines below a warning (one per connection that
-    ended, for instance) all pass.
+    before its arguments are put in, same source, same problem. Our own lines below a warning (one per
+    connection that ended, for instance) all pass.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class RepeatLimit(logging.Filter):
         self._keys = keys
         self._now = now
         # key -> [when its interval began, lines in it, lines suppressed since one passed]
-        self._seen: OrderedDict[tuple[str, str, str], list[float]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, ...], list[float]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
         own = isinstance(record.msg, MutableMapping)
@@ -282,7 +282,7 @@ class RepeatLimit(logging.Filter):
         entry[2] = 0
         return True
 
-    def _entry(self, key: tuple[str, str, str], now: float) -> list[float]:
+    def _entry(self, key: tuple[str, ...], now: float) -> list[float]:
         entry = self._seen.pop(key, None)
         if entry is None:
             entry = [now, 0, 0]
@@ -292,8 +292,9 @@ class RepeatLimit(logging.Filter):
         return entry
 
 
-def _identity(record: logging.LogRecord) -> tuple[str, str, str]:
+def _identity(record: logging.LogRecord) -> tuple[str, ...]:
     message: Any = record.msg
     if isinstance(message, MutableMapping):
-        return record.name, str(message.get("event")), str(message.get("source", ""))
-    return record.name, str(message)[:200], ""
+        event, source, problem = (str(message.get(key, "")) for key in ("event", "source", "problem"))
+        return record.name, event, source, str(hash(problem))  # a hash: problems are long
+    return record.name, str(message)[:200]

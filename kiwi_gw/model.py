@@ -218,6 +218,7 @@ class Field:
     """One member of an event's JSON object. `column` defaults to `name`.
 
     `twin` (for TEXT): whether bytes that are not UTF-8 are added as `{name}Base64`.
+    `parsed` (for TEXT): bytes that are JSON text are written as that JSON, others as text.
     """
 
     name: str
@@ -225,6 +226,7 @@ class Field:
     column: str = ""
     none: int | None = None
     twin: bool = True
+    parsed: bool = False
 
     @property
     def source_column(self) -> str:
@@ -267,6 +269,9 @@ class Decode:
     close: bool = False
 
 
+ValueAs = Literal["text", "json"]
+"""How the value of an event is written: as a string with its text, or as the JSON that it is."""
+
 AS_JSON = Decode()
 """Values are JSON, keys are text."""
 
@@ -275,7 +280,8 @@ AS_JSON = Decode()
 class SourceInfo:
     """What everybody may know about a source. `replayable`: it can be read again from positions.
 
-    blocks: what its configuration says to single protocols, by the name of the block.
+    blocks: what its configuration says to single protocols, by the name of the block. value_as: how its
+    configuration wants values to be written; None: as in its shape.
     """
 
     id: str
@@ -285,6 +291,7 @@ class SourceInfo:
     replayable: bool = False
     decode: Decode = AS_JSON
     blocks: Mapping[str, object] = field(default_factory=dict)
+    value_as: ValueAs | None = None
 
 
 # --- encodings ---------------------------------------------------------------------------------

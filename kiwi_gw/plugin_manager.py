@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
@@ -150,13 +150,56 @@ def available() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What the installed plugins provide: their names by source type and by section of the configuration.
+
+    broken: of those that cannot be loaded, why, each with its name.
+    """
+
+    source_types: Mapping[str, Sequence[str]]
+    sections: Mapping[str, Sequence[str]]
+    broken: Sequence[str]
+
+
+def installed(known: PluginManager, *, ours: bool) -> Installed:
+    """Import every plugin that is installed, to see what it provides. None is in use after it: what it hooks
+    into would take effect. Those that `known` has are taken from there.
+
+    ours: whether to import those that come with the gateway, too, which takes half a second. (Each of their
+    source types is called like its plugin.)
+    """
+    types: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
+    broken: list[str] = []
+    for name, point in sorted(available().items()):
+        if not ours and _is_ours(point):
+            continue
+        alone = PluginManager(known)
+        try:
+            alone.load(name)
+        except MissingExtraError:
+            continue  # one of ours
+        except PluginError as error:
+            broken.append(str(error))
+            continue
+        for provided, found in ((alone.source_types(), types), (alone.config_sections(), sections)):
+            for item in provided:
+                found.setdefault(item, []).append(name)
+    return Installed(types, sections, broken)
+
+
 def shipped() -> PluginManager:
     """The plugins that come with the gateway itself, all loaded. Raises PluginError as `load` does."""
     manager = PluginManager()
     for name, point in sorted(available().items()):
-        if point.dist is not None and point.dist.name == DISTRIBUTION:
+        if _is_ours(point):
             manager.load(name)
     return manager
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == DISTRIBUTION
 
 
 def missing_extra(name: str) -> str | None:

@@ -40,6 +40,10 @@ def validate(config_path: Path, as_json: bool) -> int:
 
     try:
         loaded = load(config_path, environment())
+        if loaded.settings.server.tls is not None:
+            from kiwi_gw.edge.tls import check_certificates  # (it brings the libraries of the network along)
+
+            check_certificates(loaded)
     except ConfigError as error:
         if as_json:
             problems = [dataclasses.asdict(problem) for problem in error.problems]
@@ -124,18 +128,18 @@ def _as_json(finding: Finding, loaded: Loaded) -> dict[str, object]:
 
 def _own_findings(loaded: Loaded) -> Sequence[Finding]:
     """What the gateway itself can try: its certificate, and who could reach it."""
-    import ssl
-
     from kiwi_gw.app import exposure_warnings
+    from kiwi_gw.edge.tls import check_certificates
     from kiwi_gw.model import Finding
 
     findings = [Finding("warning", "server.address", words) for words in exposure_warnings(loaded)]
     tls = loaded.settings.server.tls
     if tls is not None:
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password="")
-        except (OSError, ssl.SSLError) as error:
-            findings.append(Finding("error", "server.tls", f"cannot be used: {error}"))
+            check_certificates(loaded)
+        except ConfigError as error:
+            found = error.problems[0]
+            findings.append(Finding("error", "server.tls", found.message, tuple(found.path.split("."))))
         else:
             findings.append(Finding("ok", "server.tls", f"the key fits the certificate {tls.cert}"))
     return findings

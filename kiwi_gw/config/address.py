@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 from dataclasses import dataclass
 
@@ -49,3 +51,32 @@ def parse_address(text: str) -> Address:
     if port > 65_535:
         raise ValueError(f"the port must be at most 65535, not {port}")
     return TcpAddress(match["v6"] or match["host"], port)
+
+
+def clash(one: Address, other: Address) -> bool:
+    """Whether both cannot be listened on. A wildcard takes its port on every address, and `[::]` on those of
+    IPv4 with it; port 0 is never the same twice. Names of hosts are not looked up."""
+    if isinstance(one, UnixAddress):
+        return isinstance(other, UnixAddress) and os.path.abspath(one.path) == os.path.abspath(other.path)
+    if isinstance(other, UnixAddress):
+        return False
+    if one.port != other.port or one.port == 0:
+        return False
+    first, second = _host(one.host), _host(other.host)
+    if first == second or _EVERY_V6 in (first, second):
+        return True
+    if _EVERY_V4 in (first, second):
+        rest = second if first == _EVERY_V4 else first
+        return isinstance(rest, str) or rest.version == 4
+    return False
+
+
+_EVERY_V4, _EVERY_V6 = ipaddress.ip_address("0.0.0.0"), ipaddress.ip_address("::")  # noqa: S104  (compared)
+
+
+def _host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | str:
+    try:
+        found = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        return host.lower()
+    return (found.version == 6 and found.ipv4_mapped) or found

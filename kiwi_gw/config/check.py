@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from kiwi_gw.config import words
-from kiwi_gw.config.document import Document, Path
+from kiwi_gw.config.document import Document, Path, resolve
 from kiwi_gw.config.fields import at, branches, fields, is_secret, secret_at
 
 M = TypeVar("M", bound=BaseModel)
@@ -24,8 +24,9 @@ def check(
     """
     data = {} if data is None and where else data
     before = len(document.problems)
-    for path, item in _booleans_as_numbers(model, data, ()):
-        document.spoil((*where, *path), f"must be a number, not {words.describe(item, False)}")
+    for path, item, noun in _taken_for_another(model, data, ()):
+        hidden = (*where, *path) in document.substituted or secret_at(model, path)
+        document.spoil((*where, *path), f"must be {noun}, not {words.describe(item, hidden)}")
     for broken in document.broken:
         if broken[: len(where)] == where:
             data = _with(data, broken[len(where) :], None)  # reported already; kept from being quoted
@@ -156,9 +157,10 @@ def _with(data: object, path: Path, value: object) -> object:
     return data
 
 
-def _booleans_as_numbers(annotation: object, data: object, path: Path) -> list[tuple[Path, object]]:
-    """`interval_ms: true`, which pydantic takes for 1."""
-    found: list[tuple[Path, object]] = []
+def _taken_for_another(annotation: object, data: object, path: Path) -> list[tuple[Path, object, str]]:
+    """Where pydantic would read more than YAML 1.2 does, with what is wanted there: `true` as the number 1,
+    the text `1_0` as the number 10, the text `yes` as true."""
+    found: list[tuple[Path, object, str]] = []
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(data, dict):
         items = data.items()
@@ -166,14 +168,36 @@ def _booleans_as_numbers(annotation: object, data: object, path: Path) -> list[t
         items = enumerate(data)
     for key, value in items:
         allowed = [kind for item in at(annotation, (key,)) for kind in branches(item)]
-        if isinstance(value, bool):
-            if (
-                any(kind in (int, float) for kind in allowed)
-                and bool not in allowed
-                and object not in allowed
-            ):
-                found.append(((*path, key), value))
+        if isinstance(value, (bool, str)):
+            noun = _wanted_instead(value, allowed)
+            if noun is not None and object not in allowed:
+                found.append(((*path, key), value, noun))
         elif isinstance(value, (dict, list)):
             for kind in allowed:
-                found.extend(_booleans_as_numbers(kind, value, (*path, key)))
+                found.extend(_taken_for_another(kind, value, (*path, key)))
     return found
+
+
+def _wanted_instead(value: bool | str, allowed: Sequence[object]) -> str | None:
+    """`a number` or `true or false` if that is wanted and pydantic would make it of the value, which YAML 1.2
+    reads as something else; else None."""
+    number = int in allowed or float in allowed
+    if isinstance(value, bool):
+        return "a number" if number and bool not in allowed else None
+    if str in allowed:
+        return None
+    meant = resolve(value.strip())
+    if isinstance(meant, (bool, int, float)):
+        return None  # the text of a number or of a truth value, in quotes or from the environment
+    if bool in allowed and value.strip().lower() in _WORDS_OF_YAML_1_1:
+        return "true or false"
+    if number:
+        try:
+            float(value)
+        except ValueError:
+            return None
+        return "a number"
+    return None
+
+
+_WORDS_OF_YAML_1_1 = ("yes", "no", "on", "off", "y", "n", "t", "f", "true", "false")

@@ -12,10 +12,11 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from kiwi_gw.api import ConfigSection, PluginContext, Section
+from kiwi_gw.config.address import clash
 from kiwi_gw.config.check import check
 from kiwi_gw.config.document import Document, Places, read
 from kiwi_gw.config.overrides import override
-from kiwi_gw.config.schema import Core, Settings
+from kiwi_gw.config.schema import Core, Server, Settings
 from kiwi_gw.config.secret_files import read_secret_files
 from kiwi_gw.config.selection import Selection, named, select
 from kiwi_gw.config.sources import SourceReader
@@ -122,6 +123,7 @@ def _settings(
     own = {key: value for key, value in data.items() if key in Core.model_fields}
     core = check(Core, own, (), document)
     basis = core or Core()
+    _refuse_clashes(basis.server, document)
     reader = SourceReader(document, selection.types, files, basis.subscriber, basis.window)
     sources = reader.read(data.get("sources"))
     sections = _sections(document, data, selection, files)
@@ -141,6 +143,21 @@ def _settings(
         sources=MappingProxyType(sources),
         sections=MappingProxyType(sections),
     )
+
+
+def _refuse_clashes(server: Server, document: Document) -> None:
+    """Two addresses of which only one could be listened on. (The admin address that nobody asked for may be
+    missing.)"""
+    taken = list(server.addresses)
+    for index, address in enumerate(taken):
+        for before in taken[:index]:
+            if clash(before, address):
+                words = f"{address} cannot be listened on beside {before}"
+                document.complain(("server", "address", index), words)
+    for address in taken:
+        if server.admin_wanted and server.admin is not None and clash(address, server.admin):
+            words = f"{server.admin} cannot be listened on beside server.address {address}"
+            document.complain(("server", "admin_address"), words)
 
 
 def _sections(

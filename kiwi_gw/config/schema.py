@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kiwi_gw.api import Bytes, Milliseconds, Section
 from kiwi_gw.config.address import Address, parse_address
-from kiwi_gw.model import OverflowPolicy
+from kiwi_gw.model import OverflowPolicy, ValueAs
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -230,6 +230,10 @@ class Subscriber(Section):
     on_bad_record: Literal["skip", "close"] = "skip"
     """What becomes of an event for which a query cannot be evaluated (its value is no JSON, say): `skip`
     leaves it out, `close` ends the subscription. Either way it is counted."""
+    value_as: ValueAs | None = None
+    """How an event's `value` is written, where a client does not say so itself (`valueAs`) and where it can
+    be: `text`, a string with its text, or `json`, the JSON that it is. null: as the source has it, which is
+    `text` for `kafka`, and `json` for `spark` and behind a `select`."""
     subscribe_timeout_ms: Delay | None = None
     """How long a subscription waits for a source that is starting; null: as long as its type says that its
     sources may take, which is 5 s, for `spark` 115 s."""
@@ -309,6 +313,9 @@ class Kiwi(Section):
 
     envelope: Literal["flat", "nested"] = "flat"
     """`flat` as its document says, `nested` as the original server does."""
+    unknown_members: Literal["refuse", "ignore"] = "refuse"
+    """What becomes of a command with a member that there is not (`mod` for `mode`): `refuse` answers with an
+    error that names it, `ignore` carries out the rest, as the original server does."""
 
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

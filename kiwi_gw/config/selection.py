@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kiwi_gw.api import ConfigSection, SourceType
@@ -10,7 +10,14 @@ from kiwi_gw.config import words
 from kiwi_gw.config.document import Document
 from kiwi_gw.config.schema import Core
 from kiwi_gw.errors import PluginError
-from kiwi_gw.plugin_manager import MissingExtraError, PluginManager, available, missing_extra
+from kiwi_gw.plugin_manager import (
+    Installed,
+    MissingExtraError,
+    PluginManager,
+    available,
+    installed,
+    missing_extra,
+)
 
 EXTENSION = "x-"
 """Top-level keys that begin so are ignored: a place for anchors."""
@@ -31,9 +38,53 @@ class Selection:
 def select(document: Document, data: Mapping[str, object], plugins: PluginManager) -> Selection:
     """Load what `data` needs into `plugins`; what cannot be loaded becomes problems of the document."""
     _load_named(document, data, plugins)
-    _load_for_sources(document, data, plugins)
-    unchecked = _load_for_sections(document, data, plugins)
+    search = _Search(plugins)
+    _load_for_sources(document, data, plugins, search)
+    unchecked = _load_for_sections(document, data, plugins, search)
     return Selection(plugins.source_types(), plugins.config_sections(), unchecked)
+
+
+class _Search:
+    """Looks through the installed plugins, once, and only if something is declared by none that is named
+    like it: importing them takes time."""
+
+    def __init__(self, plugins: PluginManager) -> None:
+        self._plugins = plugins
+        self._others: Installed | None = None
+        self._all: Installed | None = None
+
+    @property
+    def others(self) -> Installed:
+        """Those that do not come with the gateway."""
+        if self._others is None:
+            self._others = installed(self._plugins, ours=False)
+        return self._others
+
+    @property
+    def all(self) -> Installed:
+        if self._all is None:
+            self._all = installed(self._plugins, ours=True)
+        return self._all
+
+    def load(self, what: str, owners: Sequence[str]) -> None:
+        """Load the plugin that provides it, if one does. Raises PluginError if several do."""
+        if len(owners) > 1:
+            names = " and ".join(map(repr, owners))
+            raise PluginError(f"the plugins {names} provide the {what}: name one of them in 'plugins'")
+        for name in owners:
+            self._plugins.load(name)
+
+    def hint(self, name: str, known: Iterable[str]) -> str:
+        """For a name that nobody knows: one like it, or what the plugin of that name provides instead; and
+        which plugins could not be asked."""
+        hint = words.did_you_mean(name, [item for item in known if item != name])
+        if not hint and name in available():
+            owned = (self.all.source_types, "source type"), (self.all.sections, "section")
+            provided = [
+                f"the {word} {item!r}" for items, word in owned for item in items if name in items[item]
+            ]
+            hint = f"; the plugin of that name provides {', '.join(provided) or 'neither types nor sections'}"
+        return hint + "".join(f"; {reason}" for reason in self.all.broken)
 
 
 def used_types(data: Mapping[str, object]) -> Iterator[tuple[int, str]]:
@@ -63,7 +114,9 @@ def _load_named(document: Document, data: Mapping[str, object], plugins: PluginM
             document.spoil(("plugins", index), str(error))
 
 
-def _load_for_sources(document: Document, data: Mapping[str, object], plugins: PluginManager) -> None:
+def _load_for_sources(
+    document: Document, data: Mapping[str, object], plugins: PluginManager, search: _Search
+) -> None:
     for index, name in used_types(data):
         where = ("sources", index, "type")
         requirement = missing_extra(name)
@@ -76,14 +129,20 @@ def _load_for_sources(document: Document, data: Mapping[str, object], plugins: P
                 document.spoil(where, str(error))
         if requirement is not None:
             document.spoil(where, f"source type {name!r} needs: pip install '{requirement}'")
-        elif name not in plugins.source_types():
-            hint = words.did_you_mean(name, {*plugins.source_types(), *available()})
+            continue
+        if name not in plugins.source_types():
+            try:
+                search.load(f"source type {name!r}", search.others.source_types.get(name, ()))
+            except PluginError as error:
+                document.spoil(where, str(error))
+        if name not in plugins.source_types():
+            hint = search.hint(name, {*plugins.source_types(), *search.all.source_types})
             hint = hint or "; `kiwi-gw plugins` lists what is installed"
             document.spoil(where, f"unknown source type {name!r}{hint}")
 
 
 def _load_for_sections(
-    document: Document, data: Mapping[str, object], plugins: PluginManager
+    document: Document, data: Mapping[str, object], plugins: PluginManager, search: _Search
 ) -> frozenset[str]:
     unchecked: set[str] = set()
     for name in data:
@@ -101,9 +160,15 @@ def _load_for_sections(
                 continue
         if name == "hooks":
             _refuse_hooks(document, data[name])
-        elif name not in plugins.config_sections():
-            known = dict.fromkeys([*OWN_KEYS, *plugins.config_sections(), *available()])
-            document.spoil((name,), "unknown key" + words.did_you_mean(name, known))
+            continue
+        if name not in plugins.config_sections():
+            try:
+                search.load(f"section {name!r}", search.others.sections.get(name, ()))
+            except PluginError as error:
+                document.spoil((name,), str(error))
+        if name not in plugins.config_sections():
+            known = dict.fromkeys([*OWN_KEYS, *plugins.config_sections(), *search.all.sections])
+            document.spoil((name,), "unknown key" + search.hint(name, known))
     return frozenset(unchecked)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +17,12 @@ from kiwi_gw.errors import KiwiError
 
 HOST = "127.0.0.1"
 _READY_POLL = 0.05
-_READY_SECONDS = 15.0
+_STUCK_SECONDS = 15.0
+"""So long without progress, and it is not waited for."""
+_LEAST_WORK = 1 / 30
+"""Of a processor's time: an idle gateway uses less."""
 _GRACE_SECONDS = 6.0
+_STACK_LINES = 40
 
 
 class GatewayFailed(KiwiError):  # noqa: N818  (it says what happened)
@@ -39,7 +46,7 @@ async def running_gateway(
     """
     config = demo_config()
     child = await Child.start(
-        [sys.executable, "-m", "kiwi_gw", "run", "--config", config],
+        [sys.executable, "-X", "faulthandler", "-m", "kiwi_gw", "run", "--config", config],
         log,
         {
             "KIWI_DEMO_BOOTSTRAP": bootstrap,
@@ -50,16 +57,43 @@ async def running_gateway(
         },
     )
     try:
-        with trio.move_on_after(_READY_SECONDS) as waiting:
-            while not await healthy(port):
-                if child.returncode is not None:
-                    raise ended(child, log)
-                await trio.sleep(_READY_POLL)
-        if waiting.cancelled_caught:
-            raise GatewayFailed(f"the gateway is not healthy after {_READY_SECONDS:g} s; its log:{tail(log)}")
+        await wait_healthy(child, port, log)
         yield child
     finally:
         await child.end(_GRACE_SECONDS)
+
+
+async def wait_healthy(child: Child, port: int, log: Path, stuck: float = _STUCK_SECONDS) -> None:
+    """Return when the gateway answers, however slow the machine is: as long as it goes on, it is waited for.
+
+    GatewayFailed, with its log, if it ended, or neither wrote a line nor worked for `stuck` seconds; with the
+    stack that it was stuck in, then.
+    """
+    size, worked, since = 0, 0.0, trio.current_time()
+    while not await healthy(port):
+        if child.returncode is not None:
+            raise ended(child, log)
+        size_now, worked_now = os.stat(log).st_size, _processor_seconds(child.pid)
+        if size_now > size or worked_now >= worked + _LEAST_WORK * stuck:
+            size, worked, since = size_now, worked_now, trio.current_time()
+        elif trio.current_time() - since > stuck:
+            child.signal(signal.SIGABRT)  # Python's faulthandler writes its stack to the log
+            with trio.move_on_after(_GRACE_SECONDS):
+                await child.wait()
+            raise GatewayFailed(
+                f"the gateway does not answer on port {port}, and did nothing for {stuck:g} s; its log, with "
+                f"where it was stuck:{tail(log, _STACK_LINES)}"
+            )
+        await trio.sleep(_READY_POLL)
+
+
+def _processor_seconds(pid: int) -> float:
+    """Processor time of a process. Where there is no /proc the time itself counts as progress."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.monotonic()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ended(child: Child, log: Path) -> GatewayFailed:

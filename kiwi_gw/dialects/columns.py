@@ -49,7 +49,7 @@ class Rows:
         self._endless = all(constant is not None for _, constant in members)
         changing = [(i, member) for i, (member, constant) in enumerate(members) if constant is None]
         self._readers = [(i, read) for i, member in changing if (read := _reader(member)) is not None]
-        self._texts = [(i, member.twin) for i, member in changing if member.kind is Kind.TEXT]
+        self._texts = [(i, member) for i, member in changing if member.kind is Kind.TEXT]
 
     def of(self, batch: Batch) -> Iterator[object]:
         """As many rows as the batch has events, in order; fewer or more if a column is too short or long.
@@ -66,14 +66,15 @@ class Rows:
         for index, read in self._readers:
             columns[index] = read(columns[index])
         twins: dict[int, Column] = {}
-        for index, twin in self._texts:
+        for index, member in self._texts:
             column = columns[index]
             try:
-                columns[index] = list(map(bytes.decode, column))
+                texts: Column = list(map(bytes.decode, column))
             except (TypeError, UnicodeDecodeError):  # None or something odd: look closer
-                columns[index], odd = _texts(column)
-                if odd is not None and twin:
+                texts, odd = _texts(column)
+                if odd is not None and member.twin:
                     twins[index] = odd
+            columns[index] = _parsed(column, texts) if member.parsed else texts
         if self._endless:
             return islice(map(self._row, *columns) if columns else repeat(self._row()), len(batch))
         return map(self._row, *columns) if not twins else self._with_twins(columns, twins)
@@ -168,6 +169,15 @@ def _checked(value: bytes) -> object:
     except (TypeError, AttributeError, RecursionError, ValueError):
         return _BAD
     return checked
+
+
+def _parsed(column: Iterable[Any], texts: Iterable[Any]) -> Column:
+    """What is JSON text as that, what is not as the text that it is."""
+    found = []
+    for value, text in zip(column, texts, strict=True):
+        checked = _checked(value)
+        found.append(text if checked is _BAD else checked)
+    return found
 
 
 class _Header(msgspec.Struct, gc=False):

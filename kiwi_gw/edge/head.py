@@ -23,7 +23,7 @@ _CR, _TLS_HANDSHAKE = 0x0D, 0x16
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LEGAL = bytes([0x09, 0x0A, 0x0D, *range(0x20, 0x7F), *range(0x80, 0x100)])
 _HOST = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
-_ABSOLUTE = re.compile(r"https?://([^/?#]*)([^?#]*)(\?[^#]*)?", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"(?:http|ws)s?://([^/?#]*)([^?#]*)(\?[^#]*)?", re.IGNORECASE)
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([^\r]*)", re.IGNORECASE)
 
 
@@ -43,7 +43,8 @@ class RequestHead:
     """One parsed request head.
 
     target: as sent. path: its path, not decoded and not normalised, since routes match exactly.
-    query: what follows `?`, without it. headers: names in lower case, values as Latin-1 text, in order.
+    query: what follows `?`, without it. headers: names in lower case, values as Latin-1 text, in order; where
+    the target has an authority (RFC 9112, 3.2.2), that is their `host`, whatever the client's says.
     version: `1.0` or `1.1`. raw: the head's bytes with the blank line. surplus: bytes read behind it.
     """
 
@@ -188,10 +189,11 @@ def parse_head(raw: bytes, surplus: bytes = b"") -> RequestHead:
         raise HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
     headers = tuple([(name.decode(), value.decode("latin-1")) for name, value in request.headers])
     target = request.target.decode()
-    host = next((value for name, value in headers if name == "host"), None)
-    if host is not None and not _HOST.fullmatch(host):
+    if any(name == "host" and not _HOST.fullmatch(value) for name, value in headers):
         raise HttpError(400, "the Host header is not a host and port")
-    path, query = _split_target(request.method, target, host)
+    authority, path, query = _split_target(request.method, target)
+    if authority is not None:
+        headers = (("host", authority), *(pair for pair in headers if pair[0] != "host"))
     head = RequestHead(request.method.decode(), target, path, query, headers, version, raw, surplus)
     _check_framing(head)
     return head
@@ -211,20 +213,20 @@ def _parse(raw: bytes) -> h11.Request:
     return event
 
 
-def _split_target(method: bytes, target: str, host: str | None) -> tuple[str, str]:
+def _split_target(method: bytes, target: str) -> tuple[str | None, str, str]:
+    """The authority that the target names, if it does, its path and its query. It is never used as a URL."""
+    authority = None
     if target == "*" and method == b"OPTIONS":
-        return target, ""
+        return None, target, ""
     if not target.startswith("/"):
-        # A server must understand the form that proxies are sent (RFC 9112, 3.2.2), but the target only
-        # ever names a path here: it must agree with Host.
         absolute = _ABSOLUTE.fullmatch(target)
-        if absolute is None or host is None or absolute[1].lower() != host.lower():
-            raise HttpError(400, "the request target is not a path of this server")
-        target = (absolute[2] or "/") + (absolute[3] or "")
+        if absolute is None or not _HOST.fullmatch(absolute[1]):
+            raise HttpError(400, "the request target is neither a path nor a URL of a server")
+        authority, target = absolute[1], (absolute[2] or "/") + (absolute[3] or "")
     if "#" in target:
         raise HttpError(400, "a request target has no fragment")
     path, _, query = target.partition("?")
-    return path, query
+    return authority, path, query
 
 
 def _check_framing(head: RequestHead) -> None:

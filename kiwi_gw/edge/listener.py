@@ -25,7 +25,7 @@ from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.http import serve_http
 from kiwi_gw.edge.last_resort import LastResort
-from kiwi_gw.edge.origin import origin_allowed
+from kiwi_gw.edge.origin import why_refused
 from kiwi_gw.edge.routing import Routes, WebSocketRoute
 from kiwi_gw.edge.tls import Certificates, TlsFiles
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
@@ -42,6 +42,7 @@ _ACCEPT_AT_ONCE = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
+_SHOWN = 200  # characters of what a client sent, in a line of the log
 _HTTP_KEPT = 64  # plain HTTP connections that are kept alive
 _AT_ONCE = trio.Event()
 _AT_ONCE.set()
@@ -285,8 +286,11 @@ class Listener:
         settings = self._gateway.loaded.settings.server
         secure = isinstance(transport, TlsTransport)
         self._check_room()
-        if not origin_allowed(head, settings.allowed_origins, secure):
-            raise HttpError(403, "this Origin is not allowed here (server.allowed_origins)")
+        refused = why_refused(head, settings.allowed_origins, secure)
+        if refused is not None:
+            origin = (head.header("origin") or "")[:_SHOWN]
+            log.warning("origin refused", origin=origin, why=refused, path=head.path[:_SHOWN], remote=remote)
+            raise HttpError(403, f"this Origin is not allowed here: {refused} (server.allowed_origins)")
         identity = await self._gateway.authenticate(head.credential(remote, secure=secure))
         self._check_room()  # others came in meanwhile
         if self._gateway.draining:

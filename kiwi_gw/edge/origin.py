@@ -32,22 +32,31 @@ def origin_allowed(head: RequestHead, allowed_origins: Sequence[str], secure: bo
 
     secure: whether the *client* speaks TLS (with us, or with a proxy that is trusted to say so).
     """
+    return why_refused(head, allowed_origins, secure) is None
+
+
+def why_refused(head: RequestHead, allowed_origins: Sequence[str], secure: bool) -> str | None:
+    """What is against the page behind this request, for whoever wrote it. None: it may connect."""
     origins = head.values("origin")
     if not origins:
-        return True
+        return None
     if len(origins) > 1:
-        return False
+        return "there is more than one Origin header"
     if "*" in allowed_origins:
-        return True
+        return None
     if origins[0] == "null":
-        return "null" in allowed_origins
+        return None if "null" in allowed_origins else "the page has no origin (null), and that is not listed"
     origin = _parse(origins[0])
     if origin is None or origin.host.startswith("*"):
-        return False
+        return "the Origin header is not an origin"
+    scheme = "https" if secure else "http"
     host = head.header("host")
-    if host is not None and origin == _parse(f"{'https' if secure else 'http'}://{host}"):
-        return True
-    return any(_matches(origin, entry) for entry in allowed_origins)
+    own = None if host is None else _parse(f"{scheme}://{host}")
+    if origin == own or any(_matches(origin, entry) for entry in allowed_origins):
+        return None
+    if own is not None and origin.host == own.host:
+        return f"the page is of this host, but not of {scheme}:// and this port, and it is not listed"
+    return "the page is of another host, and it is not listed"
 
 
 def _matches(origin: _Origin, entry: str) -> bool:

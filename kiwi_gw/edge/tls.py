@@ -10,13 +10,32 @@ from typing import NamedTuple
 import structlog
 import trio
 
-from kiwi_gw.errors import KiwiError
+from kiwi_gw.config import Loaded, Tls
+from kiwi_gw.errors import ConfigError, KiwiError, Problem
 
 _log = structlog.get_logger(__name__)
 
 
 class TlsError(KiwiError):
-    """Certificate files that cannot be used. The message names the file and says what is wrong."""
+    """Certificate files that cannot be used. The message names the file and says what is wrong; key: which
+    key of `server.tls` that is about."""
+
+    def __init__(self, key: str, message: str) -> None:
+        self.key = key
+        super().__init__(message)
+
+
+def check_certificates(loaded: Loaded) -> None:
+    """Raise ConfigError, with the line, if the files that `server.tls` names cannot be used."""
+    tls = loaded.settings.server.tls
+    if tls is None:
+        return
+    try:
+        server_context(*Certificates.of(tls))
+    except TlsError as error:
+        path = ("server", "tls", error.key)
+        file, line = loaded.places.of(path) if loaded.places is not None else (str(loaded.path), 0)
+        raise ConfigError((Problem(file, line, ".".join(path), str(error)),), unreadable=True) from None
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
@@ -26,8 +45,8 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
     client_ca: PEM; clients must then show a certificate that one of these authorities signed.
     Raises TlsError.
     """
-    _check_pem(cert, b"CERTIFICATE-----", "a certificate")
-    _check_pem(key, b"PRIVATE KEY-----", "a private key")
+    _check_pem("cert", cert, b"CERTIFICATE-----", "a certificate")
+    _check_pem("key", key, b"PRIVATE KEY-----", "a private key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -35,20 +54,23 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
 
     def password() -> str:
         # Without this an encrypted key would make OpenSSL ask at the terminal.
-        raise TlsError(f"{key}: the private key is encrypted; a key without a passphrase is needed")
+        raise TlsError("key", f"{key}: the private key is encrypted; a key without a passphrase is needed")
 
     try:
         context.load_cert_chain(cert, key, password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise TlsError(f"{key}: the private key does not belong to the certificate in {cert}") from None
-        raise TlsError(f"{cert}, {key}: not a usable certificate and key ({_reason(error)})") from None
+            raise TlsError(
+                "key", f"{key}: the private key does not belong to the certificate in {cert}"
+            ) from None
+        words = f"{cert}, {key}: not a usable certificate and key ({_reason(error)})"
+        raise TlsError("cert", words) from None
     if client_ca is not None:
-        _check_pem(client_ca, b"CERTIFICATE-----", "a certificate")
+        _check_pem("client_ca", client_ca, b"CERTIFICATE-----", "a certificate")
         try:
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
-            raise TlsError(f"{client_ca}: not usable certificates ({_reason(error)})") from None
+            raise TlsError("client_ca", f"{client_ca}: not usable certificates ({_reason(error)})") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -59,6 +81,10 @@ class Certificates(NamedTuple):
     cert: Path
     key: Path
     client_ca: Path | None = None
+
+    @classmethod
+    def of(cls, tls: Tls) -> Certificates:
+        return cls(Path(tls.cert), Path(tls.key), Path(tls.client_ca) if tls.client_ca else None)
 
 
 class TlsFiles:
@@ -119,13 +145,13 @@ class TlsFiles:
         return digest.digest()
 
 
-def _check_pem(file: Path, marker: bytes, what: str) -> None:
+def _check_pem(name: str, file: Path, marker: bytes, what: str) -> None:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise TlsError(f"{file}: cannot be read ({error.strerror or error})") from None
+        raise TlsError(name, f"{file}: cannot be read ({error.strerror or error})") from None
     if marker not in content:
-        raise TlsError(f"{file}: there is not {what} in PEM form in this file")
+        raise TlsError(name, f"{file}: there is not {what} in PEM form in this file")
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -49,8 +49,6 @@ def check_upgrade(head: RequestHead) -> Upgrade:
         raise HttpError(405, "a WebSocket handshake is a GET request", (("Allow", "GET"),))
     if not wants_websocket(head):
         raise upgrade_required()
-    if not head.target.startswith("/"):
-        raise HttpError(400, "the target of a WebSocket handshake is a path")
     if "upgrade" not in head.tokens("connection"):
         raise HttpError(400, "the Connection header does not name Upgrade; does a proxy remove it?")
     if head.header("transfer-encoding") is not None or (head.header("content-length") or "0").strip("0"):

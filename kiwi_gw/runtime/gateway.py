@@ -372,6 +372,7 @@ def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _P
         kind.replayable_of(own),
         decode,
         entry.blocks,
+        entry.subscriber.value_as,
     )
     return _Plan(entry, kind, info, kind.services_of(own), altered)
 

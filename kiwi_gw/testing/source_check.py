@@ -66,11 +66,13 @@ async def check_source(
     settings: the source's section of the configuration, validated or as the file has it.
     sections, services: what `SourceContext` is to hold; services are open already.
     sources: the settings of the other sources, by id, if it depends on some.
-    events: how many it must publish, within `timeout_seconds` in each run; it needs a few more for the
-        restarts. Whoever feeds it (a producer, a server) runs beside this call.
+    events: how many it must publish; it needs a few more for the restarts. Whoever feeds it (a producer, a
+        server) runs beside this call.
     restart: False for a source that cannot go on behind what was taken. (The gateway needs it to.)
     lazy: it publishes nothing before it has had its first subscription.
     repeatable: from the same start it publishes the same events; by default if it is `replayable`.
+
+    timeout_seconds: how long it may take to be ready, and from one batch to the next.
 
     Times are Trio's: under a `MockClock` nothing waits. A source that never gives up the event loop
     (an endless loop without a checkpoint) hangs this call too.
@@ -127,8 +129,13 @@ class _Stage:
     out: MemoryOut
     scope: trio.CancelScope
     stop: _Stop
+    timeout: float
     stopped_at: float | None = None
     delivered: bool = False
+
+    def wait_on(self) -> None:
+        """It goes on: it has its time anew."""
+        self.scope.deadline = trio.current_time() + self.timeout
 
     def cancel(self) -> None:
         if self.stopped_at is None:
@@ -137,6 +144,7 @@ class _Stage:
 
     async def ready(self, positions: Positions) -> None:
         await self.out.ready(positions)
+        self.wait_on()
 
     async def publish(self, batch: Batch) -> None:
         if self.delivered and not self.out.closed:
@@ -148,6 +156,7 @@ class _Stage:
                 self.cancel()
                 await trio.lowlevel.checkpoint()
             await self.out.publish(batch)
+            self.wait_on()
             if self.out.events >= self.stop.events:
                 self.cancel()
                 await trio.lowlevel.checkpoint()
@@ -250,9 +259,9 @@ class _Check:
     async def observe(self, start: Positions | None, stop: _Stop) -> MemoryOut:
         """One run, from `start`, checked in itself."""
         self.runs += 1
-        scope = trio.CancelScope(deadline=trio.current_time() + self.timeout)
         out = MemoryOut(self.shape, start, subscribed=self.subscribed)
-        stage = _Stage(out, scope, stop)
+        stage = _Stage(out, trio.CancelScope(), stop, self.timeout)
+        stage.wait_on()
         returned = await self._run(stage, start)
         self.subscribed = out.subscribed  # a subscription outlives a restart
         if stage.stopped_at is not None and trio.current_time() - stage.stopped_at > _CANCEL_SECONDS:
@@ -262,7 +271,7 @@ class _Check:
         if out.ready_at is None and (returned or stage.stopped_at is None):
             broken("run returned without calling ready" if returned else f"not ready within {self.timeout} s")
         if not returned and stage.stopped_at is None:
-            broken(f"published {out.events} of {stop.events} events within {self.timeout} s")
+            broken(f"published {out.events} of {stop.events} events, and no more within {self.timeout} s")
         if returned:
             self.finite = True
         self._check_codec(out)

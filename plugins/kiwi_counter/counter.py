@@ -8,7 +8,18 @@ import trio
 from pydantic import Field as Key
 from pydantic import model_validator
 
-from kiwi_gw.api import Batch, Field, Kind, Out, Positions, Section, Shape, Source, SourceContext
+from kiwi_gw.api import (
+    Batch,
+    Field,
+    Kind,
+    Milliseconds,
+    Out,
+    Positions,
+    Section,
+    Shape,
+    Source,
+    SourceContext,
+)
 
 LARGEST: Final = 2**64 - 1
 """The original counts in 64 bits without a sign."""
@@ -29,7 +40,7 @@ class CounterSettings(Section):
     id: str = Key(min_length=1, description="Name under which clients subscribe")
     min: int = Key(ge=0, le=LARGEST, description="First count")
     max: int | None = Key(None, ge=0, le=LARGEST, description="Last count; without it the counter never ends")
-    interval_ms: int = Key(ge=1, description="Time from one count to the next")
+    interval_ms: Milliseconds = Key(ge=1, description="Time from one count to the next")
     lazy: bool = Key(False, description="Start with the first subscription, not with the gateway")
 
     @model_validator(mode="after")

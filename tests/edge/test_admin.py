@@ -235,7 +235,11 @@ async def test_what_a_list_says() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["limit=0", "limit=1001", "limit=x", "limit=-1", "after=x", "after=1.y", "after=%C2%B2", "what=1"],
+    [
+        *("limit=0", "limit=1001", "limit=x", "limit=-1", f"limit={'1' * 4_301}", f"limit={'0' * 4_301}1"),
+        *("after=x", "after=1.y", "after=%C2%B2", f"after={'1' * 4_301}", f"after=1.{'1' * 4_301}", "what=1"),
+    ],
+    ids=lambda query: query[:12],
 )
 async def test_a_page_that_is_none(query: str) -> None:
     async with gateway_on() as gateway:
@@ -254,7 +258,7 @@ async def test_an_operator_can_end_a_connection(prefix: str) -> None:
             await client.message()
         assert (ended.value.code, ended.value.reason) == (4409, "disconnected by an operator")
         await other.subscribe("news")
-        for path in (f"{prefix}/{ids[0]}x", f"{prefix}/999", f"{prefix}/"):
+        for path in (f"{prefix}/{ids[0]}x", f"{prefix}/999", f"{prefix}/{'9' * 4_301}", f"{prefix}/"):
             assert (await ask(address, path, "DELETE"))[0] == 404
         assert (await ask(address, f"{prefix}/{ids[1]}"))[0] == 405
 

@@ -92,10 +92,15 @@ def test_legal_heads_are_taken(data: bytes) -> None:
     assert isinstance(head, RequestHead)
 
 
-def test_the_absolute_form_is_reduced_to_its_path() -> None:
-    head = parse_head(b"GET http://h:80/x?y HTTP/1.1\r\nHost: h:80\r\n\r\n")
+@pytest.mark.parametrize("scheme", ["http", "https", "ws", "wss", "WS"])
+def test_an_absolute_target_is_taken_and_its_authority_replaces_host(scheme: str) -> None:
+    line = f"GET {scheme}://gw.example:80/x?y HTTP/1.1\r\n".encode()
+    head = parse_head(line + b"a: b\r\nHost: evil.example\r\n\r\n")
     assert (head.path, head.query) == ("/x", "y")
+    assert head.values("host") == ["gw.example:80"]
+    assert head.header("a") == "b"
     assert parse_head(b"GET http://h?q HTTP/1.1\r\nHost: h\r\n\r\n").path == "/"
+    assert parse_head(b"GET ws://[::1]:8/ HTTP/1.0\r\n\r\n").header("host") == "[::1]:8"
 
 
 def get(*lines: bytes) -> bytes:
@@ -140,7 +145,13 @@ REFUSED = {
     "non-ASCII in the target": (400, b"GET /\xe9 HTTP/1.1\r\nHost: h\r\n\r\n"),
     "a fragment": (400, b"GET /#x HTTP/1.1\r\nHost: h\r\n\r\n"),
     "a relative target": (400, b"GET x HTTP/1.1\r\nHost: h\r\n\r\n"),
-    "somebody else's URL": (400, b"GET http://other/ HTTP/1.1\r\nHost: h\r\n\r\n"),
+    "a URL without a server": (400, b"GET ws:/// HTTP/1.1\r\nHost: h\r\n\r\n"),
+    "a URL with a user": (400, b"GET ws://h@other/ HTTP/1.1\r\nHost: h\r\n\r\n"),
+    "a URL with half a port": (400, b"GET ws://h:8x/ HTTP/1.1\r\nHost: h\r\n\r\n"),
+    "a URL with a fragment": (400, b"GET ws://h/#a HTTP/1.1\r\nHost: h\r\n\r\n"),
+    "a URL beside a bad Host": (400, b"GET ws://h/ HTTP/1.1\r\nHost: u@h\r\n\r\n"),
+    "a URL without Host": (400, b"GET ws://h/ HTTP/1.1\r\n\r\n"),
+    "the form of CONNECT": (400, b"CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n"),
     "a URL of another scheme": (400, b"GET file:///etc/passwd HTTP/1.1\r\nHost: h\r\n\r\n"),
     "CONNECT": (400, b"CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n"),
     "GET *": (400, b"GET * HTTP/1.1\r\nHost: h\r\n\r\n"),

@@ -165,6 +165,7 @@ async def test_a_source_type_is_built_with_its_settings_sections_and_services() 
         assert context.plugins.section("store") == StoreSection()
 
 
+@pytest.mark.slow
 async def test_a_service_is_opened_once_shared_and_closed_after_the_last_source() -> None:
     store = Store()
     async with running(store, sources=STORED) as (gateway, _):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import websockets.exceptions
 import websockets.sync.client
 from structlog.typing import EventDict
 
+from kiwi_gw.logs import RepeatLimit
 from tests.edge.bench import Bench, running
 from tests.edge.wire import (
     CLOSE,
@@ -73,12 +75,95 @@ async def test_what_is_not_served(head: bytes, status: int) -> None:
         ("https://www.app.example", 403),
     ],
 )
-async def test_pages_of_foreign_origins_are_refused_before_the_upgrade(origin: str, status: int) -> None:
+async def test_pages_of_foreign_origins_are_refused_before_the_upgrade(
+    origin: str, status: int, log_lines: list[EventDict]
+) -> None:
     async with running(server={"allowed_origins": ["https://app.example"]}) as bench:
         assert (await answer(bench, upgrade(headers=[("Origin", origin)])))[0] == status
         if status == 403:
             assert bench.gateway.listener.rejected == {"origin": 1}
             assert not bench.gateway.gateway.connections
+    log_lines[:] = [line for line in log_lines if line["event"] != "origin refused"]  # see below
+
+
+@pytest.mark.parametrize(
+    ("origins", "why"),
+    [
+        (["http://evil.test"], "the page is of another host, and it is not listed"),
+        (["https://gateway.test"], "the page is of this host, but not of http:// and this port, and it is"),
+        (["null"], "the page has no origin (null), and that is not listed"),
+        (["http://a.test", "http://b.test"], "there is more than one Origin header"),
+        (["\x1b[2J" * 100], None),
+        (["e" * 6_000], "the Origin header is not an origin"),
+    ],
+    ids=["foreign", "scheme", "null", "two", "control characters", "long"],
+)
+async def test_a_refused_origin_is_in_the_log_and_the_page_is_told_why(
+    origins: list[str], why: str | None, log_lines: list[EventDict]
+) -> None:
+    async with running() as bench:
+        headers = [("Origin", origin) for origin in origins]
+        status, fields, rest = await answer(bench, upgrade("/?access_token=secret", headers=headers))
+    lines = [line for line in log_lines if line["event"] == "origin refused"]
+    log_lines[:] = [line for line in log_lines if line not in lines]
+    if why is None:
+        assert (status, lines) == (400, [])
+        return
+    assert (status, fields["content-type"]) == (403, "text/plain; charset=utf-8")
+    assert f": {why}" in rest.decode()
+    ((line,),) = [lines]
+    assert line["log_level"] == "warning", "which the log limits where it is repeated"
+    assert line["why"].startswith(why)
+    assert line["origin"] == origins[0][:200]
+    assert "secret" not in str(line)
+
+
+def test_lines_about_refused_origins_are_limited_whatever_the_origin() -> None:
+    records = []
+    for number in range(100):
+        message = {"event": "origin refused", "origin": f"http://{number}.test"}
+        record = logging.LogRecord("kiwi_gw.edge.listener", logging.WARNING, "", 0, message, None, None)
+        records.append(record)
+    passes = RepeatLimit(now=lambda: 0.0).filter
+    assert sum(map(bool, map(passes, records))) == 5
+
+
+# --- what hyper 1.12 writes, as recorded: the whole URL in the request line ------------------------
+
+HYPER_UPGRADE = (
+    b"GET ws://127.0.0.1:45337/ HTTP/1.1\r\nhost: 127.0.0.1:45337\r\nupgrade: websocket\r\n"
+    b"connection: upgrade\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\r\n"
+)
+HYPER_PLAIN = b"GET http://127.0.0.1:33713/livez HTTP/1.1\r\nhost: 127.0.0.1:33713\r\n\r\n"
+
+
+async def test_the_handshake_of_a_hyper_client_is_taken_as_it_was_recorded() -> None:
+    async with running() as bench:
+        stream = await bench.gateway.connect()
+        async with stream:
+            client = Client(stream)
+            status, headers, rest = await client.request(HYPER_UPGRADE)
+            assert (status, headers["sec-websocket-accept"]) == (101, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+            assert rest == b""
+            await client.subscribe("a", mode="pull")
+            await client.ask("REQUEST", "a", n=1)
+            await bench.sources["a"].publish([b"x", b"y"])
+            assert (await client.message())["data"]["value"] == "x"
+        assert (await answer(bench, HYPER_PLAIN))[0] == 200
+
+
+@pytest.mark.parametrize(("host", "status"), [("gateway.test", 101), ("evil.test", 403)])
+async def test_origins_are_compared_with_the_authority_of_an_absolute_target(
+    host: str, status: int, log_lines: list[EventDict]
+) -> None:
+    headers = [("Origin", "http://gateway.test")]
+    handshake = upgrade(headers=headers).replace(b"GET / ", f"GET ws://{host}/ ".encode(), 1)
+    for claimed in (b"gateway.test", b"evil.test"):
+        async with running() as bench:
+            assert (await answer(bench, handshake.replace(b"Host: gateway.test", b"Host: " + claimed)))[
+                0
+            ] == status
+    log_lines[:] = [line for line in log_lines if line["event"] != "origin refused"]
 
 
 async def test_over_max_connections_is_503_with_retry_after_and_health_still_answers() -> None:

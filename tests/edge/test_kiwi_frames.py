@@ -15,6 +15,7 @@ from tests.edge.wire import (
     PING,
     TEXT,
     Client,
+    Over,
     command,
     connect,
     frame,
@@ -50,26 +51,71 @@ async def test_commands_sent_before_our_101_are_carried_out(surplus: int) -> Non
         (frame(TEXT, b""), "bad_request: the message is not JSON"),
         (frame(TEXT, b"\xef\xbb\xbf{}"), "bad_request: the message is not JSON"),
         (text(["SUBSCRIBE"]), "bad_request: the message is not a JSON object"),
-        (text({"sourceId": "a"}), "bad_request: the message has no type"),
-        (
-            text({"type": "PING", "sourceId": "a"}),
-            'bad_request: the type is none of SUBSCRIBE, UNSUBSCRIBE, REQUEST: "PING"',
-        ),
-        (
-            text({"type": None, "sourceId": "a"}),
-            "bad_request: the type is none of SUBSCRIBE, UNSUBSCRIBE, REQUEST: null",
-        ),
-        (text({"type": "SUBSCRIBE"}), "bad_request: SUBSCRIBE has no sourceId"),
-        (text({"type": "REQUEST", "sourceId": 7, "n": 1}), "bad_request: sourceId is not a string"),
         (frame(TEXT, b'{"a":' * 10_000), "bad_request: the message is "),
     ],
 )
-async def test_what_is_no_command_closes_with_the_reason(sent: bytes, reason: str) -> None:
+async def test_what_is_no_json_object_closes_with_the_reason(sent: bytes, reason: str) -> None:
     async with running() as bench, bench.connect() as client:
         await client.send(sent)
         over = await client.over()
         assert over.code == 1008
         assert over.reason.startswith(reason)
+
+
+NO_TYPE = "the type is none of SUBSCRIBE, UNSUBSCRIBE, REQUEST"
+
+
+@pytest.mark.parametrize(
+    ("said", "command", "words"),
+    [
+        ({"sourceId": "a"}, None, "the message has no type"),
+        ({"type": "PING", "sourceId": "a"}, "PING", NO_TYPE),
+        ({"type": "subscribe", "sourceId": "a"}, "subscribe", NO_TYPE),
+        ({"type": None, "sourceId": "a"}, None, NO_TYPE),
+        ({"type": "x" * 9_000, "sourceId": "a"}, "x" * 32 + "...", NO_TYPE),
+        ({"type": "SUBSCRIBE"}, "SUBSCRIBE", "SUBSCRIBE has no sourceId"),
+        (
+            {"type": "REQUEST", "sourceId": 7, "n": 1},
+            "REQUEST",
+            "the sourceId of REQUEST is not a string of 1 or more characters",
+        ),
+        (
+            {"type": "UNSUBSCRIBE", "sourceID": "a"},
+            "UNSUBSCRIBE",
+            'UNSUBSCRIBE has no sourceId; UNSUBSCRIBE has no member "sourceID" (did you mean "sourceId"?); '
+            "it has type, sourceId",
+        ),
+        ({"type": "SUBSCRIBE", "sourceId": "\ud800"}, None, "the message has half of a surrogate pair in it"),
+    ],
+    ids=range(9),
+)
+async def test_what_is_no_command_gets_a_notice_and_the_connection_lives(
+    said: dict[str, object], command: str | None, words: str
+) -> None:
+    async with running() as bench, bench.connect() as client:
+        await client.send(text(said))
+        notice = {"type": "ERROR", "message": words, "command": command}
+        assert await client.message() == {"type": "NOTICE", "data": notice}
+        await client.subscribe("a")
+
+
+async def test_what_is_no_command_counts_against_the_rate_of_commands() -> None:
+    limits = {"commands_per_second": 5, "commands_burst": 10, "flood_ms": 300}
+    async with running(limits) as bench, bench.connect() as client:
+        await client.send(text({"type": "PING"}) * 30)
+        words = [(await client.message())["data"]["message"] for _ in range(30)]
+        assert words[:10] == [NO_TYPE] * 10
+        assert words[-1] == "Too many commands: at most 5 a second"
+        over = None
+        with trio.fail_after(10):
+            while over is None:
+                try:
+                    await client.send(text({"type": "PING"}) * 5)
+                    for _ in range(5):
+                        await client.message()
+                except Over as reason:
+                    over = reason
+        assert (over.code, over.reason) == (1008, "rate_limited")
 
 
 async def test_a_binary_frame_closes_with_1003() -> None:
@@ -84,7 +130,9 @@ async def test_a_frame_of_64_kib_passes_and_one_more_byte_closes_with_1009() -> 
         largest = blank.replace('""', '"%s"' % ("x" * (64 * 1024 - len(blank))))
         async with bench.connect() as client:
             await client.send(frame(TEXT, largest.encode()))
-            assert (await client.message())["type"] == "SUBSCRIBE_OK"
+            reply = await client.message()
+            assert reply["type"] == "SUBSCRIBE_ERROR"
+            assert reply["data"]["error"].startswith('SUBSCRIBE has no member "ours"; it has type, ')
         async with bench.connect() as client:
             await client.send(frame(TEXT, largest.encode() + b" "))
             assert (await client.over()).code == 1009

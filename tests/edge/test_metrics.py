@@ -138,6 +138,7 @@ def collector(bench: Bench) -> Collector:
     return Collector(bench.gateway, Quiet(), Quiet(), ["fake"], trio.current_time)
 
 
+@pytest.mark.slow
 async def test_ten_thousand_clients_add_no_series(tmp_path: Path, autojump_clock: MockClock) -> None:
     sources = [f"source-{number}" for number in range(5)]
     async with running(tmp_path, config(*sources), fake=Sources()) as bench:
@@ -332,6 +333,11 @@ def test_the_text_is_that_of_the_library_byte_by_byte(accept: str) -> None:
     encode, content_type = choose_encoder(accept)
     assert content_type_for(accept) == content_type
     assert "".join(expose(snapshot, content_type)).encode() == encode(_Families(snapshot))
+
+
+@pytest.mark.parametrize("version", ["9" * 5_000, "1.x", "..", "-1"])
+def test_a_version_that_is_none_gets_the_plain_text(version: str) -> None:
+    assert content_type_for(f"application/openmetrics-text; version={version}").startswith(("text/", "appl"))
 
 
 def test_a_long_text_comes_in_pieces() -> None:

@@ -162,6 +162,7 @@ async def test_the_others_get_everything_and_the_slow_know_exactly_what_they_did
             assert connection.outlet.clear
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_nobody_misses_anything_that_the_source_still_has(kind: str, tmp_path: Path) -> None:
     async with (

@@ -75,7 +75,6 @@ BAD: dict[str, tuple[int, dict[str, Any]]] = {
     "POST": (405, {"line": "POST / HTTP/1.1"}),
     "HEAD": (405, {"line": "HEAD / HTTP/1.1"}),
     "HTTP/1.0": (426, {"line": "GET / HTTP/1.0"}),
-    "a URL as target": (400, {"line": "GET http://h/ HTTP/1.1"}),
     "no Upgrade": (426, {"Upgrade": None}),
     "h2c": (426, {"Upgrade": "h2c"}),
     "no Connection": (400, {"Connection": None}),

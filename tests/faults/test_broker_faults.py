@@ -18,8 +18,13 @@ from tests.faults.stages import injected, kafka_scene
 
 pytestmark = pytest.mark.integration
 
+PROMISED = ("broker stopped (SIGSTOP)", "black hole", "500 ms latency")
+"""Stopped, unreachable, slow."""
 
-@pytest.mark.parametrize("kind", LONGER)
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in PROMISED else pytest.param(kind, marks=pytest.mark.extended) for kind in LONGER]
+)
 async def test_longer_ones(
     kind: str, faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
 ) -> None:
@@ -31,6 +36,7 @@ async def test_longer_ones(
         passed(await injected(stage, injection, phases))
 
 
+@pytest.mark.extended
 async def test_with_a_window_that_holds_less_than_the_outage(
     faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
 ) -> None:
@@ -45,8 +51,9 @@ async def test_with_a_window_that_holds_less_than_the_outage(
         passed(await injected(stage, injection, phases))
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.extended)])
 async def test_brief_ones_one_after_the_other(
-    faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
+    times: int, faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
 ) -> None:
     async with (
         faulty_broker.between() as between,
@@ -54,6 +61,6 @@ async def test_brief_ones_one_after_the_other(
     ):
         faults = broker_faults(faulty_broker, between)
         assert faults.keys() == {*BRIEF, *LONGER, KILLED}
-        for _ in range(3):
+        for _ in range(times):
             for kind in BRIEF:
                 passed(await injected(stage, *faults[kind]))

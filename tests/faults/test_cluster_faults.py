@@ -19,7 +19,7 @@ from tests.faults.cluster_faults import (
 from tests.faults.experiment import Outcome
 from tests.faults.stages import injected, kafka_scene
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 NEEDED_MIB = 2_000
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.faults.brokers import FaultyBroker
-from tests.faults.crowd_faults import EVERYTHING, KINDS, Crowd, crowd_faults, scene_of
+from tests.faults.crowd_faults import EVERYTHING, KINDS, TOGETHER, Crowd, crowd_faults, scene_of
 from tests.faults.experiment import Outcome
 from tests.faults.stages import injected, kafka_scene
 from tests.faults.test_hostile_clients import FLOOR
@@ -26,7 +26,9 @@ FORGOTTEN_AFTER = 6
 """Seconds after which what was read of Kafka's history is read again."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.extended) if kind == TOGETHER else kind for kind in KINDS]
+)
 async def test_crowds(
     kind: str,
     faulty_broker: FaultyBroker,

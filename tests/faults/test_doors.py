@@ -40,8 +40,9 @@ HEADS = {
     "a folded line": (get("X: a", " b"), 400),
     "TE and CL": (get("Transfer-Encoding: chunked", "Content-Length: 3"), 400),
     "no colon": (get("nonsense"), 400),
-    "absolute form": (UPGRADE.replace(b"GET / ", b"GET http://gw.example/ "), 400),
-    "absolute form of elsewhere": (UPGRADE.replace(b"GET / ", b"GET http://127.0.0.1:1/ "), 400),
+    "absolute form": (UPGRADE.replace(b"GET / ", b"GET ws://gw.example/ "), 101),
+    "absolute form of elsewhere": (UPGRADE.replace(b"GET / ", b"GET http://127.0.0.1:1/ "), 101),
+    "absolute form that is none": (UPGRADE.replace(b"GET / ", b"GET file:///etc/passwd "), 400),
     "close, Upgrade": (UPGRADE.replace(b"Connection: Upgrade", b"Connection: close, Upgrade"), 101),
     "no origin": (UPGRADE, 101),
     "same origin": (with_headers("Origin: http://gw.example"), 101),
@@ -50,6 +51,10 @@ HEADS = {
     "another port": (with_headers("Origin: http://gw.example:81"), 403),
     "a trailing dot": (with_headers("Origin: http://gw.example."), 403),
     "a longer name": (with_headers("Origin: http://gw.example.evil.example"), 403),
+    "absolute form, and an origin of Host": (
+        with_headers("Origin: http://gw.example").replace(b"GET / ", b"GET http://127.0.0.1:1/ "),
+        403,
+    ),
     "two origins": (with_headers("Origin: http://gw.example", "Origin: http://evil.example"), 403),
 }
 

@@ -12,6 +12,7 @@ import pytest
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
 from tests.integration.held_broker import HeldBroker
+from tests.integration.shared_broker import shared
 
 _count = itertools.count()
 
@@ -19,10 +20,14 @@ _count = itertools.count()
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker that all tests share. Do not stop or kill it: take `own_broker` for that."""
-    shared = HeldBroker(tmp_path_factory.mktemp("broker"))
-    shared.start()
-    yield shared.broker
-    shared.stop()
+    folder = tmp_path_factory.mktemp("broker")
+    if (running := shared(folder)) is not None:
+        yield running
+        return
+    held = HeldBroker(folder)
+    held.start()
+    yield held.broker
+    held.stop()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from benchmarks.spark import Kept
 from benchmarks.target import Target
 from kiwi_gw.demo.broker import Broker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 WITH_SPARK = [scenario for scenario in SCENARIOS if scenario.name.startswith("spark-")]
 RUN = [

@@ -60,6 +60,7 @@ async def test_topics_are_made_grown_and_removed(topics: Topics, new_topic: Call
     assert await topics.partitions(name) == 0
 
 
+@pytest.mark.extended
 async def test_killed_and_restarted_it_has_its_port_and_its_data(own_broker: Broker) -> None:
     topics = Topics(own_broker.bootstrap)
     name = await topics.create("kept")
@@ -78,6 +79,7 @@ async def test_killed_and_restarted_it_has_its_port_and_its_data(own_broker: Bro
     assert await topics.end_offsets(name) == {0: 10}
 
 
+@pytest.mark.extended
 async def test_frozen_it_accepts_and_is_silent(own_broker: Broker) -> None:
     own_broker.freeze()
     assert not await answers(HOST, own_broker.port, within=0.5)
@@ -85,6 +87,7 @@ async def test_frozen_it_accepts_and_is_silent(own_broker: Broker) -> None:
     await own_broker.wait_ready(10)
 
 
+@pytest.mark.extended
 async def test_topics_appear_by_themselves_only_when_allowed(tmp_path: Path) -> None:
     async with Broker(tmp_path, auto_create=True) as broker:
         assert await Topics(broker.bootstrap).produce("made-by-producing", [Record(b"x")]) == [(0, 0)]
@@ -100,6 +103,7 @@ async def test_settings_it_does_not_like_are_shown_with_its_log(tmp_path: Path) 
         await Broker(tmp_path, properties={"num.partitions": "many"}).start()
 
 
+@pytest.mark.extended
 async def test_three_nodes_make_a_cluster(tmp_path: Path) -> None:
     nodes, cluster_id = free_nodes(3), new_cluster_id()
     brokers = [
@@ -126,6 +130,7 @@ async def test_three_nodes_make_a_cluster(tmp_path: Path) -> None:
             await one.kill()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("keep", [True, False])
 async def test_the_command_runs_one_until_it_is_told_to_end(tmp_path: Path, keep: bool) -> None:
     data = tmp_path / "data"
@@ -169,6 +174,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 async def test_it_dies_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
     async with trio.open_nursery() as nursery:

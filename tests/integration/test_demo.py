@@ -23,7 +23,7 @@ from kiwi_gw.demo.producer import replay
 from kiwi_gw.demo.topics import Topics
 from tests.integration.spark.no_java import environment_without_java
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 COMMAND = [sys.executable, "-m", "kiwi_gw", "demo", "--port", "0", "--kafka-port", "0", "--speed", "3600"]
 

@@ -67,6 +67,7 @@ async def test_it_is_healthy_at_once_while_kafka_is_away(
             await ticks.events(2)
 
 
+@pytest.mark.extended
 async def test_it_becomes_ready_when_kafka_comes(own_broker: Broker, tmp_path: Path) -> None:
     topic = await Topics(own_broker.bootstrap).create("late")
     await own_broker.stop()
@@ -150,6 +151,7 @@ async def test_it_warns_where_strangers_can_listen(tmp_path: Path, address: str,
         assert len(json.loads((await ask(running, "/readyz?verbose"))[1])["warnings"]) == warnings
 
 
+@pytest.mark.extended
 async def test_a_hundred_idle_topics_cost_little(
     broker: Broker, new_topic: Callable[[], str], tmp_path: Path, figure: Callable[[str, object], None]
 ) -> None:

@@ -76,7 +76,16 @@ def config(broker: Broker, *sources: Mapping[str, object], **sections: object) -
     return yaml.safe_dump(given)
 
 
-@pytest.mark.parametrize("change", [rename, swap_symlink, truncate_then_write, write_and_hang_up])
+@pytest.mark.parametrize(
+    "change",
+    [
+        rename,
+        *(
+            pytest.param(change, marks=pytest.mark.extended)
+            for change in (swap_symlink, truncate_then_write, write_and_hang_up)
+        ),
+    ],
+)
 async def test_sources_are_added_altered_and_removed(
     broker: Broker, topics: Topics, new_topic: Callable[[], str], tmp_path: Path, change: Change
 ) -> None:

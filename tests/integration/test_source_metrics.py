@@ -19,6 +19,7 @@ pytestmark = pytest.mark.integration
 EVENTS = 1_000
 
 
+@pytest.mark.extended
 async def test_lag_delay_and_outage(own_broker: Broker, tmp_path: Path) -> None:
     topics = Topics(own_broker.bootstrap)
     topic = await topics.create("measured", 4)

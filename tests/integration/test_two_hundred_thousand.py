@@ -28,7 +28,9 @@ CREDIT = 5_000
 VALUE_BYTES = 32
 
 
-@pytest.mark.parametrize("transport", ["tcp", "tls", "unix"])
+@pytest.mark.parametrize(
+    "transport", ["tcp", *(pytest.param(other, marks=pytest.mark.extended) for other in ("tls", "unix"))]
+)
 async def test_everyone_gets_everything_in_order(
     broker: Broker,
     topics: Topics,

@@ -165,6 +165,7 @@ async def _pull_one(one: Client) -> None:
         one.gone = True
 
 
+@pytest.mark.extended
 async def test_one_that_cannot_be_replaced_is_tried_again(tmp_path: Path) -> None:
     async with gateway(
         tmp_path, config(), expected_errors={"worker ended", "configuration refused; the old one stays"}
@@ -226,6 +227,7 @@ def _folder_of(pid: int) -> Path:
     return Path(json.loads(post.partition(b"=")[2])["folder"])
 
 
+@pytest.mark.extended
 async def test_clients_that_do_not_leave_hold_nobody_longer_than_the_drain(tmp_path: Path) -> None:
     async with gateway(tmp_path, config(drain_ms="500ms")) as running, crowd(running, 8):
         with trio.fail_after(5):
@@ -277,6 +279,7 @@ async def test_an_address_that_is_taken_is_said_once(tmp_path: Path) -> None:
             assert said.count(f"cannot listen on {where}") == 1, said
 
 
+@pytest.mark.extended
 async def test_the_port_of_another_gateway_with_workers_is_taken(tmp_path: Path) -> None:
     async with gateway(tmp_path, config()) as running:
         (tmp_path / "other").mkdir()
@@ -325,6 +328,7 @@ async def test_plugins_are_told_which_worker_it_is(tmp_path: Path, workers: int)
             await running.logged("told", number=number, of=workers)
 
 
+@pytest.mark.extended
 async def test_a_plugin_that_cannot_work_in_several_ends_them_all(tmp_path: Path) -> None:
     settings, env = plugged(tmp_path)
     process = await _start(tmp_path, {**settings, "name": "alone"}, env)
@@ -335,6 +339,7 @@ async def test_a_plugin_that_cannot_work_in_several_ends_them_all(tmp_path: Path
     assert "Traceback" not in said
 
 
+@pytest.mark.extended
 async def test_they_share_a_unix_socket(tmp_path: Path) -> None:
     path, admin = tmp_path / "public.sock", tmp_path / "admin.sock"
     # A list with a TCP port: that is how the other tests' clients get in.

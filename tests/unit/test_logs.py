@@ -177,6 +177,17 @@ def test_our_own_ordinary_lines_are_never_counted_instead() -> None:
     assert failed == [True, True, False, False, False, False], "each source has its own count"
 
 
+def test_each_problem_has_its_own_count() -> None:
+    limit = logs.RepeatLimit(burst=5)
+
+    def refused(number: int) -> bool:
+        line = {"event": "configuration refused; the old one stays", "problem": f"kiwi.yml:{number}: wrong"}
+        return limit.filter(record("kiwi_gw.runtime.reload", line, logging.ERROR))
+
+    assert all(refused(number) for number in range(12)), "all mistakes of one reload are told"
+    assert [refused(3) for _ in range(6)] == [True] * 4 + [False] * 2, "repeats of one are not"
+
+
 def test_strangers_cannot_fill_the_memory_of_the_limit() -> None:
     limit = logs.RepeatLimit(keys=100)
     for number in range(10_000):

@@ -236,16 +236,20 @@ async def test_a_source_that_says_nothing_runs_into_the_deadline(autojump_clock:
         await trio.sleep_forever()
 
     async def slow(out: Out, start: Positions | None) -> None:
-        number = start[0] if start else 0
+        number = first = start[0] if start else 0
         await out.ready({0: number})
         while True:
             await out.publish(one(number))
             number += 1
-            await trio.sleep(4)
+            await trio.sleep(4 if number - first < stops_at else 11)
+
+    stops_at = 1_000
+    await check(slow, events=5)
+    stops_at = 3
 
     with pytest.raises(AssertionError, match=r"not ready within 10\.0 s"):
         await check(silent)
-    with pytest.raises(AssertionError, match=r"published 3 of 5 events within 10\.0 s"):
+    with pytest.raises(AssertionError, match=r"published 3 of 5 events, and no more within 10\.0 s"):
         await check(slow, events=5)
 
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 from kiwi_gw.core.commands import Session
 from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.kiwi.members import UnknownMembers
 from kiwi_gw.dialects.kiwi.replies import REPLIES
 from kiwi_gw.dialects.kiwi.results import MAX_EVENT_BYTES, Envelope, kiwi_wire
 from kiwi_gw.dialects.kiwi.session import KiwiSession
@@ -21,12 +22,14 @@ class KiwiDialect:
     """Implements `kiwi_gw.dialects.base.Dialect`.
 
     envelope: `flat` as the document says, `nested` as the original server does.
-    max_event_bytes: larger frames are given up and announced (`limits.event_bytes`).
+    max_event_bytes: larger frames are given up and announced (`limits.event_bytes`). unknown_members: what
+    becomes of a command with members that there are not.
     """
 
     envelope: Envelope = "flat"
     max_event_bytes: int = MAX_EVENT_BYTES
     max_message_bytes: int = MAX_MESSAGE_BYTES
+    unknown_members: UnknownMembers = "refuse"
 
     def __post_init__(self) -> None:
         if self.envelope not in get_args(Envelope):
@@ -48,4 +51,4 @@ class KiwiDialect:
 
     def session(self, head_query: str, identity: Identity, limits: SessionLimits) -> Session:
         wire = partial(kiwi_wire, envelope=self.envelope, max_event_bytes=self.max_event_bytes)
-        return KiwiSession(wire, REPLIES[self.envelope], limits)
+        return KiwiSession(wire, REPLIES[self.envelope], limits, self.unknown_members)

@@ -57,6 +57,11 @@ class Asked:
         """Whether it leaves events out."""
         return self.where is not None
 
+    @property
+    def selects(self) -> bool:
+        """Whether it makes another value of each."""
+        return self.select is not None
+
     def before(self, wire: MakeWire, compiling: Compiling) -> MakeWire:
         """Puts it before the wire format of a source."""
 

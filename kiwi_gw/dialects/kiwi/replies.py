@@ -12,7 +12,7 @@ import msgspec
 from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened, PositionsAre, SourceTroubled
 from kiwi_gw.dialects.frames import text_frame
 from kiwi_gw.dialects.kiwi.results import Envelope
-from kiwi_gw.model import Mode
+from kiwi_gw.model import Mode, ValueAs
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,11 +25,15 @@ class Replies(Protocol):
 
     def ok(self, command: str, source_id: str) -> bytes: ...
 
-    def subscribed(self, source_id: str, mode: Mode, opened: Opened) -> bytes: ...
+    def subscribed(
+        self, source_id: str, mode: Mode, opened: Opened, value_as: ValueAs | None = None
+    ) -> bytes: ...
 
     def granted(self, source_id: str, granted: Granted) -> bytes: ...
 
     def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes: ...
+
+    def misunderstood(self, message: str, command: str | None) -> bytes: ...
 
     def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes: ...
 
@@ -48,7 +52,9 @@ class FlatReplies:
     def ok(self, command: str, source_id: str) -> bytes:
         return _message(f"{command}_OK", {"sourceId": source_id})
 
-    def subscribed(self, source_id: str, mode: Mode, opened: Opened) -> bytes:
+    def subscribed(
+        self, source_id: str, mode: Mode, opened: Opened, value_as: ValueAs | None = None
+    ) -> bytes:
         data: Data = {
             "sourceId": source_id,
             "mode": mode.value,
@@ -56,7 +62,8 @@ class FlatReplies:
             "overflow": opened.overflow.value,
             "bufferCapacity": opened.buffer_capacity,
         }
-        return _message("SUBSCRIBE_OK", data)
+        # Of events that have a value.
+        return _message("SUBSCRIBE_OK", data if value_as is None else {**data, "valueAs": value_as})
 
     def granted(self, source_id: str, granted: Granted) -> bytes:
         return _message("REQUEST_OK", {"sourceId": source_id, "n": granted.n, "credits": granted.credits})
@@ -64,6 +71,9 @@ class FlatReplies:
     def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes:
         data: Data = {"sourceId": source_id, "error": _clean(error)}
         return _message(f"{command}_ERROR", data if position is None else {**data, "position": position})
+
+    def misunderstood(self, message: str, command: str | None) -> bytes:
+        return _message("NOTICE", {"type": "ERROR", "message": message, "command": command})
 
     def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes:
         data: Data = {
@@ -109,7 +119,9 @@ class NestedReplies:
     def ok(self, command: str, source_id: str) -> bytes:
         return _response(f"{command}_OK", {"sourceId": source_id})
 
-    def subscribed(self, source_id: str, mode: Mode, opened: Opened) -> bytes:
+    def subscribed(
+        self, source_id: str, mode: Mode, opened: Opened, value_as: ValueAs | None = None
+    ) -> bytes:
         return self.ok("SUBSCRIBE", source_id)
 
     def granted(self, source_id: str, granted: Granted) -> bytes:
@@ -117,6 +129,9 @@ class NestedReplies:
 
     def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes:
         return _response(f"{command}_ERROR", {"sourceId": source_id, "error": _clean(error)})
+
+    def misunderstood(self, message: str, command: str | None) -> bytes:
+        return _message("NOTICE", {"type": "ERROR", "message": message, "command": command})
 
     def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes:
         return _message("NOTICE", {"type": "LAG", "sourceId": source_id, "count": lagged.count})

@@ -1,8 +1,8 @@
 """What a Kiwi client says: SUBSCRIBE, UNSUBSCRIBE and REQUEST, read strictly (Kiwi protocol, commands).
 
-What is not a command at all ends the connection. A command whose other members are wrong is answered
-with its error, so those arrive here as they were written (`Raw`) and are read by `integer` and `text`.
-Unknown members are ignored; of a member that comes twice the last one counts.
+What is no JSON object ends the connection; an object that is no command is answered with a notice. A
+command whose other members are wrong is answered with its error, so those arrive here as they were written
+(`Raw`) and are read by `integer` and `text`. Of a member that comes twice the last one counts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from kiwi_gw.dialects.kiwi.members import MEMBERS, TYPES, shown, unknown
 from kiwi_gw.dialects.kiwi.nesting import TooMuch, outline
 from kiwi_gw.errors import ConnectionEnd
 
@@ -24,31 +25,16 @@ MAX_REASON_BYTES: Final = 123
 MAX_INTEGER: Final = 2**53 - 1
 """The largest integer that every JSON client holds exactly."""
 
-TYPES: Final = ("SUBSCRIBE", "UNSUBSCRIBE", "REQUEST")
-
-_ABSENT = Raw()
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _INTEGER = re.compile(rb"[1-9][0-9]{0,15}")
-
-
-class _Members(msgspec.Struct, rename="camel", gc=False):
-    type: Raw = _ABSENT
-    source_id: Raw = _ABSENT
-    mode: Raw = _ABSENT
-    n: Raw = _ABSENT
-    buffer_capacity: Raw = _ABSENT
-    overflow: Raw = _ABSENT
-    begin: Raw = msgspec.field(default=_ABSENT, name="from")
-    on_missing: Raw = _ABSENT
-    positions_every_ms: Raw = _ABSENT
-    where: Raw = _ABSENT
-    select: Raw = _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCommand:
     """One command. `type` is one of TYPES. The optional members are as they were written, None: absent.
 
-    begin: the member `from`. too_deep: it is nested so deeply that only type and source_id were read.
+    begin: the member `from`. unknown: what is wrong with the names of its members, if anything. too_deep: it
+    is nested so deeply that only type and source_id were read.
     """
 
     type: str
@@ -62,42 +48,60 @@ class ClientCommand:
     positions_every_ms: Raw | None
     where: Raw | None = None
     select: Raw | None = None
+    value_as: Raw | None = None
+    unknown: str | None = None
     too_deep: bool = False
 
 
-_read_members = msgspec.json.Decoder(_Members).decode
+@dataclass(frozen=True, slots=True)
+class Misunderstood:
+    """A JSON object that is no command. type: what it says it is; None: it says nothing of that."""
+
+    message: str
+    type: str | None = None
+    too_deep: bool = False
+
+
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_string = msgspec.json.Decoder(str).decode
 
 
-def read(message: str) -> ClientCommand:
-    """The command in a text frame. Raises ConnectionEnd (1008) for anything that is none."""
-    too_deep = False
+def read(message: str) -> ClientCommand | Misunderstood:
+    """The command in a text frame. Raises ConnectionEnd (1008) for text that is no JSON object."""
     try:
-        members = _members(message)
-    except RecursionError:
-        members, too_deep = _members(_outline(message)), True
-    if members.type is _ABSENT:
-        raise bad_request("the message has no type")
-    kind = text(members.type)
-    if kind not in TYPES:
-        raise bad_request(f"the type is none of {', '.join(TYPES)}: {_shown(members.type)}")
-    if members.source_id is _ABSENT:
-        raise bad_request(f"{kind} has no sourceId")
-    source_id = text(members.source_id)
+        members, too_deep = _read(message)
+    except _HalfACharacterError:
+        return Misunderstood("the message has half of a surrogate pair in it")
+    except TooMuch:
+        return Misunderstood("the message is nested too deeply", None, True)
+    if "type" not in members:
+        return Misunderstood("the message has no type", None, too_deep)
+    kind = text(members["type"])
+    if kind not in MEMBERS:
+        known = f"the type is none of {', '.join(TYPES)}"
+        return Misunderstood(known, None if kind is None else shown(kind), too_deep)
+    strange = unknown(kind, members)
+    source_id = text(members["sourceId"]) if "sourceId" in members else None
     if not source_id:  # one that is too long is one that no source has
-        raise bad_request(f"sourceId is not a string of 1 or more characters: {_shown(members.source_id)}")
+        words = f"{kind} has no sourceId"
+        if "sourceId" in members:
+            words = f"the sourceId of {kind} is not a string of 1 or more characters"
+        return Misunderstood(words if strange is None else f"{words}; {strange}", kind, too_deep)
+    given = members.get
     return ClientCommand(
         kind,
         source_id,
-        _present(members.mode),
-        _present(members.n),
-        _present(members.buffer_capacity),
-        _present(members.overflow),
-        _present(members.begin),
-        _present(members.on_missing),
-        _present(members.positions_every_ms),
-        _present(members.where),
-        _present(members.select),
+        given("mode"),
+        given("n"),
+        given("bufferCapacity"),
+        given("overflow"),
+        given("from"),
+        given("onMissing"),
+        given("positionsEveryMs"),
+        given("where"),
+        given("select"),
+        given("valueAs"),
+        strange,
         too_deep,
     )
 
@@ -126,29 +130,35 @@ def bad_request(words: str) -> ConnectionEnd:
     return ConnectionEnd(POLICY_VIOLATION, f"bad_request: {words}"[:MAX_REASON_BYTES])
 
 
-def _members(message: str) -> _Members:
+class _HalfACharacterError(Exception):
+    """A string of the message escapes half of a surrogate pair: JSON, but no text."""
+
+
+def _read(message: str) -> tuple[dict[str, Raw], bool]:
+    """The members, and whether it is nested too deeply to have more than their outline."""
+    try:
+        return _members(message), False
+    except RecursionError:
+        return _members(_outline(message)), True
+
+
+def _members(message: str) -> dict[str, Raw]:
+    """By name; of one that comes twice the last."""
     try:
         return _read_members(message)
     except msgspec.ValidationError:
         raise bad_request("the message is not a JSON object") from None
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        raise bad_request("the message is not JSON") from None
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        # A backslash that is escaped begins nothing.
+        whole, halves = _SURROGATE.subn(r"\\ufffd", message.replace("\\\\", "xx"))
+        if not halves:
+            raise bad_request("the message is not JSON") from None
+        _members(whole)  # it may be no JSON for another reason, too
+        raise _HalfACharacterError from error
 
 
 def _outline(message: str) -> str:
-    try:
-        short = outline(message)
-    except TooMuch:
-        raise bad_request("the message is nested too deeply") from None
+    short = outline(message)
     if short is None:
         raise bad_request("the message is not JSON")
     return short
-
-
-def _present(raw: Raw) -> Raw | None:
-    return None if raw is _ABSENT else raw
-
-
-def _shown(raw: Raw) -> str:
-    written = bytes(raw)[:64].decode(errors="replace").encode("ascii", "backslashreplace").decode()
-    return "".join(char if char.isprintable() else " " for char in written)

@@ -13,9 +13,12 @@ carried out in order, so the same source may be subscribed again in the next fra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
+
+from msgspec import Raw
 
 from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply
 from kiwi_gw.core.notices import (
@@ -34,11 +37,14 @@ from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.compiling import Compiling, busy
 from kiwi_gw.dialects.kiwi import requests
 from kiwi_gw.dialects.kiwi.beginnings import Wrong, beginning
+from kiwi_gw.dialects.kiwi.members import UnknownMembers
 from kiwi_gw.dialects.kiwi.queries import Asked, WrongQuery, asked
 from kiwi_gw.dialects.kiwi.replies import Replies
+from kiwi_gw.dialects.kiwi.results import value_fields, value_form
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.errors import ConnectionEnd
-from kiwi_gw.model import Mode, OverflowPolicy, SourceInfo, WireFormat
+from kiwi_gw.model import Mode, OverflowPolicy, SourceInfo, ValueAs, WireFormat
+from kiwi_gw.query.filtered import projected
 
 # The original server's sentences.
 ALREADY_SUBSCRIBED: Final = "Source already has an active subscription"
@@ -68,6 +74,7 @@ class _Subscription:
 
     mode: Mode
     asked: Asked | None
+    value_as: ValueAs | None = None
     open: bool = False
     requests: int = 0
 
@@ -78,12 +85,39 @@ MAX_SOURCE_ID = 255
 """Characters of the longest id that a source can have."""
 
 
+_DEEP_COMMAND_CHARACTERS = 1_024
+"""So much of a message that is nested deeply is looked through in the time of a command."""
+
+
+class Wires(Protocol):
+    """Makes the wire format of a source. Raises SubscribeRefused."""
+
+    def __call__(self, source: SourceInfo, *, value_as: ValueAs | None = None) -> WireFormat: ...
+
+
+def _value_as(raw: Raw | None) -> ValueAs | None:
+    """Raises Wrong."""
+    match None if raw is None else requests.text(raw):
+        case "text":
+            return "text"
+        case "json":
+            return "json"
+        case None if raw is None:
+            return None
+    raise Wrong('valueAs must be "text" or "json"')
+
+
 class KiwiSession:
     """Implements `kiwi_gw.core.commands.Session`."""
 
     def __init__(
-        self, wire: Callable[[SourceInfo], WireFormat], replies: Replies, limits: SessionLimits
+        self,
+        wire: Wires,
+        replies: Replies,
+        limits: SessionLimits,
+        unknown_members: UnknownMembers = "refuse",
     ) -> None:
+        self._unknown_members = unknown_members
         self._wire = wire
         self._replies = replies
         self._limits = limits
@@ -104,8 +138,11 @@ class KiwiSession:
             command = requests.read(message)
         except ConnectionEnd as end:
             return (Hangup(end.code, end.reason, Breach.MESSAGE),)
-        flow_control = command.type == "REQUEST"
-        verdict = (self._requests if flow_control else self._commands).admit(now)
+        cost = len(message) // _DEEP_COMMAND_CHARACTERS if command.too_deep else 1
+        if isinstance(command, requests.Misunderstood):
+            return self._misunderstood(command, self._commands.admit(now, cost))
+        flow_control = command.type == "REQUEST" and not command.too_deep
+        verdict = (self._requests if flow_control else self._commands).admit(now, cost)
         breach = Breach.REQUESTS if flow_control else Breach.COMMANDS
         if verdict is Verdict.FLOOD:
             return (Hangup(requests.POLICY_VIOLATION, RATE_LIMITED, breach),)
@@ -114,6 +151,8 @@ class KiwiSession:
             return (self._error(command.type, command.source_id, words, breach),)
         if command.too_deep:
             return (self._error(command.type, command.source_id, TOO_DEEP),)
+        if command.unknown is not None and self._unknown_members == "refuse":
+            return (self._error(command.type, command.source_id, command.unknown),)
         match command.type:
             case "SUBSCRIBE":
                 return (self._subscribe(command, now),)
@@ -159,7 +198,8 @@ class KiwiSession:
         if most and len(self._subscriptions) >= most:
             return self._error("SUBSCRIBE", source_id, f"A connection can have at most {most} subscriptions")
         try:
-            opening = self._opening(command)
+            value_as = _value_as(command.value_as)
+            opening = self._opening(command, value_as)
             if command.where is not None or command.select is not None:
                 wait = self._compiling.wait(now)
                 if wait:
@@ -168,12 +208,12 @@ class KiwiSession:
                 query = asked(command.where, command.select)
             if query is not None:
                 self._one_more(query)
-                opening = replace(opening, wire=query.before(self._wire, self._compiling))
+                opening = replace(opening, wire=query.before(opening.wire, self._compiling))
         except WrongQuery as wrong:
             return self._error("SUBSCRIBE", source_id, str(wrong), position=wrong.position)
         except Wrong as wrong:
             return self._error("SUBSCRIBE", source_id, str(wrong))
-        self._subscriptions[source_id] = _Subscription(opening.mode, query)
+        self._subscriptions[source_id] = _Subscription(opening.mode, query, value_as)
         return opening
 
     def _one_more(self, query: Asked) -> None:
@@ -183,7 +223,7 @@ class KiwiSession:
         if most and len(others | {query.key}) > most:
             raise Wrong(f"A connection can have at most {most} different queries")
 
-    def _opening(self, command: requests.ClientCommand) -> Open:
+    def _opening(self, command: requests.ClientCommand, value_as: ValueAs | None) -> Open:
         """What a SUBSCRIBE asks for, its query apart. Raises Wrong."""
         mode = Mode.PUSH if command.mode is None else _MODES.get(requests.text(command.mode) or "")
         if mode is None:
@@ -204,7 +244,7 @@ class KiwiSession:
         return Open(
             command.source_id,
             command.source_id,
-            self._wire,
+            partial(self._wire, value_as=value_as),
             mode,
             overflow=policy,
             buffer_capacity=capacity,
@@ -243,7 +283,10 @@ class KiwiSession:
         if subscription is None or subscription.open:
             return ()
         subscription.open = True
-        return (Reply(self._replies.subscribed(source_id, subscription.mode, opened)),)
+        query = subscription.asked
+        shown = projected(opened.source) if query is not None and query.selects else opened.source
+        form = value_form(value_fields(shown, "flat", subscription.value_as))
+        return (Reply(self._replies.subscribed(source_id, subscription.mode, opened, form)),)
 
     def _open_failed(self, source_id: str, failed: OpenFailed) -> Iterable[Command]:
         subscription = self._subscriptions.get(source_id)
@@ -273,6 +316,14 @@ class KiwiSession:
         return (*self._unanswered(source_id, subscription), Reply(self._replies.closed(source_id, ended)))
 
     # --- answers ---------------------------------------------------------------------------
+
+    def _misunderstood(self, said: requests.Misunderstood, verdict: Verdict) -> Iterable[Command]:
+        if verdict is Verdict.FLOOD:
+            return (Hangup(requests.POLICY_VIOLATION, RATE_LIMITED, Breach.COMMANDS),)
+        if verdict is Verdict.EXCESS:
+            words = self._too_many(flow_control=False)
+            return (Reply(self._replies.misunderstood(words, said.type), Breach.COMMANDS),)
+        return (Reply(self._replies.misunderstood(said.message, said.type), Breach.MESSAGE),)
 
     def _unanswered(self, source_id: str, subscription: _Subscription) -> list[Command]:
         return [self._error("REQUEST", source_id, NOT_SUBSCRIBED)] * subscription.requests

@@ -18,12 +18,13 @@ class Any(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    """A level that a regular expression means as a whole."""
+    """A level in which a regular expression is found; it says itself (`^`, `$`) where its text has to begin and
+    to end."""
 
     regex: AnyValue
 
     def means(self, name: str) -> bool:
-        return self.regex.fullmatch(name.encode(errors="surrogatepass")) is not None
+        return self.regex.search(name.encode(errors="surrogatepass")) is not None
 
     @property
     def steps(self) -> int:
@@ -48,7 +49,7 @@ def level(text: str) -> Level:
     if text.startswith("{") and text.endswith("}"):
         return _regular(text[1:-1], f"{_shortened(text)} is no regular expression")
     if "*" in text or "[" in text:
-        return _regular(_of_glob(text), f"{_shortened(text)} is no pattern")
+        return _regular(_of_glob(text), f"{_shortened(text)} is no pattern")  # of the whole level
     return text
 
 
@@ -66,7 +67,7 @@ def _regular(expression: str, wrong: str) -> Regular:
 def _of_glob(text: str) -> str:
     """The regular expression of a pattern with `*` (any run, also none) and `[...]` (one of these characters,
     `[!...]` one that is none of them), as in Python's fnmatch; a `?` is itself."""
-    parts: list[str] = ["(?s)"]
+    parts: list[str] = ["(?s)^"]
     index = 0
     while index < len(text):
         here = text[index]
@@ -80,7 +81,7 @@ def _of_glob(text: str) -> str:
             index = end + 1
         else:
             parts.append(_character(here))
-    return "".join(parts)
+    return f"{''.join(parts)}$"
 
 
 def _end_of_class(text: str, start: int) -> int | None:

@@ -20,8 +20,6 @@ SERVER_ERROR: Final = 500
 MAX_TOPIC: Final = 8_192
 """Bytes of the longest topic, as it is written in JSON: 4 KiB of query fit in, with its pattern."""
 
-NULL: Final = b"null"
-
 _ABSENT = Raw()
 _INTEGER = re.compile(rb"0|[1-9][0-9]{0,18}")
 _NUMBER = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -80,13 +78,13 @@ def read(message: str | bytes) -> Request:
     try:
         members = _read_members(message if isinstance(message, str) else str(message, "utf-8"))
     except msgspec.ValidationError:
-        return Bad(BAD_REQUEST, "the message is not a JSON object", NULL)
+        return Bad(BAD_REQUEST, "the message is not a JSON object", None)
     except RecursionError:
-        return Bad(BAD_REQUEST, "the message is nested too deeply", NULL)
+        return Bad(BAD_REQUEST, "the message is nested too deeply", None)
     except (msgspec.DecodeError, ValueError):
-        return Bad(BAD_REQUEST, "the message is not JSON", NULL)
+        return Bad(BAD_REQUEST, "the message is not JSON", None)
     topic = None if members.topic is _ABSENT else bytes(members.topic)
-    shown = NULL if topic is not None and len(topic) > MAX_TOPIC else topic
+    shown = None if topic is None or len(topic) > MAX_TOPIC or topic == b"null" else topic
     if members.type is _ABSENT:
         return Bad(BAD_REQUEST, "the message has no type", shown)
     match _text(members.type):

@@ -132,7 +132,7 @@ class ZettaSession:
             return
         if verdict is Verdict.EXCESS:
             words = f"too many messages: at most {self._limits.commands_per_second:g} a second"
-            yield self._error(requests.BAD_REQUEST, requests.NULL, words, breach=Breach.COMMANDS)
+            yield self._error(requests.BAD_REQUEST, None, words, breach=Breach.COMMANDS)
             return
         request = requests.read(message)
         match request:

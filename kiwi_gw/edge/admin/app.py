@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from kiwi_gw.edge.admin.access import Access, Rights
-from kiwi_gw.edge.admin.fleet import Fleet, Item, Page, Topic
+from kiwi_gw.edge.admin.fleet import Fleet, Item, Page, Topic, whole_number
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.health import NO_STORE, HealthView, add_health_routes
@@ -120,10 +120,10 @@ def page_of(scope: Scope) -> tuple[str, int]:
     unknown = set(query) - {"after", "limit", "access_token"}
     if unknown:
         raise HttpError(400, "a list takes `limit` and `after`")
-    limit = query.get("limit", [str(_LIMIT)])[0]
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) <= _MOST):
+    limit = whole_number(query.get("limit", [str(_LIMIT)])[0])
+    if limit is None or not 1 <= limit <= _MOST:
         raise HttpError(400, f"`limit` is a number from 1 to {_MOST}")
-    return query.get("after", [""])[0], int(limit)
+    return query.get("after", [""])[0], limit
 
 
 def last_part(scope: Scope) -> str:

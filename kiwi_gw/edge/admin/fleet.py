@@ -101,6 +101,8 @@ def _subscriptions(gateway: Gateway, after: str, limit: int) -> Page:
     return Page(items)
 
 
+_DIGITS = 18
+
 _VIEWS: dict[Topic, Callable[[Gateway, str, int], Page]] = {
     "sources": _sources,
     "connections": _connections,
@@ -109,7 +111,14 @@ _VIEWS: dict[Topic, Callable[[Gateway, str, int], Page]] = {
 
 
 def _key(after: str) -> tuple[int, int]:
-    number, _, had = after.partition(".")
-    if not all(part.isascii() and part.isdigit() for part in (number or "0", had or "0")):
+    parts = after.partition(".")
+    number, had = whole_number(parts[0] or "0"), whole_number(parts[2] or "0")
+    if number is None or had is None:
         raise HttpError(400, "`after` is not a key of this list")
-    return int(number or 0), int(had or 0)
+    return number, had
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a client has written; None if it is none, or one of more digits than anybody counts to
+    (`int` raises ValueError for 4,301 of them)."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None

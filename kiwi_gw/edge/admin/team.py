@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from kiwi_gw.edge.admin.book import Book
-from kiwi_gw.edge.admin.fleet import Alone, Item, Page, Topic
+from kiwi_gw.edge.admin.fleet import Alone, Item, Page, Topic, whole_number
 from kiwi_gw.edge.admin.private import Unanswered, ask, ask_json
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.metrics.snapshot import Snapshot
@@ -53,12 +53,13 @@ class Team:
         return await trio.to_thread.run_sync(self._book.merge, answers)
 
     async def page(self, topic: Topic, after: str, limit: int) -> Page:
-        first, _, key = after.partition(":")
-        if not _is_slot(first or "0", len(self._sockets)):
+        named, _, key = after.partition(":")
+        first = whole_number(named or "0")
+        if first is None or first >= len(self._sockets):
             raise HttpError(400, "`after` is not a key of this list")
         items: list[Item] = []
         silent: list[int] = []
-        for slot in range(int(first or 0), len(self._sockets)):
+        for slot in range(first, len(self._sockets)):
             try:
                 page = await self._page(slot, topic, key, limit - len(items))
             except Unanswered:
@@ -73,13 +74,14 @@ class Team:
         return Page(items, "", tuple(silent))
 
     async def disconnect(self, connection: str) -> bool:
-        slot, _, number = connection.partition("-")
-        if not _is_slot(slot, len(self._sockets)) or not (number.isascii() and number.isdigit()):
+        worker, _, number = connection.partition("-")
+        slot = whole_number(worker)
+        if slot is None or slot >= len(self._sockets) or whole_number(number) is None:
             return False
-        if int(slot) == self._slot:
+        if slot == self._slot:
             return await self._alone.disconnect(number)
         try:
-            answer = await ask_json(self._sockets[int(slot)], f"/connections/{number}", "DELETE")
+            answer = await ask_json(self._sockets[slot], f"/connections/{number}", "DELETE")
         except Unanswered as error:
             raise HttpError(503, "the worker of this connection does not answer") from error
         return bool(answer["done"])
@@ -89,10 +91,6 @@ class Team:
             return await self._alone.page(topic, key, limit)
         found = await ask_json(self._sockets[slot], f"/{topic}?limit={limit}&after={quote(key, safe='')}")
         return Page(found["items"], found["next"])
-
-
-def _is_slot(text: str, workers: int) -> bool:
-    return text.isascii() and text.isdigit() and int(text) < workers
 
 
 def _renamed(item: Item, topic: Topic, slot: int) -> Item:

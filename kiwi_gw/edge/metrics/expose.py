@@ -21,7 +21,10 @@ _PIECE = 200  # lines, at most about so many
 
 def content_type_for(accept: str) -> str:
     """The format that a request with this `Accept` header (empty for none) gets."""
-    return choose_encoder(accept)[1]
+    try:
+        return choose_encoder(accept)[1]
+    except (TypeError, ValueError):  # for a version that is no version
+        return choose_encoder("")[1]
 
 
 def expose(snapshot: Snapshot, content_type: str) -> Iterator[str]:

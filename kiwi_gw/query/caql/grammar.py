@@ -204,7 +204,7 @@ class _Builder(Transformer[Token, Any]):
         self._path(children[0])
 
     def order(self, children: list[Any]) -> None:
-        return None
+        raise QueryError("`order by` cannot be had: events come as they happen", children[0].start_pos)
 
     def start(self, children: list[Any]) -> Query:
         select, where, _ = children

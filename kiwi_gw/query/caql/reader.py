@@ -14,7 +14,7 @@ TOPIC_ROOTS = ("data", "topic", "timestamp")
 
 
 def read(text: str, roots: tuple[str, ...] = TOPIC_ROOTS) -> Query:
-    """The query that `[select ...] [where ...] [order by ...]` asks for; the order is ignored.
+    """The query that `[select ...] [where ...]` asks for. An `order by` is refused: a stream has none.
 
     roots: the names with which a path may begin. The first is what an event consists of if nothing is
     selected, and its name is left out of the names of columns: `select data.a.b` gives `{"a":{"b":..}}`.

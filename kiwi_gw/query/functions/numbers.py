@@ -11,6 +11,7 @@ from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
 from kiwi_gw.query.functions.operators import arithmetical
 from kiwi_gw.query.values import Value, arithmetic, convert
+from kiwi_gw.query.values.roots import cube_root
 from kiwi_gw.query.values.types import ANY, BIGINT, BITS, DOUBLE, FLOAT, INT, NULL, STRING
 
 _EXACTLY: Final = Context(prec=800)
@@ -159,7 +160,7 @@ FUNCTIONS: Final = (
     plain("sign(x)", (DOUBLE,), DOUBLE, _sign, "-1.0, 0.0 or 1.0"),
     plain("signum(x)", (DOUBLE,), DOUBLE, _sign, "-1.0, 0.0 or 1.0"),
     _real("sqrt(x)", math.sqrt, "the square root; NaN below 0"),
-    _real("cbrt(x)", math.cbrt, "the cube root"),
+    _real("cbrt(x)", cube_root, "the cube root"),
     _real("exp(x)", math.exp, "e to the power of x"),
     _real("expm1(x)", math.expm1, "that less 1"),
     plain("ln(x)", (DOUBLE,), DOUBLE, _ln, "the natural logarithm; NULL for x <= 0"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import zlib
 from collections.abc import Callable
@@ -212,11 +211,24 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
+_NO_DIGITS: Final = bytes(
+    set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+)
+
+
 def _unbase64(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text.encode("ascii", "ignore"), validate=False)
-    except binascii.Error:
-        return None
+    """As Java's decoder for MIME: what is no digit does not count, the padding may be missing, but what there
+    is of it must be whole and the end. NULL where that raises."""
+    data = text.encode("utf-8", "replace")
+    before, padding, behind = data.partition(b"=")
+    digits = before.translate(None, _NO_DIGITS)
+    over = len(digits) % 4
+    if padding:
+        if over == 0 or (over == 2 and not behind.startswith(b"=")):
+            return None
+        if behind.translate(None, _NO_DIGITS):
+            return None
+    return None if over == 1 else base64.b64decode(digits + b"=" * (-over % 4))
 
 
 _S = (STRING,)

@@ -12,7 +12,7 @@ from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
 from kiwi_gw.query.limits import MAX_STEPS, MAX_TEXT
 from kiwi_gw.query.values import Value, bounded, compare, convert, room
-from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type
+from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type, common
 
 _STEP: Final = re.compile(r"\.([^.\[*]+)|\[(\d{1,9})\]|\['([^'?]+)'\]|(\.\*|\[\*\]|\['\*'\])")
 _ALL: Final = -1
@@ -103,13 +103,23 @@ def _collection(name: str, argument: Type, position: int, *kinds: str) -> None:
         raise QueryError(f"{name} takes {' or '.join(kinds)}, and this is {argument}", position)
 
 
+def _array_and_item(name: str, arguments: Arguments) -> None:
+    """Refuse what can never be an item of the array, as Spark does."""
+    array, wanted = arguments
+    _collection(name, array.type, array.position, "ARRAY")
+    item = array.type.item or ANY
+    if common((item, wanted.type), promote=False) is None:
+        message = f"{name} looks for {item} in {array.type}, and this is {wanted.type}"
+        raise QueryError(message, wanted.position)
+
+
 def _bind_size(name: str, arguments: Arguments) -> Binding:
     _collection(name, arguments[0].type, arguments[0].position, "ARRAY", "MAP")
     return Binding(INT, _size, (None,), strict=False)
 
 
 def _bind_contains(arguments: Arguments) -> Binding:
-    _collection("array_contains", arguments[0].type, arguments[0].position, "ARRAY")
+    _array_and_item("array_contains", arguments)
 
     def call(items: Value, wanted: Value) -> bool | None:
         if not isinstance(items, list):
@@ -137,7 +147,7 @@ def _numbers(*values: Value) -> bool:
 
 
 def _bind_position(arguments: Arguments) -> Binding:
-    _collection("array_position", arguments[0].type, arguments[0].position, "ARRAY")
+    _array_and_item("array_position", arguments)
 
     def call(items: Value, wanted: Value) -> int | None:
         if not isinstance(items, list):
@@ -206,21 +216,27 @@ def _array_join(items: list[Value], separator: str, null: str | None = None) -> 
 
 def _bind_to_json(arguments: Arguments) -> Binding:
     """Members that are null stay where there is no schema: they are what the JSON was."""
-    whole = arguments[0].type == ANY
+    kind = arguments[0].type
 
     def call(value: Value) -> str | None:
         if not isinstance(value, list | dict):
             return None
-        return bounded(_encode(value if whole else _without_nulls(value)).decode())
+        return bounded(_encode(_without_nulls(value, kind)).decode())
 
     return Binding(STRING, call, (None,))
 
 
-def _without_nulls(value: Value) -> Value:
-    """As to_json of Spark: members that are NULL are left out."""
+def _without_nulls(value: Value, kind: Type) -> Value:
+    """As to_json of Spark: members of an object that are NULL are left out, those of a map are not."""
+    if isinstance(value, dict) and kind.kind == "OBJECT":
+        fields = dict(kind.fields)
+        members = ((name, each, fields.get(name, ANY)) for name, each in value.items() if each is not None)
+        return {name: _without_nulls(each, field) for name, each, field in members}
+    if kind.item in (None, ANY):
+        return value
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_nulls(each, kind.item) for name, each in value.items()}
+    return [_without_nulls(each, kind.item) for each in value] if isinstance(value, list) else value
 
 
 FUNCTIONS: Final = (

@@ -14,7 +14,7 @@ from kiwi_gw.demo.topics import Topics
 from kiwi_kafka import Kafka
 from tests.integration.kafka.support import kafka_on, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 NewTopic = Callable[[], str]
 

@@ -70,6 +70,7 @@ async def test_sources_come_and_go_under_load(broker: Broker, topics: Topics, ne
     assert steady.out.offsets == {p: list(range(25_000)) for p in range(4)}
 
 
+@pytest.mark.extended
 async def test_interruptions_lose_nothing(broker: Broker, topics: Topics, new_topic: NewTopic) -> None:
     # A source that is full, and has room again, thousands of times: each time a read is cancelled.
     slow_topic, quick_topic = [await topics.create(new_topic(), 4) for _ in range(2)]

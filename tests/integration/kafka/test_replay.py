@@ -141,6 +141,7 @@ async def compacting_broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield broker
 
 
+@pytest.mark.extended
 async def test_holes_that_compaction_left(compacting_broker: Broker, new_topic: NewTopic) -> None:
     topics = Topics(compacting_broker.bootstrap)
     rules = {
@@ -193,6 +194,7 @@ async def test_deleted_under_a_reader(broker: Broker, topics: Topics, new_topic:
     assert taken.offsets == {0: [*range(first), *range(38_500, 40_000)], 1: list(range(40_000))}
 
 
+@pytest.mark.extended
 async def test_killed_in_the_middle(own_broker: Broker, new_topic: NewTopic) -> None:
     topics = Topics(own_broker.bootstrap)
     name = await topics.create(new_topic(), 4)

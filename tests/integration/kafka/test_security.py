@@ -20,7 +20,7 @@ from kiwi_kafka import KafkaSettings
 from kiwi_kafka.findings import check_kafka
 from tests.integration.kafka.support import kafka_on, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

@@ -44,6 +44,7 @@ async def names(broker: Broker, delete: str | None = None) -> set[str]:
     return await trio.to_thread.run_sync(lambda: asyncio.run(ask()))
 
 
+@pytest.mark.extended
 async def test_a_missing_topic_is_waited_for_and_never_created(
     creating_broker: Broker, new_topic: NewTopic
 ) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.integration.spark.driver_peer import DriverPeer, usual_session
+from tests.integration.spark.held_gateway import in_group
 from tests.integration.spark.shared_classes import shared_classes
 
 
@@ -11,3 +15,12 @@ from tests.integration.spark.shared_classes import shared_classes
 def _classes() -> None:
     """Made before a test waits for its Spark."""
     shared_classes()
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[DriverPeer]:
+    """The Spark that all tests share; `next(runs)` numbers a run. Do not kill it: make another one."""
+    peer = DriverPeer(usual_session())
+    yield peer
+    peer.close()
+    assert not in_group(peer.process.pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from kiwi_spark.frames import FrameReader, Message
+from kiwi_spark.jars import connector_conf
 from kiwi_spark.spec import Query, Session
 from kiwi_spark.wire import (
     FRAMES,
@@ -32,10 +34,24 @@ from kiwi_spark.wire import (
     Started,
     Stop,
 )
+from tests.integration.spark.shared_classes import small_jvm
 
 _Kind = TypeVar("_Kind", bound=Message)
 _PATIENCE = 100.0
 _TOKEN = "token-of-a-test"
+
+runs = itertools.count(1)
+"""Numbers for runs: the driver that all tests share must not hear one twice."""
+
+
+def usual_session() -> Session:
+    """A small Spark that reads Kafka and finds the pipelines of the tests."""
+    conf = {
+        **connector_conf(),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": small_jvm(),
+    }
+    return Session(master="local[2]", conf=conf, python_path=[str(Path(__file__).parent)])
 
 
 class Talk:

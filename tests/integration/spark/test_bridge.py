@@ -12,7 +12,7 @@ from kiwi_gw.demo.topics import Record, Topics
 from tests.integration.spark.bridging import QueryDriver, bridged
 from tests.unit.runtime.listening import config, listening
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 COUNTER = "  - {type: counter, id: ticks, min: 1, max: 3000, interval_ms: 1, lazy: true}\n"
 SUM = """

@@ -29,7 +29,7 @@ from tests.integration.spark.held_gateway import (
     values,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 TOPIC, FILLED = "test-checkpoint-faults", "test-checkpoint-faults-filled"
 

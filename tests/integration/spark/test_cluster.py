@@ -19,7 +19,7 @@ from tests.integration.spark.clusters import Standalone, standalone
 from tests.integration.spark.late_flights import config, flights, late, patience, values
 from tests.integration.spark.shared_classes import small_jvm
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.integration.spark.clusters import ConnectServer, connect_server
 from tests.integration.spark.driver_peer import DriverPeer
 from tests.integration.spark.late_flights import config, driver_of, flights, late, patience, values
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 STOPPED = "a query of an earlier client is stopped"
 _runs = itertools.count(1)

@@ -20,7 +20,7 @@ from kiwi_gw.demo.gateway import demo_config
 from kiwi_gw.demo.pipelines import LATE_MINUTES
 from tests.integration.spark.shared_classes import small_jvm
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 RUN = """
 import json, os, sys

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import glob
-import itertools
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +12,11 @@ import pytest
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
-from kiwi_spark.jars import connector_conf
-from kiwi_spark.spec import Query, Session, StreamInput
+from kiwi_spark.spec import Query, StreamInput
 from kiwi_spark.wire import Ack, Progress
-from tests.integration.spark.driver_peer import DriverPeer
-from tests.integration.spark.shared_classes import small_jvm
+from tests.integration.spark.driver_peer import DriverPeer, runs, usual_session
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
-
-_runs = itertools.count(1)
-
-
-def session() -> Session:
-    conf = {
-        **connector_conf(),
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": small_jvm(),
-    }
-    return Session(master="local[2]", conf=conf, python_path=[str(Path(__file__).parent)])
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[DriverPeer]:
-    """The one that all tests share."""
-    peer = DriverPeer(session())
-    yield peer
-    peer.close()
-    assert not _children_of_group(peer.process.pid)
 
 
 @pytest.fixture
@@ -79,7 +54,7 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query) -> None:
-    run = next(_runs)
+    run = next(runs)
     started, rows = driver.start(run, altered(query, sql="SELECT a, s FROM flights WHERE a >= 98", key=["s"]))
     begin, got = rows.batch()
     assert (begin.query, begin.batch, started.next_batch) == (started.query, 0, 0)
@@ -92,7 +67,7 @@ async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query
 
 
 async def test_two_queries_at_once_that_are_stopped_while_they_wait(driver: DriverPeer, query: Query) -> None:
-    one, two = next(_runs), next(_runs)
+    one, two = next(runs), next(runs)
     grouped = "SELECT a % 2 AS odd, count(*) AS n FROM flights GROUP BY a % 2"
     _, first = driver.start(one, altered(query, source="first"))
     _, second = driver.start(two, altered(query, source="second", sql=grouped, output_mode="update"))
@@ -103,7 +78,7 @@ async def test_two_queries_at_once_that_are_stopped_while_they_wait(driver: Driv
 
 
 async def test_a_batch_that_was_not_taken_comes_again_with_its_id(driver: DriverPeer, query: Query) -> None:
-    run, again = next(_runs), next(_runs)
+    run, again = next(runs), next(runs)
     started, rows = driver.start(run, query)
     before, got = rows.batch(ack=False)
     rows.close()
@@ -129,7 +104,7 @@ async def test_a_batch_that_was_not_taken_comes_again_with_its_id(driver: Driver
 async def test_a_query_that_is_wrong(
     driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
 ) -> None:
-    ended = driver.fail(next(_runs), altered(query, **fields))
+    ended = driver.fail(next(runs), altered(query, **fields))
     assert ended.trouble == trouble
     assert words in ended.message
 
@@ -144,37 +119,37 @@ async def test_a_query_that_is_wrong(
 async def test_a_function_that_raises(
     driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
 ) -> None:
-    ended = driver.fail(next(_runs), altered(query, **fields))
+    ended = driver.fail(next(runs), altered(query, **fields))
     assert ended.trouble == trouble
     assert words in ended.message
 
 
 async def test_a_bad_record_ends_the_query_if_it_must(driver: DriverPeer, query: Query) -> None:
-    ended = driver.fail(next(_runs), with_input(query, on_bad_record="fail"))
+    ended = driver.fail(next(runs), with_input(query, on_bad_record="fail"))
     assert ended.trouble == "bad_record"
     assert "input flights, partition 0 offset 10" in ended.message
 
 
 async def test_bad_records_as_nulls(driver: DriverPeer, query: Query) -> None:
-    run = next(_runs)
+    run = next(runs)
     _, rows = driver.start(run, with_input(query, on_bad_record="null"))
     assert [one["a"] for one in values(rows.batch()[1])] == [*range(100), None, None]
     assert driver.stop(run).trouble is None
 
 
 async def test_a_checkpoint_of_another_query_is_refused(driver: DriverPeer, query: Query) -> None:
-    run = next(_runs)
+    run = next(runs)
     _, rows = driver.start(run, query)
     rows.batch()
     driver.control.expect(Progress, run=run)
     driver.stop(run)
-    ended = driver.fail(next(_runs), altered(query, sql="SELECT s FROM flights"))
+    ended = driver.fail(next(runs), altered(query, sql="SELECT s FROM flights"))
     assert ended.trouble == "checkpoint"
     assert "sql" in ended.message
 
 
 async def test_offsets_that_are_gone(driver: DriverPeer, query: Query, topics: Topics) -> None:
-    run = next(_runs)
+    run = next(runs)
     _, rows = driver.start(run, query)
     rows.batch()
     driver.control.expect(Progress, run=run)
@@ -183,13 +158,13 @@ async def test_offsets_that_are_gone(driver: DriverPeer, query: Query, topics: T
     await topics.delete(name)
     await topics.create(name)
     await topics.produce(name, [Record(b'{"a":1}')])
-    assert driver.fail(next(_runs), query).trouble == "data_loss"
+    assert driver.fail(next(runs), query).trouble == "data_loss"
 
 
 async def test_kafka_that_is_not_there(driver: DriverPeer, query: Query) -> None:
     patience = {f"kafka.{what}.timeout.ms": "2000" for what in ("request", "default.api")}
     away = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "x", **patience}
-    ended = driver.fail(next(_runs), with_input(query, kafka=away))
+    ended = driver.fail(next(runs), with_input(query, kafka=away))
     assert ended.trouble == "unreachable"
 
 
@@ -205,31 +180,19 @@ async def test_what_spark_says_of_a_query(driver: DriverPeer, query: Query) -> N
     assert "Optimized Logical Plan" in right.plan
 
 
+@pytest.mark.extended
 async def test_a_driver_killed_before_its_batch_was_taken_repeats_it(
     driver: DriverPeer, query: Query
 ) -> None:
     """By another one: the one that all tests share."""
-    first = DriverPeer(session())
+    first = DriverPeer(usual_session())
     started, rows = first.start(1, query)
     before, got = rows.batch(ack=False)
     first.kill()
-    run = next(_runs)
+    run = next(runs)
     again, rows = driver.start(run, query)
     after, same = rows.batch(ack=False)
     assert (again.query, after.batch) == (started.query, before.batch)
     assert sorted(map(str, values(same))) == sorted(map(str, values(got)))
     rows.say(Ack(batch=after.batch))
     assert driver.stop(run).trouble is None
-
-
-def _children_of_group(group: int) -> list[str]:
-    """Processes that are still in a process group."""
-    found = []
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        try:
-            fields = Path(path).read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[2]) == group and fields[0] != "Z":
-            found.append(os.path.dirname(path))
-    return found

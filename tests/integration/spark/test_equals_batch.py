@@ -29,7 +29,7 @@ from tests.integration.spark.late_model import HOUR, Logged, Modelled, logged
 from tests.integration.spark.whole_result import Result, read_all, texts_of
 from tests.integration.spark.whole_year import ARRIVALS_SCHEMA, FLIGHTS_SCHEMA, Year, fill
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(900)]
 
 FLIGHTS, ARRIVALS = "flights-of-the-year", "arrivals-of-the-year"
 TOPICS = {"flights": (FLIGHTS, FLIGHTS_SCHEMA), "arrivals": (ARRIVALS, ARRIVALS_SCHEMA)}

@@ -31,7 +31,7 @@ from tests.integration.spark.held_gateway import (
     values,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 MAX_RESTARTS = 2
 

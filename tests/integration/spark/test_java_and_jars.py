@@ -15,7 +15,7 @@ from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
 from tests.integration.spark.no_java import environment_without_java
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 READER = """
 import json, os, sys

@@ -19,7 +19,7 @@ from tests.differential.cases import Suite
 from tests.differential.comparison import Difference, Refused, decoded, differences, kept, ours
 from tests.integration.spark.shared_classes import small_jvm
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 SUITES: Mapping[str, Callable[[], Suite]] = {"declared": cases.declared, "loose": cases.loose}
 

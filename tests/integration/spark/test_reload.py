@@ -23,7 +23,7 @@ from tests.integration.gateway import GatewayProcess, gateway, kafka_config
 from tests.integration.spark.held_gateway import in_group
 from tests.integration.spark.late_flights import patience, small
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 COUNT = "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier"
 

@@ -19,7 +19,7 @@ from kiwi_kafka import KafkaSettings
 from kiwi_spark.sink import SERVICE, SINK_SHAPE, check_sinks, sink_source, writes_here
 from tests.edge.wire import Client, connect
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 NewTopic = Callable[[], str]
 

@@ -18,7 +18,7 @@ from tests.integration.spark.shared_classes import small_jvm
 
 WRITER = Path(__file__).with_name("repeating_writer.py")
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
 
 async def test_rows_of_batches_that_are_repeated_are_there_once(

@@ -17,7 +17,7 @@ from kiwi_spark.spec import Query, Session, StreamInput
 from tests.integration.spark.driver_peer import DriverPeer, RowsTalk
 from tests.integration.spark.shared_classes import small_jvm
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(300)]
 
 NAMES = ("a", "b", "c", "d")
 PARTITIONS = 4

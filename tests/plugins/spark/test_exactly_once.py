@@ -17,6 +17,8 @@ from kiwi_spark.shape import MAX_ROWS, offset_of
 from kiwi_spark.states import State
 from tests.plugins.spark.bench import fake_spark, memory, numbers, places, source
 
+pytestmark = pytest.mark.slow
+
 POINTS = ("before", "within", "after", "end", "acked")
 SECONDS = 50
 

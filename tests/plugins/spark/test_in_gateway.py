@@ -22,6 +22,8 @@ from kiwi_spark.service import Spark
 from tests.edge.admin import fetch, scrape, value
 from tests.plugins.spark.bench import fake_spark
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 50
 
 

@@ -91,6 +91,7 @@ def test_a_trimmed_runtime_is_given_everything_but_the_argument(
     assert java_home() == home
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KIWI_GW_CACHE", str(tmp_path / "file"))

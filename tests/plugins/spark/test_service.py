@@ -22,6 +22,8 @@ from kiwi_spark.states import Input, State
 from kiwi_spark.wire import Analysed, Ended, Started
 from tests.plugins.spark.bench import context, fake_spark, settings
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 50
 
 

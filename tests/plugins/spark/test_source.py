@@ -18,6 +18,8 @@ from kiwi_gw.testing import MemoryOut, check_source
 from kiwi_spark.plugin import SPARK
 from tests.plugins.spark.bench import context, fake_spark, memory, numbers, places, settings, source
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 50
 
 

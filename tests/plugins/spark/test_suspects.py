@@ -46,6 +46,7 @@ def test_who_is_in_nobodys_way_is_not_given_up() -> None:
     assert not suspects.guilty("a")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_pauses")
 async def test_the_others_go_on_without_a_query_that_kills_the_driver(tmp_path: Path) -> None:
     outs = {name: memory() for name in ("one", "two")}

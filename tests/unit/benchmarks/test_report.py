@@ -122,6 +122,7 @@ def test_points_of_the_plots_are_medians() -> None:
     assert plots.delays([*fast, *slow], "p99") == {10: {100: 3.0}}
 
 
+@pytest.mark.extended
 @pytest.mark.integration
 def test_plots_are_drawn_and_the_same_again(tmp_path: Path) -> None:
     lines = [

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from kiwi_gw.cli import main
 
@@ -198,6 +201,62 @@ def test_check_looks_at_the_certificate_and_the_address(
     assert findings(1) == [("warning", "server.address"), ("error", "server.tls")]
     good.private_key_pem.write_to_path(key)
     assert findings(0) == [("warning", "server.address"), ("ok", "server.tls")]
+
+
+@pytest.mark.parametrize("verb", [["validate"], ["run", "--config"]])
+@pytest.mark.parametrize(
+    ("damage", "key", "words"),
+    [
+        ("no certificate", "cert", "cert.pem: cannot be read (No such file or directory)"),
+        ("no key", "key", "key.pem: cannot be read (No such file or directory)"),
+        ("no authority", "client_ca", "ca.pem: cannot be read (No such file or directory)"),
+        ("a folder", "key", "key.pem: cannot be read (Is a directory)"),
+        ("text", "cert", "cert.pem: there is not a certificate in PEM form in this file"),
+        ("another's key", "key", "key.pem: the private key does not belong to the certificate in"),
+        ("encrypted", "key", "key.pem: the private key is encrypted; a key without a passphrase is needed"),
+    ],
+)
+def test_tls_files_that_cannot_be_used_are_mistakes_with_their_line(
+    write: Write,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: str,
+    key: str,
+    words: str,
+    verb: list[str],
+) -> None:
+    authority = trustme.CA()
+    issued, other = authority.issue_cert("localhost"), authority.issue_cert("localhost")
+    files = {name: tmp_path / f"{name}.pem" for name in ("cert", "key", "ca")}
+    issued.cert_chain_pems[0].write_to_path(files["cert"])
+    issued.private_key_pem.write_to_path(files["key"])
+    authority.cert_pem.write_to_path(files["ca"])
+    if damage == "text":
+        files["cert"].write_text("no certificate")
+    elif damage == "another's key":
+        other.private_key_pem.write_to_path(files["key"])
+    elif damage == "encrypted":
+        lock(files["key"])
+    else:
+        gone = {"no certificate": "cert", "no authority": "ca"}.get(damage, "key")
+        files[gone].unlink()
+        if damage == "a folder":
+            files[gone].mkdir()
+    names = f"cert: {files['cert']}\n    key: {files['key']}\n    client_ca: {files['ca']}\n"
+    path = write(f"server:\n  address: '127.0.0.1:0'\n  admin_address:\n  tls:\n    {names}")
+    assert main([*verb, path]) == 78
+    printed = capsys.readouterr()
+    line = {"cert": 5, "key": 6, "client_ca": 7}[key]
+    text = printed.out + printed.err
+    assert text.startswith(f"{path}:{line}: server.tls.{key}: {tmp_path}/{words}")
+    assert text.count("\n") == 1
+
+
+def lock(key: Path) -> None:
+    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+    assert isinstance(loaded, (RSAPrivateKey, EllipticCurvePrivateKey))
+    kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key.write_bytes(loaded.private_bytes(*kinds, serialization.BestAvailableEncryption(b"passphrase")))
 
 
 def test_the_schema_knows_the_plugins(capsys: pytest.CaptureFixture[str]) -> None:

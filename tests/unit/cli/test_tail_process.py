@@ -21,6 +21,8 @@ import trustme
 
 from tests.unit.client.scripted import Peer, Script, serve
 
+pytestmark = pytest.mark.slow
+
 KAFKA = {
     "sourceId": "flights",
     "sourceType": "kafka",

@@ -81,6 +81,17 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
             "server:\n  allowed_origins: https://a.example",
             ["2: server.allowed_origins: must be a list, not 'https://a.example'"],
         ),
+        (
+            "server:\n  address: 0.0.0.0:8000\n  admin_address: 127.0.0.1:8000",
+            [
+                "3: server.admin_address: 127.0.0.1:8000 cannot be listened on beside "
+                "server.address 0.0.0.0:8000"
+            ],
+        ),
+        (
+            "server:\n  address:\n  - localhost:8000\n  - '[::]:8000'",
+            ["4: server.address[1]: [::]:8000 cannot be listened on beside localhost:8000"],
+        ),
         ("name: 5", ["1: name: must be text, not the number 5 (put it in quotes)"]),
         (
             "sources:\n  - {type: tick, id: 5}",

@@ -93,6 +93,27 @@ def test_the_schema_is_fresh(schema: dict[str, Any]) -> None:
     assert (CONFIG / "kiwi-gw.schema.json").read_text() == text(schema), RENEW
 
 
+def test_every_time_may_be_written_as_a_duration(schema: dict[str, Any]) -> None:
+    times: list[tuple[str, Any]] = []
+
+    def collect(part: Any) -> None:
+        if isinstance(part, dict):
+            times.extend((key, item) for key, item in part.items() if key.endswith("_ms"))
+            for item in part.values():
+                collect(item)
+        elif isinstance(part, list):
+            for item in part:
+                collect(item)
+
+    collect({key: part for key, part in schema.items() if key != "default"})
+    assert "interval_ms" in dict(times)
+    for key, item in times:
+        if isinstance(item, dict):  # else a default
+            given = {"properties": {key: item}, "required": [key], "definitions": schema["definitions"]}
+            jsonschema.Draft7Validator(given).validate({key: "10s"})
+            jsonschema.Draft7Validator(given).validate({key: 10_000})
+
+
 def test_the_table_of_keys_is_fresh(schema: dict[str, Any]) -> None:
     readme = (CONFIG / "README.md").read_text()
     assert readme == replaced(readme, PART, tables(schema)), RENEW

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from kiwi_gw.config.address import Address, TcpAddress, UnixAddress, parse_address
+from kiwi_gw.config.address import Address, TcpAddress, UnixAddress, clash, parse_address
 from kiwi_gw.units import Bytes, Milliseconds
 
 _duration = TypeAdapter[int](Milliseconds)
@@ -74,3 +74,32 @@ def test_wrong_addresses(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  (the message is compared whole)
         parse_address(text)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clashes"),
+    [
+        ("127.0.0.1:80", "127.0.0.1:80", True),
+        ("127.0.0.1:80", "127.0.0.1:81", False),
+        ("127.0.0.1:0", "127.0.0.1:0", False),
+        ("127.0.0.1:80", "127.0.0.2:80", False),
+        ("0.0.0.0:80", "127.0.0.1:80", True),
+        ("0.0.0.0:80", "localhost:80", True),
+        ("0.0.0.0:80", "gateway.example:80", True),
+        ("0.0.0.0:80", "[::1]:80", False),
+        ("[::]:80", "0.0.0.0:80", True),
+        ("[::]:80", "127.0.0.1:80", True),
+        ("[::]:80", "[0:0::1]:80", True),
+        ("[::1]:80", "[0:0::1]:80", True),
+        ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", True),
+        ("a.example:80", "A.example:80", True),
+        ("a.example:80", "b.example:80", False),
+        ("unix:/run/a.sock", "unix:/run/../run/a.sock", True),
+        ("unix:/run/a.sock", "unix:/run/b.sock", False),
+        ("unix:/run/a.sock", "127.0.0.1:80", False),
+    ],
+)
+def test_addresses_that_cannot_be_had_together(one: str, other: str, clashes: bool) -> None:
+    first, second = parse_address(one), parse_address(other)
+    assert clash(first, second) is clashes
+    assert clash(second, first) is clashes

@@ -105,6 +105,7 @@ def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_w
     assert subscription.state is State.LIVE
 
 
+@pytest.mark.slow
 def test_members_whose_turn_has_not_come_do_not_stand_still() -> None:
     """A thousand that wait for the same events get them one after the other, which takes its time."""
     it = Replayed()

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from kiwi_gw.query.schema import Schema
 from tests.differential.comparison import Refused, equal, ours
+
+# What Spark raises for is NULL here.
+BASE64 = (
+    *(("YWJ", "ab"), ("YWI", "ab"), ("YW", "a"), ("YQ==", "a"), ("YW Jj", "abc"), ("*YWJj", "abc"), ("", "")),
+    *(("YWé", "a"), ("-_-_", ""), ("Y", None), ("YWJjZ", None), ("YW=", None), ("YQ=", None), ("=", None)),
+    *(("YQ==YQ==", None), ("YWJjZA=x", None), ("YWJjZA==x", None), ("====", None), ("YWJj=", None)),
+)
 
 ANSWERS: list[tuple[str, object]] = [
     ("trim('ab' FROM 'a_b')", "_"),
@@ -147,6 +155,10 @@ ANSWERS: list[tuple[str, object]] = [
     ("find_in_set('a,b','a,b')", 0),
     ("overlay('abcdef','X',0)", "Xabcdef"),
     ("overlay('abcdef','XY',3,0)", "abXYcdef"),
+    *((f"string(unbase64('{text}'))", answer) for text, answer in BASE64),
+    ("cbrt(27)", 3.0),
+    ("cbrt(-27)", -3.0),
+    ("cbrt(216) = 6 AND cbrt(1728) = 12", True),
 ]
 
 REJECTED = (
@@ -213,3 +225,35 @@ def test_a_value_is_what_spark_answered(text: str, expected: object) -> None:
 @pytest.mark.parametrize("text", REJECTED)
 def test_what_spark_rejects_is_refused(text: str) -> None:
     assert isinstance(ours(text, [None], None), Refused)
+
+
+DECLARED = Schema.parse(
+    "m MAP<STRING, INT>, o STRUCT<x: INT, y: MAP<STRING, STRUCT<z: INT>>>, ss ARRAY<STRING>, ls ARRAY<INT>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("to_json(value.m)", {"m": {"a": 1, "b": None}}, '{"a":1,"b":null}'),
+        ("to_json(value.o)", {"o": {"x": None, "y": None}}, "{}"),
+        ("to_json(value.o)", {"o": {"y": {"a": {"z": None}, "b": None}}}, '{"y":{"a":{},"b":null}}'),
+        ("array_contains(value.ls, 1)", {"ls": [1]}, True),
+        ("array_contains(value.ls, 1.0)", {"ls": [1]}, True),
+        ("array_position(value.ss, 'b')", {"ss": ["a", "b"]}, 2),
+    ],
+)
+def test_a_declared_value(text: str, value: object, expected: object) -> None:
+    found = ours(text, [value], DECLARED)
+    assert not isinstance(found, Refused), found
+    assert equal(found[0], expected), found
+
+
+@pytest.mark.parametrize("name", ["array_contains", "array_position"])
+@pytest.mark.parametrize(
+    "arguments", ["value.ss, 1", "value.ls, 'x'", "value.ls, '1'", "value.ls, true", "value.ls, value.ss"]
+)
+def test_what_can_be_no_item_of_an_array_is_refused_when_it_is_subscribed(name: str, arguments: str) -> None:
+    found = ours(f"{name}({arguments})", [None], DECLARED)
+    assert isinstance(found, Refused)
+    assert f"{name} looks for" in str(found)

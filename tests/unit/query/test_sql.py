@@ -406,6 +406,7 @@ def test_equal_queries_are_equal_wherever_they_stand() -> None:
     assert condition(" 1") == Literal(1)
 
 
+@pytest.mark.slow
 def test_the_parser_comes_with_the_first_query() -> None:
     code = (
         "import sys, kiwi_gw.app, kiwi_gw.dialects.kiwi.session, kiwi_gw.cli.version\n"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_afterwards_a_query_of_either_language_imports_nothing_more() -> None:
     program = (

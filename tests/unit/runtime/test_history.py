@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -174,6 +175,7 @@ async def test_a_start_that_takes_too_long(tmp_path: Path, autojump_clock: MockC
         assert (client.opened, cancelled.opened) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_a_herd_shares_one_reader(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 5_000, size=1000)
@@ -224,6 +226,7 @@ async def test_a_client_that_stands_still_gives_its_place_away(
         assert slow.offsets == list(range(5_000))
 
 
+@pytest.mark.slow
 async def test_readers_take_turns(tmp_path: Path, autojump_clock: MockClock) -> None:
     text = CONFIG.replace("events: 100", "events: 100, history_readers: 1")
     async with gateway(tmp_path, text) as (bench, script):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 import trio
 import trio.lowlevel
 from structlog.testing import capture_logs
@@ -47,6 +48,7 @@ async def test_where_it_is_held_up_and_for_how_long() -> None:
     assert then["seconds"] >= first["seconds"]
 
 
+@pytest.mark.slow
 async def test_a_loop_that_is_busy_is_not_held_up() -> None:
     with capture_logs() as lines:
         async with trio.open_nursery() as nursery:

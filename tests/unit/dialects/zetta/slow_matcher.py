@@ -27,7 +27,7 @@ def _levels(pattern: list[str], concrete: list[str]) -> bool:
 
 def _level(pattern: str, name: str) -> bool:
     if pattern.startswith("{"):
-        return re.fullmatch(pattern[1:-1], name) is not None
+        return re.search(pattern[1:-1], name) is not None
     return fnmatch.fnmatchcase(name, pattern)
 
 

@@ -1,0 +1,51 @@
+"""The members that a command may have, and what is said of others. That is short, whatever the client sends:
+replies wait in memory for slow readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final, Literal
+
+UnknownMembers = Literal["refuse", "ignore"]
+
+TYPES: Final = ("SUBSCRIBE", "UNSUBSCRIBE", "REQUEST")
+
+MEMBERS: Final = {
+    "SUBSCRIBE": (
+        *("type", "sourceId", "mode", "from", "onMissing", "where", "select", "valueAs"),
+        *("overflow", "bufferCapacity", "positionsEveryMs"),
+    ),
+    "UNSUBSCRIBE": ("type", "sourceId"),
+    "REQUEST": ("type", "sourceId", "n"),
+}
+"""By command."""
+
+_NAMED: Final = 3
+_SHOWN: Final = 32
+"""Characters of a name that a client made up."""
+
+
+def unknown(command: str, members: Iterable[str]) -> str | None:
+    """What is wrong with the names of a command's members, in a sentence. None: nothing.
+
+    `SUBSCRIBE has no member "mod" (did you mean "mode"?)`
+    """
+    known = MEMBERS[command]
+    strange = [name for name in members if name not in known]
+    if not strange:
+        return None
+    named = [_named(name, known) for name in strange[:_NAMED]]
+    more = len(strange) - len(named)
+    rest = f", nor {more} more that it was given" if more else ""
+    return f"{command} has no member {', '.join(named)}{rest}; it has {', '.join(known)}"
+
+
+def shown(name: str) -> str:
+    """So much of what a client sent as fits into a sentence."""
+    return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+
+
+def _named(name: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(name[:_SHOWN], known, 1)
+    return f'"{shown(name)}"' + (f' (did you mean "{near[0]}"?)' if near else "")
