@@ -81,13 +81,15 @@ class OwnAccount:
 
 
 class Pool:
-    """What all may use together, two fifths of it for those who use little."""
+    """What all may use together, two fifths of it for those who use little. refused: how often somebody was,
+    kept up by who asks."""
 
-    __slots__ = ("_modest", "_open")
+    __slots__ = ("_modest", "_open", "refused")
 
     def __init__(self, rate: float, saved_seconds: float = SAVED_SECONDS) -> None:
         self._open = Account(rate * 0.6, saved_seconds)
         self._modest = Account(rate * 0.4, saved_seconds)
+        self.refused = 0
 
     def charge(self, seconds: float, now: float) -> None:
         """So much was used."""

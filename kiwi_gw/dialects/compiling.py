@@ -29,7 +29,9 @@ class Compiling:
         """Seconds until it may have a query read; 0: now. Whoever has used little need not wait for those
         who have used much."""
         self._now = now
-        return self._own.rests(now) or self._all.rests(now, modest=self._own.modest(now))
+        wait = self._own.rests(now) or self._all.rests(now, modest=self._own.modest(now))
+        self._all.refused += wait > 0
+        return wait
 
     @contextmanager
     def charged(self) -> Iterator[None]:
