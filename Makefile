@@ -42,7 +42,7 @@ BEHIND := $(AT_LEISURE)
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage pytest lint types layers outside format demo bench lock clean
+.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest lint types layers outside format demo bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +79,7 @@ test-all: setup ## make test, then make test-rest: every test there is, and what
 	@rm -rf build/coverage; failed=; \
 	for part in test test-rest; do $(MAKE) --no-print-directory $$part COVERED=1 || failed=1; done; \
 	$(MAKE) --no-print-directory coverage || failed=1; \
+	$(MAKE) --no-print-directory audit || failed=1; \
 	if [ "$$failed" ]; then echo "make test-all: there were failures" >&2; exit 1; fi
 
 # Which branches the tests go through: those with brokers in the process of the tests (gateways of their own are not
@@ -90,6 +91,9 @@ coverage: setup
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered
 	$(BIN)/python -m tests.covered
+
+audit: setup ## whether packages of requirements.lock have known vulnerabilities, where that can be looked up
+	@$(BIN)/python -m tests.audit
 
 test-alone: override COVERED =
 test-alone: setup

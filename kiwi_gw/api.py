@@ -28,7 +28,7 @@ A source in 30 lines:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -406,6 +406,8 @@ class SourceType:
         starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
     figures: metrics that its sources have beside those of every source (`SourceContext.figures`).
     decode: what queries make of the columns `key` and `value` of its events.
+    vet: asked at a reload, before it replaces a source that works: whether one with these settings can. Its
+        findings of level `error` refuse the reload. It has the services of the new source, and `start_ms`.
     """
 
     name: str
@@ -421,6 +423,7 @@ class SourceType:
     start_ms: int = 5_000
     figures: Sequence[Figure] = ()
     decode: Decode | Callable[[Section], Decode] = AS_JSON
+    vet: Callable[[Section, SourceContext], Awaitable[Sequence[Finding]]] | None = None
 
     def shape_of(self, settings: Section) -> Shape:
         """The shape of a source with these settings."""

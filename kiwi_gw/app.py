@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -48,8 +49,8 @@ log = structlog.get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_CLEAN_UP_SECONDS = 2.0
-"""How long sources and services may take to stop once every client is gone."""
+_CLEAN_UP_SECONDS = 10.0
+"""How long sources and services may take to stop once every client is gone: on a busy machine a JVM does."""
 
 _AT_ONCE_SECONDS = 0.2
 """The same after a second signal."""
@@ -87,6 +88,10 @@ class _Health:
     @property
     def draining(self) -> bool:
         return self.gateway.draining
+
+    @property
+    def overload(self) -> int:
+        return self.gateway.memory_watch.level
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -274,7 +279,8 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
     sockets: list[socket.socket] = []
     try:
         if post is None:
-            sockets.extend(listen(address) for address in settings.server.addresses)
+            mode = settings.server.unix_mode_bits
+            sockets.extend(listen(address, mode=mode) for address in settings.server.addresses)
         else:
             sockets.extend(place.open() for place in post.public)
         return Listener(gateway, routes, sockets, _certificates(gateway.loaded), owns_paths=post is None)
@@ -293,7 +299,8 @@ def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> List
         fleet = Team(alone, post.slot, post.restarts, paths, Book(folder, post.workers))
         sock = post.admin.open() if post.admin is not None else None
     else:
-        sock = admin_socket(gateway.loaded.settings.server, listen)
+        server = gateway.loaded.settings.server
+        sock = admin_socket(server, partial(listen, mode=server.unix_mode_bits))
     if sock is None:
         return None
     routes = Routes()

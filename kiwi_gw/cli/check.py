@@ -95,19 +95,8 @@ def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> in
     return 1 if failed else 0
 
 
-def _place(finding: Finding, loaded: Loaded) -> tuple[str, int] | None:
-    """File and line that a finding is about."""
-    where = finding.where
-    if not where or loaded.places is None:
-        return None
-    if len(where) > 1 and where[0] == "sources" and isinstance(where[1], str):
-        ids = list(loaded.settings.sources)
-        where = ("sources", ids.index(where[1]), *where[2:]) if where[1] in ids else ("sources",)
-    return loaded.places.of(where, finding.line)
-
-
 def _print(findings: Sequence[Finding], loaded: Loaded) -> None:
-    places = [_place(finding, loaded) for finding in findings]
+    places = [loaded.place(finding) for finding in findings]
     if not any(places):
         print_table(("LEVEL", "WHAT", "HOW IT IS"), [(f.level, f.subject, f.message) for f in findings])
         return
@@ -122,7 +111,7 @@ def _as_json(finding: Finding, loaded: Loaded) -> dict[str, object]:
         "subject": finding.subject,
         "message": finding.message,
     }
-    place = _place(finding, loaded)
+    place = loaded.place(finding)
     return found if place is None else found | {"file": place[0], "line": place[1]}
 
 

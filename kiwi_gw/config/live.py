@@ -15,6 +15,7 @@ NEEDS_RESTART = (
     "name",
     "server.address",
     "server.admin_address",
+    "server.unix_mode",
     "server.workers",
     "server.healthcheck",
     "server.limits.max_message_bytes",

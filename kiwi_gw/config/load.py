@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from kiwi_gw.api import ConfigSection, PluginContext, Section
+from kiwi_gw.api import ConfigSection, Finding, PluginContext, Section
 from kiwi_gw.config.address import clash
 from kiwi_gw.config.check import check
-from kiwi_gw.config.document import Document, Places, read
+from kiwi_gw.config.document import Document, Places, dotted, read
 from kiwi_gw.config.overrides import override
 from kiwi_gw.config.schema import Core, Server, Settings
 from kiwi_gw.config.secret_files import read_secret_files
@@ -54,6 +54,25 @@ class Loaded:
             workers,
             frozenset(source.id for source in found if types[source.type].replayable_of(source.settings)),
         )
+
+    def place(self, finding: Finding) -> tuple[str, int] | None:
+        """File and line that a finding is about; None where it is about none."""
+        if not finding.where or self.places is None:
+            return None
+        return self.places.of(self._path(finding), finding.line)
+
+    def problem(self, finding: Finding) -> Problem:
+        """A finding as a mistake in the file."""
+        file, line = self.place(finding) or (str(self.path), 0)
+        return Problem(file, line, dotted(self._path(finding)), finding.message)
+
+    def _path(self, finding: Finding) -> tuple[str | int, ...]:
+        """Where it stands: a finding names a source by its id."""
+        where = finding.where
+        if len(where) > 1 and where[0] == "sources" and isinstance(where[1], str):
+            ids = list(self.settings.sources)
+            return ("sources", ids.index(where[1]), *where[2:]) if where[1] in ids else ("sources",)
+        return tuple(where)
 
 
 def load(

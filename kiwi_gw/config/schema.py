@@ -43,6 +43,13 @@ def _policy(value: object) -> object:
     return value
 
 
+def _socket_mode(value: object) -> object:
+    # Without quotes YAML 1.2 has 0660 as the number 660, and nobody means that.
+    if not isinstance(value, str) or not re.fullmatch("0?[0-7]{3}", value):
+        raise ValueError(f'must be an octal number in quotes, like "0660", not {value!r}')
+    return value
+
+
 def _one_address(value: object) -> object:
     if value in (None, ""):
         return None
@@ -62,6 +69,11 @@ Percent = Annotated[int, Field(ge=0, le=100)]
 Positive = Annotated[int, Field(ge=1)]
 Delay = Annotated[Milliseconds, Field(ge=1)]
 Size = Annotated[Bytes, Field(ge=1)]
+SocketMode = Annotated[
+    str,
+    BeforeValidator(_socket_mode, json_schema_input_type=str),
+    Field(json_schema_extra={"pattern": "^0?[0-7]{3}$"}),
+]
 Origin = Annotated[str, AfterValidator(_origin)]
 Policy = Annotated[
     OverflowPolicy,
@@ -92,6 +104,28 @@ class Limits(Section):
 
     max_connections: Number = 10_000
     """Connections at a time; more get 503. 0: as many as there are descriptors for."""
+    max_connections_per_address: Number = 0
+    """WebSocket connections at a time from one address (IPv6: from one /64 network); more get 503. It is the
+    socket's address: behind a proxy all clients have the same one. Unix sockets have none. 0: any number."""
+    max_connections_per_identity: Number = 0
+    """WebSocket connections at a time of one identity, by its name; more get 503, or where it is told later,
+    its credentials are refused. Anonymous clients are not counted. 0: any number."""
+    connections_per_second: Number = 0
+    """New WebSocket connections of all clients, before their credentials are checked; more get 503.
+    0: any number."""
+    connections_burst: Positive = 200
+    """New connections that may come at once, where `connections_per_second` is set."""
+    memory_shed_percent: Annotated[int, Field(ge=0, le=100)] = 80
+    """When the process holds so much of the memory that it may have, encodings are given up, and while that
+    is not enough, the oldest events of the windows. It ends 5 points lower. 0: never. Linux only."""
+    memory_refuse_percent: Annotated[int, Field(ge=0, le=100)] = 90
+    """From here on new connections get 503, `/readyz` too, and one without a subscription that asks for its
+    first is closed with 1013. It ends 5 points lower. 0: never. Linux only."""
+    resident_bytes: Size | None = None
+    """What the process may have; null: the least of the limits of its control groups and the machine's
+    memory, divided by `server.workers`. Give it where a Spark driver shares the container."""
+    expiry_notice_ms: Milliseconds = 60_000
+    """How long before its credentials expire a client is told so; 0: it is not."""
     max_message_bytes: Size = 64 * KIB
     """Largest message of a client; a larger one closes the connection with 1009."""
     max_fragments: Number = 1024
@@ -160,6 +194,15 @@ class Limits(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _sheds_before_it_refuses(self) -> Self:
+        shed, refuse = self.memory_shed_percent, self.memory_refuse_percent
+        if shed and refuse and refuse <= shed:
+            raise ValueError(
+                f"memory_refuse_percent ({refuse}) must be more than memory_shed_percent ({shed})"
+            )
+        return self
+
 
 class Server(Section):
     """The port, and who may use it how much."""
@@ -173,6 +216,8 @@ class Server(Section):
     )
     """Where `/metrics`, `/sources`, `/connections` and `/subscriptions` are served, for operators only; null:
     nowhere. Where this default is taken by somebody else, the gateway starts without them and warns."""
+    unix_mode: SocketMode = "0600"
+    """Who may connect to Unix sockets: their mode, in quotes. `"0660"`: the group, too."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that share the addresses. Each reads every source for itself and serves its share of the
     clients; limits, windows and memory are those of each."""
@@ -196,6 +241,10 @@ class Server(Section):
     @property
     def admin(self) -> Address | None:
         return parse_address(self.admin_address) if self.admin_address is not None else None
+
+    @property
+    def unix_mode_bits(self) -> int:
+        return int(self.unix_mode, 8)
 
     @property
     def admin_wanted(self) -> bool:

@@ -57,7 +57,8 @@ class EncodingMemo:
     ) -> None:
         self.evaluations = evaluations
         self._mistake = mistake
-        self._max_bytes = budget.reserve(max_bytes)
+        self._reserved = budget.reserve(max_bytes)
+        self._max_bytes = self._reserved
         self._budget = budget
         self._order: OrderedDict[tuple[Entry, Hashable], int] = OrderedDict()
         self.bytes = 0
@@ -158,7 +159,16 @@ class EncodingMemo:
         self._order[entry, key] = size
         self.bytes += size
         self._budget.used += size
-        while self.bytes > self._max_bytes and len(self._order) > 1:
+        self._trim(1)
+
+    def shrink(self, share: float) -> None:
+        """Keep at most this share of the bytes that were set aside, from now on; 1: all of them."""
+        self._max_bytes = int(self._reserved * share)
+        self._trim(0)
+
+    def _trim(self, least: int) -> None:
+        """Keep to the bound, but the newest so many."""
+        while self.bytes > self._max_bytes and len(self._order) > least:
             (oldest, old_key), old_size = self._order.popitem(last=False)
             del oldest.encodings[old_key]
             self._drop(old_size)

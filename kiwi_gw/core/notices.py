@@ -103,6 +103,14 @@ class AuthenticationFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CredentialsExpiring:
+    """What the client is known by expires in so many ms; the connection then ends, unless it says anew who it
+    is, where its protocol can."""
+
+    in_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceAppeared:
     """A source exists that was not there before, or is another one under its old id. Sent to every session,
     first for those at the start."""
@@ -134,6 +142,7 @@ Notice = (
     | LimitReached
     | Authenticated
     | AuthenticationFailed
+    | CredentialsExpiring
     | SourceAppeared
     | Draining
     | Reminded

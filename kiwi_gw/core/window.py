@@ -60,20 +60,32 @@ class Budget:
     used: by windows and encodings.
     """
 
-    __slots__ = ("_givers", "_reserved", "_windows", "limit", "used")
+    __slots__ = ("_givers", "_most", "_reserved", "_windows", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._windows = 0
         self._reserved = 0
+        self._most = limit  # that the windows may hold
         self._givers: dict[int, dict[Window, None]] = {}
 
     def reserve(self, wish: int) -> int:
         """Set bytes aside for encodings: those that are wished for, or a quarter of all. Returns how many."""
         share = min(wish, self.limit // 4)
         self._reserved += share
+        self._most = self.limit - self._reserved
         return share
+
+    def shrink(self, share: float) -> None:
+        """Let the windows hold at most this share of what is theirs, from now on; 1: all of it."""
+        self._most = int((self.limit - self._reserved) * share)
+        self.make_room()
+
+    @property
+    def full(self) -> float:
+        """Which share of what is theirs the windows hold."""
+        return self._windows / (self.limit - self._reserved)
 
     def changed(self, window: Window, size: int, old_rank: int, rank: int) -> None:
         """A window holds so many bytes more (or less). rank: the power of two of what it can give up."""
@@ -97,7 +109,7 @@ class Budget:
     @property
     def exceeded(self) -> bool:
         """Whether the windows hold more than their share: after `make_room`, with nothing to give up."""
-        return self._windows > self.limit - self._reserved
+        return self._windows > self._most
 
     def make_room(self) -> None:
         """Have entries evicted until the windows hold no more than their share, or none can give any."""

@@ -2,7 +2,7 @@
 
 `/health` is the original Kiwi's: it answers 200 as long as the process does. `/livez` is the same under the
 usual name; that it answers at all shows that the event loop turns. `/readyz` answers 503 while the gateway
-starts or drains, and lists the sources.
+starts, drains or has no memory left for new clients, and lists the sources.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.routing import Routes
 
 NO_STORE = ((b"cache-control", b"no-store"),)
+
+_REFUSING = 2
 
 Lists = Callable[[Scope], Awaitable[bool]]
 """Whether whoever sent a request may know the names of the sources."""
@@ -50,6 +52,10 @@ class HealthView(Protocol):
         """Whether it is shutting down."""
 
     @property
+    def overload(self) -> int:
+        """0; 1: memory is short; 2: so short that new clients would not be served."""
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What somebody should mend, in sentences."""
 
@@ -72,15 +78,15 @@ async def alive(scope: Scope, receive: Receive, send: Send) -> None:
 def readiness(view: HealthView, lists: Lists = everybody) -> App:
     """ASGI application: 200 or 503 with a JSON body.
 
-    `{"ready", "draining", "sources": [{"id", "state"}]}`; with `?verbose` each source has its `type` and
-    `message` too, and there are `warnings`. Whoever may not know the sources gets `ready` and `draining`.
+    `{"ready", "draining", "overload", "sources": [{"id", "state"}]}`; with `?verbose` each source has its
+    `type` and `message` too, and there are `warnings`. Whoever may not know the sources gets the rest.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         verbose = query.get("verbose", "0").lower() not in ("0", "false", "no")
-        ready = view.ready and not view.draining
-        body: dict[str, object] = {"ready": ready, "draining": view.draining}
+        ready = view.ready and not view.draining and view.overload < _REFUSING
+        body: dict[str, object] = {"ready": ready, "draining": view.draining, "overload": view.overload}
         if await lists(scope):
             if verbose:
                 body["sources"] = [source._asdict() for source in view.sources]

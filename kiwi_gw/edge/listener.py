@@ -20,6 +20,7 @@ import structlog
 import trio
 
 from kiwi_gw.config import Address, TcpAddress, UnixAddress
+from kiwi_gw.edge.admission import Admission, Place, RejectedError
 from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
@@ -63,10 +64,11 @@ class ListenError(KiwiError):
     """An address that cannot be listened on, in words."""
 
 
-def listen(address: Address, *, shared: bool = False) -> socket.socket:
-    """A listening socket. shared: on a TCP port that other processes of ours have. Raises ListenError."""
+def listen(address: Address, *, shared: bool = False, mode: int = 0o600) -> socket.socket:
+    """A listening socket. shared: on a TCP port that other processes of ours have. mode: of the file, for a
+    Unix socket. Raises ListenError."""
     if isinstance(address, UnixAddress):
-        return _listen_unix(Path(address.path))
+        return _listen_unix(Path(address.path), mode)
     return _listening(bind(address, shared=shared))
 
 
@@ -91,7 +93,7 @@ def bind(address: TcpAddress, *, shared: bool) -> socket.socket:
     return sock
 
 
-def _listen_unix(path: Path) -> socket.socket:
+def _listen_unix(path: Path, mode: int) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A socket file that nobody listens on is left over from a process that died.
@@ -99,11 +101,20 @@ def _listen_unix(path: Path) -> socket.socket:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
                     path.unlink()
-        sock.bind(str(path))
+        _bind_unix(sock, path, mode)
     except OSError as error:
         sock.close()
         raise ListenError(f"cannot listen on unix:{path}: {error}") from error
     return _listening(sock)
+
+
+def _bind_unix(sock: socket.socket, path: Path, mode: int) -> None:
+    # The file is made with this mode: changed afterwards, it might be another file by then.
+    before = os.umask(0o777 & ~mode)
+    try:
+        sock.bind(str(path))
+    finally:
+        os.umask(before)
 
 
 def _listening(sock: socket.socket) -> socket.socket:
@@ -116,7 +127,7 @@ class Listener:
     """The open ports of a gateway. `run` serves until cancelled; `stop_accepting` closes the ports.
 
     owns_paths: whether the files of Unix sockets go with it. rejected: connections that were refused, by
-    reason.
+    reason. admission: who is in.
     """
 
     def __init__(
@@ -137,6 +148,7 @@ class Listener:
         self._http_connections = 0
         self._accepting = trio.CancelScope()
         self._last_resort = LastResort()
+        self.admission = Admission(lambda: gateway.loaded.settings.server.limits)
         self.rejected: Counter[str] = Counter()
 
     @property
@@ -213,9 +225,10 @@ class Listener:
         remote = _name(address) or "unix"
         limits = self._gateway.loaded.settings.server.limits
         plain = SocketTransport(client)
+        place = self.admission.place(address)
         try:
             plain.set_options(limits.unsent_bytes)
-            rest = await self._admit(plain, address)
+            rest = await self._admit(plain, address, place)
             if rest is not None:
                 await rest
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -223,9 +236,12 @@ class Listener:
         except Exception as error:
             log.error("connection failed", remote=remote, exc_info=error)
         finally:
+            place.leave()
             plain.close()
 
-    async def _admit(self, plain: SocketTransport, address: object) -> Coroutine[object, object, None] | None:
+    async def _admit(
+        self, plain: SocketTransport, address: object, place: Place
+    ) -> Coroutine[object, object, None] | None:
         """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
         and should not hold on to its request for as long."""
         remote = _name(address) or "unix"
@@ -252,7 +268,7 @@ class Listener:
                 return None
             route = self._routes.resolve(head)
             if isinstance(route, WebSocketRoute):
-                admitted = await self._websocket(transport, head, route, remote)
+                admitted = await self._websocket(transport, head, route, remote, place)
                 self._gateway.meters.handshake_over("ws", time.monotonic() - began)
                 return admitted
         except HttpError as error:
@@ -280,7 +296,12 @@ class Listener:
             self._http_connections -= 1
 
     async def _websocket(
-        self, transport: SocketTransport | TlsTransport, head: RequestHead, route: WebSocketRoute, remote: str
+        self,
+        transport: SocketTransport | TlsTransport,
+        head: RequestHead,
+        route: WebSocketRoute,
+        remote: str,
+        place: Place,
     ) -> Coroutine[object, object, None]:
         """Whether this client may come in: its origin and who it is. Raises HttpError."""
         settings = self._gateway.loaded.settings.server
@@ -291,16 +312,19 @@ class Listener:
             origin = (head.header("origin") or "")[:_SHOWN]
             log.warning("origin refused", origin=origin, why=refused, path=head.path[:_SHOWN], remote=remote)
             raise HttpError(403, f"this Origin is not allowed here: {refused} (server.allowed_origins)")
+        place.enter()
         identity = await self._gateway.authenticate(head.credential(remote, secure=secure))
         self._check_room()  # others came in meanwhile
         if self._gateway.draining:
-            raise _RejectedError("draining", 503, "the gateway is about to stop; try again later")
+            raise RejectedError("draining", 503, "the gateway is about to stop; try again later")
         if isinstance(identity, Refusal):
             status = _STATUS.get(identity.code, 401)
             headers = _CHALLENGE if status == 401 else ()
-            raise _RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
+            raise RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
         if identity.expires_at is not None and identity.expires_at <= time.time():
-            raise _RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
+            raise RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
+        if (crowded := place.identify(identity)) is not None:
+            raise RejectedError("limit_identity", 503, f"{crowded.code}: {crowded.message}")
         return serve_websocket(
             self._gateway,
             transport,
@@ -310,31 +334,24 @@ class Listener:
             head.query,
             route.upgrade.response(_subprotocol(route)),
             head.surplus,
+            place,
         )
 
     def _check_room(self) -> None:
-        """Raises HttpError 503 at the limit. Sockets that have not said what they want yet do not count: they
-        are given five seconds, and no client's place."""
+        """Raises HttpError 503 at the limit, and where memory is short. Sockets that have not said what they
+        want yet do not count: they are given five seconds, and no client's place."""
         most = self._gateway.loaded.settings.server.limits.max_connections
         if most and len(self._gateway.connections) >= most:
             raise HttpError(503, "too many connections; try again later")
-
-
-class _RejectedError(HttpError):
-    """An answer whose status does not say why it is given."""
-
-    def __init__(
-        self, reason: str, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()
-    ) -> None:
-        self.reason = reason
-        super().__init__(status, message, headers)
+        if self._gateway.refusing:
+            raise RejectedError("overload", 503, "memory is short; try again later")
 
 
 _REASONS = {403: "origin", 408: "timeout", 503: "limit_total"}
 
 
 def _reason(error: HttpError) -> str:
-    return error.reason if isinstance(error, _RejectedError) else _REASONS.get(error.status, "bad_request")
+    return error.reason if isinstance(error, RejectedError) else _REASONS.get(error.status, "bad_request")
 
 
 def _name(address: object) -> str:

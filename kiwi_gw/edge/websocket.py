@@ -24,6 +24,7 @@ from kiwi_gw.core.commands import Breach
 from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.frames import CLOSE, PONG, close_frame, header
 from kiwi_gw.dialects.throttle import Throttle, Verdict
+from kiwi_gw.edge.admission import Place
 from kiwi_gw.edge.answers import linger
 from kiwi_gw.edge.frames_in import FrameReader, Goodbye, Noise, Ping
 from kiwi_gw.edge.outlet import Outlet
@@ -63,11 +64,12 @@ async def serve_websocket(
     query: str,
     response: bytes,
     surplus: bytes,
+    place: Place,
 ) -> None:
     """Serve one client until either side ends it. Closes the transport. Raises nothing but cancellation.
 
     query: of the request's target. response: the head that answers the handshake. surplus: what the client
-    sent behind its handshake, and was read with it.
+    sent behind its handshake, and was read with it. place: where it is counted.
 
     The other of the two places that catch everything: an error in here ends this connection with 1011
     and an id that is in the log.
@@ -101,6 +103,7 @@ async def serve_websocket(
             remote,
             time.monotonic(),
             partial(end_within, _ABORT_SECONDS),
+            place,
         )
         frames = FrameReader(
             dialect.max_message_bytes, limits.max_fragments, gateway.meters.frames(dialect.name)

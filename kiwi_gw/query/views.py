@@ -162,6 +162,12 @@ class _Warm:
             _asked.forget(oldest)
         return found
 
+    def forget_all(self) -> None:
+        for item in self._views.values():
+            _asked.forget(item)
+        self._views.clear()
+        self._bytes = 0
+
 
 _warm: Final = _Warm()
 
@@ -169,3 +175,8 @@ _warm: Final = _Warm()
 def view(batch: Batch, decode: Decode) -> View:
     """The view of a batch: the same one for all who ask while it is warm."""
     return _warm.view(batch, decode)
+
+
+def forget_all() -> None:
+    """Give up every view, and what queries made of them: memory is short."""
+    _warm.forget_all()

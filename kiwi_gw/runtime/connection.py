@@ -32,6 +32,7 @@ from kiwi_gw.core.notices import (
     Authenticated,
     AuthenticationFailed,
     Cancelled,
+    CredentialsExpiring,
     Draining,
     Ended,
     Granted,
@@ -103,6 +104,10 @@ class World(Protocol):
     def now(self) -> float:
         """Monotonic seconds, on the clock that messages come by."""
 
+    @property
+    def refusing(self) -> bool:
+        """Whether memory is so short that nobody new is let in."""
+
     def feed(self, source_id: str) -> Feed | None: ...
 
     def sources(self) -> Iterable[SourceInfo]: ...
@@ -123,6 +128,13 @@ class World(Protocol):
         """Call `then` in so many seconds, whether the connection is still there or not."""
 
 
+class Place(Protocol):
+    """Where a connection is counted among those of its identity."""
+
+    def identify(self, identity: Identity) -> Refusal | None:
+        """It is this one from now on; a Refusal if that one has too many connections."""
+
+
 _AGAIN_SECONDS = 0.25
 
 _BUSY = Refusal("busy", "the credentials before these are still being checked", retry=True)
@@ -135,7 +147,8 @@ class Signs:
     taken_at: when it last took something else than a ping. pinged_at: when the first ping was sent since it
     last gave a sign of life, and pinged_bytes: what had been sent by then. unanswered_at: since when its
     machine answers nothing, None if it answers, and answered_bytes: what had been sent when it last had.
-    awaits_pong_of: when the ping was sent that is to be answered next, None if there is none.
+    awaits_pong_of: when the ping was sent that is to be answered next, None if there is none. told_of_expiry:
+    when the credentials expire (wall clock) of which it was last told that they do so soon.
     """
 
     taken_at: float
@@ -144,6 +157,7 @@ class Signs:
     unanswered_at: float | None = None
     answered_bytes: int = 0
     awaits_pong_of: float | None = None
+    told_of_expiry: float | None = None
 
 
 @dataclass(slots=True)
@@ -159,7 +173,7 @@ class Connection:
     """See the top of this file. Implements `core.subscription.Owner`.
 
     heard_at: when the client last sent a byte (monotonic seconds); kept by whoever reads the socket.
-    cut_off: ends the socket after a moment, whatever the client does.
+    cut_off: ends the socket after a moment, whatever the client does. place: None where nobody counts.
     """
 
     def __init__(
@@ -173,6 +187,7 @@ class Connection:
         remote: str,
         now: float,
         cut_off: Callable[[], None],
+        place: Place | None = None,
     ) -> None:
         self.number = number
         self.identity = identity
@@ -184,6 +199,7 @@ class Connection:
         self.subscriptions: dict[Hashable, Subscription] = {}
         self.delivered = 0
         self._cut_off = cut_off
+        self._place = place
         self._world = world
         self._session = session
         self._depth = 0
@@ -267,6 +283,10 @@ class Connection:
         except Exception as error:  # noqa: BLE001  see `_tell`
             self.fail(error)
 
+    def expiring(self, seconds: float) -> None:
+        """The credentials expire so soon."""
+        self._tell(CredentialsExpiring(round(seconds * 1000)))
+
     def apply_rules(self) -> None:
         """After the rules or the identity have changed: end the subscriptions that are no longer allowed;
         the others go on behind the interceptor that is theirs now, from their next event on."""
@@ -334,6 +354,10 @@ class Connection:
                 self._world.later(seconds, self._remind)
 
     def _open(self, command: Open) -> None:
+        if self._world.refusing and not self.subscriptions:
+            self._count("subscribe", "refused")
+            self.hang_up(1013, "try_again_later")
+            return
         try:
             subscription = self._subscribe(command)
         except SubscribeRefused as refused:
@@ -442,6 +466,8 @@ class Connection:
         self._asking = False
         if self.closed:
             return
+        if isinstance(answer, Identity) and self._place is not None:
+            answer = self._place.identify(answer) or answer
         if isinstance(answer, Refusal):
             self._tell(AuthenticationFailed(answer))
         else:

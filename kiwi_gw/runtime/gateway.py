@@ -38,10 +38,12 @@ from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
+from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +51,7 @@ PULSE_SECONDS = 0.25
 """How often lags, deadlines and silent clients are looked for."""
 
 _LOOK_SECONDS = 1.0
-"""How often sources are looked at for stalls."""
+"""How often sources are looked at for stalls, and the memory."""
 
 _OVER = (FeedState.ENDED, FeedState.FAILED)
 
@@ -93,8 +95,10 @@ class Gateway:
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
+        self.vetting = Vetting(self._services, self._place)
         self._readers = Readers(self)
         self.keepalive = Keepalive(loaded.settings.server.limits)
+        self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
 
     # --- life ------------------------------------------------------------------------------
 
@@ -136,6 +140,7 @@ class Gateway:
         """A client is connected."""
         self.connections.add(connection)
         self.meters.opened[connection.dialect] += 1
+        self.keepalive.tell_of_expiry(connection, time.time())
         if self.draining:  # it was on its way when the others were told
             connection.drain("draining", retry_after_ms=100)
 
@@ -175,7 +180,7 @@ class Gateway:
             raise
         self.loaded = loaded
         self.hooks.replace(loaded.plugins)
-        self.keepalive.limits = loaded.settings.server.limits
+        self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
         drain = loaded.settings.server.drain_ms / 1000
         for source_id in difference.removed:
             self._remove(source_id, CloseReason.REMOVED, "the source was removed", drain)
@@ -196,6 +201,11 @@ class Gateway:
     def now(self) -> float:
         """Monotonic seconds."""
         return self._clock()
+
+    @property
+    def refusing(self) -> bool:
+        """Whether memory is so short that nobody new is let in."""
+        return self.memory_watch.level is Overload.REFUSING
 
     def feed(self, source_id: str) -> Feed | None:
         runner = self._runners.get(source_id)
@@ -326,8 +336,10 @@ class Gateway:
             now = self._clock()
             if self.measured:
                 self.meters.loop_lag.observe(trio.current_time() - due)
-                if now >= look_at:
-                    look_at = now + _LOOK_SECONDS
+            if now >= look_at:
+                look_at = now + _LOOK_SECONDS
+                self.memory_watch.look()
+                if self.measured:
                     for runner in self._runners.values():
                         runner.look(now)
             for runner in list(self._runners.values()):

@@ -41,6 +41,9 @@ class Limits(Protocol):
     @property
     def vanished_after_ms(self) -> int: ...
 
+    @property
+    def expiry_notice_ms(self) -> int: ...
+
 
 class Keepalive:
     """Looks at every connection about once a second.
@@ -76,6 +79,7 @@ class Keepalive:
         if expires_at is not None and wall >= expires_at:
             connection.hang_up(4402, "token_expired")
             return
+        self.tell_of_expiry(connection, wall)
         limits = self.limits
         if self._has_vanished(connection, now):
             self.vanished += 1
@@ -101,6 +105,16 @@ class Keepalive:
                 signs.awaits_pong_of = now
             outlet.control(_PING)
             signs.pinged_bytes = outlet.sent_bytes
+
+    def tell_of_expiry(self, connection: Connection, wall: float) -> None:
+        """Say that its credentials expire soon, once for each time at which some do."""
+        expires_at = connection.identity.expires_at
+        notice = self.limits.expiry_notice_ms / 1000
+        if expires_at is None or not 0 < expires_at - wall <= notice:
+            return
+        if connection.signs.told_of_expiry != expires_at:
+            connection.signs.told_of_expiry = expires_at
+            connection.expiring(expires_at - wall)
 
     def _has_vanished(self, connection: Connection, now: float) -> bool:
         limit = self.limits.vanished_after_ms / 1000

@@ -111,6 +111,9 @@ class Reloader:
         running = self._gateway.loaded
         try:
             loaded = await self._run(lambda: _not_empty(load_again(running)))
+            gateway = self._gateway
+            if problems := await gateway.vetting.problems(running, loaded, gateway.runners()):
+                raise ConfigError(problems)  # noqa: TRY301
             if self._gateway.draining:
                 log.info("configuration not used: the gateway is about to stop")
                 return False

@@ -111,7 +111,8 @@ class SourceRunner:
     that it became another one; it is not run again by this runner. meter: what is measured of it, None for
     nothing. figures: what it counts itself.
 
-    restarts: how often it failed and was run again. last_error: why, the last time. done: set when the
+    restarts: how often it failed and was run again. last_error: why, the last time. refused: what the
+    last reload would have made of it and why that cannot work, empty if nothing. done: set when the
     source is over and has cleaned up.
     """
 
@@ -127,6 +128,7 @@ class SourceRunner:
         self.figures = figures or SourceFigures((), meter)
         self.restarts = 0
         self.last_error: str = ""
+        self.refused = ""
         self.history = HistoryTask(feed)
         self._build = build
         self._changed = changed

@@ -17,9 +17,10 @@ from kiwi_gw.workers.post import Place
 
 
 class Reserved:
-    """Addresses that are held until `close`. Raises ListenError."""
+    """Addresses that are held until `close`. unix_mode: of the files of Unix sockets. Raises ListenError."""
 
-    def __init__(self) -> None:
+    def __init__(self, unix_mode: int) -> None:
+        self._unix_mode = unix_mode
         self._stack = ExitStack()
 
     def close(self) -> None:
@@ -28,7 +29,7 @@ class Reserved:
     def take(self, address: Address) -> Place:
         """Hold this one, too."""
         if isinstance(address, UnixAddress):
-            sock = self._stack.enter_context(listen(address))
+            sock = self._stack.enter_context(listen(address, mode=self._unix_mode))
             self._stack.callback(Path(address.path).unlink, missing_ok=True)
             return Place(str(address), sock.fileno())
         if not hasattr(socket, "SO_REUSEPORT"):

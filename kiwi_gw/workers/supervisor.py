@@ -61,7 +61,7 @@ class Supervisor:
         self._all_listening = trio.Event()
         self._failed: int | None = None
         self._folder = Path()
-        self._reserved = Reserved()
+        self._reserved = Reserved(loaded.settings.server.unix_mode_bits)
         self._public: tuple[Place, ...] = ()
         self._admin: Place | None = None
 

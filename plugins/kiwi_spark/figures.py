@@ -7,6 +7,23 @@ from typing import Final
 from kiwi_gw.api import Figure, Figures
 from kiwi_spark.wire import Progress
 
+PHASES: Final = {
+    "spark_looking_seconds_total": (
+        "Time that batches took to find what is new in their inputs.",
+        ("latestOffset", "getBatch"),
+    ),
+    "spark_planning_seconds_total": ("Time that batches took to be planned.", ("queryPlanning",)),
+    "spark_running_seconds_total": (
+        "Time that batches took to be computed and taken by the gateway, or by Kafka.",
+        ("addBatch",),
+    ),
+    "spark_checkpoint_seconds_total": (
+        "Time that batches took to be noted in the checkpoint.",
+        ("walCommit", "commitOffsets"),
+    ),
+}
+"""Counters of where the time of batches goes: meaning, and Spark's names for the parts."""
+
 FIGURES: Final = (
     Figure("spark_query_up", "gauge", "1 while Spark runs the query of the source.", "smallest"),
     Figure(
@@ -24,6 +41,19 @@ FIGURES: Final = (
         "smallest",
     ),
     Figure("spark_state_rows", "gauge", "Rows that Spark keeps as the state of the query."),
+    Figure("spark_state_bytes", "gauge", "Memory of the state of the query."),
+    Figure(
+        "spark_late_rows_total",
+        "counter",
+        "Rows that came behind the watermark, so that Spark left them out.",
+    ),
+    Figure(
+        "spark_behind_newest",
+        "gauge",
+        "Records behind the newest, of the Kafka partition of the inputs that has most of them.",
+        "largest",
+    ),
+    *(Figure(name, "counter", meaning) for name, (meaning, _) in PHASES.items()),
 )
 
 
@@ -32,6 +62,12 @@ def count_batch(figures: Figures, progress: Progress) -> None:
     figures.observe("spark_batch_duration_seconds", progress.seconds)
     figures.add("spark_input_rows_total", progress.input_rows)
     figures.add("spark_bad_records_total", progress.bad)
+    figures.add("spark_late_rows_total", progress.late)
     figures.set("spark_state_rows", progress.state_rows)
+    figures.set("spark_state_bytes", progress.state_bytes)
+    if progress.behind is not None:
+        figures.set("spark_behind_newest", progress.behind)
+    for name, (_, parts) in PHASES.items():
+        figures.add(name, sum(progress.phases.get(part, 0) for part in parts))
     if progress.watermark is not None:
         figures.set("spark_watermark_timestamp_seconds", progress.watermark / 1000)

@@ -8,15 +8,18 @@ from typing import cast
 
 import trio
 
-from kiwi_gw.api import Finding, KiwiError, PluginContext, Section, SourceFailed
+from kiwi_gw.api import Finding, KiwiError, PluginContext, Section, SourceContext, SourceFailed
 from kiwi_spark.resolve import out_of_reach, resolve, topic_of
 from kiwi_spark.runs import Over
 from kiwi_spark.service import Spark, open_spark
 from kiwi_spark.settings import SparkSettings, SparkSourceSettings
-from kiwi_spark.sink import check_sinks, too_many_workers
+from kiwi_spark.sink import check_sinks, too_many_workers, writes_here
+from kiwi_spark.spec import FINAL
 from kiwi_spark.wire import Analysed
 
 _ANALYSE_SECONDS = 60.0
+_AT_ONCE = 8
+"""Queries that Spark analyses at the same time. Much of it is waiting: for Kafka, and for one of them."""
 _UNUSED = "check"
 """Stands for the bridge: a query that is only analysed reads nothing through it."""
 
@@ -42,10 +45,18 @@ def spark_check(
             except SourceFailed as error:
                 return [*findings, Finding("error", "spark", str(error), ("spark",))]
             findings.append(Finding("ok", "spark", f"Spark {spark.driver.spark} runs", ("spark",)))
-            for source in own:
-                if not out_of_reach(source, context):  # which was said
-                    findings += await check_query(spark, source, context)
-        return findings
+            found: dict[str, list[Finding]] = {}
+            limit = trio.CapacityLimiter(_AT_ONCE)
+
+            async def ask(source: SparkSourceSettings) -> None:
+                async with limit:
+                    found[source.id] = await check_query(spark, source, context)
+
+            async with trio.open_nursery() as nursery:
+                for source in own:
+                    if not out_of_reach(source, context):  # which was said
+                        nursery.start_soon(ask, source)
+        return [*findings, *(finding for source in own for finding in found.get(source.id, ()))]
 
     return check
 
@@ -81,6 +92,13 @@ def notes(source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
     findings = []
     if reason := out_of_reach(source, context):
         findings.append(Finding("error", f"spark source {source.id}", reason, ("sources", source.id)))
+    if source.sink is None and source.output_mode == "update":
+        message = (
+            "without a sink its results are in the gateway's window only: after a restart of the gateway "
+            "it is empty, and a key is there again when it changes; `sink: {topic: ...}` keeps them"
+        )
+        mode = ("sources", source.id, "output_mode")
+        findings.append(Finding("warning", f"spark source {source.id}", message, mode))
     for name, item in source.inputs.items():
         if item.source is None or (origin := context.sources.get(item.source)) is None:
             continue
@@ -110,15 +128,13 @@ def about_folder(settings: SparkSettings) -> list[Finding]:
 
 async def check_query(spark: Spark, source: SparkSourceSettings, context: PluginContext) -> list[Finding]:
     """What Spark says of one query. Raises nothing for what it finds."""
-    subject = f"spark source {source.id}"
-    part = "sql" if source.sql is not None else "transform"
-    where = ("sources", source.id, part)
+    subject, where = f"spark source {source.id}", _where(source)
     try:
         answer = await _ask(spark, source, context)
     except KiwiError as error:
         return [Finding("error", subject, str(error), ("sources", source.id))]
     if answer.error:
-        return [Finding("error", subject, answer.error, where, max(0, answer.line - 1))]
+        return [_refused(source, answer)]
     columns = ", ".join(f"{name} {kind}" for name, kind in answer.columns)
     findings = [Finding("ok", subject, f"columns: {columns}", where)]
     for name, ddl in answer.schemas.items():
@@ -126,6 +142,35 @@ async def check_query(spark: Spark, source: SparkSourceSettings, context: Plugin
         findings.append(Finding("ok", subject, message, ("sources", source.id, "inputs", name)))
     findings += [Finding("warning", subject, note, where) for note in answer.notes]
     return findings
+
+
+async def vet(settings: Section, context: SourceContext) -> list[Finding]:
+    """What would keep a query from working for good, by Spark's analysis; nothing if that is not known.
+
+    Kafka may not answer when a schema is inferred, or the driver may die: that is no fault of the query.
+    """
+    source = cast("SparkSourceSettings", settings)
+    if source.sink is not None and not writes_here(source.sink.write, context.plugins):
+        return []
+    spark = cast("Spark", context.services["spark"])
+    try:
+        query = await trio.to_thread.run_sync(partial(resolve, source, context.plugins, bridge=_UNUSED))
+        await spark.driver.ready()
+    except KiwiError as error:
+        return [Finding("error", f"spark source {source.id}", str(error), ("sources", source.id))]
+    answer = await spark.analyse(query)
+    if isinstance(answer, Over) or answer.trouble not in FINAL:
+        return []
+    return [_refused(source, answer)]
+
+
+def _where(source: SparkSourceSettings) -> tuple[str, ...]:
+    return ("sources", source.id, "sql" if source.sql is not None else "transform")
+
+
+def _refused(source: SparkSourceSettings, answer: Analysed) -> Finding:
+    subject = f"spark source {source.id}"
+    return Finding("error", subject, answer.error, _where(source), max(0, answer.line - 1))
 
 
 async def _ask(

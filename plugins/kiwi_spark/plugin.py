@@ -19,7 +19,7 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_spark.figures import FIGURES
-from kiwi_spark.findings import spark_check, spark_explain, without_sink
+from kiwi_spark.findings import spark_check, spark_explain, vet, without_sink
 from kiwi_spark.service import open_spark
 from kiwi_spark.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.shape import BY_BATCH, SHAPE
@@ -63,6 +63,7 @@ SPARK = SourceType(
     figures=FIGURES,
     decode=Decode(value="json", key="json"),
     start_ms=115_000,  # a JVM and its session, then the plan of a query: up to a minute on a busy machine
+    vet=vet,
 )
 
 

@@ -20,14 +20,15 @@ import structlog
 import trio
 
 from kiwi_gw.api import KiwiError
+from kiwi_spark.records import Records
 
 log = structlog.get_logger("kiwi_spark.driver")
 
-_LINE = 8 * 1024
-"""Bytes of a line; a longer one is cut."""
+_RECORD_SECONDS = 0.2
+"""So long after its last line a record may have another one."""
 _KEPT = 20
 _LOUD = re.compile(r"\b(WARN|ERROR|FATAL)\b")
-_TERM_SECONDS, _KILL_SECONDS = 0.7, 0.3
+_TERM_SECONDS, _KILL_SECONDS = 0.7, 5.0
 
 
 class DriverError(KiwiError):
@@ -41,10 +42,11 @@ class Process:
         self._process = process
         self.last_lines: deque[str] = deque(maxlen=_KEPT)
         self._silent = trio.Event()
+        self._records = {"stdout": Records(), "stderr": Records()}
 
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str], nice: int) -> Process:
-        """nice: how much nicer than this process it is. DriverError: there is no such command."""
+        """nice: how nice it is, but never less than this process. DriverError: there is no such command."""
         with trio.CancelScope(shield=True):  # a cancel in here would lose the process that was just made
             try:
                 process = await trio.lowlevel.open_process(
@@ -60,7 +62,8 @@ class Process:
         started = cls(process)
         with suppress(ProcessLookupError, PermissionError):
             # At once, so that all that it starts has inherited it.
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, process.pid, max(own, nice))
         return started
 
     @property
@@ -68,11 +71,10 @@ class Process:
         return self._process.pid
 
     async def log_output(self) -> None:
-        """Every line that it writes becomes a line of the log, until it closes both its outputs."""
+        """Every record that it writes becomes a line of the log, until it closes both its outputs."""
         async with trio.open_nursery() as nursery:
-            for name in ("stdout", "stderr"):
-                stream = getattr(self._process, name)
-                nursery.start_soon(self._log_lines, name, stream)
+            for name, records in self._records.items():
+                nursery.start_soon(self._log, name, records, getattr(self._process, name))
         self._silent.set()
 
     async def said_all(self) -> None:
@@ -90,7 +92,11 @@ class Process:
             return f"signal {-code}"
 
     async def end(self) -> None:
-        """End the whole group: SIGTERM, and SIGKILL a moment later for what is left. Not cancelled."""
+        """End the whole group: SIGTERM, and SIGKILL a moment later for what is left. Not cancelled.
+
+        Returns when all of it is gone, so that nobody writes files any more: on a busy machine a JVM takes a
+        while to die. Whoever is left has one of the outputs open still.
+        """
         with trio.CancelScope(shield=True):
             if self._signal(signal.SIGTERM):
                 with trio.move_on_after(_TERM_SECONDS):
@@ -98,9 +104,11 @@ class Process:
             self._signal(signal.SIGKILL)
             with trio.move_on_after(_KILL_SECONDS):
                 await self._process.wait()
-            for stream in (self._process.stdout, self._process.stderr):
-                if stream is not None:
-                    await stream.aclose()
+                await self.log_output()
+            for name, records in self._records.items():
+                for record in records.close():
+                    self._say(name, record)
+                await getattr(self._process, name).aclose()
 
     def _signal(self, number: signal.Signals) -> bool:
         """Whether anybody of the group was there."""
@@ -110,30 +118,23 @@ class Process:
             return False
         return True
 
-    async def _log_lines(self, name: str, stream: trio.abc.ReceiveStream) -> None:
-        rest = b""
+    async def _log(self, name: str, records: Records, stream: trio.abc.ReceiveStream) -> None:
         while True:
-            try:
-                chunk = await stream.receive_some()
-            except (trio.ClosedResourceError, trio.BrokenResourceError):
+            chunk: bytes | bytearray = b""
+            with trio.move_on_after(_RECORD_SECONDS) as waited:
+                try:
+                    chunk = await stream.receive_some()
+                except (trio.ClosedResourceError, trio.BrokenResourceError):
+                    break
+            if not chunk and not waited.cancelled_caught:
                 break
-            if not chunk:
-                break
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._say(name, line)
-            if len(rest) > _LINE:
-                self._say(name, rest)
-                rest = b""
-        self._say(name, rest)
+            for record in records.feed(bytes(chunk)) if chunk else records.idle():
+                self._say(name, record)
 
-    def _say(self, name: str, raw: bytes) -> None:
-        line = raw[:_LINE].decode(errors="replace").rstrip()
-        if not line:
-            return
-        self.last_lines.append(line)
-        say = log.warning if _LOUD.search(line) else log.info
-        say("driver says", stream=name, line=line, pid=self.pid)
+    def _say(self, name: str, record: str) -> None:
+        self.last_lines.append(record)
+        say = log.warning if _LOUD.search(record) else log.info
+        say("driver says", stream=name, line=record, pid=self.pid)
 
 
 OUTPUT_OF_IMPORT: Final = re.compile(r"ModuleNotFoundError: No module named '(pyspark|pyarrow|py4j)")

@@ -63,11 +63,14 @@ async def _wait(run: Run, started: Started) -> None:
 
 
 class QueryRunner:
-    """The query of one source. trouble: what keeps it from running, in words for subscribers."""
+    """The query of one source. trouble: what keeps it from running, in words for subscribers. What Spark said
+    the last time is for operators, and stays when it is over."""
 
     def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: Spark) -> None:
         self.trouble = ""
         self._runs = False
+        self._last_error = ""
+        self._late = 0
         self._last: Progress | None = None
         self._settings = settings
         self._context = context
@@ -109,6 +112,7 @@ class QueryRunner:
             "spark": driver.spark or None,
             "query": "running" if self._runs else "not running",
             "trouble": self.trouble or None,
+            "lastError": self._last_error or None,
         }
         if last is not None:
             known |= {
@@ -116,6 +120,9 @@ class QueryRunner:
                 "inputRows": last.input_rows,
                 "batchSeconds": last.seconds,
                 "stateRows": last.state_rows,
+                "stateBytes": last.state_bytes,
+                "lateRows": self._late,
+                "behindNewest": last.behind,
                 "watermark": last.watermark,
             }
         return known
@@ -168,6 +175,7 @@ class QueryRunner:
     def _judge(self, over: Over) -> None:
         """What a query's end means for the source. SourceFailed: it is over."""
         trouble = over.trouble or "gone"
+        self._last_error = f"{trouble}: {over.message}" if over.message else trouble
         if trouble in FINAL:
             raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
         self._say(_words(trouble, over.message))
@@ -194,6 +202,7 @@ class QueryRunner:
         """A micro-batch is done."""
         self.brought()
         self._last = progress
+        self._late += progress.late
         count_batch(self._context.figures, progress)
         self._bad.seen(progress.batch, progress.bad, progress.bad_sample)
         log.debug(

@@ -161,7 +161,14 @@ def _stream(
 
 def _table(item: InputSettings) -> TableInput:
     options = {name: _text(value) for name, value in item.options.items()}
-    return TableInput(format=item.format or "", path=item.path or "", schema=item.ddl or "", options=options)
+    return TableInput(
+        format=item.format or "",
+        path=item.path or "",
+        schema=item.ddl or "",
+        options=options,
+        stream=item.stream,
+        max_files=item.max_files if item.stream else 0,
+    )
 
 
 def _sink(settings: SparkSourceSettings, context: PluginContext) -> Sink | None:

@@ -7,8 +7,9 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
+from typing import Final, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -87,12 +88,9 @@ class Lane:
         self.inbox = self.cargo = None
 
 
-@dataclass(slots=True)
-class _Known:
-    """Of a source id, for as long as the service is open."""
-
-    lane: Lane = field(default_factory=Lane)
-    run: Run | None = None
+_LAST: Final = WeakValueDictionary[tuple[str, str], Run]()
+"""The last run of a query, by its checkpoint, in any driver of this process: after a reload there may be two
+for a moment, and only one of them may use a checkpoint."""
 
 
 class Spark:
@@ -104,7 +102,7 @@ class Spark:
         self.threads = trio.CapacityLimiter(2)
         self._numbers = itertools.count(1)
         self._runs: dict[int, Run] = {}
-        self._known: dict[str, _Known] = {}
+        self._lanes: dict[str, Lane] = {}
         self._scope = trio.CancelScope(shield=True)
         self._suspects = Suspects()
         self._waiting = Counter[str]()
@@ -118,7 +116,7 @@ class Spark:
 
     def lane(self, source_id: str) -> Lane:
         """What this source, or one of its id that was built before it, knows of its batches."""
-        return self._of(source_id).lane
+        return self._lanes.setdefault(source_id, Lane())
 
     @asynccontextmanager
     async def run(self, query: Query, told: Callable[[Progress], None]) -> AsyncIterator[Run]:
@@ -128,14 +126,13 @@ class Spark:
 
         SourceFailed: no driver can be started, or they die of this query.
         """
-        known = self._of(query.source)
         self._waiting[query.source] += 1
         try:
-            await self._turn(query.source, known)
+            await self._turn(query)
         finally:
             self._waiting[query.source] -= 1
             self._stir()
-        run = known.run = self._begin(query, told)
+        run = _LAST[query.checkpoint, query.source] = self._begin(query, told)
         self.driver.send(Start(run=run.number, query=query))
         try:
             yield run
@@ -143,8 +140,9 @@ class Spark:
             if run.over is None:
                 self.driver.send(Stop(run=run.number))
 
-    async def _turn(self, source: str, known: _Known) -> None:
-        """Until its query may be started: at once then, for nothing is awaited behind the last look."""
+    async def _turn(self, query: Query) -> None:
+        """Until it may be started: at once then, for nothing is awaited behind the last look."""
+        source = query.source
         while True:
             await self.driver.ready()
             if self._suspects.guilty(source):
@@ -153,8 +151,9 @@ class Spark:
                     f"the Spark driver has died {GUILTY} times when it began to run this query "
                     f"({self.driver.problem}): the others go on without it"
                 )
-            if known.run is not None and known.run.over is None:
-                await known.run.ended()
+            before = _LAST.get((query.checkpoint, source))
+            if before is not None and before.over is None:
+                await before.ended()
             elif self._may_start(source):
                 return
             else:
@@ -204,8 +203,13 @@ class Spark:
                 for run in list(self._runs.values()):
                     await run.ended()
             self._scope.cancel()
-            for known in self._known.values():
-                known.lane.clear()
+            for lane in self._lanes.values():
+                lane.clear()
+
+    def closed(self) -> None:
+        """The driver is no more, and nothing that it ran."""
+        for run in self._runs.values():
+            run.end(Over(message="the Spark driver was stopped", lost=True))
 
     # --- what the driver says ---
 
@@ -227,8 +231,8 @@ class Spark:
             self._suspects.proved(run.query.source)
         if isinstance(message, Idle | Progress | Ended):
             self._stir()
-            for known in self._known.values():
-                known.lane.tidy()
+            for lane in self._lanes.values():
+                lane.tidy()
         if isinstance(message, Ended | Analysed):
             del self._runs[run.number]
             if not self._runs:
@@ -254,20 +258,20 @@ class Spark:
         for run in runs.values():
             run.end(Over(message=problem, lost=True))
 
-    def _of(self, source_id: str) -> _Known:
-        return self._known.setdefault(source_id, _Known())
-
 
 @asynccontextmanager
 async def serving(launch: Launch, stage_bytes: int, max_restarts: int) -> AsyncIterator[Spark]:
     """A service with this driver, open as long as the block lasts."""
-    async with trio.open_nursery() as nursery:
-        spark = Spark(launch, stage_bytes, max_restarts)
-        nursery.start_soon(spark.serve)
-        try:
-            yield spark
-        finally:
-            await spark.stop()
+    spark = Spark(launch, stage_bytes, max_restarts)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spark.serve)
+            try:
+                yield spark
+            finally:
+                await spark.stop()
+    finally:
+        spark.closed()
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _INTERVAL = re.compile(r"\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)", re.IGNORECASE)
 _SPARK_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
+FILE_FORMATS = ("csv", "json", "parquet", "orc", "avro", "text")
 STREAM_FORMATS = ("json", "avro", "string", "binary", "raw")
 
 
@@ -52,7 +53,8 @@ class SparkSettings(Section):
     python_path: list[str] = Field(default_factory=list)
     """Folders in which the modules of `transform` are looked for."""
     nice: Annotated[int, Field(ge=0, le=19)] = 5
-    """How much the driver stands back behind the gateway for the processor."""
+    """How nice the driver is to others who want the processor, as the command `nice` counts: 19 is the
+    nicest, and 0 what processes usually are. The gateway's own is not added; the driver is no less nice."""
     start_timeout_ms: Annotated[Milliseconds, Field(ge=1000)] = 180_000
     """How long the driver may take until it can run queries (the first time it may fetch connectors)."""
 
@@ -86,7 +88,8 @@ class StartTime(Section):
 
 
 class InputSettings(Section):
-    """One input of a query, under the name that it has there: a stream (`source`) or a static table."""
+    """One input of a query, under the name that it has there: a stream (`source`, or files with `stream`) or
+    a static table."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -113,7 +116,12 @@ class InputSettings(Section):
     max_offsets: Annotated[int, Field(ge=1)] = 100_000
     """Most records of a stream in one micro-batch."""
     path: str | None = None
-    """Where a table is."""
+    """Where a table is, or the folder of the files of a stream."""
+    stream: bool = False
+    """Of files at `path`: they are read as a stream, each once, those that are there and those that come.
+    Else they are a table, which is read as a whole."""
+    max_files: Annotated[int, Field(ge=1)] = 1_000
+    """Most files of such a stream in one micro-batch."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Options for reading a table, by Spark's names (`header: true`)."""
 
@@ -142,13 +150,17 @@ class InputSettings(Section):
         streams_only = ("start", "on_bad_record", "fail_on_data_loss", "max_offsets", "avro_schema")
         wrong = [key for key in (*streams_only, "registry", "registry_subject") if key in given]
         if wrong:
-            raise ValueError(f"{wrong[0]} is for streams; a table has format, path, options and schema")
+            raise ValueError(f"{wrong[0]} is for sources; a table has format, path, options and schema")
+        if self.stream and (self.path is None or self.format not in FILE_FORMATS):
+            raise ValueError(f"a stream of files has a path, and as its format {', '.join(FILE_FORMATS)}")
+        if "max_files" in given and not self.stream:
+            raise ValueError("max_files is for files that are read as a stream: add `stream: true`")
 
     def _is_stream(self, source: str, given: set[str]) -> None:
         form = self.stream_format
         if form not in STREAM_FORMATS:
             raise ValueError(f"{form!r} is not a format of a stream: choose {', '.join(STREAM_FORMATS)}")
-        for key in ("path", "options"):
+        for key in ("path", "options", "stream", "max_files"):
             if key in given:
                 raise ValueError(f"{key} is for tables; {source!r} is read as a stream")
         avro = [key for key in ("avro_schema", "registry") if getattr(self, key) is not None]
@@ -160,6 +172,11 @@ class InputSettings(Section):
             raise ValueError("registry_subject needs registry")
         if self.ddl is not None and form != "json":
             raise ValueError(f"schema is for format json; {form} has its own columns")
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is read as a stream."""
+        return self.source is not None or self.stream
 
     @property
     def stream_format(self) -> str:
@@ -248,15 +265,18 @@ class SparkSourceSettings(Section):
             raise ValueError(
                 f"transform {self.transform!r} is not module:function, such as my_pipelines:late_flights"
             )
-        if not any(item.source is not None for item in self.inputs.values()):
-            raise ValueError("a query needs at least one stream among its inputs: one with `source`")
+        if self.trigger != "available_now" and not any(item.streams for item in self.inputs.values()):
+            raise ValueError(
+                "a query needs at least one stream among its inputs: one with `source` or `stream: true`; of "
+                "tables alone it is computed once, with `trigger: available_now`"
+            )
         for name in self.inputs:
             if _NAME.fullmatch(name) is None:
                 raise ValueError(f"{name!r} cannot be a table in SQL: use letters, digits and underscores")
         for name in self.watermarks:
             item = self.inputs.get(name)
-            if item is None or item.source is None:
-                streams = ", ".join(key for key, value in self.inputs.items() if value.source is not None)
+            if item is None or not item.streams:
+                streams = ", ".join(key for key, value in self.inputs.items() if value.streams)
                 raise ValueError(f"watermarks names {name!r}, which is no stream here; there is {streams}")
         if len(set(self.key)) != len(self.key):
             raise ValueError("key names a column twice")

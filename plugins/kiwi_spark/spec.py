@@ -38,12 +38,18 @@ class StreamInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableInput(msgspec.Struct, frozen=True, kw_only=True):
-    """One static table that a query reads, as `spark.read.format(format).options(options).load(path)`."""
+    """One table that a query reads, as `spark.read.format(format).options(options).load(path)`.
+
+    stream: read as a stream, by `spark.readStream`: the files that are there, and those that come. max_files:
+        most of them in one micro-batch.
+    """
 
     format: str
     path: str = ""
     schema: str = ""
     options: dict[str, str] = {}
+    stream: bool = False
+    max_files: int = 0
 
 
 class Watermark(msgspec.Struct, frozen=True):
@@ -64,7 +70,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a driver needs to run the query of one source.
 
     sql, transform: one of the two is set; transform is `module:function`.
-    trigger: Spark's processing time (`500 ms`); empty: whatever there is now, then the end.
+    trigger: Spark's processing time (`500 ms`); empty: whatever there is now, then the end. Only then
+        a query may read no stream at all: its result is computed once.
     key: columns of the result that make an event's key; empty: events have none.
     checkpoint: the folder (any Hadoop file system) below which this query's checkpoints are.
     fresh: whether a checkpoint that cannot be kept is left and a new one begun (a reload altered the query);

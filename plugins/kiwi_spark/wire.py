@@ -101,7 +101,12 @@ class Started(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """What Spark said of one micro-batch. watermark: ms since the epoch, None without one."""
+    """What Spark said of one micro-batch. watermark: ms since the epoch, None without one.
+
+    late: rows that came behind the watermark, so that a stateful operator left them out. behind: events
+    between what the batch has read and the newest, of the partition that has most of them; None if unknown.
+    state_bytes: memory of the state. phases: seconds by Spark's names (`durationMs`).
+    """
 
     run: int
     batch: int
@@ -110,6 +115,10 @@ class Progress(Message, frozen=True, kw_only=True):
     bad: int = 0
     bad_sample: str = ""
     state_rows: int = 0
+    state_bytes: int = 0
+    late: int = 0
+    behind: int | None = None
+    phases: dict[str, float] = msgspec.field(default_factory=dict)
     watermark: int | None = None
 
 
@@ -128,13 +137,15 @@ class Ended(Message, frozen=True, kw_only=True):
 
 
 class Analysed(Message, frozen=True, kw_only=True):
-    """error: Spark's message, empty if the query is right; line: where in the SQL, from 1, or 0.
+    """error: Spark's message, empty if the query is right; trouble: what kind of one; line: where in the SQL,
+    from 1, or 0.
 
     columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
     """
 
     run: int
     error: str = ""
+    trouble: Trouble | None = None
     line: int = 0
     columns: list[tuple[str, str]] = msgspec.field(default_factory=list)
     schemas: dict[str, str] = msgspec.field(default_factory=dict)

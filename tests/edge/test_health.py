@@ -21,6 +21,7 @@ from kiwi_gw.edge.routing import Routes
 class View:
     ready: bool = True
     draining: bool = False
+    overload: int = 0
     warnings: tuple[str, ...] = ("listening beyond loopback with no authentication",)
     sources: Iterable[SourceHealth] = (
         SourceHealth("flights", "kafka", "starting", "no broker answers at 127.0.0.1:9092"),
@@ -61,15 +62,25 @@ async def test_health_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ready", "draining", "status"), [(True, False, 200), (False, False, 503), (True, True, 503)]
+    ("ready", "draining", "overload", "status"),
+    [
+        (True, False, 0, 200),
+        (False, False, 0, 503),
+        (True, True, 0, 503),
+        (True, False, 1, 200),
+        (True, False, 2, 503),
+    ],
 )
-async def test_ready_only_when_started_and_not_draining(ready: bool, draining: bool, status: int) -> None:
-    code, headers, body = await get(View(ready, draining), "/readyz")
+async def test_ready_only_when_started_with_memory_for_clients_and_not_draining(
+    ready: bool, draining: bool, overload: int, status: int
+) -> None:
+    code, headers, body = await get(View(ready, draining, overload), "/readyz")
     assert code == status
     assert headers["content-type"] == "application/json"
     assert json.loads(body) == {
         "ready": status == 200,
         "draining": draining,
+        "overload": overload,
         "sources": [{"id": "flights", "state": "starting"}, {"id": "ticks", "state": "running"}],
     }
 

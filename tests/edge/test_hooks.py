@@ -45,7 +45,7 @@ from kiwi_gw.testing import open_gateway
 from kiwi_gw.testing.scripted import SHAPE
 from tests.edge import test_intercept
 from tests.edge.hooks_bench import configuration, knock, running, tracebacks
-from tests.edge.wire import connect
+from tests.edge.wire import Over, connect
 
 HOOKS = {
     "source_types": "test_a_source_type_is_built_with_its_settings_sections_and_services",
@@ -398,8 +398,24 @@ async def test_an_identity_that_expires_ends_its_connection() -> None:
             return Identity("me", expires_at=time.time() + 0.5)
 
     async with running(Brief()) as (gateway, _), connect(gateway) as client:
+        told = await client.message()
+        assert (told["type"], told["data"]["type"]) == ("NOTICE", "TOKEN_EXPIRING")
+        assert 0 < told["data"]["expiresInMs"] <= 500
         over = await client.over()
         assert (over.code, over.reason) == (4402, "token_expired")
+
+
+async def test_clients_of_the_original_are_not_told_that_credentials_expire() -> None:
+    class Brief:
+        @hookimpl
+        def authenticate(self, credential: Credential) -> Identity:
+            return Identity("me", expires_at=time.time() + 1)
+
+    nested = {"kiwi": {"envelope": "nested"}}
+    async with running(Brief(), extra=nested) as (gateway, _), connect(gateway) as client:
+        with pytest.raises(Over) as over:
+            await client.message()
+        assert over.value.code == 4402
 
 
 # --- authorize ------------------------------------------------------------------------------------

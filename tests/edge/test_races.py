@@ -102,6 +102,7 @@ class Gateway:
 
     def __init__(self, limits: FeedLimits) -> None:
         self.meters = Meters(10)
+        self.refusing = False
         self.clock = Clock()
         self.budget = Budget(ENDLESS)
         self.memo = EncodingMemo(2_000, self.budget)

@@ -9,7 +9,16 @@ from typing import Protocol
 
 import msgspec
 
-from kiwi_gw.core.notices import Draining, Ended, Granted, Lagged, Opened, PositionsAre, SourceTroubled
+from kiwi_gw.core.notices import (
+    CredentialsExpiring,
+    Draining,
+    Ended,
+    Granted,
+    Lagged,
+    Opened,
+    PositionsAre,
+    SourceTroubled,
+)
 from kiwi_gw.dialects.frames import text_frame
 from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import Mode, ValueAs
@@ -44,6 +53,8 @@ class Replies(Protocol):
     def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None: ...
 
     def draining(self, draining: Draining) -> bytes | None: ...
+
+    def expiring(self, expiring: CredentialsExpiring) -> bytes | None: ...
 
 
 class FlatReplies:
@@ -112,6 +123,9 @@ class FlatReplies:
     def draining(self, draining: Draining) -> bytes | None:
         return _message("NOTICE", {"type": "DRAINING", "retryAfterMs": draining.retry_after_ms})
 
+    def expiring(self, expiring: CredentialsExpiring) -> bytes | None:
+        return _message("NOTICE", {"type": "TOKEN_EXPIRING", "expiresInMs": expiring.in_ms})
+
 
 class NestedReplies:
     """What the original server sends, member for member, so that its clients work unchanged."""
@@ -151,6 +165,9 @@ class NestedReplies:
         return None
 
     def draining(self, draining: Draining) -> bytes | None:
+        return None
+
+    def expiring(self, expiring: CredentialsExpiring) -> bytes | None:
         return None
 
 

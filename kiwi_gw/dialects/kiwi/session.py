@@ -23,6 +23,7 @@ from msgspec import Raw
 from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply
 from kiwi_gw.core.notices import (
     Cancelled,
+    CredentialsExpiring,
     Draining,
     Ended,
     Granted,
@@ -185,6 +186,9 @@ class KiwiSession:
                 return () if frame is None else (Reply(frame),)
             case Draining():
                 frame = self._replies.draining(notice)
+                return () if frame is None else (Reply(frame),)
+            case CredentialsExpiring():
+                frame = self._replies.expiring(notice)
                 return () if frame is None else (Reply(frame),)
             case _:
                 return ()

@@ -18,8 +18,7 @@ class Any(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    """A level in which a regular expression is found; it says itself (`^`, `$`) where its text has to begin and
-    to end."""
+    """A level in which a regular expression is found, anchored only where it says so itself (`^`, `$`)."""
 
     regex: AnyValue
 

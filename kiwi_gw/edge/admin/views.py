@@ -18,7 +18,8 @@ _HOLDERS = 10
 
 def sources(runners: Sequence[SourceRunner]) -> list[Item]:
     """One item per source. `lag` is null where the source does not know; `positions` is null until it has
-    started; `lag`, `positions` and `details` are in its own words (Kafka: by partition). `heldBy`: the
+    started; `lag`, `positions` and `details` are in its own words (Kafka: by partition). `reloadRefused`:
+    what of the last reload cannot work, so that it goes on as it was. `heldBy`: the
     connections for which the source waits just now (policy `block`), the first ten."""
     now = time.monotonic()
     return [_source(runner, now) for runner in runners]
@@ -33,6 +34,7 @@ def _source(runner: SourceRunner, now: float) -> Item:
         "type": feed.info.type,
         "state": feed.state.value,
         "error": runner.last_error or None,
+        "reloadRefused": runner.refused or None,
         "restarts": runner.restarts,
         "reachable": statistics.reachable if statistics is not None else None,
         "details": dict(statistics.details) if statistics is not None and statistics.details else None,

@@ -64,6 +64,12 @@ _GATEWAY = (
         ),
         ("config_last_reload_success_timestamp_seconds", "", "When a configuration was last applied.", _MIN),
         ("draining", "", "1 while the gateway lets its clients go.", _MAX),
+        (
+            "overload_level",
+            "",
+            "Memory: 0 enough, 1 encodings and windows are cut down, 2 new connections are refused, too.",
+            _MAX,
+        ),
         ("tasks", "", "Tasks that live in the event loop."),
         ("workers", "", "Worker processes that there should be.", _MAX),
         ("worker_up", "worker", "Whether this worker answered this scrape.", _MAX),
@@ -116,7 +122,12 @@ _CONNECTIONS = (
         Kind.COUNTER,
         ("connections_opened_total", "dialect transport", "Connections whose handshake succeeded."),
         ("connections_closed_total", "dialect code", "Connections that ended, by WebSocket close code."),
-        ("connections_rejected_total", "reason", "Connections refused before they were any."),
+        (
+            "connections_rejected_total",
+            "reason",
+            "Connections refused before they were any: bad_request, timeout, left, origin, auth, draining, "
+            "overload (of memory), rate, limit_total, limit_ip, limit_identity, limit_descriptors.",
+        ),
         ("sent_bytes_total", "transport", "Bytes that sockets took."),
         ("received_bytes_total", "transport", "Bytes that clients sent, behind their handshakes."),
         ("frames_received_total", "dialect opcode", "Frames that clients sent, control frames too."),

@@ -271,6 +271,7 @@ class Collector:
         snapshot.put("config_info", 1, gateway.loaded.text_hash[:8])
         snapshot.put("config_last_reload_success_timestamp_seconds", self._reloads.applied_at)
         snapshot.put("draining", int(gateway.draining))
+        snapshot.put("overload_level", gateway.memory_watch.level)
         snapshot.put("tasks", trio.lowlevel.current_statistics().tasks_living)
         snapshot.put("workers", settings.server.workers)
         if settings.server.limits.max_connections:  # whoever divides by it would divide by zero

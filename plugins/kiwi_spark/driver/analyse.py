@@ -30,7 +30,8 @@ def analyse(engine: Engine, run: int, query: Query, token: str, *, explain: bool
             columns = [(field.name, field.dataType.simpleString()) for field in built.frame.schema.fields]
     except Exception as error:  # noqa: BLE001  (whatever it is, it is what the user is told)
         message = _message(error)
-        return Analysed(run=run, error=message, line=line_of(error, message, query.sql))
+        trouble, _ = trouble_of(error)
+        return Analysed(run=run, error=message, trouble=trouble, line=line_of(error, message, query.sql))
     notes = []
     if built.stateful and not query.watermarks:
         notes.append("Spark keeps state for this query, and without a watermark the state grows for ever")

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from kiwi_spark.driver.identity import code_of, tokens
 from kiwi_spark.spec import Query
 
 _NUMBER: Final = re.compile(r"\d+")
@@ -67,6 +68,7 @@ def parts_of(query: Query, spark: str) -> dict[str, Any]:
         "Spark": ".".join(spark.split(".")[:2]),
         "sql": query.sql.strip(),
         "transform": query.transform,
+        "code": code_of(query.transform) if query.transform else "",
         "inputs": {
             name: {
                 "source": one.source,
@@ -77,19 +79,49 @@ def parts_of(query: Query, spark: str) -> dict[str, Any]:
                 "registry": one.registry,
             }
             for name, one in sorted(query.streams.items())
-        },
-        "tables": {
-            name: {"format": one.format, "path": one.path, "schema": one.schema}
-            for name, one in sorted(query.tables.items())
-        },
+        }
+        | _tables(query, stream=True),
+        "tables": _tables(query, stream=False),
         "watermarks": {name: [one.column, one.delay] for name, one in sorted(query.watermarks.items())},
         "output_mode": query.output_mode,
     }
 
 
+def _tables(query: Query, *, stream: bool) -> dict[str, Any]:
+    return {
+        name: {"format": one.format, "path": one.path, "schema": one.schema}
+        for name, one in sorted(query.tables.items())
+        if one.stream is stream
+    }
+
+
+def _same(name: str, now: Any, before: Any) -> bool:
+    """Whether a part means what it meant. Older checkpoints do not know the code that they were made with."""
+    if name == "code" and (now == "" or before is None):
+        return True
+    if name == "sql" and before is not None:
+        return tokens(now) == tokens(before)
+    return bool(now == before)
+
+
 def _name(source: str) -> str:
     """An id as the name of a folder, which is always one below the folder of all."""
     return quote(source, safe="") if source.strip(".") else source.replace(".", "%2E")
+
+
+class _OffsetsConf(msgspec.Struct):
+    conf: dict[str, str] = {}
+
+
+def note_of_provider(files: Files, place: Place, name: str, wanted: str) -> list[str]:
+    """What to say if Spark's checkpoint has another provider of state than is configured now: Spark keeps to
+    the one in it. name: of the setting. wanted: its value now. Not for what was written over Connect."""
+    text = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
+    lines = (text or "").split("\n")  # the version of the log, then the settings of the batch, then offsets
+    made_with = msgspec.json.decode(lines[1], type=_OffsetsConf).conf.get(name) if len(lines) > 1 else None
+    if made_with is None or made_with == wanted:
+        return []
+    return [f"the checkpoint {place.path} keeps the state store that it was made with: {made_with}"]
 
 
 class Checkpoints:
@@ -124,7 +156,7 @@ class Checkpoints:
         generation = 0
         if meta is not None:
             generation = meta.generation
-            changed = [name for name in now if now[name] != meta.parts.get(name)]
+            changed = [name for name in now if not _same(name, now[name], meta.parts.get(name))]
             if changed:
                 generation, note = self._changed(query, meta, changed, stateful)
                 notes.append(note)
@@ -138,16 +170,17 @@ class Checkpoints:
         return Place(path, self._next_batch(path), notes)
 
     def _changed(self, query: Query, meta: Meta, changed: list[str], stateful: bool) -> tuple[int, str]:
-        what = ", ".join(changed)
+        what = ", ".join(f"the code of {query.transform}" if name == "code" else name for name in changed)
         place = f"{self._folder}/{meta.generation}"
-        if not query.fresh:
+        keeps_state = stateful or meta.stateful
+        if not query.fresh and (keeps_state or changed != ["code"]):
             whose = "version of Spark" if changed == ["Spark"] else "query"
             raise CheckpointRefused(
                 f"the checkpoint {place} is of another {whose}: {what} differ(s)"
                 f"{self._versions(meta, changed)}. Restore what was changed; or begin afresh from `start`:"
                 f" remove {self._folder}, or set `on_other_checkpoint: new`"
             )
-        if "Spark" not in changed and "inputs" not in changed and not (stateful or meta.stateful):
+        if "Spark" not in changed and "inputs" not in changed and not keeps_state:
             return (
                 meta.generation,
                 f"{what} changed; the checkpoint {place} is kept: it has no state",

@@ -1,7 +1,7 @@
-"""What a query reads: streams with their values decoded, and static tables.
+"""What a query reads: streams with their values decoded, streams of files, and static tables.
 
-Every stream has, beside the columns of its values, `_key` (BINARY), `_partition` (INT), `_offset` (BIGINT)
-and `_timestamp` (TIMESTAMP) of the record. The columns of the value are
+Every stream of a source has, beside the columns of its values, `_key` (BINARY), `_partition` (INT), `_offset`
+(BIGINT) and `_timestamp` (TIMESTAMP) of the record. The columns of the value are
 - json: the fields of the schema (one column `value` if the schema is no struct);
 - avro: the fields of the record (one column `value` if it is none);
 - string, binary: `value`;
@@ -56,6 +56,16 @@ def table(spark: SparkSession, item: TableInput) -> DataFrame:
     if item.schema:
         reader = reader.schema(item.schema)
     return reader.load(item.path) if item.path else reader.load()
+
+
+def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> Stream:
+    """A stream of files. known_schema: as in `stream`."""
+    inferred = ""
+    if not item.schema:  # as Spark infers it of those that are there: a stream of files must have one
+        inferred = known_schema or table(spark, item).schema.toDDL()
+    options = {"maxFilesPerTrigger": str(item.max_files), **item.options}
+    reader = spark.readStream.format(item.format).options(**options)
+    return Stream(reader.schema(item.schema or inferred).load(item.path), inferred)
 
 
 def stream(spark: SparkSession, name: str, item: StreamInput, token: str, known_schema: str = "") -> Stream:

@@ -66,13 +66,21 @@ def build(
             schemas[name] = ready.schema
         frames[name] = ready.frame
     for name, table in query.tables.items():
-        frames[name] = inputs.table(spark, table)
+        if not table.stream:
+            frames[name] = inputs.table(spark, table)
+            continue
+        ready = inputs.files(spark, table, (known or {}).get(name, ""))
+        if ready.schema:
+            schemas[name] = ready.schema
+        frames[name] = ready.frame
     for name, mark in query.watermarks.items():
         frames[name] = frames[name].withWatermark(mark.column, interval(mark.delay))
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"`{name}`" if not name.isidentifier() else name)
     result = spark.sql(query.sql) if query.sql else _transformed(query.transform, frames, elsewhere)
-    if not result.isStreaming:
+    if not result.isStreaming and query.sink is not None:
+        raise TransformFailed("the result is no stream, and only a stream is written to a `sink`")
+    if not result.isStreaming and (query.trigger or query.streams):
         raise TransformFailed("the result is no stream: it reads none of the streams among the inputs")
     return Built(result, schemas, is_stateful(result))
 
@@ -122,6 +130,8 @@ def _keeps_state(plan: Any) -> bool:
 
 def check_streaming(frame: DataFrame, query: Query) -> None:
     """Raises AnalysisException for what Spark does not do with streams, as its start would."""
+    if not frame.isStreaming:
+        return
     if is_remote():
         remote_plans.check_streaming(frame, query)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from kiwi_spark.frames import Message
 from kiwi_spark.wire import Idle, Progress
 
 _LOOK_SECONDS: Final = 1
+_BEHIND: Final = "maxOffsetsBehindLatest"
 
 
 class Listener(StreamingQueryListener):
@@ -72,6 +73,10 @@ def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
         bad=bad,
         bad_sample=sample,
         state_rows=sum(one.numRowsTotal for one in said.stateOperators),
+        state_bytes=sum(one.memoryUsedBytes for one in said.stateOperators),
+        late=sum(one.numRowsDroppedByWatermark for one in said.stateOperators),
+        behind=behind_newest(one.metrics or {} for one in said.sources),
+        phases={name: ms / 1000 for name, ms in (said.durationMs or {}).items()},
         watermark=watermark_ms((said.eventTime or {}).get("watermark")),
     )
 
@@ -92,6 +97,11 @@ def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) 
         if count and not shown:
             shown = f"input {name}, {sample}"
     return total, shown
+
+
+def behind_newest(metrics: Iterable[Mapping[str, str]]) -> int | None:
+    """The most that a partition of any input is behind its newest record; None where none says so."""
+    return max((int(one[_BEHIND]) for one in metrics if _BEHIND in one), default=None)
 
 
 def watermark_ms(text: str | None) -> int | None:

@@ -26,7 +26,16 @@ from pyspark.sql import SparkSession
 
 from kiwi_spark.spec import Query, Session
 
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+STATE_STORE: Final = {
+    PROVIDER: "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""Below the user's, here as there: `transformWithState` needs it, and state may be larger than the heap. A
+checkpoint that was made with another provider names that, and Spark keeps to it."""
+
 CONF: Final = {
+    **STATE_STORE,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
 }

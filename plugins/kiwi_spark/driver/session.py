@@ -18,7 +18,7 @@ from msgspec import structs
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from kiwi_spark.driver.remote import Remote
+from kiwi_spark.driver.remote import STATE_STORE, Remote
 from kiwi_spark.spec import Query, Session
 
 DEFAULTS: Final = {
@@ -29,6 +29,7 @@ DEFAULTS: Final = {
     "spark.log.level": "WARN",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
+    **STATE_STORE,
 }
 """What the user's configuration may say otherwise."""
 

@@ -70,6 +70,14 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
         ),
     ),
     ("query", re.compile(r"BridgeRefused: start:")),
+    (  # Before "user": Spark's Python says so, too, where it is a function of the user that asks for it.
+        "query",
+        re.compile(
+            r"SparkUnsupportedOperationException|java\.lang\.UnsupportedOperationException"
+            r"|\[\w*(UNSUPPORTED|NOT_SUPPORT|NOT_IMPLEMENTED)[\w.]*\]"
+            r"|\[(STATE_STORE|STATEFUL_PROCESSOR|TRANSFORM_WITH_STATE)_[\w.]*\]"
+        ),
+    ),
     ("unreachable", re.compile(r"BridgeAway|Python worker (failed )?to connect back")),
     ("gone", re.compile(r"gateway_source\.py|BridgeRefused")),
     (

@@ -136,10 +136,14 @@ class DriverPeer:
             if isinstance(message, Started) and message.run == run:
                 break
             assert not (isinstance(message, Ended) and message.run == run), message
+        return message, self.accept(run)
+
+    def accept(self, run: int) -> RowsTalk:
+        """The connection on which the rows of a run come."""
         rows = self._accept()
         while rows.hello != Hello(version=1, token=_TOKEN, role=str(run)):  # of a run that came to nothing
             rows = self._accept()
-        return message, rows
+        return rows
 
     def _accept(self) -> RowsTalk:
         rows = RowsTalk(self._listener.accept()[0])

@@ -25,6 +25,7 @@ from tests.integration.spark.late_flights import patience, small
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
+REFUSED = "configuration refused; the old one stays"
 COUNT = "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier"
 
 
@@ -78,9 +79,21 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+class _Blocks(yaml.SafeDumper):
+    """Texts of several lines as blocks, as people write SQL."""
+
+
+def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Blocks.add_representer(str, _block)
+
+
 def write(running: GatewayProcess, found: dict[str, Any]) -> None:
     fresh = running.config.with_suffix(".new")
-    fresh.write_text(yaml.safe_dump(found))
+    fresh.write_text(yaml.dump(found, Dumper=_Blocks))
     fresh.replace(running.config)
 
 
@@ -118,7 +131,7 @@ async def test_queries_come_change_and_go(
     first = config(broker, topic, tmp_path, whole, counts)
     env = {"TMPDIR": str(temporary)}
     monkeypatch.chdir(tmp_path)
-    async with gateway(tmp_path, first, env=env, killed=True) as running:
+    async with gateway(tmp_path, first, env=env, killed=True, expected_errors={REFUSED}) as running:
         found = await values(running, "all", lambda rows: len(rows) >= 100)
         assert [row["n"] for row in found] == list(range(100))
         await values(running, "counts", lambda rows: newest(rows) == {"AA": 75, "UA": 25})
@@ -133,6 +146,24 @@ async def test_queries_come_change_and_go(
         assert value(measured, "spark_batch_duration_seconds_count", source="all") >= 1
         details = {one["id"]: one["details"] for one in (await fetch(admin, "/sources"))["sources"]}
         assert (details["all"]["driver"], details["all"]["query"]) == ("running", "running")
+
+        # What Spark refuses leaves the query that works, and the log has the line.
+        wrong = {"sql": "SELECT n,\n  nope\nFROM flights\n"}
+        other = {"inputs": {"flights": whole["inputs"]["flights"] | {"schema": "carrier STRING"}}}
+        nowhere = {key: item for key, item in whole.items() if key != "sql"} | {"transform": "nowhere:f"}
+        for refused, line in ((whole | wrong, "nope"), (whole | other, "sql:"), (nowhere, "transform:")):
+            write(running, config(broker, topic, tmp_path, refused, counts))
+            count = len([line for line in running.log if line["event"] == REFUSED]) + 1
+            with patience(running):
+                said = await running.logged(REFUSED, count=count)
+            number = 1 + next(
+                n for n, text in enumerate(running.config.read_text().splitlines()) if line in text
+            )
+            assert f"kiwi-gw.yml:{number}: sources[1]." in said["problem"]
+            now = {one["id"]: one for one in (await fetch(admin, "/sources"))["sources"]}
+            assert now["all"]["state"] == "running"
+            assert now["all"]["reloadRefused"] == said["problem"]
+            assert now["counts"]["reloadRefused"] is None
 
         # The SQL of both is altered, and in the same reload what makes another driver necessary.
         whole["sql"] = "SELECT n, n % 2 AS odd FROM flights"

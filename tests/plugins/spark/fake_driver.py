@@ -8,7 +8,8 @@ in another order. What a query's text may say (all optional):
         `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
     trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
     deadly: the driver dies when it is to run the query. fail: the query cannot start. over: end after the
-        last batch. bad: bad records of every batch; state_rows, watermark: likewise.
+        last batch. bad: bad records of every batch; state_rows, state_bytes, late, behind and
+        watermark: likewise.
 """
 
 from __future__ import annotations
@@ -171,6 +172,10 @@ class Run:
                     bad=self.plan.get("bad", 0),
                     bad_sample="{",
                     state_rows=self.plan.get("state_rows", 0),
+                    state_bytes=self.plan.get("state_bytes", 0),
+                    late=self.plan.get("late", 0),
+                    behind=self.plan.get("behind"),
+                    phases={"addBatch": 0.5, "walCommit": 0.25, "commitOffsets": 0.25},
                     watermark=self.plan.get("watermark"),
                 )
                 self.control.send(progress)
@@ -210,7 +215,11 @@ class Run:
 
 def analysed(message: Analyse) -> Analysed:
     if "nonsense" in message.query.sql:
-        return Analysed(run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", line=2)
+        return Analysed(
+            run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", trouble="query", line=2
+        )
+    if "unreachable" in message.query.sql:
+        return Analysed(run=message.run, error="TimeoutException: no node", trouble="unreachable")
     plan = "a plan" if message.explain else ""
     return Analysed(run=message.run, columns=[("n", "bigint")], schemas={"a": "n BIGINT"}, plan=plan)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -66,9 +68,10 @@ def test_it_goes_on_behind_its_last_committed_batch(files: MemoryFiles) -> None:
         changed(trigger="5 seconds"),
         changed(key=[]),
         changed(sql="SELECT * FROM flights\n"),
+        changed(sql="-- all of them\nselect  *\nFROM flights"),
         changed(streams={"flights": msgspec.structs.replace(QUERY.streams["flights"], start="earliest")}),
     ],
-    ids=["trigger", "key", "space", "start"],
+    ids=["trigger", "key", "space", "comment", "start"],
 )
 def test_what_a_checkpoint_does_not_depend_on_keeps_it(files: MemoryFiles, query: Query) -> None:
     take(files, QUERY, stateful=True)
@@ -125,6 +128,38 @@ def test_a_reload_begins_afresh_with_other_inputs(files: MemoryFiles) -> None:
     take(files, QUERY)
     other = {"flights": StreamInput(source="other", format="json")}
     assert take(files, changed(streams=other, fresh=True)).path.endswith("/1")
+
+
+def test_edited_code_is_noticed_where_it_has_state(
+    files: MemoryFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "kiwi_edited.py"
+    module.write_text("def f(inputs):\n    return inputs['a']\n")
+    query = changed(sql="", transform="kiwi_edited:f")
+    take(files, query, stateful=True)
+    module.write_text("def f(inputs):  # as it was\n    return inputs['a']\n")
+    assert take(files, query, stateful=True).notes == []
+    module.write_text("def f(inputs):\n    return inputs['b']\n")
+    with pytest.raises(CheckpointRefused, match="the code of kiwi_edited:f differ"):
+        take(files, query, stateful=True)
+    fresh = take(files, msgspec.structs.replace(query, fresh=True), stateful=True)
+    assert fresh.path.endswith("/1")
+    other = msgspec.structs.replace(query, source="stateless")
+    take(files, other)
+    module.write_text("def f(inputs):\n    return inputs['c']\n")
+    (note,) = take(files, other).notes
+    assert note.startswith("the code of kiwi_edited:f changed")
+    assert note.endswith("is kept: it has no state")
+
+
+def test_a_checkpoint_that_does_not_know_its_code_is_kept(files: MemoryFiles) -> None:
+    place = take(files, QUERY, stateful=True)
+    (path,) = files.texts
+    found = msgspec.json.decode(files.texts[path])
+    del found["parts"]["code"]
+    files.write(path, msgspec.json.encode(found).decode())
+    assert take(files, QUERY, stateful=True) == place
 
 
 def test_notes_that_nobody_can_read_are_refused(files: MemoryFiles) -> None:

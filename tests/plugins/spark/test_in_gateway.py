@@ -224,6 +224,43 @@ async def test_a_query_that_a_reload_altered_may_begin_afresh(tmp_path: Path, st
     assert len(started) == (1 if stage_bytes == 1 << 20 else 2)
 
 
+async def test_a_reload_with_a_query_that_spark_refuses_leaves_the_one_that_works(tmp_path: Path) -> None:
+    """Until it is mended; the log has the line, and `/sources` the reason."""
+    with trio.fail_after(SECONDS), structlog.testing.capture_logs() as lines:
+        async with open_gateway(
+            config(tmp_path, {"batches": 1}), plugins=PLUGINS, admin="127.0.0.1:0"
+        ) as gateway:
+            await _batches(gateway, 1)
+
+            async def refused() -> Any:
+                return (await fetch(gateway.admin_address, "/sources"))["sources"][1]["reloadRefused"]
+
+            feed = gateway.gateway.feed("s")
+            wrong = json.dumps(json.loads(config(tmp_path, {"batches": 3, "nonsense": 1})), indent=1)
+            gateway.file.write_text(wrong)
+            assert not await gateway.reloader.reload()
+            assert gateway.gateway.feed("s") is feed
+            at = [number for number, line in enumerate(wrong.splitlines(), 1) if '"sql"' in line]
+            words = f"{gateway.file}:{at[0]}: sources[1].sql: [PARSE_SYNTAX_ERROR] near 'nonsense'"
+            assert await refused() == words
+            gateway.file.write_text(config(tmp_path, {"batches": 3}))
+            assert await gateway.reloader.reload()
+            assert gateway.gateway.feed("s") is not feed
+            await _batches(gateway, 2)
+            assert await refused() is None
+    (line,) = [line for line in lines if line["event"].startswith("configuration refused")]
+    assert line["problem"] == words
+
+
+async def test_a_reload_that_spark_cannot_judge_is_applied(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with open_gateway(config(tmp_path, {"batches": 1}), plugins=PLUGINS) as gateway:
+            await _batches(gateway, 1)
+            gateway.file.write_text(config(tmp_path, {"batches": 3, "unreachable": 1}))
+            assert await gateway.reloader.reload()
+            await _batches(gateway, 2)
+
+
 async def _batches(gateway: GatewayUnderTest, count: int) -> None:
     """Until the source, as it is now, has brought so many."""
     feed = gateway.gateway.feed("s")
@@ -232,8 +269,10 @@ async def _batches(gateway: GatewayUnderTest, count: int) -> None:
         await trio.sleep(0.01)
 
 
+@pytest.mark.usefixtures("short_pauses")
 async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
-    text = config(tmp_path, {"batches": 3, "bad": 2, "watermark": 5_000, "state_rows": 7})
+    told = {"bad": 2, "watermark": 5_000, "state_rows": 7, "state_bytes": 1_000, "late": 4, "behind": 30}
+    text = config(tmp_path, {"batches": 3, "trouble": [1, "user", 1], **told})
     with trio.fail_after(SECONDS):
         async with open_gateway(text, plugins=PLUGINS, admin="127.0.0.1:0") as gateway:
             await _batches(gateway, 3)
@@ -247,6 +286,11 @@ async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
     assert value(found, "spark_bad_records_total", source="s") == 6
     assert value(found, "spark_watermark_timestamp_seconds", source="s") == 5
     assert value(found, "spark_state_rows", source="s") == 7
+    assert value(found, "spark_state_bytes", source="s") == 1_000
+    assert value(found, "spark_late_rows_total", source="s") == 12
+    assert value(found, "spark_behind_newest", source="s") == 30
+    assert value(found, "spark_running_seconds_total", source="s") == 1.5
+    assert value(found, "spark_checkpoint_seconds_total", source="s") == 1.5
     assert not [name for name, labels in found if "spark" in name and ("source", "in") in labels]
     details = spark["details"]
     assert kafka["details"] is None
@@ -257,9 +301,13 @@ async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
         "spark": "4.0.0-fake",
         "query": "running",
         "trouble": None,
+        "lastError": "user: a user function raised",
         "batch": 2,
         "inputRows": 9,
         "batchSeconds": 0.1,
         "stateRows": 7,
+        "stateBytes": 1_000,
+        "lateRows": 12,
+        "behindNewest": 30,
         "watermark": 5000,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ import psutil
 import pytest
 import structlog
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from kiwi_gw.api import SourceFailed
 from kiwi_spark.driver.__main__ import leave
 from kiwi_spark.frames import Message
+from kiwi_spark.process import Process
 from kiwi_spark.resolve import resolve
+from kiwi_spark.runs import Over
 from kiwi_spark.spec import Query
 from kiwi_spark.states import Input, State
-from kiwi_spark.wire import Analysed, Ended, Started
+from kiwi_spark.wire import Analysed, Ended, Progress, Started, Stop
 from tests.plugins.spark.bench import context, fake_spark, settings
 
 pytestmark = pytest.mark.slow
@@ -31,14 +35,18 @@ def query(folder: Path, plan: dict[str, Any] | None = None, source_id: str = "s"
     return resolve(settings(plan or {}, source_id), context(folder))
 
 
-async def test_it_is_ready_nicer_and_ends_with_the_service(tmp_path: Path) -> None:
+def _nothing(progress: Progress) -> None:
+    """What is told of its batches."""
+
+
+async def test_it_is_as_nice_as_configured_and_ends_with_the_service(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
-        async with fake_spark(nice=3) as spark:
+        async with fake_spark(nice=13) as spark:
             assert spark.state is State.STARTING
             await spark.driver.ready()
             assert spark.driver.spark == "4.0.0-fake"
             pid = spark.driver.pid
-            assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)
+            assert os.getpriority(os.PRIO_PROCESS, pid) == max(13, os.getpriority(os.PRIO_PROCESS, 0))
             assert os.getpgid(pid) == pid
             environment = psutil.Process(pid).environ()
             assert "KIWI_SPARK_TOKEN" in environment
@@ -46,6 +54,32 @@ async def test_it_is_ready_nicer_and_ends_with_the_service(tmp_path: Path) -> No
             began = trio.current_time()
         assert trio.current_time() - began < 3
     assert not psutil.pid_exists(pid)
+
+
+async def test_a_query_starts_when_the_one_with_its_checkpoint_is_over_in_every_driver(
+    tmp_path: Path,
+) -> None:
+    """A reload may open a second driver while the first still runs it."""
+    with trio.fail_after(SECONDS):
+        async with fake_spark() as old, fake_spark() as new:
+            await old.driver.ready()
+            await new.driver.ready()
+            async with old.run(query(tmp_path), _nothing) as first:
+                await first.started()
+                async with trio.open_nursery() as nursery:
+                    over = []
+
+                    async def second() -> None:
+                        async with new.run(query(tmp_path), _nothing) as run:
+                            over.append(first.over)
+                            assert isinstance(await run.started(), Started)
+
+                    nursery.start_soon(second)
+                    async with new.run(query(tmp_path, source_id="other"), _nothing) as other:
+                        assert isinstance(await other.started(), Started)  # one of another checkpoint does
+                    assert over == []
+                    old.driver.send(Stop(run=first.number))
+            assert over == [Over()]
 
 
 async def test_its_temporary_files_are_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +98,43 @@ async def test_its_temporary_files_are_gone_with_it(tmp_path: Path, monkeypatch:
             await spark.driver.ready()
             assert await trio.Path(psutil.Process(spark.driver.pid).environ()["TMPDIR"]).exists()
     assert os.listdir(tmp_path) == []
+
+
+async def test_it_is_never_less_nice_than_the_gateway() -> None:
+    """Whose own niceness does not count on top of what is configured."""
+    words = "import os, sys; os.nice(7); from kiwi_spark.process import Process; import trio\n"
+    words += "async def main():\n"
+    words += "    for nice in (2, 9):\n"
+    words += "        process = await Process.start(['cat', '/proc/self/stat'], {}, nice)\n"
+    words += "        print(os.getpriority(0, process.pid) - os.getpriority(0, 0))\n"
+    words += "        await process.end()\n"
+    words += "trio.run(main)\n"
+    done = await trio.run_process([sys.executable, "-c", words], capture_stdout=True)
+    own = os.getpriority(os.PRIO_PROCESS, 0) + 7
+    assert done.stdout.decode().split() == ["0", str(max(0, 9 - own))]
+
+
+async def test_a_driver_is_over_when_all_that_it_started_is(tmp_path: Path) -> None:
+    """A JVM that is killed may take a while to die, and writes into the folder that is to be removed."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    words = f"import subprocess; subprocess.Popen(['cat', {str(fifo)!r}], process_group=0)"
+    over = trio.Event()
+    with trio.fail_after(SECONDS):
+        process = await Process.start([sys.executable, "-c", words], {}, 0)
+        await process.wait()
+
+        async def end() -> None:
+            await process.end()
+            over.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            await wait_all_tasks_blocked(0.05)
+            assert not over.is_set()
+            async with await trio.open_file(fifo, "w"):
+                pass  # `cat` has read all there is, and ends
+            await over.wait()
 
 
 def test_who_outlives_the_gateway_removes_its_folder(tmp_path: Path) -> None:

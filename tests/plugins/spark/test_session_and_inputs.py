@@ -8,7 +8,7 @@ import pytest
 
 from kiwi_spark.driver.inputs import start_options
 from kiwi_spark.driver.intervals import interval
-from kiwi_spark.driver.progress import bad_records, watermark_ms
+from kiwi_spark.driver.progress import bad_records, behind_newest, watermark_ms
 from kiwi_spark.driver.session import configuration
 from kiwi_spark.spec import Session
 
@@ -83,6 +83,16 @@ def test_where_a_topic_is_read_from() -> None:
 def test_bad_records_are_added_up_over_the_inputs() -> None:
     metrics = {"kiwi_bad_a": (0, ""), "kiwi_bad_b": (2, "offset 3: x"), "kiwi_bad_c": (1, "offset 1: y")}
     assert bad_records(metrics, ["a", "b", "c", "d"]) == (3, "input b, offset 3: x")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "behind"),
+    [([], None), ([{}], None), ([{"maxOffsetsBehindLatest": "3"}, {}, {"maxOffsetsBehindLatest": "7"}], 7)],
+)
+def test_the_partition_that_is_furthest_behind_counts(
+    metrics: list[dict[str, str]], behind: int | None
+) -> None:
+    assert behind_newest(metrics) == behind
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,18 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
             ],
         ),
         (
+            "server:\n  unix_mode: 0660",
+            ['2: server.unix_mode: must be an octal number in quotes, like "0660", not 660'],
+        ),
+        (
+            "server:\n  unix_mode: '0880'",
+            ["2: server.unix_mode: must be an octal number in quotes, like \"0660\", not '0880'"],
+        ),
+        (
+            "server:\n  limits: {memory_shed_percent: 90, memory_refuse_percent: 85}",
+            ["2: server.limits: memory_refuse_percent (85) must be more than memory_shed_percent (90)"],
+        ),
+        (
             "server:\n  drain_ms: soon",
             ["2: server.drain_ms: must be milliseconds or a duration like '500ms', '10s', '5m', not 'soon'"],
         ),

@@ -40,8 +40,9 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AtTime, Batch, Encoded, WireFormat
+from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Encoded, WireFormat
 from kiwi_gw.runtime.connection import describe
+from kiwi_gw.runtime.memory_watch import Overload
 from tests.unit.core.fakes import names
 from tests.unit.runtime.fakes import Bench, Client, Sources, batch, config, open_it, running, settled
 
@@ -404,6 +405,40 @@ async def test_an_identity_may_change_and_takes_its_rights_along(world: Fixture)
     assert client.connection.identity.name == "ann"
     assert client.ends == ["unauthorized"]
     assert list(client.connection.subscriptions) == ["a"]
+
+
+async def test_one_connection_too_many_of_an_identity_is_refused_as_its_credentials_are(
+    world: Fixture,
+) -> None:
+    class Full:
+        def identify(self, identity: Identity) -> Refusal | None:
+            return Refusal("too_many_connections", "no") if identity.name == "ann" else None
+
+    client = world.connect()
+    client.connection._place = Full()
+    world.rules.who = Identity("ann")
+    client.does(Authenticate(Token("secret")))
+    await client.session.wait_told(AuthenticationFailed)
+    assert client.connection.identity is ANONYMOUS
+    assert client.socket.close_code is None
+    world.rules.who = Identity("bob")
+    client.does(Authenticate(Token("secret")))
+    await client.session.wait_told(Authenticated)
+    assert client.connection.identity.name == "bob"
+
+
+async def test_the_first_subscription_of_a_connection_is_too_much_where_memory_is_short(
+    world: Fixture,
+) -> None:
+    there, late = world.subscribe("a"), world.connect()
+    world.gateway.memory_watch.level = Overload.REFUSING
+    there.does(open_it("b"))
+    assert there.opened == 2
+    late.does(open_it("a"))
+    assert (late.socket.close_code, late.socket.close_reason) == (1013, "try_again_later")
+    assert late.opened == 0
+    world.gateway.memory_watch.level = Overload.SHEDDING
+    assert world.subscribe("a").opened == 1
 
 
 async def test_a_refusal_leaves_the_identity_as_it_is(world: Fixture) -> None:

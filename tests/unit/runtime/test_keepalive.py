@@ -8,6 +8,7 @@ import pytest
 from structlog.typing import EventDict
 
 from kiwi_gw.config import Limits
+from kiwi_gw.core.notices import CredentialsExpiring, Notice
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.keepalive import Keepalive
@@ -21,6 +22,7 @@ class Wire:
 
     def __init__(self, identity: Identity = ANONYMOUS, **limits: int) -> None:
         self.socket = Socket()
+        self.session = FakeSession()
         self.cut = False
         self.now = 1000.0
         self.socket.taken_at = self.now
@@ -28,7 +30,7 @@ class Wire:
         self.connection = Connection(
             1,
             None,  # type: ignore[arg-type]  # it opens nothing
-            FakeSession(),
+            self.session,
             self.socket,
             identity,
             "fake",
@@ -62,6 +64,9 @@ class Wire:
                 self.socket.taken_at = self.now
                 pings.append(self.now - 1000)
         return pings
+
+    def told(self) -> list[Notice]:
+        return self.session.notices
 
     def closed(self) -> tuple[int | None, str]:
         return self.socket.close_code, self.socket.close_reason
@@ -288,6 +293,33 @@ def test_credentials_that_expire_end_the_connection_by_wall_clock() -> None:
     assert wire.closed() == (4402, "token_expired")
     assert not wire.cut  # it may answer the close frame
     assert wire.counts == (0, 0, 0)
+
+
+def test_it_is_said_once_60_s_before_the_credentials_expire() -> None:
+    wire = Wire(Identity("ann", expires_at=5_000.0))
+    wire.run(10, wall=4_939.9)
+    assert wire.told() == []
+    for second in range(60):
+        wire.run(1, wire.hear, wall=4_940.5 + second)
+    assert wire.told() == [CredentialsExpiring(59_500)]
+    # Judged anew, with the same end; then with another one.
+    wire.connection.identity = Identity("ann", frozenset({"more"}), expires_at=5_000.0)
+    wire.run(1, wall=4_999.9)
+    assert len(wire.told()) == 1
+    wire.connection.identity = Identity("ann", expires_at=5_010.0)
+    wire.run(2, wall=5_000.0)
+    assert wire.told()[1:] == [CredentialsExpiring(10_000)]
+
+
+def test_how_long_before_is_a_setting_and_0_is_never() -> None:
+    wire = Wire(Identity("ann", expires_at=5_000.0), expiry_notice_ms=2_000)
+    wire.run(5, wall=4_997.9)
+    assert wire.told() == []
+    wire.run(5, wall=4_998.5)
+    assert wire.told() == [CredentialsExpiring(1_500)]
+    never = Wire(Identity("ann", expires_at=5_000.0), expiry_notice_ms=0)
+    never.run(5, wall=4_999.99)
+    assert never.told() == []
 
 
 def test_many_connections_are_looked_at_in_parts_and_each_once_a_second() -> None:

@@ -1,0 +1,151 @@
+"""How much memory the process holds of what it may have, and what is done when it is nearly all.
+
+Looked at once a second. Above `memory_shed_percent` the encodings are given up, which are made again for
+whoever needs them. While that is not enough, the windows lose a quarter of what they hold each second, down
+to an eighth of what they may: who falls out of them reads on from the source's history, or is told what is
+lost. Above `memory_refuse_percent` nobody new is let in. Either ends 5 points lower, lest it come and go.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from kiwi_gw.core.encoding import EncodingMemo
+from kiwi_gw.core.window import Budget
+from kiwi_gw.query import views
+
+log = structlog.get_logger(__name__)
+
+_LOWER = 5
+"""Percent points."""
+
+_KEPT, _LEAST = 0.75, 0.125
+_ENCODINGS = 0.125
+
+
+class Limits(Protocol):
+    @property
+    def memory_shed_percent(self) -> int: ...
+
+    @property
+    def memory_refuse_percent(self) -> int: ...
+
+    @property
+    def resident_bytes(self) -> int | None: ...
+
+
+class Memory(NamedTuple):
+    """resident: bytes of this process that are in memory. limit: that all of its container may hold."""
+
+    resident: int
+    limit: int
+
+
+class Overload(enum.IntEnum):
+    """As `kiwigw_overload_level` has it."""
+
+    NONE = 0
+    SHEDDING = 1
+    REFUSING = 2
+
+
+class MemoryWatch:
+    """level: how it is. limits: may be replaced at any time. workers: how many share what there is. read:
+    gives None where nobody knows, which is said once."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        workers: int,
+        encodings: EncodingMemo,
+        budget: Budget,
+        read: Callable[[], Memory | None] | None = None,
+    ) -> None:
+        self.limits = limits
+        self.level = Overload.NONE
+        self._workers = workers
+        self._encodings = encodings
+        self._budget = budget
+        self._read = read or read_memory
+        self._told = False
+
+    def look(self) -> None:
+        """Call it about once a second."""
+        memory = self._read()
+        if memory is None:
+            if not self._told:
+                self._told = True
+                log.warning("memory is not watched: this system does not say how much a process holds")
+            return
+        limit = self.limits.resident_bytes or memory.limit // self._workers
+        before, self.level = self.level, self._judge(100 * memory.resident / limit)
+        if self.level is not before:
+            say = log.info if self.level is Overload.NONE else log.warning
+            words = {
+                "overload": self.level.name.lower(),
+                "resident_bytes": memory.resident,
+                "limit_bytes": limit,
+            }
+            say("memory runs short" if self.level > before else "memory is less short", **words)
+        if self.level:
+            self._shed(first=not before)
+        elif before:
+            self._encodings.shrink(1)
+            self._budget.shrink(1)
+
+    def _judge(self, percent: float) -> Overload:
+        for level, threshold in (
+            (Overload.REFUSING, self.limits.memory_refuse_percent),
+            (Overload.SHEDDING, self.limits.memory_shed_percent),
+        ):
+            if threshold and percent >= threshold - (_LOWER if self.level >= level else 0):
+                return level
+        return Overload.NONE
+
+    def _shed(self, *, first: bool) -> None:
+        self._encodings.shrink(_ENCODINGS)
+        views.forget_all()
+        if not first:
+            self._budget.shrink(max(_LEAST, _KEPT * self._budget.full))
+
+
+def read_memory(root: Path = Path("/")) -> Memory | None:
+    """What Linux says. None elsewhere. root: where its file systems are mounted."""
+    try:
+        resident = int((root / "proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        machine = (root / "proc/meminfo").read_text()
+    except OSError:
+        return None
+    total = next(int(line.split()[1]) * 1024 for line in machine.splitlines() if line.startswith("MemTotal:"))
+    return Memory(resident, min([total, *_group_limits(root)]))
+
+
+def _group_limits(root: Path) -> Iterator[int]:
+    """Of the process's control groups and all that they are in (cgroups(7), version 2 and 1)."""
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # In a container the mount may show its own group only, which the path then does not lead to.
+        inside = Path(path.lstrip("/"))
+        for folder in (inside, *inside.parents):
+            try:
+                text = (mount / folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdigit():
+                yield int(text)

@@ -1,0 +1,148 @@
+"""Every API of PySpark that keeps state or hands over pandas, in a real driver with the locked packages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from kiwi_spark.spec import OutputMode, Query, Session, TableInput, Watermark
+from kiwi_spark.wire import Progress, Start, Started
+from tests.integration.spark.driver_peer import DriverPeer
+from tests.integration.spark.shared_classes import small_jvm
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+SCHEMA: Final = "k STRING, n INT, at TIMESTAMP"
+HDFS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+
+SUMS: Final[list[dict[str, Any]]] = [{"k": "a", "total": 3}, {"k": "b", "total": 4}]
+ROWS: Final[list[dict[str, Any]]] = [{"k": "a", "n": 1}, {"k": "a", "n": 2}, {"k": "b", "n": 4}]
+KEYS: Final[list[dict[str, Any]]] = [{"k": "a"}, {"k": "b"}]
+
+APIS: Final[dict[str, tuple[OutputMode, list[dict[str, Any]]]]] = {
+    "map_in_pandas": ("append", [{**row, "n": row["n"] * 2} for row in ROWS]),
+    "map_in_arrow": ("append", ROWS),
+    "pandas_udf": ("append", [{"n": 2}, {"n": 3}, {"n": 5}]),
+    "apply_in_pandas": ("append", SUMS),
+    "apply_in_pandas_with_state": ("update", SUMS),
+    "transform_with_state_in_pandas": ("update", SUMS),
+    "drop_duplicates": ("append", KEYS),
+    "drop_duplicates_within_watermark": ("append", KEYS),
+    "joined_streams": ("append", [{**row, "m": row["n"]} for row in ROWS]),
+    "session_windows": ("append", [{"k": "a", "c": 2}, {"k": "b", "c": 1}]),
+    "aggregates": ("update", SUMS),
+}
+"""By its name in `stateful_apis`: the output mode, and the rows that come of `write_rows`."""
+
+
+def session(**conf: str) -> Session:
+    own = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": small_jvm(), **conf}
+    return Session(master="local[2]", conf=own, python_path=[str(Path(__file__).parent)])
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[DriverPeer]:
+    peer = DriverPeer(session())
+    yield peer
+    peer.close()
+
+
+def write_rows(folder: Path, name: str = "1.json", *, day: int = 1) -> None:
+    rows = [{**row, "at": f"2013-01-{day:02}T00:0{number}:00Z"} for number, row in enumerate(ROWS)]
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("\n".join(map(json.dumps, rows)))
+
+
+def query(folder: Path, name: str, mode: OutputMode = "update") -> Query:
+    table = TableInput(format="json", path=str(folder / "in"), schema=SCHEMA, stream=True, max_files=1)
+    marks = {one: Watermark("at", "1 minute") for one in ("events", "others")}
+    return Query(
+        source=name,
+        tables={"events": table, "others": table},
+        watermarks=marks,
+        transform=f"stateful_apis:{name}",
+        output_mode=mode,
+        trigger="",
+        checkpoint=str(folder / "state"),
+    )
+
+
+def results(driver: DriverPeer, run: int, asked: Query) -> tuple[list[dict[str, Any]], list[str]]:
+    """All rows of a query that ends by itself, and its notes."""
+    started, rows = driver.start(run, asked)
+    found: list[dict[str, Any]] = []
+    while True:
+        try:
+            _, batch = rows.batch()
+        except EOFError:
+            break
+        found += [json.loads(row["value"]) for row in batch]
+    ended = driver.ended(run)
+    assert ended.trouble is None, ended.message
+    return found, started.notes
+
+
+def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: str(row["k"]))
+
+
+def test_one_query_of_every_api(driver: DriverPeer, tmp_path: Path) -> None:
+    write_rows(tmp_path / "in")
+    write_rows(tmp_path / "in", "2.json", day=20)  # for what waits until its windows are over
+    write_rows(tmp_path / "in", "3.json", day=30)
+    for run, (name, (mode, expected)) in enumerate(APIS.items(), 1):
+        found, _ = results(driver, run, query(tmp_path, name, mode))
+        assert [row for row in expected if row not in found] == [], (name, found)
+
+
+def test_a_checkpoint_keeps_the_state_store_that_it_was_made_with(driver: DriverPeer, tmp_path: Path) -> None:
+    """And what the other one cannot do ends a query for good."""
+    write_rows(tmp_path / "in")
+    asked = query(tmp_path, "apply_in_pandas_with_state")
+    before = DriverPeer(session(**{PROVIDER: HDFS}))
+    try:
+        assert by_key(results(before, 1, asked)[0]) == SUMS
+        ended = before.fail(2, query(tmp_path, "transform_with_state_in_pandas"))
+    finally:
+        before.close()
+    assert ended.trouble == "query", ended.message
+    write_rows(tmp_path / "in", "2.json", day=2)
+    found, notes = results(driver, 101, asked)
+    assert by_key(found) == [{**row, "total": 2 * row["total"]} for row in SUMS]
+    assert [note.rsplit(" ", 1)[-1] for note in notes] == [HDFS]
+
+
+def test_a_bounded_result_of_files_and_one_of_tables_alone(driver: DriverPeer, tmp_path: Path) -> None:
+    """A stream of files goes on from its checkpoint; of tables a result is computed again, as the same."""
+    write_rows(tmp_path / "in")
+    counted = msgspec.structs.replace(
+        query(tmp_path, "files"),
+        transform="",
+        sql="SELECT k, n FROM events",
+        output_mode="append",
+        watermarks={},
+    )
+    inferred = {"events": msgspec.structs.replace(counted.tables["events"], schema="")}
+    counted = msgspec.structs.replace(counted, tables=inferred)
+    assert sorted(map(str, results(driver, 201, counted)[0])) == sorted(map(str, ROWS))
+    write_rows(tmp_path / "in", "2.json", day=2)
+    assert len(results(driver, 202, counted)[0]) == 3
+    static = {"events": msgspec.structs.replace(counted.tables["events"], stream=False)}
+    once = msgspec.structs.replace(
+        counted, source="tables", tables=static, sql="SELECT k, sum(n) AS total FROM events GROUP BY k"
+    )
+    begun = []
+    for run in (203, 204):
+        driver.control.say(Start(run=run, query=once))
+        begun.append(driver.control.expect(Started, run=run))
+        assert driver.accept(run).batch()[1] != []
+        assert driver.control.expect(Progress, run=run).batch == 0
+        assert driver.ended(run).trouble is None
+    assert (begun[0].query, begun[0].next_batch) == (begun[1].query, 0)
+    assert driver.analyse(once).columns == [("k", "string"), ("total", "bigint")]
