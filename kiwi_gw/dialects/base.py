@@ -14,6 +14,7 @@ from typing import Protocol
 from kiwi_gw.core.accounts import Pool
 from kiwi_gw.core.commands import Session
 from kiwi_gw.model import Identity
+from kiwi_gw.query.limits import MAX_TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class SessionLimits:
     requests_burst: int = 2_000
     flood_seconds: float = 3
     queries: int = 32
+    query_bytes: int = MAX_TEXT
     compiling_share: float = 0
     compiling: Pool = field(default_factory=lambda: Pool(0), compare=False)
 

@@ -254,6 +254,7 @@ def session_limits(gateway: Gateway) -> SessionLimits:
         requests_burst=limits.requests_burst,
         flood_seconds=limits.flood_ms / 1000,
         queries=limits.max_queries,
+        query_bytes=limits.query_bytes,
         compiling_share=limits.connection_compiling_percent / 100,
         compiling=gateway.compiling,
     )

@@ -27,6 +27,9 @@ _STAYS = 1.0
 
 _AT_ONCE = 100
 
+MOST_BYTES = 1_024
+"""`server.limits.query_bytes`"""
+
 
 def greedy(port: int, seconds: float, attackers: int, seed: int, source: str) -> dict[str, Any]:
     """So many for so long. Returns how often each answer came, the codes of closed connections among them."""
@@ -110,14 +113,18 @@ def _dear(chosen: random.Random, number: int) -> str:
 
 
 def _long(chosen: random.Random, number: int) -> str:
-    """Long to read, and cheap to evaluate."""
-    some = chosen.randrange(20, 80)
-    return chosen.choice(
+    """Long to read, and cheap to evaluate: as long as it may be."""
+    written, between, before, after = chosen.choice(
         (
-            " OR ".join(f"value.n{i} * {number} > {i}" for i in range(some)),
-            "CASE " + " ".join(f"WHEN value.a = {number + i} THEN true" for i in range(some)) + " END",
-            f"value.n IN ({', '.join(str(number + i) for i in range(3 * some))})",
-            "/* " * 1_200 + str(number),
-            " AND ".join(f"value.t LIKE '%{number}%{i}_%'" for i in range(some)),
+            (lambda i: f"value.n{i} * {number} > {i}", " OR ", "", ""),
+            (lambda i: f"WHEN value.a = {number + i} THEN true", " ", "CASE ", " END"),
+            (lambda i: f"{number + i}", ", ", "value.n IN (", ")"),
+            (lambda i: f"value.t LIKE '%{number}%{i}_%'", " AND ", "", ""),
+            (lambda i: f"a{i}", "+", f"{number}+value.", " > 1"),
+            (lambda i: "/*", " ", f"value.a{number} ", ""),
         )
     )
+    text, some = "", 0
+    while len(longer := before + between.join(map(written, range(some + 1))) + after) <= MOST_BYTES:
+        text, some = longer, some + 1
+    return text

@@ -20,7 +20,7 @@ from kiwi_gw.model import Kind, SourceInfo, WireFormat
 from kiwi_gw.query import sql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.filtered import filtered, projected
-from kiwi_gw.query.limits import MAX_KEPT
+from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.tree import Query
 
@@ -75,14 +75,18 @@ class Asked:
 _refused: Final[Recent[QueryError]] = Recent(MAX_KEPT)
 
 
-def asked(where: Raw | None, select: Raw | None) -> Asked | None:
-    """The query of a SUBSCRIBE; None: all of every event. Raises Wrong, the same again for equal texts."""
+def asked(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> Asked | None:
+    """The query of a SUBSCRIBE; None: all of every event. most_bytes: of its texts, together. Raises Wrong,
+    the same again for equal texts."""
     texts: list[str | None] = []
     for name, raw in (("where", where), ("select", select)):
         written = None if raw is None else text(raw)
         if raw is not None and written is None:
             raise Wrong(f"{name} must be a string")
         texts.append(written)
+    size = sum(len((each or "").encode("utf-8", "surrogatepass")) for each in texts)
+    if most_bytes < MAX_TEXT and size > most_bytes:
+        raise Wrong(f"the query is longer than {most_bytes} bytes")
     key = texts[0], texts[1]
     known = _refused.known(key)
     if known is not None:

@@ -209,7 +209,7 @@ class KiwiSession:
                 if wait:
                     return self._error("SUBSCRIBE", source_id, busy(wait), Breach.COMMANDS)
             with self._compiling.charged():
-                query = asked(command.where, command.select)
+                query = asked(command.where, command.select, self._limits.query_bytes)
             if query is not None:
                 self._one_more(query)
                 opening = replace(opening, wire=query.before(opening.wire, self._compiling))

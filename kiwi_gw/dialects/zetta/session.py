@@ -175,7 +175,7 @@ class ZettaSession:
             return
         try:
             with self._compiling.charged():
-                wanted = wish(request.topic)
+                wanted = wish(request.topic, self._limits.query_bytes)
         except ValueError as error:
             yield self._error(requests.BAD_REQUEST, request.written, str(error))
             return

@@ -102,3 +102,15 @@ def test_equal_texts_are_refused_without_being_read_again(monkeypatch: pytest.Mo
     monkeypatch.setattr(wishes, "parse", lambda _: pytest.fail("read again"))
     again = [command.frame for command in session.receive(message, 0.0) if isinstance(command, Reply)]
     assert [b"error" in frame for frame in found + again] == [True, True]
+
+
+def test_a_query_has_the_length_that_the_configuration_says() -> None:
+    limits = SessionLimits(query_bytes=40)
+    (fits,) = kiwi(limits).receive(subscribe("value.aaaaaaaaaaaaaaaaaaaaaaaaaaaaa > 1"), 0.0)
+    assert isinstance(fits, Open)
+    (long,) = kiwi(limits).receive(subscribe("value.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa > 1"), 0.0)
+    assert isinstance(long, Reply)
+    assert b"the query is longer than 40 bytes" in long.frame
+    message = json.dumps({"type": "subscribe", "topic": "hub/**?where data.a > 1" + "0" * 40})
+    found = [command.frame for command in zetta(limits).receive(message, 0.0) if isinstance(command, Reply)]
+    assert b"the query is longer than 40 bytes" in found[0]
