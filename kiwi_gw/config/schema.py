@@ -219,6 +219,10 @@ class Server(Section):
     )
     """Where `/metrics`, `/sources`, `/connections` and `/subscriptions` are served, for operators only; null:
     nowhere. Where this default is taken by somebody else, the gateway starts without them and warns."""
+    admin_unauthenticated: bool = False
+    """Where no plugin authenticates clients, whether everybody who reaches `admin_address` may see everything
+    and close connections. Without it that holds on loopback and on Unix sockets, and elsewhere there are
+    `/metrics`, `/livez` and `/readyz` only."""
     unix_mode: SocketMode = "0600"
     """Who may connect to Unix sockets: their mode, in quotes. `"0660"`: the group, too."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1

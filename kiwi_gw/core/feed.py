@@ -24,7 +24,7 @@ from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.policies import holds
-from kiwi_gw.core.starts import Where, at_once, begin, load
+from kiwi_gw.core.starts import Wanted, Where, at_once, begin, is_past, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry, Window
@@ -35,12 +35,14 @@ from kiwi_gw.model import (
     Encoded,
     Extent,
     Gap,
+    Lineage,
     Mode,
     OverflowPolicy,
     Positions,
     SourceInfo,
     Start,
     StartAt,
+    Traced,
 )
 
 
@@ -127,6 +129,7 @@ class Feed:
                 limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
             )
         self.freed: Callable[[], None] = _nothing  # called when a subscription may hold the source no longer
+        self.traced: Traced | None = None  # the source, while it runs and after it, if it is
         self.held_by: list[str] = []  # who holds it by `block` just now, in words
         self._budget = budget
         self.lag_notices = 0
@@ -161,6 +164,17 @@ class Feed:
         return self.window.positions
 
     @property
+    def lineage(self) -> Lineage | None:
+        return None if self.traced is None else self.traced.lineage
+
+    def dump(self, positions: Positions) -> dict[str, object]:
+        """Positions for clients, in the form of the source's codec, with what says of which history."""
+        found = self.info.codec.dump(positions)
+        if (lineage := self.lineage) is not None:
+            found.update(lineage.marks(positions))
+        return found
+
+    @property
     def subscribers(self) -> int:
         """Subscriptions that are not closed."""
         return self._size
@@ -191,11 +205,13 @@ class Feed:
     # --- subscriptions come and go ---------------------------------------------------------
 
     def subscribe(self, request: Request, outlet: Outlet, owner: Owner) -> Subscription:
-        """A new subscription: LIVE at the head, or OPENING while the source starts.
+        """A new subscription: LIVE at the head, or OPENING while the source starts. A finite source that has
+        ended still serves what it holds to those that begin before its end, which they are then told of.
 
         Raises SubscribeRefused where the source is over, a bound is reached or a wish cannot be met.
         """
-        if self.state not in (FeedState.STARTING, FeedState.RUNNING):
+        held = self.over and request.start is not StartAt.LATEST
+        if self.state not in (FeedState.STARTING, FeedState.RUNNING) and not held:
             raise SubscribeRefused(self.end_reason.value, self.end_message)
         policy = request.overflow or self.limits.overflow
         if policy not in self.policies:
@@ -224,6 +240,7 @@ class Feed:
             request.report_every,
             request.payer,
         )
+        subscription.repeats = is_past(request.start)
         self._join(subscription)
         if subscription.blocks:
             self._blocking[subscription] = None
@@ -232,7 +249,7 @@ class Feed:
         self._size += 1
         self._opening[subscription] = self.now + self.limits.subscribe_timeout
         self._starts[subscription] = where
-        if self.state is FeedState.RUNNING:
+        if self.state is not FeedState.STARTING:
             self._begin(subscription)
         if self.trouble and not subscription.closed:
             owner.notify(subscription, SourceTroubled(subscription.handle, self.info, self.trouble))
@@ -241,7 +258,7 @@ class Feed:
     @property
     def unresolved(self) -> Mapping[Subscription, Where]:
         """Subscriptions that wait until the source's history has said where they begin."""
-        return self._starts if self.state is FeedState.RUNNING else {}
+        return self._starts if self.state in (FeedState.RUNNING, FeedState.ENDED) else {}
 
     def resolved(self, subscription: Subscription, extent: Extent) -> None:
         """History has answered: begin there. `extent.first` is what was asked for where that is a time."""
@@ -249,12 +266,15 @@ class Feed:
         if where is not None:
             known = self.window.positions  # of partitions that it has only now, this feed knows nothing
             first = {p: offset for p, offset in extent.first.items() if p in known}
+            if self._refuted(subscription, where):
+                return
             try:
                 found = begin(where, Extent(first, extent.end), self.info)
             except SubscribeRefused as refused:
                 subscription.refuse(refused.code, str(refused))
             else:
                 subscription.open_at(found.positions, found.missing)
+                self._end_if_over(subscription)
 
     def _begin(self, subscription: Subscription) -> None:
         where = self._starts[subscription]
@@ -263,6 +283,13 @@ class Feed:
             return
         if where is StartAt.SNAPSHOT and self.last_values is not None:
             passes.open_with_snapshot(subscription, self.last_values)
+            self._end_if_over(subscription)
+            return
+        lineage = self.lineage if isinstance(where, Wanted) else None
+        if lineage is not None and isinstance(where, Wanted) and not lineage.knows(where.given):
+            self.replay.changed()
+            return
+        if self._refuted(subscription, where):
             return
         try:
             found = at_once(where, self.window, self.info)
@@ -274,11 +301,27 @@ class Feed:
             self.replay.changed()
         else:
             subscription.open_at(found.positions, found.missing)
+            self._end_if_over(subscription)
 
-    def regroup(self, subscription: Subscription, item: Wire) -> None:
-        """Give a subscription another wire key."""
+    def _end_if_over(self, subscription: Subscription) -> None:
+        """It has come after the end: it gets what there is."""
+        if self.over:
+            subscription.end(self.end_reason, self.end_message, Input.ENDED)
+
+    def _refuted(self, subscription: Subscription, where: Where) -> bool:
+        """Whether positions are of another history than the source's: they are refused, then."""
+        lineage = self.lineage
+        if not isinstance(where, Wanted) or lineage is None:
+            return False
+        why = lineage.refuted(where.given)
+        if why is not None:
+            subscription.refuse("positions", why)
+        return why is not None
+
+    def regroup(self, subscription: Subscription, item: Wire, *, all_at_once: bool = False) -> None:
+        """Give a subscription another wire key. all_at_once: all others are about to get another one, too."""
         old = subscription.group
-        group = self._group(item, subscription.payer, old)
+        group = self._group(item, subscription.payer, old, counted=not all_at_once)
         if old is group:
             return
         if subscription.state is State.LIVE and not subscription.caught_up:
@@ -457,13 +500,16 @@ class Feed:
         if newest is not None:
             subscription.fall_behind(newest)
 
-    def _group(self, item: Wire, payer: Payer | None, leaving: Group | None = None) -> Group:
-        """The group of a wire key. leaving: the one that is left when this one is joined.
+    def _group(
+        self, item: Wire, payer: Payer | None, leaving: Group | None = None, *, counted: bool = True
+    ) -> Group:
+        """The group of a wire key. leaving: the one that is left when this one is joined. counted: whether it
+        may be one too many.
 
         Raises SubscribeRefused.
         """
         group = self._groups.get(item.key)
-        if item.format.chosen and (group is None or group is not leaving):
+        if counted and item.format.chosen and (group is None or group is not leaving):
             self.forms.check(group, payer, leaving)
         if group is None:
             costs = None

@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from kiwi_gw.edge.admission import Admission, Place, RejectedError
 from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
-from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.http import Check, serve_http
 from kiwi_gw.edge.last_resort import LastResort
-from kiwi_gw.edge.origin import why_refused
+from kiwi_gw.edge.origin import host_allowed, why_refused
 from kiwi_gw.edge.routing import Routes, WebSocketRoute
 from kiwi_gw.edge.tls import Certificates, TlsFiles
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
@@ -126,7 +126,8 @@ def _listening(sock: socket.socket) -> socket.socket:
 class Listener:
     """The open ports of a gateway. `run` serves until cancelled; `stop_accepting` closes the ports.
 
-    owns_paths: whether the files of Unix sockets go with it. rejected: connections that were refused, by
+    owns_paths: whether the files of Unix sockets go with it. own_origins: by whose hosts it may be called,
+    where no plugin authenticates clients (`host_allowed`). rejected: connections that were refused, by
     reason. admission: who is in.
     """
 
@@ -138,7 +139,9 @@ class Listener:
         certificates: Certificates | None,
         *,
         owns_paths: bool = True,
+        own_origins: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        self._own_origins = own_origins
         self._owns_paths = owns_paths
         self._gateway = gateway
         self._routes = routes
@@ -266,6 +269,9 @@ class Listener:
             head = await read_head(transport, head_limits, deadline=in_time)
             if head is None:
                 return None
+            ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
+            check = partial(self._check_host, ends)
+            check(head)
             route = self._routes.resolve(head)
             if isinstance(route, WebSocketRoute):
                 admitted = await self._websocket(transport, head, route, remote, place)
@@ -278,11 +284,15 @@ class Listener:
                 self._gateway.meters.request_over("", head.method, error.status, time.monotonic() - began)
             return None
         http_limits = HttpLimits(head=head_limits, send_seconds=settings.limits.http_stall_timeout_ms / 1000)
-        ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
-        return self._http(transport, head, http_limits, ends)
+        return self._http(transport, head, http_limits, ends, check)
 
     async def _http(
-        self, transport: SocketTransport | TlsTransport, head: RequestHead, limits: HttpLimits, ends: Ends
+        self,
+        transport: SocketTransport | TlsTransport,
+        head: RequestHead,
+        limits: HttpLimits,
+        ends: Ends,
+        check: Check,
     ) -> None:
         # Every request is answered: a gateway that is full must still tell its orchestrator that it lives.
         # Those beyond the places that are kept for plain HTTP cannot stay for another one.
@@ -290,7 +300,7 @@ class Listener:
         self._http_connections += 1
         try:
             await serve_http(
-                transport, head, self._routes, limits, closing, ends, self._gateway.meters.request_over
+                transport, head, self._routes, limits, closing, ends, self._gateway.meters.request_over, check
             )
         finally:
             self._http_connections -= 1
@@ -336,6 +346,16 @@ class Listener:
             head.surplus,
             place,
         )
+
+    def _check_host(self, ends: Ends, head: RequestHead) -> None:
+        """Raises HttpError 403 for a page that may have pointed its own name at us."""
+        if self._gateway.hooks.authenticates:
+            return  # a page has no credentials
+        here = ends.server[0] if ends.server is not None else None
+        if not host_allowed(head.header("host"), here, self._own_origins()):
+            raise RejectedError(
+                "host", 403, "forbidden: on loopback the Host must be an address, localhost, or listed"
+            )
 
     def _check_room(self) -> None:
         """Raises HttpError 503 at the limit, and where memory is short. Sockets that have not said what they

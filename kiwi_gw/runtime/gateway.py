@@ -53,7 +53,10 @@ PULSE_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
 """How often sources are looked at for stalls, and the memory."""
 
-_OVER = (FeedState.ENDED, FeedState.FAILED)
+_SLICE_SECONDS = 0.005
+"""How long the loop is held while all connections are judged again."""
+
+_NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
 
 
 class Gateway:
@@ -179,6 +182,7 @@ class Gateway:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
         self.loaded = loaded
+        asked = self.hooks.authenticates
         self.hooks.replace(loaded.plugins)
         self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
         drain = loaded.settings.server.drain_ms / 1000
@@ -191,7 +195,9 @@ class Gateway:
         for source_id in difference.added:
             self._start(plans[source_id])
         for connection in list(self.connections):
-            connection.apply_rules()
+            if self.hooks.authenticates and not asked:
+                connection.dismiss(_NEVER_ASKED)
+            connection.judge_again()
         for source_id in starting:
             self._appeared(source_id)
         return difference
@@ -225,6 +231,9 @@ class Gateway:
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return self.hooks.authorize(identity, action, source)
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return self.hooks.reauthenticate(identity)
 
     def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
         return self.hooks.intercept(identity, source)
@@ -344,7 +353,7 @@ class Gateway:
                         runner.look(now)
             for runner in list(self._runners.values()):
                 runner.feed.sweep()
-                if runner.feed.state in _OVER and not runner.feed.subscribers:
+                if runner.feed.state is FeedState.FAILED and not runner.feed.subscribers:
                     runner.feed.close()  # nobody can come any more
             for feed in list(self._leaving):
                 feed.sweep()
@@ -353,6 +362,17 @@ class Gateway:
                     self._leaving.remove(feed)
                     self.meters.feed_over(feed)
             self.keepalive.look(self.connections, now, time.time())
+            if self.hooks.reauthentication_due():
+                await self._judge_everybody()
+
+    async def _judge_everybody(self) -> None:
+        until = self._clock() + _SLICE_SECONDS
+        for connection in list(self.connections):
+            if self._clock() >= until:
+                await trio.lowlevel.checkpoint()
+                until = self._clock() + _SLICE_SECONDS
+            if not connection.closed:
+                connection.judge_again()
 
 
 def _log_mistake(error: Exception) -> None:

@@ -17,7 +17,7 @@ from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
 from kiwi_gw.core.feed import Feed
 from kiwi_gw.core.history import Replay, SharedReader
 from kiwi_gw.core.places import pieces
-from kiwi_gw.core.starts import Where
+from kiwi_gw.core.starts import Wanted, Where
 from kiwi_gw.model import AtTime, Batch, Extent
 from kiwi_gw.runtime.faults import fault, words
 
@@ -50,7 +50,7 @@ class HistoryTask:
     def __init__(self, feed: Feed) -> None:
         self.failures = 0
         self._feed = feed
-        self._todo, self._progress = _Signal(), _Signal()
+        self._todo = _Signal()
         self._failing = False
         self._asking: set[AtTime | None] = set()
         self._questions = trio.Semaphore(_QUESTIONS_AT_ONCE)
@@ -78,14 +78,8 @@ class HistoryTask:
             replay.changed = _nothing
             replay.close()
 
-    async def finish(self) -> None:
-        """Until nobody reads history any more. For a source that has ended, while `run` goes on."""
-        while self._feed.replaying:
-            await self._progress.wait()
-
     def _changed(self) -> None:
         self._todo.set()
-        self._progress.set()
 
     # --- where to begin --------------------------------------------------------------------
 
@@ -98,6 +92,9 @@ class HistoryTask:
                     asked_at = self._feed.now
                     try:
                         extent = await source.extent()
+                        if (lineage := self._feed.lineage) is not None:
+                            wanted = (self._feed.unresolved.get(item) for item in asking)
+                            await lineage.learn([item.given for item in wanted if isinstance(item, Wanted)])
                         if question is None:
                             self._feed.replay.has(extent, asked_at)
                         else:

@@ -48,7 +48,7 @@ class Memory(NamedTuple):
 
 
 class Overload(enum.IntEnum):
-    """As `kiwigw_overload_level` has it."""
+    """How short memory is, as the metric of the overload level says it."""
 
     NONE = 0
     SHEDDING = 1

@@ -17,7 +17,7 @@ import trio
 
 from kiwi_gw.api import History, Measured, Source, SourceChanged, SourceFailed, SourceStatistics
 from kiwi_gw.core.feed import Feed, FeedState
-from kiwi_gw.model import Batch, Kind, Positions, Shape
+from kiwi_gw.model import Batch, Kind, Positions, Shape, Traced
 from kiwi_gw.runtime.faults import fault, words
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.history import HistoryTask
@@ -233,12 +233,12 @@ class SourceRunner:
         try:
             async with self._build() as source:
                 self._source = source
+                self.feed.traced = source if isinstance(source, Traced) else None
                 if isinstance(source, History):
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self.history.run, source)
                         await self._run_to_its_end(source, out, start)
-                        await self.history.finish()
-                        nursery.cancel_scope.cancel()
+                        await trio.sleep_forever()  # what it was can still be read, until it is removed
                 elif self.feed.info.replayable:
                     raise SourceFailed(f"sources of type {self.feed.info.type!r} lack `api.History`")  # noqa: TRY301
                 else:

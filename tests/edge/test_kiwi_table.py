@@ -272,6 +272,37 @@ async def test_a_finite_source_gives_a_pull_subscription_the_rest_before_it_clos
         assert "active" in error(await client.ask("REQUEST", "a", n=1), "REQUEST")
 
 
+async def test_an_ended_source_still_serves_what_its_window_holds_and_then_says_that_it_has_ended() -> None:
+    async with running() as bench:
+        await bench.sources["a"].publish([b"x"] * 3)
+        await bench.sources["a"].end()
+        begins: list[tuple[object, list[int]]] = [
+            ("earliest", [0, 1, 2]),
+            ({"offsets": {"0": 1}}, [1, 2]),
+            ({"positions": {"0": 3}}, []),
+        ]
+        for begin, offsets in begins:
+            async with bench.connect() as client:
+                opened = await client.subscribe("a", **{"from": begin})
+                assert opened["positions"] == {"0": 3 - len(offsets)}
+                assert [(await client.message())["data"]["offset"] for _ in offsets] == offsets
+                closed = (await client.message())["data"]
+                assert (closed["type"], closed["reason"]) == ("SUBSCRIPTION_CLOSED", "ended")
+                assert (closed["positions"], closed["dropped"]) == ({"0": 3}, 0)
+        async with bench.connect() as client:  # at its own pace
+            await client.subscribe("a", mode="pull", **{"from": "earliest"})
+            for offset in range(3):
+                assert (await client.ask("REQUEST", "a", n=1))["type"] == "REQUEST_OK"
+                assert (await client.message())["data"]["offset"] == offset
+            assert (await client.message())["data"]["reason"] == "ended"
+            # As before: who wants what comes next is told that nothing does.
+            for latest in ({}, {"from": "latest"}):
+                words = error(await client.ask("SUBSCRIBE", "a", **latest), "SUBSCRIBE")
+                assert words == "the source has ended"
+            beyond = await client.ask("SUBSCRIBE", "a", **{"from": {"offsets": {"0": 4}}})
+            assert "is before the one asked for" in error(beyond, "SUBSCRIBE")
+
+
 # --- rates ----------------------------------------------------------------------------------------
 
 

@@ -160,6 +160,9 @@ class Gateway:
     def account(self) -> OwnAccount:
         return OwnAccount(0)
 
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return identity
+
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return None
 

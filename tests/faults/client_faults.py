@@ -88,7 +88,7 @@ def _refused(found: Found) -> bool:
 
 
 def _answered(found: Found) -> bool:
-    return set(found.values()) <= {1008, 1009, "SUBSCRIBE_OK", "SUBSCRIBE_ERROR"}
+    return set(found.values()) <= {1008, 1009, "NOTICE", "SUBSCRIBE_ERROR"}
 
 
 def _even(found: Found) -> bool:

@@ -194,6 +194,27 @@ async def test_the_lines_of_the_readme_in_node(
     assert seen == EVERYTHING
 
 
+async def test_the_lines_of_the_readme_in_node_where_events_have_no_offsets(tmp_path: Path) -> None:
+    config = {"sources": [{"type": "counter", "id": "ticks", "min": 0, "interval_ms": 5, "lazy": True}]}
+    config["server"] = {"address": "127.0.0.1:0"}  # type: ignore[assignment]
+    async with (
+        gateway(folder(tmp_path, "first"), config, killed=True) as first,
+        gateway(folder(tmp_path, "second"), config) as second,
+    ):
+        harness = Path(__file__).parent / "resume_in_node.mjs"
+        urls = [f"ws://{one.address}/" for one in (first, second)]
+        with trio.fail_after(50):
+            async with lines_of([node(), str(harness), str(ROOT / "README.md"), "ticks", *urls]) as lines:
+                assert await lines.next() == "subscribed"
+                # Far enough that its place means nothing to the other gateway, where the counter begins anew.
+                assert [await lines.next() for _ in range(100)] == [f"count {n}" for n in range(100)]
+                first.process.kill()
+                while (line := await lines.next()).startswith("count "):
+                    pass
+                assert line == "subscribed", "and not refused"
+                assert await lines.next() == "count 0"
+
+
 async def test_tail_resumes_by_itself(
     broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
 ) -> None:

@@ -349,7 +349,7 @@ async def test_they_share_a_unix_socket(tmp_path: Path) -> None:
             for socket_file, target in ((path, "/readyz"), (admin, "/metrics")):
                 async with await trio.open_unix_socket(str(socket_file)) as stream:
                     await stream.send_all(
-                        f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+                        f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
                     )
                     assert (await stream.receive_some(100)).startswith(b"HTTP/1.1 200")
         os.kill(pid_of(running, 0), signal.SIGTERM)  # one that leaves does not take it along

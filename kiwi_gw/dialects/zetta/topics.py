@@ -177,7 +177,7 @@ def parse(text: str) -> Topic:
 
     Levels are split at `/` outside braces, the query at the first `?` outside braces and double quotes (a
     quote that is never closed is a character like others). `{server}/query/...` is a device query, whatever
-    follows: a type of devices that is called so is reached with `[q]uery` or `{query}`.
+    follows: a type of devices that is called so is reached with `[q]uery` or `{^query$}`.
     Raises TopicError.
     """
     if len(text) > MAX_PATTERN + MAX_TEXT:

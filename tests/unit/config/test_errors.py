@@ -30,7 +30,7 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
         ("sorces: []", ["1: sorces: unknown key; did you mean 'sources'?"]),
         ("clutser: {}", ["1: clutser: unknown key; did you mean 'cluster'?"]),
         ("zzz: 1", ["1: zzz: unknown key"]),
-        ("kiwi:\n  zzz: 1", ["2: kiwi.zzz: unknown key; known here: envelope"]),
+        ("kiwi:\n  zzz: 1", ["2: kiwi.zzz: unknown key; known here: envelope, unknown_members"]),
         (
             "server:\n  limits:\n    max_conections: 5",
             ["3: server.limits.max_conections: unknown key; did you mean 'max_connections'?"],

@@ -155,7 +155,7 @@ async def test_a_source_that_is_removed_gives_its_memory_back(
 
 
 @pytest.mark.parametrize("error", [None, SourceFailed("no such table")], ids=["ends", "fails"])
-async def test_a_source_that_is_over_gives_its_memory_back_when_everyone_has_it(
+async def test_a_failed_source_gives_its_memory_back_and_an_ended_one_when_it_is_removed(
     autojump_clock: MockClock, tmp_path: Path, error: Exception | None
 ) -> None:
     release = trio.Event()
@@ -179,9 +179,12 @@ async def test_a_source_that_is_over_gives_its_memory_back_when_everyone_has_it(
         client.socket.writable()
         await trio.sleep(0.3)
         assert client.ends == ["failed" if error else "ended"]
-        assert feed.window.bytes == 0
+        assert (feed.window.bytes == 0) == (error is not None)
         client.does(open_it("a"))
         assert client.refusals == ["failed" if error else "ended"]
+        apply(bench, config())
+        await trio.sleep(0.3)
+        assert feed.window.bytes == 0
 
 
 async def test_a_source_that_changes_gets_a_new_feed_and_begins_anew(

@@ -320,7 +320,27 @@ async def test_a_finite_source_is_read_to_its_end(tmp_path: Path, autojump_clock
         await trio.sleep(1)
         assert client.offsets == list(range(1000))
         assert client.ends == ["ended"]
-        assert next(iter(bench.gateway.runners())).done.is_set()
+
+
+async def test_an_ended_source_still_serves_its_history(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        await script.end()
+        await trio.sleep(0.5)
+        for start, first in (
+            (StartAt.EARLIEST, 0),
+            (AtPositions({"0": 990}), 990),
+            (AtPositions({"0": 3}), 3),
+        ):
+            client = bench.connect()
+            client.does(begin(start))
+            await trio.sleep(1)
+            assert client.offsets == list(range(first, 1000))
+            assert client.ends == ["ended"]
+        late = bench.connect()
+        late.does(begin(StartAt.LATEST))
+        assert late.refusals == ["ended"]
+        assert next(iter(bench.gateway.runners())).feed.subscribers == 0
 
 
 async def test_block_holds_the_source_until_its_client_has_room(
