@@ -15,7 +15,7 @@ import trio
 
 from kiwi_gw.api import Positions
 from kiwi_kafka.columns import Fetched
-from kiwi_kafka.positions import EPOCHS, TOPIC, epochs_of, topic_text
+from kiwi_kafka.positions import EPOCHS, TOPIC, topic_text
 from kiwi_kafka.seam import NO_ID, TopicView
 
 _MOST_ANSWERS = 4_096
@@ -131,10 +131,11 @@ class Lineage:
             return f"topic {self._name!r} has been deleted and created anew since; {_OTHERS}"
         positions = cast("Mapping[str, object]", given)
         for partition, (epoch, offset) in _marks(given).items():
-            if self._settled(partition, epoch, offset):
+            end = self._end(partition, epoch, offset)
+            if end >= offset or self._settled(partition, epoch, offset):
                 continue
             here = positions.get(str(partition))
-            if isinstance(here, int) and self._end(partition, epoch, offset) < min(here, offset):
+            if isinstance(here, int) and end < here:
                 return f"partition {partition} of topic {self._name!r} was cut off since; {_OTHERS}"
         return None
 
@@ -157,4 +158,6 @@ class Lineage:
 
 
 def _marks(given: object) -> dict[int, tuple[int, int]]:
-    return epochs_of(given) if isinstance(given, dict) else {}
+    """Epoch and offset by partition, of positions that were checked when they were read."""
+    epochs = given.get(EPOCHS, {}) if isinstance(given, dict) else {}
+    return {int(name): (epoch, offset) for name, (epoch, offset) in epochs.items()}
