@@ -8,7 +8,6 @@ how far the log reached under it. It still reaches so far exactly if the end of 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
@@ -16,15 +15,14 @@ import trio
 
 from kiwi_gw.api import Positions
 from kiwi_kafka.columns import Fetched
-from kiwi_kafka.positions import EPOCHS, TOPIC, epochs_of, topic_text
+from kiwi_kafka.positions import EPOCHS, TOPIC, topic_text
 from kiwi_kafka.seam import NO_ID, TopicView
 
 _MOST_ANSWERS = 4_096
+"""More are forgotten when it is asked again: of a topic there are as many as it has partitions and epochs."""
 _LATE_LOOKS, _LATE_S = 3, 0.2
 """A broker may know of a new leader a moment later than another one."""
 _OTHERS = "these offsets mean other records now"
-_FUTURE = -1
-"""The end of an epoch that has not been: nothing of it is in this log."""
 
 
 class Cluster(Protocol):
@@ -47,7 +45,8 @@ class Lineage:
         self._name = name
         self._known: dict[int, tuple[int, int]] = {}
         self._suspected: dict[int, int] = {}
-        self._ends: OrderedDict[tuple[int, int], int | None] = OrderedDict()
+        self._newest: Mapping[int, int] = {}  # epochs, when the cluster was asked last
+        self._ends: dict[tuple[int, int], int] = {}  # by partition and epoch; -1: the leader does not know
 
     # --- for what reads ---
 
@@ -104,37 +103,40 @@ class Lineage:
         wanted = {
             (partition, mark[0])
             for one in given
-            if not self.knows(one)
+            if not self._is_another(one)
             for partition, mark in _marks(one).items()
             if not self._settled(partition, *mark)
         } - self._ends.keys()
+        if len(self._ends) > _MOST_ANSWERS:
+            self._ends.clear()
         looks = 0
         while wanted:
             view = await self._cluster.find(self._name)
-            future = {(p, epoch) for p, epoch in wanted if epoch > view.epochs.get(p, -1) >= 0}
             looks += 1
-            if future and looks <= _LATE_LOOKS:
-                await trio.sleep(_LATE_S)
-                continue
-            self._keep(dict.fromkeys(future, _FUTURE))
-            wanted -= future
-            # Of each partition one epoch at a time.
-            asked = {partition: epoch for partition, epoch in sorted(wanted) if partition in view.leaders}
+            self._newest = view.epochs
+            # Of partitions that are not there, and where brokers have no epochs, there is nothing to learn.
+            wanted = {(p, epoch) for p, epoch in wanted if view.epochs.get(p, -1) >= 0}
+            future = {(p, epoch) for p, epoch in wanted if epoch > view.epochs[p]}
+            if looks > _LATE_LOOKS:
+                wanted -= future
+            asked = dict(sorted(wanted - future))  # of each partition one epoch at a time
             ends = await self._cluster.epoch_ends(view, asked) if asked else {}
-            self._keep({(p, epoch): ends.get(p) for p, epoch in asked.items()})
-            self._keep({one: None for one in wanted if one[0] not in asked})
-            wanted = {one for one in wanted if one not in self._ends}
+            self._ends.update(((p, asked[p]), end) for p, end in ends.items())
+            wanted -= self._ends.keys()
+            if len(ends) < len(asked) or (future and not asked):
+                await trio.sleep(_LATE_S)
 
     def refuted(self, given: object) -> str | None:
         if self._is_another(given):
             return f"topic {self._name!r} has been deleted and created anew since; {_OTHERS}"
         positions = cast("Mapping[str, object]", given)
         for partition, (epoch, offset) in _marks(given).items():
-            end = None if self._settled(partition, epoch, offset) else self._ends.get((partition, epoch))
+            end = self._end(partition, epoch, offset)
+            if end >= offset or self._settled(partition, epoch, offset):
+                continue
             here = positions.get(str(partition))
-            if end is not None and isinstance(here, int) and end < min(here, offset):
-                where = f"at offset {end}" if end != _FUTURE else "before"
-                return f"partition {partition} of topic {self._name!r} was cut off {where} since; {_OTHERS}"
+            if isinstance(here, int) and end < here:
+                return f"partition {partition} of topic {self._name!r} was cut off since; {_OTHERS}"
         return None
 
     # --- details ---
@@ -147,11 +149,15 @@ class Lineage:
         text = given.get(TOPIC) if isinstance(given, dict) else None
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
-    def _keep(self, ends: Mapping[tuple[int, int], int | None]) -> None:
-        self._ends.update(ends)
-        while len(self._ends) > _MOST_ANSWERS:
-            self._ends.popitem(last=False)
+    def _end(self, partition: int, epoch: int, offset: int) -> int:
+        """Where the epoch ends; `offset` where nobody knows."""
+        if epoch > self._newest.get(partition, epoch) >= 0:
+            return 0  # it has never been, in this log
+        end = self._ends.get((partition, epoch), -1)
+        return offset if end < 0 else end
 
 
 def _marks(given: object) -> dict[int, tuple[int, int]]:
-    return epochs_of(given) if isinstance(given, dict) else {}
+    """Epoch and offset by partition, of positions that were checked when they were read."""
+    epochs = given.get(EPOCHS, {}) if isinstance(given, dict) else {}
+    return {int(name): (epoch, offset) for name, (epoch, offset) in epochs.items()}

@@ -99,7 +99,7 @@ class Lookup:
         return await (await self._link.scout()).nothing_before(view, place, offset)
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; those are missing of which nobody knows."""
+        """Where the records of an epoch end, by partition; as `Scout.epoch_ends`."""
         return await self._known(view, lambda scout, view: scout.epoch_ends(view, epochs))
 
     async def trace(self, view: TopicView, lineage: Lineage, positions: Mapping[int, int]) -> None:
@@ -109,7 +109,7 @@ class Lookup:
         if before:
             ends = await self.epoch_ends(view, {p: epoch for p, (epoch, _) in before.items()})
             for partition, end in ends.items():
-                if end < before[partition][1]:
+                if 0 <= end < before[partition][1]:
                     lineage.end()
                     raise cut_off(view.name, partition, end, before[partition][1])
         epochs = {p: epoch for p in positions if (epoch := view.epochs.get(p, -1)) >= 0}
@@ -168,7 +168,7 @@ class Lookup:
         end = (await self.epoch_ends(view, {partition: epoch})).get(partition)
         if end is None:
             return False
-        if end < reached:
+        if 0 <= end < reached:
             lease.lineage.end()
             lease.end(cut_off(lease.topic, partition, end, reached))
             return False

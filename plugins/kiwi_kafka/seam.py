@@ -111,8 +111,8 @@ class Scout(Protocol):
         """The offset behind the last record; `stable`: before the first one of an open transaction."""
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
-        """Behind the last record of an epoch or an earlier one, by partition; missing where the leader does
-        not know, or is not the one of `view`."""
+        """Behind the last record of an epoch or an earlier one, by partition; -1 where the
+        leader does not know. Missing where it does not answer, or is not the one of `view`."""
 
     async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
         """The first committed record at or after `timestamp` (ms, not negative); -1 where there is none."""

@@ -259,7 +259,7 @@ class AioScout:
                 (Place(topic, partition), end)
                 for topic, partitions in answer.topics
                 for partition_error, partition, _, end in partitions
-                if partition_error == 0 and end >= 0
+                if partition_error == 0
             )
         return Offsets(known, frozenset(silent))
 

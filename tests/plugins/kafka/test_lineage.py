@@ -115,7 +115,7 @@ async def test_positions_of_another_history_are_refuted_after_a_reconnect(
             assert not lineage.knows(given)
             await lineage.learn([given])
         assert lineage.knows(given)
-        words = "deleted and created anew" if anew else "cut off at offset 1"
+        words = "deleted and created anew" if anew else "was cut off"
         assert words in str(lineage.refuted(given))
         assert lineage.refuted({"0": 3}) is None, "bare offsets are taken as they are"
         assert lineage.knows({"0": 3})
@@ -184,11 +184,34 @@ def test_members_that_were_not_written_here_are_refused(extra: dict[str, object]
         BY_TOPIC.load({"0": 1} | extra)
 
 
-def test_answers_about_epochs_are_bounded() -> None:
-    lineage = Lineage(Nobody(), "t", b"1" * 16)
-    for epoch in range(10_000):
-        lineage._keep({(0, epoch): 1})
-    assert len(lineage._ends) == 4_096
+async def test_what_clients_make_up_is_neither_asked_nor_kept(cluster: FakeTransport) -> None:
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+        asked = len(cluster.epochs_asked)
+        partitions = {str(partition): [partition, 1] for partition in range(1, 5_000)}
+        epochs = [{"0": 0, "epochs": {"0": [epoch, 5]}} for epoch in range(1, 5_000)]
+        with trio.fail_after(5):
+            await lineage.learn([{"0": 0, "epochs": partitions}, *epochs])
+        assert len(cluster.epochs_asked) == asked
+        assert not lineage._ends
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_does_not_answer_is_asked_again(cluster: FakeTransport) -> None:
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        cluster.add("t", 0, b"0", b"1")
+        cluster.elect("t")
+        cluster.add("t", 0, b"2")
+        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+        cluster.frozen = True
+        nursery.start_soon(lineage.learn, [{"0": 2, "epochs": {"0": [0, 2]}}])
+        await trio.sleep(5)
+        assert not lineage.knows({"0": 2, "epochs": {"0": [0, 2]}})
+        cluster.frozen = False
+        await trio.sleep(5)
+        assert lineage.knows({"0": 2, "epochs": {"0": [0, 2]}})
+        assert lineage.refuted({"0": 2, "epochs": {"0": [0, 2]}}) is None
+        nursery.cancel_scope.cancel()
 
 
 def batch(first: int, epoch: int, size: int = 60) -> bytes:
