@@ -296,7 +296,7 @@ async def test_what_no_worker_can_start_with_ends_the_gateway(tmp_path: Path) ->
     process = await _start(tmp_path, config(tls=tls))
     with trio.fail_after(30):
         said = await _Log(process).rest()
-        assert await process.wait() == 1
+        assert await process.wait() == os.EX_CONFIG
     assert "no.crt" in said
     assert "worker replaced" not in said
 
