@@ -345,6 +345,8 @@ class Listener:
         if self._tickets is None or text is None:
             return await self._gateway.authenticate(head.credential(remote, secure=secure))
         identity = self._tickets.redeem(text)
+        if isinstance(identity, Identity):
+            identity = self._gateway.reauthenticate(identity)  # it may have grown old meanwhile
         result = "refused" if isinstance(identity, Refusal) else "accepted"
         self._gateway.meters.auth["ticket", result] += 1
         return identity

@@ -37,12 +37,16 @@ class Named:
 
 @asynccontextmanager
 async def running(
-    address: str = "127.0.0.1:0", *, server: dict[str, object] | None = None, **limits: int
+    address: str = "127.0.0.1:0",
+    *,
+    server: dict[str, object] | None = None,
+    within: float = 30,
+    **limits: int,
 ) -> AsyncIterator[GatewayUnderTest]:
     text = configuration(["scripted", "named"], {"server": {**(server or {}), "limits": limits}})
     plugins = {"scripted": ScriptedSources(), "named": Named()}
     async with open_gateway(text, plugins=plugins, address=address) as gateway:
-        with trio.fail_after(30):
+        with trio.fail_after(within):
             yield gateway
 
 
@@ -231,7 +235,9 @@ async def misbehave(gateway: GatewayUnderTest, number: int) -> None:
 
 @pytest.mark.slow
 async def test_a_thousand_that_come_and_go_in_all_ways_leave_nothing() -> None:
-    async with running(max_connections_per_address=500, max_connections_per_identity=400) as gateway:
+    async with running(
+        within=100, max_connections_per_address=500, max_connections_per_identity=400
+    ) as gateway:
         for first in range(0, 1_000, 50):
             async with trio.open_nursery() as nursery:
                 for number in range(first, first + 50):

@@ -33,6 +33,7 @@ class Bearers:
 
     def __init__(self) -> None:
         self.expires_at: float | None = None
+        self.revoked: set[str] = set()
 
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity | Refusal | None:
@@ -41,6 +42,10 @@ class Bearers:
         if given == "anonymous":
             return None
         return Identity(given, expires_at=self.expires_at) if given else Refusal("no_token", "who are you?")
+
+    @hookimpl
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return Refusal("revoked", "not any more") if identity.name in self.revoked else identity
 
     @hookimpl
     def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Permit:
@@ -137,6 +142,19 @@ async def test_the_end_of_the_credentials_is_that_of_the_connection() -> None:
             assert (await client.over()).code == 4402
         status, _, body = await knock(gateway, f"/?ticket={late}")
         assert (status, body.partition(b":")[0]) == (401, b"token_expired")
+
+
+async def test_an_identity_is_judged_again_when_its_ticket_is_used_and_after_that() -> None:
+    bearers = Bearers()
+    async with running(bearers) as gateway:
+        first, second = await ticket(gateway), await ticket(gateway)
+        async with connect(gateway, f"/?ticket={first}") as client:
+            bearers.revoked = {"ann"}
+            status, _, body = await knock(gateway, f"/?ticket={second}")
+            assert (status, body.partition(b":")[0]) == (401, b"revoked")
+            gateway.file.write_text(gateway.file.read_text() + "\n# again")
+            assert await gateway.reloader.reload()
+            assert (await client.over()).code == 4503
 
 
 async def test_who_shows_no_credentials_gets_none() -> None:
