@@ -6,9 +6,11 @@ The words are those of the README's glossary; nothing here does anything.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 # --- where a reader is -------------------------------------------------------------------------
 
@@ -352,17 +354,52 @@ Joiner = Callable[[bytes], bytes]
 """Makes one frame of a run of fragments (for protocols that put many events in one frame)."""
 
 
+@dataclass(slots=True)
+class Turn:
+    """How long the evaluation of a batch may go on before it gives way: until the clock says so.
+
+    held: bytes of what was made so far, kept up by whoever makes it. clock: monotonic seconds.
+    """
+
+    until: float = math.inf
+    clock: Callable[[], float] = time.monotonic
+    held: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.until != math.inf and self.clock() >= self.until
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that yields where its turn is over, goes on when it is next looked at, and returns what it made."""
+
+
+def at_once(steps: Steps[T]) -> T:
+    """All the steps, one after the other."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: T = done.value
+            return made
+
+
 @dataclass(frozen=True, slots=True)
 class WireFormat:
     """How one dialect writes the events of one source.
 
     key: everything that decides the bytes: equal keys share them. `encode` must be pure.
     join: None, each fragment is a whole frame; else it makes one frame of a run of fragments.
+    steps: the same as `encode`, in turns: where a query is evaluated, which may take long.
+    chosen: whether a client has chosen parts of the key, so that there may be any number of them.
     """
 
     key: Hashable
     encode: Callable[[Batch], Encoded]
     join: Joiner | None = None
+    steps: Callable[[Batch, Turn], Steps[Encoded]] | None = None
+    chosen: bool = False
 
 
 Record = Mapping[str, object]

@@ -65,6 +65,7 @@ def _fallback(value: object) -> object:
 
 
 Number = Annotated[int, Field(ge=0)]
+Percent = Annotated[int, Field(ge=0, le=100)]
 Positive = Annotated[int, Field(ge=1)]
 Delay = Annotated[Milliseconds, Field(ge=1)]
 Size = Annotated[Bytes, Field(ge=1)]
@@ -123,6 +124,12 @@ class Limits(Section):
     resident_bytes: Size | None = None
     """What the process may have; null: the least of the limits of its control groups and the machine's
     memory, divided by `server.workers`. Give it where a Spark driver shares the container."""
+    ticket_ttl_ms: Delay = 30_000
+    """How long a one-use ticket (`POST /api/v1/ticket`) may wait for being used."""
+    max_tickets: Number = 10_000
+    """Tickets that wait for being used, of all clients; more get 429. 0: none are given."""
+    max_tickets_per_identity: Positive = 16
+    """Those of one identity."""
     expiry_notice_ms: Milliseconds = 60_000
     """How long before its credentials expire a client is told so; 0: it is not."""
     max_message_bytes: Size = 64 * KIB
@@ -150,9 +157,24 @@ class Limits(Section):
     aborted (one that only does not read still answers); 0: when the system gives up. Linux only."""
     max_subscriptions: Number = 128
     """Subscriptions of one connection; 0: any number."""
+    query_bytes: Annotated[Bytes, Field(ge=1, le=4 * KIB)] = 1 * KIB
+    """Longest text of a query of a client (`where` and `select`, or what follows the `?` of a topic). To read
+    and compile one of the default length takes some 5 to 10 ms at most; the loop stands still for that."""
     max_queries: Number = 32
     """Subscriptions of one connection that may have different queries, each of which is evaluated for every
     event; one more is refused. 0: any number."""
+    queries_percent: Percent = 25
+    """Time of the event loop in which queries of all clients may be evaluated while other work waits. What is
+    beyond it is evaluated later: its subscriptions are behind meanwhile. 0: any."""
+    connection_queries_percent: Percent = 10
+    """The same for all queries of one connection."""
+    query_percent: Percent = 5
+    """The same for one query of one source, however many ask it."""
+    compiling_percent: Percent = 10
+    """Time of the event loop in which queries of all clients may be read and compiled. Beyond it a SUBSCRIBE
+    with a query is refused, first for those who have used most. 0: any."""
+    connection_compiling_percent: Percent = 5
+    """The same for the queries of one connection."""
     commands_per_second: Number = 100
     """Commands of one connection, credit requests apart; 0: any number."""
     commands_burst: Positive = 200
@@ -296,7 +318,12 @@ class Window(Section):
     event_bytes: Size = 8 * MIB
     """Largest encoded event; a larger one is given up and announced."""
     max_wire_keys: Positive = 1_000
-    """Different encodings of one source at a time; a subscription that needs one more is refused."""
+    """Different encodings of one source at a time that clients have chosen (by a query, or by the ids of
+    their topics); a subscription that needs one more is refused. Plain ones do not count."""
+    wire_keys_identity: Number = 250
+    """Those of one identity, of clients without one those of an address; 0: any number."""
+    wire_keys_connection: Number = 64
+    """Those of one connection; 0: any number."""
 
     history_readers: Positive = 4
     """How many groups of subscriptions may read a source's history at a time; the others take turns."""

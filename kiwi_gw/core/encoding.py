@@ -11,9 +11,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.window import Budget, Entry
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Interceptor, Record, WireFormat
+from kiwi_gw.model import Batch, Encoded, Interceptor, Record, Steps, Turn, WireFormat
 
 _NUMBER = 40
 """Bytes of an integer in a list; an array has its own size."""
@@ -43,12 +44,18 @@ class EncodingMemo:
     """Makes fragments, and keeps those that may be needed again, at most `max_bytes` of them or what the
     budget has for them.
 
-    mistake: told of what a format raises that it should not.
+    mistake: told of what a format raises that it should not. evaluations: see there; None: every query is
+    evaluated at once.
     """
 
     def __init__(
-        self, max_bytes: int, budget: Budget, mistake: Callable[[Exception], None] = lambda error: None
+        self,
+        max_bytes: int,
+        budget: Budget,
+        mistake: Callable[[Exception], None] = lambda error: None,
+        evaluations: Evaluations | None = None,
     ) -> None:
+        self.evaluations = evaluations
         self._mistake = mistake
         self._reserved = budget.reserve(max_bytes)
         self._max_bytes = self._reserved
@@ -61,12 +68,18 @@ class EncodingMemo:
         # What interceptors have left of the last batches, so that all formats behind one find the same batch.
         self._reduced: OrderedDict[tuple[int, Hashable], tuple[Batch, list[int], Batch]] = OrderedDict()
 
-    def encoded(self, entry: Entry, item: Wire, *, keep: bool = True) -> Encoded:
-        """The fragments of an entry. keep: false, where no reader is expected to come back for them."""
+    def found(self, entry: Entry, item: Wire) -> Encoded | None:
+        """The fragments of an entry, if they are kept."""
         found = entry.encodings.get(item.key)
         if found is not None:
             self.hits += 1
             self._order.move_to_end((entry, item.key))
+        return found
+
+    def encoded(self, entry: Entry, item: Wire, *, keep: bool = True) -> Encoded:
+        """The fragments of an entry. keep: false, where no reader is expected to come back for them."""
+        found = self.found(entry, item)
+        if found is not None:
             return found
         self.misses += 1
         self.events_encoded += len(entry.batch)
@@ -75,21 +88,47 @@ class EncodingMemo:
             self._put(entry, item.key, made)
         return made
 
+    def steps(self, entry: Entry, item: Wire, turn: Turn) -> Steps[Encoded]:
+        """The same of one with a query, in turns. Nothing is kept."""
+        self.misses += 1
+        self.events_encoded += len(entry.batch)
+        try:
+            kept, reduced = self._before(entry.batch, item.interceptor)
+            if item.format.steps is None:
+                made = item.format.encode(reduced)
+            else:
+                made = yield from item.format.steps(reduced, turn)
+            return made if len(kept) == len(entry.batch) else spread(made, kept, len(entry.batch))
+        except EncodingFailed:
+            raise
+        except Exception as error:
+            raise self._mistaken(error) from error
+
     def _made(self, batch: Batch, item: Wire) -> Encoded:
         try:
             return self._encode(batch, item)
         except EncodingFailed:
             raise
         except Exception as error:
-            # A mistake of a protocol's. It ends the subscriptions that have this format, and not the source,
-            # whose batch this is about.
-            self._mistake(error)
-            raise EncodingFailed("internal error: its events could not be encoded") from error
+            raise self._mistaken(error) from error
+
+    def _mistaken(self, error: Exception) -> EncodingFailed:
+        # A mistake of a protocol's. It ends the subscriptions that have this format, and not the source,
+        # whose batch this is about.
+        self._mistake(error)
+        return EncodingFailed("internal error: its events could not be encoded")
 
     def _encode(self, batch: Batch, item: Wire) -> Encoded:
-        interceptor = item.interceptor
-        if interceptor is None:
+        if item.interceptor is None:
             return item.format.encode(batch)
+        kept, reduced = self._before(batch, item.interceptor)
+        made = item.format.encode(reduced)
+        return made if len(kept) == len(batch) else spread(made, kept, len(batch))
+
+    def _before(self, batch: Batch, interceptor: Interceptor | None) -> tuple[Sequence[int], Batch]:
+        """The indexes that an interceptor leaves, and a batch of just those."""
+        if interceptor is None:
+            return range(len(batch)), batch
         key = id(batch), interceptor.key
         found = self._reduced.get(key) if interceptor.key is not None else None
         if found is None:
@@ -99,10 +138,7 @@ class EncodingMemo:
                 self._reduced[key] = found
                 if len(self._reduced) > _REDUCED:
                     self._reduced.popitem(last=False)
-        _, kept, reduced = found
-        if len(kept) == len(batch):
-            return item.format.encode(reduced)
-        return spread(item.format.encode(reduced), kept, len(batch))
+        return found[1], found[2]
 
     def keep(self, entry: Entry, item: Wire, made: Encoded) -> None:
         """A reader turned out to need these again."""
@@ -111,6 +147,8 @@ class EncodingMemo:
 
     def forget(self, entry: Entry) -> None:
         """The entry has left the window."""
+        if self.evaluations is not None:
+            self.evaluations.forget(entry)
         for key in entry.encodings:
             self._drop(self._order.pop((entry, key)))
         entry.encodings.clear()

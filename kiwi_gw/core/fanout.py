@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kiwi_gw.core.encoding import EncodingMemo, Wire
+from kiwi_gw.core.evaluation import Costs
 from kiwi_gw.core.offers import pieces, whole
 from kiwi_gw.core.outlet import Outlet
 from kiwi_gw.core.states import State
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """The subscriptions of one source with one wire key; `live` are those at the head, in order."""
+    """The subscriptions of one source with one wire key; `live` are those at the head, in order. costs: of
+    its query, where it has one and that is charged."""
 
-    __slots__ = ("live", "size", "wire")
+    __slots__ = ("costs", "live", "size", "wire")
 
-    def __init__(self, item: Wire) -> None:
+    def __init__(self, item: Wire, costs: Costs | None = None) -> None:
         self.wire = item
+        self.costs = costs
         self.live: dict[Subscription, None] = {}
         self.size = 0
 

@@ -14,9 +14,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from kiwi_gw.core import passes
+from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
 from kiwi_gw.core.fanout import Group, fan_out
+from kiwi_gw.core.forms import Forms
 from kiwi_gw.core.history import Replay
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
@@ -57,6 +59,8 @@ class FeedLimits:
     overflow: OverflowPolicy = OverflowPolicy.DROP_OLDEST
     subscribe_timeout: float = 5.0
     max_wire_keys: int = 1_000
+    wire_keys_identity: int = 250
+    wire_keys_connection: int = 64
     direct_bytes: int = 256 * 1024
     slice_seconds: float = 0.005
     history_readers: int = 4
@@ -92,6 +96,7 @@ class Request:
     until: Positions | None = None
     start: Start = StartAt.LATEST
     report_every: float | None = None
+    payer: Payer | None = None
 
 
 class Feed:
@@ -116,6 +121,7 @@ class Feed:
         self.trouble = ""
         self.window = Window(limits.window_events, limits.window_bytes, budget, {})
         self.dropped: Counter[OverflowPolicy] = Counter()  # events given up, by who gave them up
+        self.forms = Forms(limits.max_wire_keys, limits.wire_keys_identity, limits.wire_keys_connection)
         self.replay = Replay(self, budget)
         self.last_values: LastValues | None = None
         if limits.last_values:
@@ -137,7 +143,8 @@ class Feed:
             self.policies.discard(OverflowPolicy.REPLAY)
         if not limits.last_values:
             self.policies.discard(OverflowPolicy.LATEST)
-        self._memo = memo
+        self.memo = memo
+        self._evaluations = memo.evaluations
         self._clock = clock
         self._groups: dict[Hashable, Group] = {}
         self._opening: dict[Subscription, float] = {}
@@ -218,7 +225,7 @@ class Feed:
             raise SubscribeRefused("start", "the newest events of this source are not kept by key")
         subscription = Subscription(
             self,
-            self._group(request.wire),
+            self._group(request.wire, request.payer),
             request.handle,
             outlet,
             owner,
@@ -231,9 +238,10 @@ class Feed:
             request.until,
             request.wire.format.join,
             request.report_every,
+            request.payer,
         )
         subscription.repeats = is_past(request.start)
-        subscription.group.size += 1
+        self._join(subscription)
         if subscription.blocks:
             self._blocking[subscription] = None
         if request.report_every is not None:
@@ -313,17 +321,16 @@ class Feed:
     def regroup(self, subscription: Subscription, item: Wire, *, all_at_once: bool = False) -> None:
         """Give a subscription another wire key. all_at_once: all others are about to get another one, too."""
         old = subscription.group
-        going = self.limits.max_wire_keys if all_at_once else int(old.size == 1)
-        group = self._group(item, going)
+        group = self._group(item, subscription.payer, old, counted=not all_at_once)
         if old is group:
             return
         if subscription.state is State.LIVE and not subscription.caught_up:
             self._demote(subscription)  # fan-out is on its way, and would look for it in the old group
         live = subscription in old.live
         old.live.pop(subscription, None)
-        self._leave(old)
-        group.size += 1
+        self._leave(subscription)
         subscription.group = group
+        self._join(subscription)
         if live:
             group.live[subscription] = None
 
@@ -347,7 +354,7 @@ class Feed:
             self._reporting.pop(subscription, None)
             if self._blocking.pop(subscription, self) is None:
                 self.freed()
-            self._leave(subscription.group)
+            self._leave(subscription)
 
     def troubled(self, message: str) -> None:
         """The source is cut off from its origin, or (an empty message) works again: everyone is told."""
@@ -380,7 +387,7 @@ class Feed:
         self.events_in += len(batch)
         if self.last_values is not None:
             self.last_values.update(entry)
-        until = self._clock() + self.limits.slice_seconds
+        until = self._turned()
         done = False
         try:
             for group in list(self._groups.values()):
@@ -389,14 +396,22 @@ class Feed:
                 waiting = list(group.live)
                 waiting.reverse()
                 try:
-                    encoded = self._memo.encoded(entry, group.wire, keep=len(group.live) < group.size)
+                    encoded = self._encoded(entry, group, keep=len(group.live) < group.size, wait=True)
                 except EncodingFailed as error:
                     self._fail_group(group, str(error))
                     continue
-                for _ in fan_out(entry, group, encoded, waiting, self.limits.direct_bytes, self._memo):
+                if encoded is None:  # its query is postponed: they are woken when the fragments are there
+                    for subscription in waiting:
+                        if subscription.cursor == entry.base and subscription.state is State.LIVE:
+                            subscription.fall_behind(entry)
                     if self._clock() >= until:
                         yield
-                        until = self._clock() + self.limits.slice_seconds
+                        until = self._turned()
+                    continue
+                for _ in fan_out(entry, group, encoded, waiting, self.limits.direct_bytes, self.memo):
+                    if self._clock() >= until:
+                        yield
+                        until = self._turned()
             done = True
         finally:
             if not done:  # the caller gave up half-way: the rest reads on from the window
@@ -451,13 +466,29 @@ class Feed:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def encoded(self, group: Group, entry: Entry) -> Encoded:
-        """The fragments of an entry for a reader that is behind."""
-        return self._memo.encoded(entry, group.wire)
+    def encoded(self, group: Group, entry: Entry, *, wait: bool) -> Encoded | None:
+        """The fragments of an entry for a reader that is behind; None: not yet. wait: it is parked there,
+        and is woken then."""
+        return self._encoded(entry, group, keep=True, wait=wait)
+
+    def awaited(self, group: Group, entry: Entry) -> bool:
+        """Whether the fragments of an entry are being made."""
+        return self._evaluations is not None and self._evaluations.awaited(entry, group)
+
+    def _encoded(self, entry: Entry, group: Group, *, keep: bool, wait: bool) -> Encoded | None:
+        if group.costs is None or self._evaluations is None:
+            return self.memo.encoded(entry, group.wire, keep=keep)
+        return self._evaluations.encoded(self.memo, self, entry, group, keep=keep, wait=wait)
+
+    def _turned(self) -> float:
+        """Others have had their turn. Returns until when this one may go on."""
+        if self._evaluations is not None:
+            self._evaluations.turned()
+        return self._clock() + self.limits.slice_seconds
 
     def read_by_all(self, entry: Entry) -> None:
         """Nobody is known who needs the fragments of this entry."""
-        self._memo.forget(entry)
+        self.memo.forget(entry)
 
     def group_failed(self, group: Group, message: str) -> None:
         """The fragments of this wire key cannot be made."""
@@ -469,20 +500,39 @@ class Feed:
         if newest is not None:
             subscription.fall_behind(newest)
 
-    def _group(self, item: Wire, going: int = 0) -> Group:
-        """The group of a wire key. going: how many groups will be gone when this one is joined."""
+    def _group(
+        self, item: Wire, payer: Payer | None, leaving: Group | None = None, *, counted: bool = True
+    ) -> Group:
+        """The group of a wire key. leaving: the one that is left when this one is joined. counted: whether it
+        may be one too many.
+
+        Raises SubscribeRefused.
+        """
         group = self._groups.get(item.key)
+        if counted and item.format.chosen and (group is None or group is not leaving):
+            self.forms.check(group, payer, leaving)
         if group is None:
-            if len(self._groups) - going >= self.limits.max_wire_keys:
-                raise SubscribeRefused(
-                    "too_many_wire_keys",
-                    f"this source already has {self.limits.max_wire_keys} different forms of its events",
-                )
-            group = self._groups[item.key] = Group(item)
+            costs = None
+            if item.format.steps is not None and self._evaluations is not None:
+                costs = self._evaluations.costs()
+            group = self._groups[item.key] = Group(item, costs)
         return group
 
-    def _leave(self, group: Group) -> None:
+    def _join(self, subscription: Subscription) -> None:
+        group, payer = subscription.group, subscription.payer
+        group.size += 1
+        if group.costs is not None:
+            group.costs.joined(payer)
+        if group.wire.format.chosen:
+            self.forms.joined(group, payer)
+
+    def _leave(self, subscription: Subscription) -> None:
+        group, payer = subscription.group, subscription.payer
         group.size -= 1
+        if group.costs is not None:
+            group.costs.left(payer)
+        if group.wire.format.chosen:
+            self.forms.left(group, payer)
         if group.size == 0:
             self._groups.pop(group.wire.key, None)
 
@@ -493,7 +543,7 @@ class Feed:
 
     def evicted(self, entry: Entry) -> None:
         """An entry has left the source's window, or that of a reader of history."""
-        self._memo.forget(entry)
+        self.memo.forget(entry)
         if not entry.parked:
             return
         positions: dict[int, Positions] = {}

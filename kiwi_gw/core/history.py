@@ -178,9 +178,11 @@ class SharedReader:
             self.changed()
 
     def sweep(self, now: float) -> None:
-        """Put back those who stand still."""
+        """Put back those who stand still. One whose query takes long stays where it is in nobody's way: its
+        events would be read again, and evaluated from the beginning."""
         for member, (cursor, since) in list(self.members.items()):
-            if member.cursor != cursor or member in self._idle:
+            alone = len(self.members) == 1 and not self._replay.starved
+            if member.cursor != cursor or member in self._idle or (alone and member.awaits_query):
                 self.members[member] = member.cursor, now
             elif now - since >= STANDSTILL_SECONDS:
                 member.lose_place()

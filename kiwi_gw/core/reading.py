@@ -185,6 +185,11 @@ class Reading(ABC):
 
     # --- reading ---------------------------------------------------------------------------
 
+    @property
+    def awaits_query(self) -> bool:
+        """Whether what is next is postponed: its query is being evaluated."""
+        return self._entry is not None and self.feed.awaited(self.group, self._entry)
+
     def offer(self, max_bytes: int, max_events: int | None = None) -> Offer | None:
         """What may be sent now, at most `max_bytes` (or one event): None if nothing may.
 
@@ -292,7 +297,9 @@ class Reading(ABC):
             first, stop = self._above_floor(entry, first, self.floor)
             if first == stop:
                 return None
-        encoded = self.feed.encoded(self.group, entry)
+        encoded = self.feed.encoded(self.group, entry, wait=not offer.segments)
+        if encoded is None:
+            return None
         first_unsendable = bisect_left(encoded.unsendable, first)
         if first_unsendable < len(encoded.unsendable):
             stop = min(stop, encoded.unsendable[first_unsendable])

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from kiwi_gw.core import passes, policies
+from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import Wire, wire
 from kiwi_gw.core.last_values import Pass
@@ -50,6 +51,7 @@ class Subscription(Reading):
         "keeps",
         "outlet",
         "owner",
+        "payer",
         "repeats",
         "report_every",
         "threshold",
@@ -71,11 +73,13 @@ class Subscription(Reading):
         until: Positions | None,
         join: Joiner | None,
         report_every: float | None = None,
+        payer: Payer | None = None,
     ) -> None:
         super().__init__(feed, group, mode, credits, policy, limits, until, join)
         self.handle = handle
         self.outlet = outlet
         self.owner = owner
+        self.payer = payer
         self.capacity = capacity
         self.threshold = threshold
         # keeps: what leaves the window is read again. Always with policy `replay`; with another one while

@@ -8,17 +8,23 @@ with what the client sent and with what happened to its subscriptions, and answe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from kiwi_gw.core.accounts import Pool
 from kiwi_gw.core.commands import Session
 from kiwi_gw.model import Identity
+from kiwi_gw.query.limits import MAX_TEXT
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
     """What one client may ask for. Rates are per second; bursts are what a full bucket holds. 0
-    subscriptions, 0 different queries and rates of 0 are no limit."""
+    subscriptions, 0 different queries, rates of 0 and a share of 0 are no limit.
+
+    compiling: what all clients may use for reading and compiling queries. compiling_share: what flows into
+    the client's own, of the time of the loop.
+    """
 
     subscriptions: int = 128
     commands_per_second: float = 100
@@ -27,6 +33,9 @@ class SessionLimits:
     requests_burst: int = 2_000
     flood_seconds: float = 3
     queries: int = 32
+    query_bytes: int = MAX_TEXT
+    compiling_share: float = 0
+    compiling: Pool = field(default_factory=lambda: Pool(0), compare=False)
 
 
 class Dialect(Protocol):

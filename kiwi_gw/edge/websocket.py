@@ -43,6 +43,8 @@ _EXCESS_PAUSE_SECONDS = 0.25
 _FLOOD_SECONDS = 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
+_TURN_SECONDS = 0.001
+"""How long the messages of one read are carried out before others run."""
 _NO_CODE, _EMPTY_CLOSE = 1005, header(0, CLOSE)
 _BREACHES = {
     1002: Breach.FRAMING,
@@ -149,8 +151,12 @@ async def _converse(
     """Message after message, until the client has said goodbye, broken the protocol, or left."""
     connection.start()
     while True:
+        until = time.monotonic() + _TURN_SECONDS
         for _ in reading.take(data):
             await outlet.wait_room()
+            if time.monotonic() >= until:  # what comes in one read may take long
+                await trio.lowlevel.checkpoint()
+                until = time.monotonic() + _TURN_SECONDS
         if reading.frames.over:
             return
         await outlet.wait_room()
@@ -248,4 +254,7 @@ def session_limits(gateway: Gateway) -> SessionLimits:
         requests_burst=limits.requests_burst,
         flood_seconds=limits.flood_ms / 1000,
         queries=limits.max_queries,
+        query_bytes=limits.query_bytes,
+        compiling_share=limits.connection_compiling_percent / 100,
+        compiling=gateway.compiling,
     )

@@ -7,6 +7,7 @@ credits and limits, and knows nothing of queries.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -15,7 +16,18 @@ from typing import TYPE_CHECKING, Final
 
 from kiwi_gw.core.encoding import spread
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Field, Kind, Shape, SourceInfo, WireFormat
+from kiwi_gw.model import (
+    Batch,
+    Encoded,
+    Field,
+    Kind,
+    Shape,
+    SourceInfo,
+    Steps,
+    Turn,
+    WireFormat,
+    at_once,
+)
 from kiwi_gw.query import effort
 from kiwi_gw.query.tree import Query
 from kiwi_gw.query.values import Value
@@ -40,11 +52,13 @@ def filtered(format: WireFormat, query: Query, compiled: Compiled, info: SourceI
     # Whoever filters alike shares what passes, whatever they select.
     where = (query.where.key if query.where is not None else "", compiled.roots)
 
-    def encode(batch: Batch) -> Encoded:
+    def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
         seen = view(batch, decode)
         columns = {root: seen.column(root) for root in compiled.roots}
-        kept, bad = seen.asked(where, lambda: compiled.kept(columns, len(batch)), _numbers)
-        made = compiled.projected(columns, kept, batch.cost) if selects else []
+        kept, bad = yield from seen.asked(
+            where, lambda: compiled.keeping(columns, len(batch), turn), _numbers
+        )
+        made = (yield from compiled.projecting(columns, kept, turn, batch.cost)) if selects else []
         if b"" in made:  # could not be evaluated
             bad += made.count(b"")
             kept = [index for index, text in zip(kept, made, strict=True) if text]
@@ -61,8 +75,14 @@ def filtered(format: WireFormat, query: Query, compiled: Compiled, info: SourceI
         encoded = spread(part, kept, len(batch))
         return replace(encoded, bad=encoded.bad + bad) if bad else encoded
 
-    # One string, whose hash is computed once: the key is looked up for every batch.
-    return replace(format, key=f"{format.key!r} {key} {decode!r}", encode=encode)
+    return replace(
+        format,
+        # One string, whose hash is computed once: the key is looked up for every batch.
+        key=f"{format.key!r} {key} {decode!r}",
+        encode=lambda batch: at_once(steps(batch, Turn())),
+        steps=steps,
+        chosen=True,
+    )
 
 
 def _numbers(made: tuple[list[int], int]) -> int:
@@ -144,10 +164,12 @@ def _reduced(batch: Batch, kept: Sequence[int]) -> Batch:
 
 def _first_bad(seen: View, compiled: Compiled, selects: bool) -> str:
     """Looked for one by one: it is about to end a subscription."""
-    with effort.limited(len(seen)):  # in all, as before
-        for index in range(len(seen)):
-            columns = {root: seen.column(root)[index : index + 1] for root in compiled.roots}
-            kept, bad = compiled.kept(columns, 1)
-            if bad or (selects and b"" in compiled.projected(columns, kept)):
-                return f"partition {seen.batch.partitions[index]}, offset {seen.batch.offsets[index]}"
+    began = time.thread_time()
+    for index in range(len(seen)):
+        columns = {root: seen.column(root)[index : index + 1] for root in compiled.roots}
+        kept, bad = compiled.kept(columns, 1)
+        if bad or (selects and b"" in compiled.projected(columns, kept)):
+            return f"partition {seen.batch.partitions[index]}, offset {seen.batch.offsets[index]}"
+        if time.thread_time() - began > effort.SECONDS:
+            break
     return "an event"

@@ -22,6 +22,14 @@ class Recent(Generic[T]):
         self._found: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._weight = 0
 
+    def known(self, key: Hashable) -> T | None:
+        """What is kept under the key."""
+        found = self._found.get(key)
+        if found is None:
+            return None
+        self._found.move_to_end(key)
+        return found[0]
+
     def get(self, key: Hashable, weight: int, make: Callable[[], T]) -> T:
         """What is kept under the key, or `make` makes it. Nothing is kept if that raises."""
         found = self._found.get(key)
@@ -29,12 +37,16 @@ class Recent(Generic[T]):
             self._found.move_to_end(key)
             return found[0]
         made = make()
+        self.keep(key, weight, made)
+        return made
+
+    def keep(self, key: Hashable, weight: int, made: T) -> None:
+        """Keep it under the key, which must be new."""
         self._found[key] = made, weight
         self._weight += weight
         while self._weight > self._most and len(self._found) > 1:
             _, (_, gone) = self._found.popitem(last=False)
             self._weight -= gone
-        return made
 
     def clear(self) -> None:
         self._found.clear()

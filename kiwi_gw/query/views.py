@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, TypeVar, cast
 
-from kiwi_gw.model import Batch, Decode
+from kiwi_gw.model import Batch, Decode, Steps
 from kiwi_gw.query.decode import decoder, headers, objects
 from kiwi_gw.query.values import Value
 
@@ -44,6 +44,10 @@ class View:
     def __len__(self) -> int:
         return len(self.batch)
 
+    @property
+    def key(self) -> tuple[int, Decode]:
+        return id(self.batch), self._decode
+
     def column(self, root: str) -> Sequence[Value]:
         """The values of a root, one per event: `key`, `value`, `partition`, `offset`, `timestamp` (ms) or
         `headers`. KeyError for another one.
@@ -62,10 +66,15 @@ class View:
             self._memo[key] = make()
         return cast(T, self._memo[key])
 
-    def asked(self, key: Hashable, make: Callable[[], T], weigh: Callable[[T], int]) -> T:
-        """The same for what a client's query makes of the batch. It is made again if it was not needed while
-        others were. weigh: the bytes that it holds."""
-        return self._asked.get(self, key, make, weigh)
+    def asked(self, key: Hashable, make: Callable[[], Steps[T]], weigh: Callable[[T], int]) -> Steps[T]:
+        """The same for what a client's query makes of the batch, in turns. It is made again if it was not
+        needed while others were. weigh: the bytes that it holds."""
+        found = self._asked.get(self, key)
+        if found is not None:
+            return cast(T, found)
+        made = yield from make()
+        self._asked.keep(self, key, made, weigh(made))
+        return made
 
     def _made(self, root: str) -> Sequence[Value]:
         columns, decode = self.batch.columns, self._decode
@@ -96,23 +105,27 @@ class _Asked:
         self._keys: dict[View, dict[Hashable, None]] = {}
         self.bytes = 0
 
-    def get(self, of: View, key: Hashable, make: Callable[[], T], weigh: Callable[[T], int]) -> T:
+    def get(self, of: View, key: Hashable) -> object | None:
         found = self._found.get((of, key))
-        if found is not None:
-            self._found.move_to_end((of, key))
-            return cast(T, found[0])
-        made = make()
-        self._found[of, key] = made, _ENTRY + weigh(made)
+        if found is None:
+            return None
+        self._found.move_to_end((of, key))
+        return found[0]
+
+    def keep(self, of: View, key: Hashable, made: object, size: int) -> None:
+        """Two may have made the same, in turns, and of a view that is not warm any more nothing is kept."""
+        if (of, key) in self._found or not _warm.has(of):
+            return
+        self._found[of, key] = made, _ENTRY + size
         self._keys.setdefault(of, {})[key] = None
-        self.bytes += self._found[of, key][1]
+        self.bytes += _ENTRY + size
         while self.bytes > MOST_ASKED_BYTES and len(self._found) > 1:
-            (view, old_key), (_, size) = self._found.popitem(last=False)
-            self.bytes -= size
+            (view, old_key), (_, gone) = self._found.popitem(last=False)
+            self.bytes -= gone
             keys = self._keys[view]
             del keys[old_key]
             if not keys:
                 del self._keys[view]
-        return made
 
     def forget(self, of: View) -> None:
         """The batch is not warm any more."""
@@ -131,6 +144,9 @@ class _Warm:
     def __init__(self) -> None:
         self._views: OrderedDict[tuple[int, Decode], View] = OrderedDict()
         self._bytes = 0
+
+    def has(self, seen: View) -> bool:
+        return self._views.get(seen.key) is seen
 
     def view(self, batch: Batch, decode: Decode) -> View:
         key = id(batch), decode

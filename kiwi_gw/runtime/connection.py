@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from kiwi_gw.core.accounts import OwnAccount, Payer
 from kiwi_gw.core.commands import (
     Authenticate,
     Cancel,
@@ -48,6 +49,7 @@ from kiwi_gw.core.states import Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import (
+    ANONYMOUS,
     Action,
     CloseReason,
     Credential,
@@ -114,6 +116,9 @@ class World(Protocol):
     def sources(self) -> Iterable[SourceInfo]: ...
 
     def subscribed(self, source_id: str) -> None: ...
+
+    def account(self) -> OwnAccount:
+        """For the time that the queries of a connection take."""
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
 
@@ -208,6 +213,7 @@ class Connection:
         self._opening: dict[Hashable, _Opening] | None = (
             None  # made when a source is waited for: it seldom is
         )
+        self._account: OwnAccount | None = None  # made for clients with queries
         self._asking = False  # who it is now, of a plugin
         self.closed = False
 
@@ -422,8 +428,17 @@ class Connection:
             until,
             command.start,
             command.positions_every,
+            self._payer() if item.format.chosen else None,
         )
         return feed.subscribe(request, self.outlet, self)
+
+    def _payer(self) -> Payer:
+        if self._account is None:
+            self._account = self._world.account()
+        named = self.identity != ANONYMOUS
+        # Those without a name are told apart by their addresses.
+        who = ("name", self.identity.name) if named else ("address", self.remote.rpartition(":")[0])
+        return Payer(self._account, who)
 
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> Wire:
         if self._world.authorize(self.identity, Action.SUBSCRIBE, info) is not None:

@@ -17,7 +17,9 @@ import trio
 
 from kiwi_gw.api import PluginContext, Source, SourceContext, SourceType
 from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, OwnAccount, Pool
 from kiwi_gw.core.encoding import EncodingMemo
+from kiwi_gw.core.evaluation import Evaluations, Shares
 from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
 from kiwi_gw.core.window import Budget
 from kiwi_gw.errors import PluginError
@@ -32,6 +34,7 @@ from kiwi_gw.model import (
     SourceInfo,
 )
 from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
@@ -81,7 +84,13 @@ class Gateway:
         self.draining = False
         window = loaded.settings.window
         self._budget = Budget(window.memory_bytes)
-        self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake)
+        limits = loaded.settings.server.limits
+        shares = Shares(
+            limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
+        )
+        self.evaluations = Evaluations(shares, clock)
+        self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
+        self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
         self._leaving: list[Feed] = []
@@ -109,6 +118,7 @@ class Gateway:
                     for plan in plans:
                         self._start(plan)
                     nursery.start_soon(self._pulse)
+                    nursery.start_soon(Evaluator(self.evaluations).run)
                     task_status.started()
             finally:
                 self._services.stop()
@@ -134,7 +144,8 @@ class Gateway:
         self.connections.add(connection)
         self.meters.opened[connection.dialect] += 1
         self.keepalive.tell_of_expiry(connection, time.time())
-        if self.draining:  # it was on its way when the others were told
+        connection.judge_again()  # it was on its way when the others were
+        if self.draining:
             connection.drain("draining", retry_after_ms=100)
 
     def left(self, connection: Connection) -> None:
@@ -214,6 +225,10 @@ class Gateway:
         runner = self._runners.get(source_id)
         if runner is not None:
             runner.subscriber_came()
+
+    def account(self) -> OwnAccount:
+        """For the queries of a connection."""
+        return OwnAccount(self.evaluations.shares.connection)
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return self.hooks.authorize(identity, action, source)
@@ -416,6 +431,8 @@ def _limits(entry: SourceSettings, loaded: Loaded, start_ms: int, *, replayable:
         block_fallback=fallback,
         subscribe_timeout=(subscriber.subscribe_timeout_ms or start_ms) / 1000,
         max_wire_keys=window.max_wire_keys,
+        wire_keys_identity=window.wire_keys_identity,
+        wire_keys_connection=window.wire_keys_connection,
         history_readers=window.history_readers,
         history_events=window.history_events,
         history_bytes=window.history_bytes,

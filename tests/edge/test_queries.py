@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ async def test_only_a_projection_and_a_star() -> None:
         ({"where": None}, {"error": "where must be a string"}),
         (
             {"where": "a" * 5000},
-            {"error": "where: the query is longer than 4096 bytes (at character 4097)", "position": 4096},
+            {"error": "the query is longer than 1024 bytes"},
         ),
     ],
 )
@@ -285,3 +286,44 @@ async def test_a_typo_on_a_source_with_known_members_is_an_error_at_subscribe() 
             )
             await client.subscribe("ticks", where="value.count >= 2", select="value.count AS n, value AS all")
             assert (await client.message())["data"]["value"] == {"n": 2, "all": {"count": 2}}
+
+
+async def test_trivial_queries_of_others_do_not_take_the_place_of_plain_subscriptions() -> None:
+    limits = {"window": {"max_wire_keys": 3, "wire_keys_connection": 0, "wire_keys_identity": 0}}
+    async with running(extra=limits) as (gateway, _), AsyncExitStack() as stack:
+        for number in range(3):
+            client = await stack.enter_async_context(connect(gateway))
+            await client.subscribe("a", where=f"value.n > {number}")
+        more = await stack.enter_async_context(connect(gateway))
+        await more.send(command("SUBSCRIBE", "a", where="value.n > 7"))
+        assert "different forms" in (await more.message())["data"]["error"]
+        await more.subscribe("a")
+
+
+async def test_clients_without_a_name_have_the_share_of_their_address() -> None:
+    limits = {"window": {"wire_keys_identity": 2}}
+    async with running(extra=limits) as (gateway, _), AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(gateway)) for _ in range(3)]
+        for number, client in enumerate(clients[:2]):
+            await client.subscribe("a", where=f"value.n > {number}")
+        await clients[2].send(command("SUBSCRIBE", "a", where="value.n > 2"))
+        message = await clients[2].message()
+        assert "a client can have at most 2 different forms" in message["data"]["error"]
+        await clients[2].subscribe("a", where="value.n > 1")
+
+
+async def test_a_dear_query_on_a_small_batch_delays_nobody_and_loses_nothing() -> None:
+    """It may use next to nothing, so all but its first events are evaluated while the loop is idle."""
+    limits = {"server": {"limits": {"query_percent": 1}}}
+    dear = "regexp_like(repeat(concat('ab', offset, 'ba'), 60), '(a|b)*a(a|b){200}c') IS NOT NULL"
+    async with (
+        running(extra=limits) as (gateway, scripted),
+        connect(gateway) as slow,
+        connect(gateway) as quick,
+    ):
+        await slow.subscribe("a", where=dear)
+        await quick.subscribe("a")
+        for number in range(40):
+            await scripted["a"].publish(numbers(number))
+        assert await results(quick, 40) == list(range(40))
+        assert await results(slow, 40) == list(range(40))

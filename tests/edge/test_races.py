@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kiwi_gw.core.accounts import OwnAccount
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.feed import Feed, FeedLimits
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget
@@ -155,6 +156,9 @@ class Gateway:
 
     def subscribed(self, source_id: str) -> None:
         """They run anyway."""
+
+    def account(self) -> OwnAccount:
+        return OwnAccount(0)
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
         return identity

@@ -469,12 +469,12 @@ def reader(port: int, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    from tests.faults import crowds, query_bombs  # they are made of the pieces above
+    from tests.faults import crowds, greedy, query_bombs  # they are made of the pieces above
 
     name, settings = sys.argv[1:]
     attacks: list[Callable[..., dict[str, Any]]] = [
         fragments, pings, lengths, slow, drops, storm, churn, texts, reader,
-        crowds.returning, crowds.everything, crowds.stalled, query_bombs.queries,
+        crowds.returning, crowds.everything, crowds.stalled, query_bombs.queries, greedy.greedy,
     ]  # fmt: skip
     chosen = next(one for one in attacks if one.__name__ == name)
     print(json.dumps(chosen(**json.loads(settings))), flush=True)

@@ -43,11 +43,14 @@ Figure = Callable[[str, object], None]
 
 
 @asynccontextmanager
-async def healthy(folder: Path, *, objects: bool = False, **limits: object) -> AsyncIterator[Scene]:
-    """A gateway with ten clients that are well."""
-    beat = {**BEAT, "objects": objects, "interval_ms": 200 if objects else 10}
-    config = configuration([beat], server={"address": "127.0.0.1:0", "limits": limits})
-    async with faulted_gateway(folder, config) as running, scene(running, others=10) as stage:
+async def healthy(
+    folder: Path, *, objects: bool = False, others: int = 10, **limits: object
+) -> AsyncIterator[Scene]:
+    """A gateway with so many clients that are well. It may be called gw.example."""
+    beat = {**BEAT, "objects": objects, "interval_ms": 200 if objects else others}
+    server = {"address": "127.0.0.1:0", "limits": limits, "allowed_origins": ["https://gw.example"]}
+    config = configuration([beat], server=server)
+    async with faulted_gateway(folder, config) as running, scene(running, others=others) as stage:
         await trio.sleep(STEADY)
         yield stage
         for one in stage.others:
@@ -103,6 +106,31 @@ async def test_queries_that_are_meant_to_cost(tmp_path: Path, figure: Figure) ->
 
         grown = await unnoticed(stage, "queries", dear, figure)
         assert grown < 32 * MIB, "what is kept of queries is bounded"
+
+
+@pytest.mark.parametrize(
+    ("attackers", "seconds"),
+    [(4, 5.0), pytest.param(10, 60.0, marks=[pytest.mark.extended, pytest.mark.timeout(400)])],
+)
+async def test_clients_that_use_all_they_may(
+    attackers: int, seconds: float, tmp_path: Path, figure: Figure
+) -> None:
+    async with healthy(tmp_path, others=100) as stage:
+        await attack("greedy", stage.gateway.port, seconds=1.0, attackers=3, seed=1, source="beat")
+
+        async def all_of_it() -> bool:
+            answers = await attack(
+                "greedy", stage.gateway.port, seconds=seconds, attackers=attackers, seed=2, source="beat"
+            )
+            figure("greedy: answers", answers)
+            assert set(answers) <= ANSWERS | {"NOTICE"}
+            assert answers["SUBSCRIBE_OK"] > 5
+            assert answers["SUBSCRIBE_ERROR"] > 10
+            return True
+
+        grown = await unnoticed(stage, "greedy", all_of_it, figure)
+        figure("greedy: MiB that the gateway has grown by", round(grown / MIB, 1))
+        assert grown < 64 * MIB
 
 
 async def unnoticed(stage: Scene, name: str, attacking: Callable[[], Awaitable[bool]], figure: Figure) -> int:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
+from kiwi_gw.dialects.compiling import Compiling
 from kiwi_gw.dialects.kiwi.beginnings import Wrong
 from kiwi_gw.dialects.kiwi.requests import text
 from kiwi_gw.errors import SubscribeRefused
@@ -19,10 +20,15 @@ from kiwi_gw.model import Batch, Decode, Kind, SourceInfo, WireFormat
 from kiwi_gw.query import sql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.filtered import filtered, projected
+from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
+from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.tree import Query
 
 if TYPE_CHECKING:
     from kiwi_gw.query.compiler import Compiled
+
+_WORDS: Final = 300
+"""What the words of a refusal weigh beside the texts."""
 
 MakeWire = Callable[[SourceInfo], WireFormat]
 
@@ -62,30 +68,45 @@ class Asked:
 
         return unseen(sql.read(self.where, self.select), batches, decode)
 
-    def before(self, wire: MakeWire) -> MakeWire:
+    def before(self, wire: MakeWire, compiling: Compiling) -> MakeWire:
         """Puts it before the wire format of a source."""
 
         def make(info: SourceInfo) -> WireFormat:
-            return _wire(sql.read(self.where, self.select), wire, info)
+            with compiling.charged():
+                return _wire(sql.read(self.where, self.select), wire, info)
 
         return make
 
 
-def asked(where: Raw | None, select: Raw | None) -> Asked | None:
-    """The query of a SUBSCRIBE; None: all of every event. Raises Wrong."""
+_refused: Final[Recent[QueryError]] = Recent(MAX_KEPT)
+
+
+def asked(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> Asked | None:
+    """The query of a SUBSCRIBE; None: all of every event. most_bytes: of its texts, together. Raises Wrong,
+    the same again for equal texts."""
     texts: list[str | None] = []
     for name, raw in (("where", where), ("select", select)):
         written = None if raw is None else text(raw)
         if raw is not None and written is None:
             raise Wrong(f"{name} must be a string")
         texts.append(written)
+    size = sum(len((each or "").encode("utf-8", "surrogatepass")) for each in texts)
+    if most_bytes < MAX_TEXT and size > most_bytes:
+        raise Wrong(f"the query is longer than {most_bytes} bytes")
+    key = texts[0], texts[1]
+    known = _refused.known(key)
+    if known is not None:
+        raise WrongQuery(known)
     try:
-        query = sql.read(texts[0], texts[1])
+        query = sql.read(*key)
         if query.where is None and query.select is None:
             return None
         _compiled(query)  # so that its mistakes are found before the source is
     except QueryError as error:
-        raise WrongQuery(error) from None
+        # Without what led to it, which would be kept with all its frames.
+        refusal = QueryError(error.words, error.position, error.part)
+        _refused.keep(key, sum(len(each or "") for each in key) + _WORDS, refusal)
+        raise WrongQuery(refusal) from None
     return Asked(texts[0], texts[1], query.key)
 
 

@@ -37,6 +37,7 @@ from kiwi_gw.core.notices import (
     SourceTroubled,
 )
 from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.compiling import Compiling, busy
 from kiwi_gw.dialects.kiwi import requests
 from kiwi_gw.dialects.kiwi.beginnings import Wrong, beginning
 from kiwi_gw.dialects.kiwi.hints import Hints
@@ -88,9 +89,6 @@ MAX_SOURCE_ID = 255
 """Characters of the longest id that a source can have."""
 
 
-_COMMAND_BYTES = 64
-"""So much of a query is read in the time of a command: a long one counts for many."""
-
 _DEEP_COMMAND_CHARACTERS = 1_024
 """So much of a message that is nested deeply is looked through in the time of a command."""
 
@@ -129,7 +127,7 @@ class KiwiSession:
         self._limits = limits
         self._commands = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
         self._requests = Throttle(limits.requests_per_second, limits.requests_burst, limits.flood_seconds)
-        self._queries = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
+        self._compiling = Compiling(limits)
         self._subscriptions: dict[str, _Subscription] = {}
         self._hints: Hints | None = None  # made for clients that filter at all
 
@@ -160,14 +158,9 @@ class KiwiSession:
             return (self._error(command.type, command.source_id, TOO_DEEP),)
         if command.unknown is not None and self._unknown_members == "refuse":
             return (self._error(command.type, command.source_id, command.unknown),)
-        query_bytes = sum(len(bytes(raw)) for raw in (command.where, command.select) if raw is not None)
-        if query_bytes and self._queries.admit(now, query_bytes // _COMMAND_BYTES) is not Verdict.PASS:
-            most = self._limits.commands_per_second * _COMMAND_BYTES
-            words = f"Too long queries: at most {most:g} bytes a second"
-            return (self._error(command.type, command.source_id, words, Breach.COMMANDS),)
         match command.type:
             case "SUBSCRIBE":
-                return (self._subscribe(command),)
+                return (self._subscribe(command, now),)
             case "UNSUBSCRIBE":
                 return self._unsubscribe(command.source_id)
             case _:
@@ -210,7 +203,7 @@ class KiwiSession:
 
     # --- what the client says --------------------------------------------------------------
 
-    def _subscribe(self, command: requests.ClientCommand) -> Command:
+    def _subscribe(self, command: requests.ClientCommand, now: float) -> Command:
         source_id, most = command.source_id, self._limits.subscriptions
         if source_id in self._subscriptions:
             return self._error("SUBSCRIBE", source_id, ALREADY_SUBSCRIBED)
@@ -219,10 +212,15 @@ class KiwiSession:
         try:
             value_as = _value_as(command.value_as)
             opening = self._opening(command, value_as)
-            query = asked(command.where, command.select)
+            if command.where is not None or command.select is not None:
+                wait = self._compiling.wait(now)
+                if wait:
+                    return self._error("SUBSCRIBE", source_id, busy(wait), Breach.COMMANDS)
+            with self._compiling.charged():
+                query = asked(command.where, command.select, self._limits.query_bytes)
             if query is not None:
                 self._one_more(query)
-                opening = replace(opening, wire=query.before(opening.wire))
+                opening = replace(opening, wire=query.before(opening.wire, self._compiling))
         except WrongQuery as wrong:
             return self._error("SUBSCRIBE", source_id, str(wrong), position=wrong.position)
         except Wrong as wrong:
@@ -315,7 +313,8 @@ class KiwiSession:
         self._hints.forget(source_id)
         words = None
         if not examined.sent:
-            words = subscription.asked.unseen(examined.newest, examined.source.decode)
+            with self._compiling.charged():  # the text may have to be read again
+                words = subscription.asked.unseen(examined.newest, examined.source.decode)
         frame = None if words is None else self._replies.query_hint(source_id, words)
         return () if frame is None else (Reply(frame),)
 

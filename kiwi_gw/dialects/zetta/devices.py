@@ -18,7 +18,7 @@ from typing import Final
 from kiwi_gw.dialects import frames
 from kiwi_gw.dialects.zetta.streams import Stream
 from kiwi_gw.dialects.zetta.wishes import Wish
-from kiwi_gw.model import Batch, Encoded, WireFormat
+from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat, at_once
 
 MAX_DEVICES: Final = 16_384
 """Devices that one query keeps apart; those that come later are not told."""
@@ -52,7 +52,7 @@ class Devices:
 def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes: int) -> WireFormat:
     """The wire format of a source for one query for devices. reader: which reader of it this is."""
 
-    def encode(batch: Batch) -> Encoded:
+    def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
         view = stream.view(batch)
         topics = stream.topics(view)
         each = [topics] * len(batch) if isinstance(topics, str) else topics
@@ -67,7 +67,7 @@ def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes:
                 device = tuple(levels[:3])
                 if devices.first(device, (reader, batch.partitions[index], batch.offsets[index])):
                     found[index] = device
-        lines, bad = stream.described(view, found, devices.wish)
+        lines, bad = yield from stream.described(view, found, devices.wish, turn)
         buffer = bytearray()
         ends, there = array("Q"), bytearray(len(batch))
         unsendable = []
@@ -84,4 +84,5 @@ def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes:
         tally = list(accumulate(there, initial=0))
         return Encoded(bytes(buffer), ends, tally, unsendable=tuple(unsendable), bad=bad)
 
-    return WireFormat(("zetta devices", devices, reader), encode)
+    key = ("zetta devices", devices, reader)
+    return WireFormat(key, lambda batch: at_once(steps(batch, Turn())), steps=steps, chosen=True)

@@ -10,7 +10,7 @@ batch have one topic and make one frame each, all that is left is to join the li
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, cast
@@ -19,9 +19,9 @@ import msgspec
 
 from kiwi_gw.dialects import frames
 from kiwi_gw.dialects.encoder import separators
-from kiwi_gw.dialects.zetta.streams import Line, Stream
+from kiwi_gw.dialects.zetta.streams import Line, Lines, Stream
 from kiwi_gw.dialects.zetta.wishes import Wish
-from kiwi_gw.model import Batch, Encoded, WireFormat
+from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat, at_once
 from kiwi_gw.query.views import View
 
 MOST_PLAN_BYTES: Final = 8 * 1024 * 1024
@@ -67,7 +67,9 @@ def events_wire(
     readers = [(m.number, stream.key_of(m.wish.pattern), m.wish.key, m.limited) for m in members]
     # One string, whose hash is computed once: the key is looked up for every batch.
     key = f"zetta {multiple} {max_event_bytes} {readers!r}"
-    return WireFormat(key, _Events(stream, tuple(members), multiple, max_event_bytes))
+    events = _Events(stream, tuple(members), multiple, max_event_bytes)
+    steps = events.steps if any(member.wish.query is not None for member in members) else None
+    return WireFormat(key, events, steps=steps, chosen=True)
 
 
 class _Events:
@@ -95,6 +97,10 @@ class _Events:
         self._plan_bytes = 0
 
     def __call__(self, batch: Batch) -> Encoded:
+        return at_once(self.steps(batch, Turn()))
+
+    def steps(self, batch: Batch, turn: Turn) -> Steps[Encoded]:
+        """The same, in turns."""
         view = self._stream.view(batch)
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
@@ -104,7 +110,11 @@ class _Events:
                 found = self._alike(view, plan[0].head, lines.lines)
                 if found is not None:
                     return found
-        return self._each(view, topics)
+        queried: dict[str, Lines] = {}
+        for member in self._members:
+            if member.wish.query is not None and member.wish.key not in queried:
+                queried[member.wish.key] = yield from self._stream.queried(view, member.wish, turn)
+        return self._each(view, topics, queried)
 
     def _alike(self, view: View, head: bytes, lines: Sequence[Line]) -> Encoded | None:
         """All events have a frame with this head. None if one of them is too large.
@@ -126,7 +136,7 @@ class _Events:
         )
         return Encoded(b"".join(parts), ends)
 
-    def _each(self, view: View, topics: str | Sequence[str | None]) -> Encoded:
+    def _each(self, view: View, topics: str | Sequence[str | None], queried: Mapping[str, Lines]) -> Encoded:
         length, most = len(view.batch), self._max_event_bytes
         end = MOST_BATCH_BYTES + 2 * view.batch.cost * len(self._members)
         each = [topics] * length if isinstance(topics, str) else topics
@@ -134,7 +144,9 @@ class _Events:
         plans: dict[str | None, list[tuple[bytes, Sequence[Line]]]] = {None: []}
         for topic in dict.fromkeys(each):
             if topic is not None:
-                plans[topic] = [(frame.head, self._lines(view, frame.wish)) for frame in self._plan(topic)]
+                plans[topic] = [
+                    (frame.head, self._lines(view, frame.wish, queried)) for frame in self._plan(topic)
+                ]
         buffer = bytearray()
         ends = array("Q")
         there = bytearray(length)
@@ -158,8 +170,12 @@ class _Events:
             begin = len(buffer)
             ends.append(begin)
         tally = None if all(there) else list(accumulate(there, initial=0))
-        tallies: dict[Hashable, Sequence[int]] = {n: self._tally(view, n, each, there) for n in self._limited}
-        return Encoded(bytes(buffer), ends, tally, tallies, tuple(unsendable), self._bad(view))
+        tallies: dict[Hashable, Sequence[int]] = {
+            n: self._tally(view, n, each, there, queried) for n in self._limited
+        }
+        # Events that had no data, and those that a query could not be asked for: the most of one.
+        bad = max([self._stream.lines(view).bad, *(lines.bad for lines in queried.values())])
+        return Encoded(bytes(buffer), ends, tally, tallies, tuple(unsendable), bad)
 
     def _plan(self, topic: str) -> tuple[_Frame, ...]:
         """The frames of an event with this topic."""
@@ -186,20 +202,16 @@ class _Events:
             elif number == plain[0]:
                 yield _Frame(_head(written, plain), None, plain)
 
-    def _lines(self, view: View, wanted: Wish | None) -> Sequence[Line]:
-        if wanted is None:
-            return self._stream.lines(view).lines
-        return self._stream.queried(view, wanted).lines
-
-    def _bad(self, view: View) -> int:
-        """Events that had no data, and those that a query could not be asked for: the most of one."""
-        queries = [member.wish for member in self._members if member.wish.query is not None]
-        return max(
-            [self._stream.lines(view).bad, *(self._stream.queried(view, wanted).bad for wanted in queries)]
-        )
+    def _lines(self, view: View, wanted: Wish | None, queried: Mapping[str, Lines]) -> Sequence[Line]:
+        return (self._stream.lines(view) if wanted is None else queried[wanted.key]).lines
 
     def _tally(
-        self, view: View, number: int, topics: Sequence[str | None], there: Sequence[int]
+        self,
+        view: View,
+        number: int,
+        topics: Sequence[str | None],
+        there: Sequence[int],
+        queried: Mapping[str, Lines],
     ) -> list[int]:
         """Prefix counts of the events of one subscription."""
         lines: dict[str | None, Sequence[Line]] = {}
@@ -207,7 +219,7 @@ class _Events:
             if topic is not None:
                 for frame in self._plan(topic):
                     if number in frame.numbers:
-                        lines[topic] = self._lines(view, frame.wish)
+                        lines[topic] = self._lines(view, frame.wish, queried)
         counts = (
             1 if there[i] and topic in lines and lines[topic][i] is not None else 0
             for i, topic in enumerate(topics)

@@ -31,6 +31,7 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.compiling import Compiling, busy
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.dialects.zetta import replies, requests
 from kiwi_gw.dialects.zetta.devices import Devices, devices_wire
@@ -41,9 +42,6 @@ from kiwi_gw.model import CloseReason, SourceInfo, StartAt, WireFormat
 
 RATE_LIMITED: Final = "rate_limited"
 POLICY_VIOLATION: Final = 1008
-
-_COMMAND_BYTES: Final = 64
-"""So much of a topic is read in the time of a message: a long one counts for many."""
 
 MAX_DEVICE_QUERIES: Final = 4
 """Queries for devices of one connection: each is a form of its own of every source that it reads."""
@@ -116,7 +114,7 @@ class ZettaSession:
         self._multiple = multiple
         self._max_event_bytes = max_event_bytes
         self._throttle = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
-        self._reading = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
+        self._compiling = Compiling(limits)
         self._numbers = count(1)
         self._handles = count(1)
         self._subscriptions: dict[int, _Subscription] = {}
@@ -171,13 +169,13 @@ class ZettaSession:
     # --- what the client says --------------------------------------------------------------
 
     def _subscribe(self, request: requests.Subscribe, now: float) -> Iterator[Command]:
-        if self._reading.admit(now, len(request.written) // _COMMAND_BYTES) is not Verdict.PASS:
-            most = self._limits.commands_per_second * _COMMAND_BYTES
-            words = f"too long topics: at most {most:g} bytes a second"
-            yield self._error(requests.BAD_REQUEST, request.written, words, breach=Breach.COMMANDS)
+        wait = self._compiling.wait(now)
+        if wait:
+            yield self._error(requests.BAD_REQUEST, request.written, busy(wait), breach=Breach.COMMANDS)
             return
         try:
-            wanted = wish(request.topic)
+            with self._compiling.charged():
+                wanted = wish(request.topic, self._limits.query_bytes)
         except ValueError as error:
             yield self._error(requests.BAD_REQUEST, request.written, str(error))
             return

@@ -18,7 +18,7 @@ from kiwi_gw.dialects.zetta.naming import Naming, at
 from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import Wish
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, SourceInfo
+from kiwi_gw.model import Batch, SourceInfo, Steps, Turn
 from kiwi_gw.query.values import MISSING, UNDECODABLE
 from kiwi_gw.query.views import View, view
 
@@ -85,17 +85,16 @@ class Stream:
         """The data as they are."""
         return seen.memo(("zetta lines", self), lambda: self._closing(self._lines(seen)))
 
-    def queried(self, seen: View, wanted: Wish) -> Lines:
-        """What the query of a subscription leaves of them, whether its pattern matches or not."""
+    def queried(self, seen: View, wanted: Wish, turn: Turn) -> Steps[Lines]:
+        """What the query of a subscription leaves of them, whether its pattern matches or not; in turns."""
         weigh = _projected_bytes if wanted.projects else _kept_bytes
-        return seen.asked(
-            ("zetta query", self, wanted.key), lambda: self._closing(self._queried(seen, wanted)), weigh
-        )
+        return seen.asked(("zetta query", self, wanted.key), lambda: self._queried(seen, wanted, turn), weigh)
 
     def described(
-        self, seen: View, devices: Mapping[int, tuple[str, ...]], wanted: Wish
-    ) -> tuple[dict[int, bytes], int]:
-        """The lines of those events that tell of a device which passes the query; and how many were bad."""
+        self, seen: View, devices: Mapping[int, tuple[str, ...]], wanted: Wish, turn: Turn
+    ) -> Steps[tuple[dict[int, bytes], int]]:
+        """The lines of those events that tell of a device which passes the query; and how many were bad. In
+        turns."""
         found: list[dict[str, object]] = []
         more = [(name, at(seen, path)) for name, path in self._described.items()]
         for index, (_, kind, name) in devices.items():
@@ -109,9 +108,9 @@ class Stream:
             texts = [_encode(device) for device in found]
         else:
             columns = _device_columns(wanted.query, found)
-            kept, bad = wanted.query.kept(columns, len(found))
+            kept, bad = yield from wanted.query.keeping(columns, len(found), turn)
             if wanted.projects:
-                texts = wanted.query.projected(columns, kept, seen.batch.cost)
+                texts = yield from wanted.query.projecting(columns, kept, turn, seen.batch.cost)
             else:
                 texts = [_encode(found[index]) for index in kept]
         indexes = list(devices)
@@ -160,7 +159,7 @@ class Stream:
             found = [None if topic is None else item for topic, item in zip(topics, found, strict=True)]
         return Lines(found, found.count(None))
 
-    def _queried(self, seen: View, wanted: Wish) -> Lines:
+    def _queried(self, seen: View, wanted: Wish, turn: Turn) -> Steps[Lines]:
         query, length = wanted.query, len(seen.batch)
         if query is None:
             return self.lines(seen)
@@ -173,11 +172,11 @@ class Stream:
                 columns[root] = self.timestamps(seen)
             else:
                 columns[root] = [topics] * length if isinstance(topics, str) else topics
-        kept, bad = query.kept(columns, length)
+        kept, bad = yield from query.keeping(columns, length, turn)
         lines: list[Line] = [None] * length
         if wanted.projects:
             times = self.timestamps(seen)
-            texts = query.projected(columns, kept, seen.batch.cost)
+            texts = yield from query.projecting(columns, kept, turn, seen.batch.cost)
             bad += texts.count(b"")
             for index, text in zip(kept, texts, strict=True):
                 if text:
@@ -186,7 +185,7 @@ class Stream:
             plain = self.lines(seen).lines
             for index in kept:
                 lines[index] = plain[index]
-        return Lines(lines, bad)
+        return self._closing(Lines(lines, bad))
 
     def _closing(self, made: Lines) -> Lines:
         if made.bad and self._info.decode.close:

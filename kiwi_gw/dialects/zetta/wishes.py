@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from kiwi_gw.dialects.zetta.topics import Pattern, Topic, TopicError, parse
 from kiwi_gw.query import caql
 from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
+from kiwi_gw.query.recent import Recent
 
 if TYPE_CHECKING:
     from kiwi_gw.query.compiler import Compiled
@@ -37,14 +39,33 @@ class Wish:
         return self.pattern.concrete and not self.devices
 
 
-def wish(text: str) -> Wish:
-    """Reads the topic of a subscription. ValueError, in words with the position, for one that is none."""
+def wish(text: str, most_bytes: int = MAX_TEXT) -> Wish:
+    """Reads the topic of a subscription. most_bytes: of its query. ValueError, in words with the position,
+    for one that is none; the same again for an equal text."""
+    key = text, most_bytes
+    known = _refused.known(key)
+    if known is not None:
+        raise ValueError(known)
+    try:
+        return _read(text, most_bytes)
+    except ValueError as error:
+        if len(text) <= MAX_KEPT:
+            _refused.keep(key, len(text) + len(str(error)), str(error))
+        raise
+
+
+_refused: Final[Recent[str]] = Recent(MAX_KEPT)
+
+
+def _read(text: str, most_bytes: int) -> Wish:
     try:
         topic = parse(text)
     except TopicError as error:
         raise ValueError(str(error)) from error
     if topic.query is None:
         return Wish(topic.pattern, topic.of_devices)
+    if len(topic.query.encode()) > most_bytes:
+        raise ValueError(f"the query is longer than {most_bytes} bytes")
     try:
         return _with_query(topic, topic.query)
     except QueryError as error:

@@ -74,6 +74,7 @@ _GATEWAY = (
         ("workers", "", "Worker processes that there should be.", _MAX),
         ("worker_up", "worker", "Whether this worker answered this scrape.", _MAX),
         ("encodings_bytes", "", "Memory of encoded events that a reader may still need."),
+        ("queries_waiting", "", "Batches whose evaluation for a query waits for its turn."),
         ("memory_used_bytes", "", "Memory of all windows and encodings."),
         ("memory_limit_bytes", "", "What they may hold: `window.memory_bytes`."),
     ),
@@ -88,6 +89,14 @@ _GATEWAY = (
             "Lines of the log that could not be written, because its disk was full, say.",
         ),
         ("encodings_total", "result", "Batches that were encoded (miss) or found encoded (hit)."),
+        (
+            "queries_seconds_total",
+            "part",
+            "Seconds that queries took of the event loop: to be evaluated (evaluating), or to be read and "
+            "compiled (compiling).",
+        ),
+        ("queries_postponed_total", "", "Batches whose evaluation for a query was left for later."),
+        ("queries_refused_total", "", "Subscriptions refused because reading queries has taken too long."),
         (
             "auth_total",
             "method result",
@@ -116,8 +125,8 @@ _CONNECTIONS = (
         (
             "connections_rejected_total",
             "reason",
-            "Connections refused before they were any: bad_request, timeout, left, origin, auth, draining, "
-            "overload (of memory), rate, limit_total, limit_ip, limit_identity, limit_descriptors.",
+            "Connections refused before they were any: bad_request, timeout, left, origin, host, auth, "
+            "draining, overload (of memory), rate, limit_total, limit_ip, limit_identity, limit_descriptors.",
         ),
         ("sent_bytes_total", "transport", "Bytes that sockets took."),
         ("received_bytes_total", "transport", "Bytes that clients sent, behind their handshakes."),

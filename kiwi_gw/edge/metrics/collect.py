@@ -193,6 +193,10 @@ class Collector:
         snapshot.put("log_lines_lost_total", logs.lost())
         snapshot.put("encodings_total", gateway.encodings.hits, "hit")
         snapshot.put("encodings_total", gateway.encodings.misses, "miss")
+        snapshot.put("queries_seconds_total", gateway.evaluations.all.used, "evaluating")
+        snapshot.put("queries_seconds_total", gateway.compiling.used, "compiling")
+        snapshot.put("queries_postponed_total", gateway.evaluations.postponed)
+        snapshot.put("queries_refused_total", gateway.compiling.refused)
 
     def _connection(self, over: _Open, connection: Connection) -> None:
         outlet = connection.outlet
@@ -276,6 +280,7 @@ class Collector:
             snapshot.put("connections", 0, dialect, _WS)
             snapshot.put("connections_opened_total", 0, dialect, _WS)
         snapshot.put("encodings_bytes", gateway.encodings.bytes)
+        snapshot.put("queries_waiting", len(gateway.evaluations))
         snapshot.put("memory_used_bytes", gateway.memory.used)
         snapshot.put("memory_limit_bytes", gateway.memory.limit)
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from kiwi_gw.model import Steps, Turn, at_once
 from kiwi_gw.query import effort, patterns
+from kiwi_gw.query.compiler import kept
 from kiwi_gw.query.compiler.codes import Space
 from kiwi_gw.query.compiler.paths import Paths, inside
 from kiwi_gw.query.compiler.projection import assignments, placed
 from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_KEPT, MAX_PROJECTION, check_size
+from kiwi_gw.query.limits import MAX_KEPT, MAX_MADE, MAX_PROJECTION, MAX_QUERY, check_size
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.schema import Schema
-from kiwi_gw.query.tree import Node, Path, Query
+from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
 from kiwi_gw.query.values import MISSING, UNDECODABLE, RecordError, Value
 from kiwi_gw.query.values.types import ANY, BOOLEAN, NULL, STRING
 
@@ -28,19 +31,23 @@ Columns = Mapping[str, Sequence[Value]]
 # A projection of more columns than this is weighed before its text is made.
 _FEW: Final = 8
 
+_REFERENCE: Final = 40
+"""Bytes of an integer or a text in a list, its own characters apart."""
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Compiled:
-    """A query, ready to run. roots: the columns that it needs, and no others.
+    """A query, ready to run. roots: the columns that it needs, and no others. at_once: so many events are
+    evaluated before somebody looks at the clock; 0: it is looked at behind every event.
 
     A column has one value for each event of a batch: None, bool, int, float, str, list, dict as decoded, or
     `UNDECODABLE`.
     """
 
     roots: tuple[str, ...]
-    _keep: Callable[..., int] = field(repr=False)
+    _keep: Callable[..., tuple[int, int]] = field(repr=False)
     _project: Callable[..., int] | None = field(repr=False)
-    _rests: list[float] = field(default_factory=lambda: [0.0], repr=False, compare=False)
+    at_once: int = 0
 
     def __del__(self) -> None:
         # Functions that the loops call are in the namespace that they have themselves: without this they
@@ -53,23 +60,30 @@ class Compiled:
         """The indexes of the events that the filter passes, and how many could not be evaluated.
 
         An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it, or if the
-        filter makes more of it than it may, or if it took too long for those before (`effort`). length: the
-        events of the batch.
+        filter makes more of it than it may, or takes too long for it (`effort`). length: the events of the
+        batch.
         """
+        return at_once(self.keeping(columns, length, Turn()))
+
+    def keeping(self, columns: Columns, length: int, turn: Turn) -> Steps[tuple[list[int], int]]:
+        """The same, in turns."""
         each = [columns[root] for root in self.roots]
         kept: list[int] = []
         bad = done = 0
-        if self._rests[0] and effort.now() < self._rests[0]:
-            return kept, length
-        begun = effort.begin(length)
-        try:
-            if length <= effort.PORTION:
-                return kept, self._keep(kept, range(length), *each)
-            for first, done in effort.portions(length):
-                bad += self._keep(kept, range(first, done), *(column[first:done] for column in each))
-        finally:
-            self._rests[0] = effort.end(begun)
-        return kept, bad + length - done
+        while True:
+            stop = min(done + self.at_once, length) if self.at_once else length
+            some = each if stop - done == length else [column[done:stop] for column in each]
+            begun = effort.begin()
+            try:
+                more, done = self._keep(kept, range(done, stop), turn.until, turn.clock, *some)
+            finally:
+                effort.end(begun)
+            bad += more
+            if done >= length:
+                return kept, bad
+            if turn.over:
+                turn.held = _REFERENCE * len(kept)
+                yield
 
     def projected(self, columns: Columns, indexes: Sequence[int], cost: int = 0) -> list[bytes]:
         """The JSON text of the projection of each of these events; b"" for one that cannot be evaluated.
@@ -78,25 +92,28 @@ class Compiled:
         texts of ISO 8601 in UTC, NaN and the infinities are texts, BINARY is Base64. Only for queries with a
         `select`. cost: bytes of the batch; the texts of all events may be a few times that (`effort`).
         """
+        return at_once(self.projecting(columns, indexes, Turn(), cost))
+
+    def projecting(
+        self, columns: Columns, indexes: Sequence[int], turn: Turn, cost: int = 0
+    ) -> Steps[list[bytes]]:
+        """The same, in turns."""
         if self._project is None:
             raise ValueError("the query has no projection")
         each = [columns[root] for root in self.roots]
         texts: list[bytes] = []
-        if self._rests[0] and effort.now() < self._rests[0]:
-            return [b""] * len(indexes)
-        left = effort.MOST_BYTES + effort.BYTES_A_BYTE * cost
-        begun = effort.begin(len(indexes))
-        try:
-            if len(indexes) <= effort.PORTION:
-                self._project(texts, left, indexes, *each)
-            else:
-                for first, last in effort.portions(len(indexes)):
-                    left = self._project(texts, left, indexes[first:last], *each)
-                    if left < 0:
-                        break
-        finally:
-            self._rests[0] = effort.end(begun)
-        return texts + [b""] * (len(indexes) - len(texts))
+        most = left = effort.MOST_BYTES + effort.BYTES_A_BYTE * cost
+        while True:
+            begun = effort.begin()
+            try:
+                rest = indexes[len(texts) :] if texts else indexes
+                left = self._project(texts, left, rest, turn.until, turn.clock, *each)
+            finally:
+                effort.end(begun)
+            if len(texts) == len(indexes) or left < 0:
+                return texts + [b""] * (len(indexes) - len(texts))
+            turn.held = most - left + _REFERENCE * len(texts)
+            yield
 
 
 def compiled(query: Query, roots: frozenset[str], schema: Schema | None = None) -> Compiled:
@@ -126,15 +143,47 @@ _recent: Final[Recent[Compiled]] = Recent(MAX_KEPT)
 
 
 def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Compiled:
+    _refuse_beyond(MAX_QUERY // 2, kept.parts(query, ()))  # its code is as much, and takes time to be made
     try:
-        with effort.limited(), patterns.one_query():  # constants are evaluated here
+        with effort.limited(), patterns.one_query() as held:  # constants are evaluated here
             columns = placed(query.select)
             where = [] if query.where is None else [query.where]
             used = tuple(dict.fromkeys(_roots([*where, *(column.value for column in columns)], known)))
-            keep = _keeping(query.where, used, schema)
-            return Compiled(used, keep, None if query.select is None else _projecting(query, used, schema))
+            plain = _plain(query.where)
+            keep = _keeping(query.where, used, schema, plain=plain > 0)
+            project = None if query.select is None else _projecting(query, used, schema)
+            keep.__globals__["patterns"] = held.patterns
+            loops = (keep,) if project is None else (keep, project)
+            _refuse_beyond(MAX_QUERY, kept.parts(query, loops))
+            return Compiled(used, keep, project, plain)
     except (RecursionError, MemoryError):
         raise QueryError("the query is too large") from None
+
+
+def _refuse_beyond(most: int, parts: dict[str, int]) -> None:
+    """
+    Raises:
+        QueryError: the query keeps more than one may.
+    """
+    if sum(parts.values()) > most:
+        listed = ", ".join(f"{size} of {name}" for name, size in parts.items())
+        raise QueryError(f"the query would keep more than {MAX_QUERY} bytes: {listed}")
+
+
+def _plain(where: Node | None) -> int:
+    """How many events a filter may look at before somebody looks at the clock: 0, none, where one of its
+    terms may take longer for a longer text."""
+    terms = 1
+    for node in () if where is None else inside(where):
+        if isinstance(node, Cast) or (isinstance(node, Call) and node.name not in _PLAIN):
+            return 0
+        terms += 1
+    return max(1, effort.PLAIN_TERMS // terms)
+
+
+_PLAIN: Final = frozenset(
+    ("and", "or", "not", "is_null", "is_true", "is_false", "=", "<>", "<=>", "<", "<=", ">", ">=")
+)
 
 
 def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:
@@ -149,33 +198,38 @@ def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:
     return found
 
 
-def _keeping(where: Node | None, roots: tuple[str, ...], schema: Schema | None) -> Callable[..., Any]:
+def _keeping(
+    where: Node | None, roots: tuple[str, ...], schema: Schema | None, *, plain: bool
+) -> Callable[..., Any]:
     space = Space()
     variables = {root: f"r{index}" for index, root in enumerate(roots)}
     paths = Paths([] if where is None else [where], variables, space, schema)
     writer = Writer(space, paths)
     test = "True"
     if where is not None:
-        code = writer.value(where)  # a filter has to be BOOLEAN, where an operand of AND may be a text
+        # A filter has to be BOOLEAN, where an operand of AND may be a text. In a space of its own: what it
+        # gives is not kept.
+        code = Writer(Space(), paths).value(where)
         if code.type not in (BOOLEAN, NULL, ANY):
             hint = " (= 'true'?)" if code.type == STRING else ""
             raise QueryError(f"a filter is BOOLEAN, and this is {code.type}{hint}", code.position)
-        writer.definitions.clear()
         test = writer.truth(where)
     row = ", ".join(["index", *variables.values()])
     source = _lines(
         *writer.definitions,
-        f"def keep(kept, indexes, {''.join(f'c_{name}, ' for name in variables.values())}):",
+        f"def keep(kept, indexes, until, clock, {''.join(f'c_{name}, ' for name in variables.values())}):",
         "    append = kept.append; bad = 0",
         f"    for {row} in zip({', '.join(['indexes', *(f'c_{v}' for v in variables.values())])}):"
         if variables
         else "    for index in indexes:",
         *(f"        if {name} is UNDECODABLE: bad += 1; continue" for name in variables.values()),
         "        try:",
+        *_begun(space),
         *(f"            {line}" for line in paths.head),
         f"            if {test}: append(index)",
         "        except Exception: bad += 1",
-        "    return bad",
+        "" if plain else "        if clock() >= until: return bad, index + 1",
+        "    return bad, indexes.stop",
     )
     return _made(source, "keep", space)
 
@@ -186,15 +240,17 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
     columns = placed(query.select)
     paths = Paths([column.value for column in columns], variables, space, schema)
     writer = Writer(space, paths)
+    parameters = "".join(f"c_{name}, " for name in variables.values())
     lines = assignments(columns, writer, paths, space, weigh=len(columns) > _FEW)
     source = _lines(
         *writer.definitions,
-        f"def project(texts, left, indexes, {''.join(f'c_{name}, ' for name in variables.values())}):",
+        f"def project(texts, left, indexes, until, clock, {parameters}):",
         "    append = texts.append",
         "    for index in indexes:",
         "        try:",
         *(f"            {name} = c_{name}[index]" for name in variables.values()),
         *(f"            if {name} is UNDECODABLE: raise RecordError" for name in variables.values()),
+        *_begun(space),
         *(f"            {line}" for line in paths.head),
         *(f"            {line}" for line in lines),
         "            text = encoded(result)",
@@ -202,9 +258,15 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
         "            if left < 0: raise RecordError",
         "        except Exception: text = b''",
         "        append(text)",
+        "        if clock() >= until or left < 0: break",
         "    return left",
     )
     return _made(source, "project", space)
+
+
+def _begun(space: Space) -> list[str]:
+    """What an event begins with: its own allowance."""
+    return [f"            {space.given(space.allowance)}.left = {MAX_MADE}"] if space.counts else []
 
 
 def _lines(*lines: str) -> str:
@@ -216,9 +278,15 @@ def _made(source: str, name: str, space: Space) -> Callable[..., Any]:
     names.update(UNDECODABLE=UNDECODABLE, MISSING=MISSING, RecordError=RecordError)
     names.update(encoded=_encoded, finite=_finite, weigh=_weigh)
     # The source has no character of the query's text in it but in literals: see `codes`.
-    exec(compile(source, "<query>", "exec"), names)  # noqa: S102
+    exec(_bare(compile(source, "<query>", "exec")), names)  # noqa: S102
     made: Callable[..., Any] = names.pop(name)
     return made
+
+
+def _bare(code: CodeType) -> CodeType:
+    """The code without the places of its source, a third of it: nobody has that source."""
+    inner = tuple(_bare(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_linetable=b"", co_consts=inner)
 
 
 _encode: Final = msgspec.json.Encoder().encode

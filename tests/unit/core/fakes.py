@@ -12,8 +12,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire, wire
+from kiwi_gw.core.evaluation import Evaluations, Shares
 from kiwi_gw.core.feed import Feed, FeedLimits, Request
 from kiwi_gw.core.notices import Ended, Lagged, Notice
 from kiwi_gw.core.subscription import Subscription
@@ -287,12 +289,16 @@ class World:
     start: Positions = field(default_factory=lambda: {0: 0})
     begin: bool = True
     info: SourceInfo = INFO
+    shares: Shares | None = None
 
     def __post_init__(self) -> None:
         self.clock = Clock()
+        self.evaluations: Evaluations | None = None
+        if self.shares is not None:
+            self.evaluations = Evaluations(self.shares, self.clock, self.clock)
         self.budget = Budget(self.memory)
         self.mistakes: list[Exception] = []
-        self.memo = EncodingMemo(self.memo_bytes, self.budget, self.mistakes.append)
+        self.memo = EncodingMemo(self.memo_bytes, self.budget, self.mistakes.append, self.evaluations)
         self.feed = Feed(self.info, self.limits, self.memo, self.budget, self.clock)
         self.next = dict(self.start)
         self.made: list[Place] = []
@@ -347,12 +353,14 @@ class World:
         start: Start = StartAt.LATEST,
         report_every: float | None = None,
         handle: Hashable = "h",
+        payer: Payer | None = None,
     ) -> Subscription:
         """credit: None, push; else the first balance of a pull subscription."""
         item: Wire = wire(form or names(), interceptor)
         mode = Mode.PUSH if credit is None else Mode.PULL
+        most = limits or {}
         request = Request(
-            handle, item, mode, credit or 0, limits or {}, overflow, capacity, until, start, report_every
+            handle, item, mode, credit or 0, most, overflow, capacity, until, start, report_every, payer
         )
         return self.feed.subscribe(request, client.outlet, client)
 

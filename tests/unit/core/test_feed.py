@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kiwi_gw.core.accounts import OwnAccount, Payer
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.feed import FeedLimits, lost
@@ -19,7 +21,7 @@ from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, Encoded, Gap, Interceptor, OverflowPolicy
+from kiwi_gw.model import CloseReason, Encoded, Gap, Interceptor, OverflowPolicy, WireFormat
 from tests.unit.core.fakes import Client, Event, Mailbox, World, joined, names, parse
 
 
@@ -74,19 +76,52 @@ def test_a_policy_that_is_not_there_is_refused_in_words(policy: OverflowPolicy) 
 
 def test_wire_keys_are_bounded_and_freed() -> None:
     world = World(FeedLimits(max_wire_keys=2))
-    first = world.subscribe(Client(), names("a"))
-    world.subscribe(Client(), names("b"))
-    world.subscribe(Client(), names("a")).cancel()
+    first = world.subscribe(Client(), chosen("a"))
+    world.subscribe(Client(), chosen("b"))
+    world.subscribe(Client(), chosen("a")).cancel()
     with pytest.raises(SubscribeRefused, match="already has 2 different forms"):
-        world.subscribe(Client(), names("c"))
-    first.recast(wire(names("c"), None), {})  # the last of its key may change it
-    shared = world.subscribe(Client(), names("b"))
+        world.subscribe(Client(), chosen("c"))
+    first.recast(wire(chosen("c"), None), {})  # the last of its key may change it
+    shared = world.subscribe(Client(), chosen("b"))
     with pytest.raises(SubscribeRefused):
-        shared.recast(wire(names("d"), None), {})
-    assert shared.group.wire.key == names("b").key
+        shared.recast(wire(chosen("d"), None), {})
+    assert shared.group.wire.key == chosen("b").key
     first.cancel()
-    world.subscribe(Client(), names("d"))
+    world.subscribe(Client(), chosen("d"))
     assert world.feed.wire_keys == 2
+
+
+def chosen(name: str) -> WireFormat:
+    return replace(names(name), chosen=True)
+
+
+def test_forms_that_no_client_has_chosen_do_not_count() -> None:
+    world = World(FeedLimits(max_wire_keys=1))
+    world.subscribe(Client(), chosen("a"))
+    for name in "bcd":
+        world.subscribe(Client(), names(name))
+    with pytest.raises(SubscribeRefused):
+        world.subscribe(Client(), chosen("e"))
+
+
+def test_one_client_does_not_use_up_the_forms_of_all() -> None:
+    world = World(FeedLimits(max_wire_keys=10, wire_keys_identity=3, wire_keys_connection=2))
+    one, more, other = (Payer(OwnAccount(0), identity) for identity in ("ann", "ann", "bob"))
+    first = world.subscribe(Client(), chosen("a"), payer=one)
+    world.subscribe(Client(), chosen("b"), payer=one)
+    world.subscribe(Client(), chosen("b"), payer=one)  # the same again is no other
+    with pytest.raises(SubscribeRefused, match="a connection can have at most 2 different forms"):
+        world.subscribe(Client(), chosen("c"), payer=one)
+    first.recast(wire(chosen("c"), None), {})  # another one instead
+    world.subscribe(Client(), chosen("d"), payer=more)
+    with pytest.raises(SubscribeRefused, match="a client can have at most 3 different forms"):
+        world.subscribe(Client(), chosen("e"), payer=more)
+    world.subscribe(Client(), chosen("e"), payer=other)
+    first.cancel()
+    world.subscribe(Client(), chosen("f"), payer=more)
+    for subscription in [item for group in world.feed._groups.values() for item in list(group.live)]:
+        subscription.cancel()
+    assert (world.feed.forms._all, world.feed.forms._of) == ({}, {})
 
 
 def test_recast_after_the_end_changes_nothing() -> None:
@@ -592,7 +627,7 @@ def test_when_all_get_another_interceptor_there_are_enough_wire_keys_for_both() 
     """After a reload every interceptor is a new one, and subscriptions change over one by one."""
     world = World(FeedLimits(max_wire_keys=4))
     clients = [Client() for _ in range(4)]
-    subscriptions = [world.subscribe(client) for client in clients]
+    subscriptions = [world.subscribe(client, chosen("e")) for client in clients]
     for generation in range(3):
         for number, subscription in enumerate(subscriptions):
             subscription.intercept(Interceptor(lambda record: record, (generation, number)))
@@ -600,7 +635,7 @@ def test_when_all_get_another_interceptor_there_are_enough_wire_keys_for_both() 
     world.produce(2)
     assert all(client.places == world.made for client in clients)
     with pytest.raises(SubscribeRefused, match="4 different forms"):
-        world.subscribe(Client())
+        world.subscribe(Client(), chosen("e"))
 
 
 def test_a_recast_may_bring_another_joiner() -> None:

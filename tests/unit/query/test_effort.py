@@ -7,10 +7,10 @@ import time
 import pytest
 import re2
 
+from kiwi_gw.model import Turn
 from kiwi_gw.query import effort, sql
 from kiwi_gw.query.compiler import Compiled, compiled
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.patterns import regex
 from kiwi_gw.query.values import RecordError
 
 SLOW = "(a|b)*a(a|b){300}c"
@@ -26,58 +26,79 @@ def columns(made: Compiled, *values: object) -> dict[str, list[object]]:
     return {"value": list(values), "offset": list(range(len(values)))}
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 1_000])
-def test_portions_are_all_there_is(length: int) -> None:
-    found = [index for first, last in effort.portions(length) for index in range(first, last)]
-    assert found == list(range(length))
+class Ticking:
+    """A clock that goes on by so much whenever it is looked at."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self._seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now += self._seconds
+        return self.now
 
 
-def test_no_portion_begins_when_the_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["value > 3", "length(value) > 3"])
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 10_000])
+def test_a_filter_in_turns_is_the_filter(where: str, length: int) -> None:
+    made = query(where)
+    values = columns(made, *[str(number % 7) * (number % 7) for number in range(length)])
+    turn = Turn(0.0, Ticking(1.0))
+    steps, turns = made.keeping(values, length, turn), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found = done.value
+            break
+        turns += 1
+    assert found == made.kept(values, length)
+    each = made.at_once or 1
+    assert turns == max(0, -(-length // each) - 1), "as many at once as may be"
+
+
+def test_a_projection_in_turns_is_the_projection() -> None:
+    made = query(None, "upper(value) AS a")
+    values = columns(made, *(f"x{number}" for number in range(9)))
+    turn = Turn(0.0, Ticking(1.0))
+    steps = made.projecting(values, range(1, 9), turn)
+    for _ in range(7):
+        next(steps)
+        assert turn.held > 0
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    assert done.value.value == made.projected(values, range(1, 9))
+
+
+def test_a_turn_ends_behind_the_first_dear_event_of_a_small_batch() -> None:
+    made = query(f"not regexp_like(value, '{SLOW}')")
+    turn = Turn(time.monotonic(), time.monotonic)
+    steps = made.keeping(columns(made, *[TEXT[:3_000]] * 4), 4, turn)
+    for _ in range(3):
+        before = time.thread_time()
+        next(steps)
+        assert time.thread_time() - before < 2 * effort.SECONDS + 0.1
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    assert done.value.value == ([0, 1, 2, 3], 0), "none is lost because others came before it"
+
+
+def test_only_filters_without_functions_are_evaluated_unwatched() -> None:
+    assert query("value.a > 1 AND (key = 'x' OR value.b IS NULL)").at_once > 100
+    for where in ("value like 'a%'", "cast(value AS INT) = 1", "length(value) = 1", "value in ('a', 'b')"):
+        assert query(where).at_once == 0, where
+
+
+def test_one_event_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(effort, "_clock", lambda: now[0])
-    seen = []
-    with effort.limited(1_000):
-        for first, last in effort.portions(1_000):
-            seen.append((first, last))
-            now[0] += 0.09
-    assert seen == [(0, 4), (4, 6), (6, 7), (7, 8), (8, 9), (9, 10)]  # twice 0.1 s, and 0.1 ms for each event
-    with effort.limited(), effort.limited(10_000):  # what is in it has no more than what is around it
+    with effort.limited(), effort.limited():  # what is in it has no more than what is around it
         effort.heavy(100, 100)
-        now[0] += 0.2
+        now[0] += 2 * effort.SECONDS
         effort.heavy(100, 100)  # once it may have been something else
-        now[0] += 0.2
+        now[0] += 2 * effort.SECONDS
         with pytest.raises(RecordError):
             effort.heavy(100, 100)
     effort.heavy(100, 100)
-
-
-def test_a_slow_filter_leaves_the_rest_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effort, "SECONDS", 0.02)
-    monkeypatch.setattr(effort, "SECONDS_AN_EVENT", 0.0)
-    made = query(f"not regexp_like(value, '{SLOW}')")
-    before = time.thread_time()
-    kept, bad = made.kept(columns(made, *[TEXT] * 1_000), 1_000)
-    assert time.thread_time() - before < 1
-    assert 0 < len(kept) < 1_000
-    assert kept == list(range(len(kept)))
-    assert bad == 1_000 - len(kept)
-    # For a while it is not asked at all, and then as before.
-    before = time.thread_time()
-    assert made.kept(columns(made, *[TEXT] * 1_000), 1_000) == ([], 1_000)
-    assert time.thread_time() - before < 0.02
-    rests = time.monotonic() + effort.REST * 0.02
-    monkeypatch.setattr(effort, "now", lambda: rests)
-    assert made.kept(columns(made, "b"), 1) == ([0], 0)
-    assert made.kept(columns(made, "b"), 1) == ([0], 0)
-
-
-def test_a_slow_projection_leaves_the_rest_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effort, "SECONDS", 0.02)
-    monkeypatch.setattr(effort, "SECONDS_AN_EVENT", 0.0)
-    made = query(None, f"regexp_replace(value, '{SLOW}|.', 'x') AS a")
-    texts = made.projected(columns(made, *[TEXT] * 1_000), range(1_000))
-    assert len(texts) == 1_000
-    assert texts[-1] == b""
 
 
 def test_one_text_may_be_too_much() -> None:
@@ -90,39 +111,37 @@ def test_one_text_may_be_too_much() -> None:
         f"regexp_extract(value, '{SLOW}') = 'x'",
         f"regexp_count(value, '{SLOW}') = 1",
         f"value rlike '{SLOW}'",
-        f"value like '{'a_' * 200}%'",
+        f"value like '{'a_' * 100}%'",
     ):
         made = query(where)
         assert made.kept(columns(made, long * 10), 1)[1] == 1, where
 
 
-def test_constants_are_not_evaluated_for_longer_than_a_batch() -> None:
+def test_constants_are_not_evaluated_for_longer_than_an_event() -> None:
     slow = f"length(regexp_replace(repeat('ab', 30000), '{SLOW}|.', ''))"
     before = time.thread_time()
-    query(" OR ".join(f"{slow} = {n}" for n in range(35)))
+    query(" OR ".join(f"{slow} = {n}" for n in range(15)))
     assert time.thread_time() - before < 1
 
 
-@pytest.mark.parametrize(
-    "one", ["key rlike 'x{{1,{}}}'", "regexp_replace(key, 'x{{1,{}}}', '') = 'a'", "key like '_x{}'"]
-)
+@pytest.mark.parametrize("one", ["key rlike 'x{{1,{}}}'", "regexp_replace(key, 'x{{1,{}}}', '') = 'a'"])
 def test_the_patterns_of_a_query_are_counted_together(one: str) -> None:
-    def some(count: int) -> str:
-        return " OR ".join(one.format(500 + n) for n in range(count))
+    def some(count: int, steps: int) -> str:
+        return " OR ".join(one.format(steps + n) for n in range(count))
 
-    query(some(7))
-    query(" OR ".join([some(1)] * 40))  # one pattern, whatever the number of its uses
-    if "like '_" in one:
-        query(some(40))  # small ones
-        return
+    query(some(4, 200))
+    query(" OR ".join([some(1, 500)] * 15))  # one pattern, whatever the number of its uses
     before = time.thread_time()
-    with pytest.raises(QueryError, match="too large programs together") as error:
-        query(some(40))
-    assert error.value.position is not None
-    assert time.thread_time() - before < 1
+    for count, steps, wrong in (
+        (2, 500, "too large programs"),
+        (40, 100, "keep more than|too large programs"),
+    ):
+        with pytest.raises(QueryError, match=wrong):
+            query(some(count, steps))
+    assert time.thread_time() - before < 0.5
 
 
-def test_what_a_pattern_may_keep_of_texts_goes_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_is_given_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     really = re2.compile
 
@@ -131,10 +150,8 @@ def test_what_a_pattern_may_keep_of_texts_goes_by_its_size(monkeypatch: pytest.M
         return really(pattern, options)
 
     monkeypatch.setattr(re2, "compile", compile_it)
-    regex("only-here-[0-9]")
-    regex("only-here-(x{1,900})")
-    assert seen[1] < 120_000
-    assert 500_000 < seen[3] < 1_100_000
+    query(" OR ".join(f"key rlike 'only-here-{n}-[0-9]'" for n in range(4)))
+    assert seen == [20_480, 8_192, 8_192, 8_192]
 
 
 def test_projections_of_a_batch_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

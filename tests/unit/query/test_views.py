@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
-from kiwi_gw.model import AS_JSON, Batch, Decode
+from kiwi_gw.model import AS_JSON, Batch, Decode, Steps, at_once
 from kiwi_gw.query import views
 from kiwi_gw.query.values import UNDECODABLE
 from kiwi_gw.query.views import view
+
+T = TypeVar("T")
 
 
 def batch(*values: bytes | None, cost: int = 1, **columns: list[object]) -> Batch:
@@ -84,26 +88,32 @@ def test_large_batches_leave_room_for_fewer() -> None:
 
 
 def test_what_queries_made_is_forgotten_before_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = views._Asked()
     monkeypatch.setattr(views, "MOST_ASKED_BYTES", 10_000)
-    one, other = views.View(batch(b"1"), AS_JSON), views.View(batch(b"2"), AS_JSON)
+    one, other = view(batch(b"1"), AS_JSON), view(batch(b"2"), AS_JSON)
+    before = views._asked.bytes
     for number in range(50):
-        assert asked.get(one, number, lambda number=number: number, lambda _: 3_000) == number  # type: ignore[misc]
-        assert asked.get(other, 0, lambda: "kept", lambda _: 100) == "kept"
-        assert asked.bytes <= 10_000
-    assert asked.get(other, 0, lambda: pytest.fail("made again"), lambda _: 100) == "kept"
-    assert asked.get(one, 0, lambda: "again", lambda _: 3_000) == "again"
-    asked.forget(one)
-    asked.forget(other)
-    asked.forget(one)
-    assert (asked.bytes, asked._found, asked._keys) == (0, {}, {})
+        assert at_once(one.asked(number, lambda number=number: made(number), lambda _: 3_000)) == number  # type: ignore[misc]
+        assert at_once(other.asked(0, lambda: made("kept"), lambda _: 100)) == "kept"
+        assert views._asked.bytes <= max(before, 10_000)
+    assert at_once(other.asked(0, lambda: pytest.fail("made again"), lambda _: 100)) == "kept"
+    assert at_once(one.asked(0, lambda: made("again"), lambda _: 3_000)) == "again"
+    views._asked.forget(one)
+    views._asked.forget(other)
+    views._asked.forget(one)
+    assert not {seen for seen, _ in views._asked._found} & {one, other}
+    assert not views._asked._keys.keys() & {one, other}
+
+
+def made(what: T) -> Steps[T]:
+    return what
+    yield
 
 
 def test_what_queries_made_goes_with_the_view() -> None:
     seen = view(batch(b"1"), AS_JSON)
-    assert seen.asked("q", lambda: 1, lambda _: 8) == 1
-    assert seen.asked("q", lambda: 2, lambda _: 8) == 1
+    assert at_once(seen.asked("q", lambda: made(1), lambda _: 8)) == 1
+    assert at_once(seen.asked("q", lambda: made(2), lambda _: 8)) == 1
     for _ in range(views.MOST_VIEWS):
         view(batch(b"1"), AS_JSON)
-    assert seen.asked("q", lambda: 2, lambda _: 8) == 2
-    views._asked.forget(seen)
+    assert at_once(seen.asked("q", lambda: made(2), lambda _: 8)) == 2
+    assert seen not in views._asked._keys, "nothing is kept of one that is not warm"

@@ -1,0 +1,114 @@
+"""What somebody may use of the processor's time: an account that is overdrawn first and waits then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+SAVED_SECONDS: Final = 1.0
+"""What flows in within this time may be used at once."""
+
+
+COMPILING_SAVED_SECONDS: Final = 2.0
+"""The same, for reading queries: a client asks for all that it wants when it comes."""
+
+
+class Account:
+    """So many seconds a second flow in, up to what flows in within some seconds.
+
+    Work is done as long as something is left, whatever it takes in the end; the wait is in proportion to what
+    was used. rate: from 0 to 1; 0 is no limit. used: seconds in all.
+    """
+
+    __slots__ = ("_at", "_left", "_most", "_rate", "used")
+
+    def __init__(self, rate: float, saved_seconds: float = SAVED_SECONDS) -> None:
+        self._rate = rate or math.inf
+        self._most = self._left = rate * saved_seconds or math.inf
+        self.used = 0.0
+        self._at = -math.inf
+
+    def charge(self, seconds: float, now: float) -> None:
+        """So much was used."""
+        self.used += seconds
+        self._left = self.left(now) - seconds
+        self._at = now
+
+    def left(self, now: float) -> float:
+        """Seconds that may be used; less than 0 if it is overdrawn."""
+        if now > self._at and self._left < self._most:
+            self._left = min(self._most, self._left + (now - self._at) * self._rate)
+            self._at = now
+        return self._left
+
+    def rests(self, now: float) -> float:
+        """Seconds until something may be used again, 0 if it may now."""
+        left = self.left(now)
+        return 0.0 if left > 0 else -left / self._rate
+
+
+class OwnAccount:
+    """What one client may use; `modest` as long as it uses less than a tenth of that.
+
+    Those are not made to wait for others, who have used up what all may use together (see `Pool`).
+    """
+
+    __slots__ = ("_account", "_tenth")
+
+    def __init__(self, rate: float, saved_seconds: float = SAVED_SECONDS) -> None:
+        self._account = Account(rate, saved_seconds)
+        self._tenth = Account(rate / 10, saved_seconds * 5)
+
+    def charge(self, seconds: float, now: float) -> None:
+        """So much was used."""
+        self._account.charge(seconds, now)
+        self._tenth.charge(seconds, now)
+
+    def rests(self, now: float) -> float:
+        """Seconds until something may be used again, 0 if it may now."""
+        return self._account.rests(now)
+
+    def modest(self, now: float) -> bool:
+        """Whether it has used little lately."""
+        return self._tenth.rests(now) == 0
+
+    @property
+    def used(self) -> float:
+        """Seconds in all."""
+        return self._account.used
+
+
+class Pool:
+    """What all may use together, two fifths of it for those who use little. refused: how often somebody was,
+    kept up by who asks."""
+
+    __slots__ = ("_modest", "_open", "refused")
+
+    def __init__(self, rate: float, saved_seconds: float = SAVED_SECONDS) -> None:
+        self._open = Account(rate * 0.6, saved_seconds)
+        self._modest = Account(rate * 0.4, saved_seconds)
+        self.refused = 0
+
+    def charge(self, seconds: float, now: float) -> None:
+        """So much was used."""
+        (self._open if self._open.left(now) > 0 else self._modest).charge(seconds, now)
+
+    def rests(self, now: float, *, modest: bool = False) -> float:
+        """Seconds until something may be used again, 0 if it may now. modest: by one that uses little."""
+        rests = self._open.rests(now)
+        return min(rests, self._modest.rests(now)) if modest else rests
+
+    @property
+    def used(self) -> float:
+        """Seconds in all."""
+        return self._open.used + self._modest.used
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Who is charged for a subscription: the account of its connection, and whose connection that is."""
+
+    account: OwnAccount
+    identity: Hashable

@@ -1,0 +1,74 @@
+"""How many forms of a source's events clients may have chosen, all together and each.
+
+A form that every client gets which asks for nothing special does not count. Others are made of what clients
+write: each identity and each connection has a share of them, so that none takes the place of all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from kiwi_gw.errors import SubscribeRefused
+
+if TYPE_CHECKING:
+    from kiwi_gw.core.accounts import Payer
+    from kiwi_gw.core.fanout import Group
+
+
+class Forms:
+    """Those of one source. Bounds: of all, of one identity, of one connection; 0 is none."""
+
+    def __init__(self, most: int, identity: int, connection: int) -> None:
+        self._most = most
+        self._shares = identity, connection
+        self._all: Counter[Group] = Counter()
+        self._of: dict[Hashable, Counter[Group]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def check(self, group: Group | None, payer: Payer | None, leaving: Group | None) -> None:
+        """Whether one more subscription may have this form (None: a new one) instead of another.
+
+        Raises SubscribeRefused.
+        """
+        if _more(self._all, group, leaving) > self._most:
+            raise _refused(f"this source already has {self._most} different forms of its events")
+        for who, most, words in zip(_of(payer), self._shares, ("a client", "a connection"), strict=False):
+            if most and _more(self._of.get(who, Counter()), group, leaving) > most:
+                raise _refused(f"{words} can have at most {most} different forms of the events of a source")
+
+    def joined(self, group: Group, payer: Payer | None) -> None:
+        self._all[group] += 1
+        for who in _of(payer):
+            self._of.setdefault(who, Counter())[group] += 1
+
+    def left(self, group: Group, payer: Payer | None) -> None:
+        _less(self._all, group)
+        for who in _of(payer):
+            mine = self._of[who]
+            _less(mine, group)
+            if not mine:
+                del self._of[who]
+
+
+def _of(payer: Payer | None) -> tuple[Hashable, ...]:
+    return () if payer is None else (("identity", payer.identity), payer.account)
+
+
+def _more(counted: Counter[Group], group: Group | None, leaving: Group | None) -> int:
+    """How many there are when one was joined and another left."""
+    gone = leaving is not None and counted[leaving] == 1
+    return len(counted) + (group is None or group not in counted) - gone
+
+
+def _less(counted: Counter[Group], group: Group) -> None:
+    counted[group] -= 1
+    if not counted[group]:
+        del counted[group]
+
+
+def _refused(words: str) -> SubscribeRefused:
+    return SubscribeRefused("too_many_wire_keys", words)

@@ -1,0 +1,51 @@
+"""What one client's queries may take to be read and compiled: charged by the processor's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, OwnAccount
+from kiwi_gw.dialects.base import SessionLimits
+
+_LITTLE_SECONDS: Final = 0.0001
+"""Less is not charged: a text that is known takes no more."""
+
+
+class Compiling:
+    """One client's account, beside that of all. cpu: seconds of the processor, of this thread."""
+
+    __slots__ = ("_all", "_cpu", "_now", "_own")
+
+    def __init__(self, limits: SessionLimits, cpu: Callable[[], float] = time.thread_time) -> None:
+        self._own = OwnAccount(limits.compiling_share, COMPILING_SAVED_SECONDS)
+        self._all = limits.compiling
+        self._cpu = cpu
+        self._now = 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds until it may have a query read; 0: now. Whoever has used little need not wait for those
+        who have used much."""
+        self._now = now
+        wait = self._own.rests(now) or self._all.rests(now, modest=self._own.modest(now))
+        self._all.refused += wait > 0
+        return wait
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """What is done inside is charged."""
+        began = self._cpu()
+        try:
+            yield
+        finally:
+            used = self._cpu() - began
+            if used > _LITTLE_SECONDS:
+                self._own.charge(used, self._now)
+                self._all.charge(used, self._now)
+
+
+def busy(wait: float) -> str:
+    """What a client is told that must wait."""
+    return f"Queries take too much time just now: try again in {max(1, round(wait * 1000))} ms"

@@ -1,0 +1,49 @@
+"""Accounts of the processor's time: what may be used, and how long somebody waits who has used more."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_gw.core.accounts import Account, OwnAccount, Pool
+
+
+def test_the_rest_is_in_proportion_to_what_was_used() -> None:
+    for used in (0.06, 0.1, 1.6):
+        account = Account(0.05)
+        assert account.rests(0.0) == 0
+        account.charge(used, 0.0)
+        assert account.rests(0.0) == pytest.approx((used - 0.05) / 0.05)
+        assert account.rests((used - 0.05) / 0.05 + 0.001) == 0
+
+
+def test_no_more_is_saved_than_a_second_brings() -> None:
+    account = Account(0.25)
+    account.charge(0.1, 0.0)
+    assert account.left(1_000.0) == pytest.approx(0.25)
+    account.charge(0.2, 1_000.0)
+    assert account.used == pytest.approx(0.3)
+
+
+def test_no_share_is_no_bound() -> None:
+    account = Account(0)
+    account.charge(1e9, 0.0)
+    assert account.rests(0.0) == 0
+
+
+def test_time_that_goes_back_brings_nothing() -> None:
+    account = Account(0.5)
+    account.charge(1.5, 10.0)
+    assert account.left(5.0) == account.left(10.0) == pytest.approx(-1.0)
+
+
+def test_a_part_of_what_all_may_use_is_for_those_who_use_little() -> None:
+    pool, much, little = Pool(0.25), OwnAccount(0.1), OwnAccount(0.1)
+    much.charge(0.15, 0.0)
+    pool.charge(0.16, 0.0)
+    assert (much.modest(0.0), little.modest(0.0)) == (False, True)
+    assert pool.rests(0.0) == pytest.approx(0.01 / 0.15)
+    assert pool.rests(0.0, modest=True) == 0
+    pool.charge(0.11, 0.0)
+    assert pool.rests(0.0, modest=True) == pytest.approx(min(0.01 / 0.15, 0.01 / 0.1))
+    assert pool.used == pytest.approx(0.27)
+    assert much.used == 0.15

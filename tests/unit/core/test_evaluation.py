@@ -1,0 +1,249 @@
+"""Queries that are evaluated in turns: who is behind meanwhile, who goes on when; and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kiwi_gw.core import evaluation
+from kiwi_gw.core.accounts import OwnAccount, Payer
+from kiwi_gw.core.evaluation import TURN_SECONDS, Evaluations, Shares
+from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.states import State
+from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat
+from tests.unit.core.fakes import Client, World, names
+
+DEAR = 0.02
+"""Seconds that `slow` takes for one event: four turns."""
+
+
+def slow(world: World, name: str = "e", seconds: float = DEAR, fails: bool = False) -> WireFormat:
+    """Takes so long for each event, and gives way behind each if it has to."""
+    form = names(name)
+
+    def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
+        for left in range(len(batch), 0, -1):
+            world.clock.now += seconds
+            if turn.over and left > 1:
+                turn.held += 1
+                yield
+        if fails:
+            raise EncodingFailed("no")
+        return form.encode(batch)
+
+    return replace(form, key=("slow", name), steps=steps, chosen=True)
+
+
+def world(shares: Shares | None = None, limits: FeedLimits | None = None) -> World:
+    return World(limits or FeedLimits(), shares=shares or Shares())
+
+
+def evaluations(world: World) -> Evaluations:
+    assert world.evaluations is not None
+    return world.evaluations
+
+
+def finish(world: World, seconds: float = 1e9) -> None:
+    """What the gateway's task does, for so long, on a loop that is never idle."""
+    until = world.clock.now + seconds
+    while (wait := evaluations(world).go_on(idle=False)) is not None and world.clock.now < until:
+        world.clock.now += wait + 1e-6
+
+
+def test_a_small_batch_earns_a_rest_and_loses_nothing() -> None:
+    one = world()
+    client = Client()
+    subscription = one.subscribe(client, slow(one, seconds=1.6))
+    one.produce(1)
+    assert client.places == one.made
+    rests = evaluations(one)
+    assert rests.seconds == pytest.approx(1.6)
+    one.produce(3)
+    assert client.places == one.made[:1]
+    assert one.feed.behind == 1
+    one.clock.now += 10.0  # those of all and of its connection have something again
+    wait = rests.go_on(idle=False)
+    assert wait == pytest.approx((1.6 - 0.05) / 0.05 - 10.0), "in proportion to what it took"
+    finish(one)
+    assert client.places == one.made
+    assert subscription.state is State.LIVE
+    assert len(rests) == 0
+
+
+def test_no_turn_is_longer_than_one_event() -> None:
+    one = world(Shares(0, 0, 0))  # nobody rests
+    client = Client()
+    one.subscribe(client, slow(one, seconds=0.001))
+    before = one.clock.now
+    one.produce(100)
+    assert one.clock.now - before <= TURN_SECONDS + 0.001
+    assert client.places == []
+    while client.places != one.made:
+        before = one.clock.now
+        assert not evaluations(one).go_on(idle=False)
+        assert one.clock.now - before <= TURN_SECONDS + 0.001
+
+
+def test_others_are_served_while_one_is_postponed() -> None:
+    one = world()
+    dear, cheap, plain = Client(), Client(), Client()
+    one.subscribe(dear, slow(one, "dear"))
+    one.subscribe(cheap, slow(one, "cheap", 1e-5))
+    one.subscribe(plain)
+    for _ in range(20):
+        one.produce(4)
+        one.clock.now += 0.01
+    assert dear.places == []
+    assert cheap.places == plain.places == one.made
+    finish(one)
+    assert dear.places == one.made
+
+
+def test_what_falls_out_of_the_window_meanwhile_is_announced_exactly() -> None:
+    one = world(limits=FeedLimits(window_events=8))
+    client = Client()
+    subscription = one.subscribe(client, slow(one))
+    for _ in range(10):
+        one.produce(4)
+    finish(one)
+    lost = sum(lag.dropped or 0 for lag in client.lags)
+    assert lost > 0
+    assert len(client.places) + lost == len(one.made)
+    assert client.places == one.made[-len(client.places) :]
+    assert subscription.state is State.LIVE
+    assert (len(evaluations(one)), evaluations(one)._held) == (0, 0)
+
+
+def test_budgets_bind_only_while_other_work_waits() -> None:
+    one = world()
+    client = Client()
+    one.subscribe(client, slow(one, seconds=0.1))
+    one.produce(5)
+    assert evaluations(one).go_on(idle=False)
+    before = one.clock.now
+    while client.places != one.made:
+        assert not evaluations(one).go_on(idle=True)
+    assert one.clock.now - before == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("bound", ["all", "connection", "query"])
+def test_each_of_the_three_budgets_binds_alone(bound: str) -> None:
+    one = world(replace(Shares(0, 0, 0), **{bound: 0.1}))
+    payer = Payer(OwnAccount(one.evaluations.shares.connection), "ann")  # type: ignore[union-attr]
+    clients = [Client() for _ in range(3)]
+    for number, client in enumerate(clients):
+        one.subscribe(client, slow(one, str(number), 0.03), payer=payer)
+    began = one.clock.now
+    for _ in range(10):
+        one.produce(1)
+        finish(one)
+    for client in clients:
+        assert client.places == one.made
+    used = 10 * 0.03 * (1 if bound == "query" else 3)
+    assert one.clock.now - began >= (used - 0.1 - 2 * 0.03) / 0.1
+
+
+def test_connections_with_one_query_pay_for_it_together() -> None:
+    one = world(Shares(0, 0.1, 0))
+    payers = [Payer(OwnAccount(0.1), name) for name in ("ann", "bob")]
+    for payer in payers:
+        one.subscribe(Client(), slow(one), payer=payer)
+    one.produce(5)
+    finish(one)
+    assert [payer.account.used for payer in payers] == pytest.approx([0.05, 0.05])
+    # One that has nothing left does not hold up who shares its query.
+    payers[0].account.charge(100.0, one.clock.now)
+    began = one.clock.now
+    one.produce(1)
+    finish(one)
+    assert one.clock.now - began < 1
+
+
+def test_a_format_that_fails_ends_its_group_and_nobody_else() -> None:
+    one = world()
+    bad, good = Client(), Client()
+    one.subscribe(bad, slow(one, "bad", fails=True))
+    one.subscribe(good)
+    one.produce(3)
+    finish(one)
+    assert [end.message for end in bad.ends] == ["no"]
+    assert good.places == one.made
+    assert len(evaluations(one)) == 0
+
+
+def test_nobody_is_evaluated_for_who_is_gone() -> None:
+    one = world()
+    subscription = one.subscribe(Client(), slow(one))
+    one.produce(3)
+    used = evaluations(one).seconds
+    subscription.cancel()
+    finish(one)
+    assert evaluations(one).seconds == used
+    assert len(evaluations(one)) == 0
+
+
+def test_what_is_held_of_postponed_evaluations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MOST_HELD", 10_000)
+    one = world()
+    clients = [Client() for _ in range(10)]
+    for number, client in enumerate(clients):
+        one.subscribe(client, slow(one, str(number)))
+    one.produce(3, cost=1_000)
+    for _ in range(100):
+        assert evaluations(one)._held <= 10_000
+        one.clock.now += evaluations(one).go_on(idle=False) or 0.0
+    finish(one)
+    for client in clients:
+        assert client.places == one.made
+    assert evaluations(one)._held == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from([0.0, 0.001, 0.1]), st.integers(0, 3)), max_size=12
+    ),
+    st.sampled_from([1e-6, 0.002, 0.03]),
+    st.booleans(),
+)
+def test_whatever_happens_every_event_comes_once_or_is_announced(
+    batches: list[tuple[int, float, int]], seconds: float, small: bool
+) -> None:
+    one = world(limits=FeedLimits(window_events=6 if small else 1_000))
+    clients = [Client(), Client()]
+    for number, client in enumerate(clients):
+        one.subscribe(client, slow(one, str(number), seconds))
+    for events, pause, turns in batches:
+        one.produce(events)
+        one.clock.now += pause
+        for _ in range(turns):
+            evaluations(one).go_on(idle=pause > 0)
+    finish(one)
+    for client in clients:
+        lost = sum(lag.dropped or 0 for lag in client.lags)
+        assert sorted(set(client.places)) == client.places
+        assert len(client.places) + lost == len(one.made)
+        assert small or client.places == one.made
+
+
+def test_who_uses_little_does_not_wait_for_who_uses_much() -> None:
+    one = world(Shares(0.25, 0.1, 0.05))
+    dear = [Client() for _ in range(10)]
+    for number, client in enumerate(dear):
+        payer = Payer(OwnAccount(0.1), number)
+        for query in range(4):
+            one.subscribe(client, slow(one, f"{number} {query}"), payer=payer)
+    good = Client()
+    one.subscribe(good, slow(one, "good", 1e-5), payer=Payer(OwnAccount(0.1), "good"))
+    for number in range(400):
+        one.produce(2)
+        due = one.clock.now + 0.02
+        while one.clock.now < due:
+            wait = evaluations(one).go_on(idle=False)
+            one.clock.now += 0.001 if wait is None else min(wait, 0.001) + 1e-6
+        assert number < 250 or good.places == one.made, "at once, after what all may use when they begin"
+    used, passed = evaluations(one).seconds, one.clock.now
+    assert used <= 0.25 * (passed + 1) + 2 * DEAR

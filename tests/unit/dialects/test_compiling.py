@@ -1,0 +1,116 @@
+"""What clients may use of the processor to have queries read: by both protocols that take them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kiwi_gw.core.accounts import Pool
+from kiwi_gw.core.commands import Open, Reply, Session
+from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.compiling import Compiling
+from kiwi_gw.dialects.kiwi import queries
+from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
+from kiwi_gw.dialects.zetta import wishes
+from kiwi_gw.dialects.zetta.dialect import ZettaDialect
+from kiwi_gw.model import ANONYMOUS
+
+
+class Processor:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def use(compiling: Compiling, processor: Processor, seconds: float) -> None:
+    with compiling.charged():
+        processor.now += seconds
+
+
+def test_the_wait_is_in_proportion_to_what_was_used() -> None:
+    processor = Processor()
+    one = Compiling(SessionLimits(compiling_share=0.05), processor)
+    assert one.wait(0.0) == 0
+    use(one, processor, 0.6)
+    assert one.wait(0.0) == pytest.approx((0.6 - 0.1) / 0.05)
+    assert one.wait(10.1) == 0
+
+
+def test_who_has_used_little_does_not_wait_for_who_has_used_much() -> None:
+    processor, everybody = Processor(), Pool(0.1, 2.0)
+    limits = SessionLimits(compiling_share=0.05, compiling=everybody)
+    floods = [Compiling(limits, processor) for _ in range(10)]
+    now = used = 0.0
+    while now < 60:
+        for one in floods:
+            if not one.wait(now):
+                use(one, processor, 0.02)
+                used += 0.02
+        now += 0.01
+    assert used <= (60 + 2) * 0.1 + 2 * 0.02
+    good = Compiling(limits, processor)
+    while not everybody.rests(now):
+        everybody.charge(0.01, now)
+    assert good.wait(now) == 0
+
+
+def subscribe(where: str) -> str:
+    return json.dumps({"type": "SUBSCRIBE", "sourceId": "s", "where": where})
+
+
+def kiwi(limits: SessionLimits) -> Session:
+    return KiwiDialect().session("", ANONYMOUS, limits)
+
+
+def zetta(limits: SessionLimits) -> Session:
+    return ZettaDialect().session("", ANONYMOUS, limits)
+
+
+def test_a_query_that_comes_too_early_is_refused_and_a_plain_subscription_is_not() -> None:
+    limits = SessionLimits(compiling_share=1e-6)
+    session = kiwi(limits)
+    (first,) = session.receive(subscribe("value.n1 > 17"), 0.0)
+    assert isinstance(first, Open)
+    other = json.dumps({"type": "SUBSCRIBE", "sourceId": "t", "where": "value.n2 > 17"})
+    (second,) = session.receive(other, 0.0)
+    assert isinstance(second, Reply)
+    assert b"Queries take too much time just now: try again in " in second.frame
+    (third,) = session.receive(json.dumps({"type": "SUBSCRIBE", "sourceId": "t"}), 0.0)
+    assert isinstance(third, Open)
+
+
+def test_a_topic_that_comes_too_early_is_refused() -> None:
+    session = zetta(SessionLimits(compiling_share=1e-6))
+    topics = [json.dumps({"type": "subscribe", "topic": f"hub/**?where data.a{n} > 17"}) for n in range(2)]
+    replies = [b"".join(c.frame for c in session.receive(t, 0.0) if isinstance(c, Reply)) for t in topics]
+    assert b"subscribe-ack" in replies[0]
+    assert b"Queries take too much time just now" in replies[1]
+
+
+def test_equal_texts_are_refused_without_being_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = "value.a rlike '(never closed'"
+    first = list(kiwi(SessionLimits()).receive(subscribe(wrong), 0.0))
+    monkeypatch.setattr(queries, "_compiled", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr("kiwi_gw.query.sql.read", lambda *_: pytest.fail("read again"))
+    assert list(kiwi(SessionLimits()).receive(subscribe(wrong), 0.0)) == first
+    message = json.dumps({"type": "subscribe", "topic": "hub/{(never closed}"})
+    session = zetta(SessionLimits())
+    found = [command.frame for command in session.receive(message, 0.0) if isinstance(command, Reply)]
+    monkeypatch.setattr(wishes, "parse", lambda _: pytest.fail("read again"))
+    again = [command.frame for command in session.receive(message, 0.0) if isinstance(command, Reply)]
+    assert [b"error" in frame for frame in found + again] == [True, True]
+
+
+def test_a_query_has_the_length_that_the_configuration_says() -> None:
+    limits = SessionLimits(query_bytes=40)
+    (fits,) = kiwi(limits).receive(subscribe("value.aaaaaaaaaaaaaaaaaaaaaaaaaaaaa > 1"), 0.0)
+    assert isinstance(fits, Open)
+    (long,) = kiwi(limits).receive(subscribe("value.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa > 1"), 0.0)
+    assert isinstance(long, Reply)
+    assert b"the query is longer than 40 bytes" in long.frame
+    message = json.dumps({"type": "subscribe", "topic": "hub/**?where data.a > 1" + "0" * 40})
+    found = [command.frame for command in zetta(limits).receive(message, 0.0) if isinstance(command, Reply)]
+    assert b"the query is longer than 40 bytes" in found[0]
