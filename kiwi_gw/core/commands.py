@@ -133,7 +133,14 @@ class Remind:
     seconds: float
 
 
-Command = Reply | Open | Grant | Recast | Cancel | Authenticate | Hangup | Remind
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Look at how a subscription does. Answered by Examined, at once, if it is there."""
+
+    handle: Hashable
+
+
+Command = Examine | Reply | Open | Grant | Recast | Cancel | Authenticate | Hangup | Remind
 
 
 class Session(Protocol):

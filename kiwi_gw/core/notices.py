@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from kiwi_gw.model import CloseReason, Identity, OverflowPolicy, Ranges, Refusal, SourceInfo
+from kiwi_gw.model import Batch, CloseReason, Identity, OverflowPolicy, Ranges, Refusal, SourceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,17 @@ class Reminded:
     """What the session asked to be reminded of is due."""
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """How a subscription does. sent: events. newest: the last few batches of its source, in order; none where
+    an interceptor stands before it, for nothing may be said of what that takes out."""
+
+    handle: Hashable
+    source: SourceInfo
+    sent: int
+    newest: tuple[Batch, ...]
+
+
 Notice = (
     Opened
     | OpenFailed
@@ -146,4 +157,5 @@ Notice = (
     | SourceAppeared
     | Draining
     | Reminded
+    | Examined
 )

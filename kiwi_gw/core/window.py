@@ -152,6 +152,10 @@ class Window:
         """The last entry that was taken, while it is held."""
         return self._entries[-1] if self._first < len(self._entries) else None
 
+    def latest(self, entries: int) -> list[Entry]:
+        """The last few entries that are held, in order."""
+        return self._entries[max(self._first, len(self._entries) - entries) :]
+
     @property
     def short_of_memory(self) -> bool:
         """Whether all windows together hold too much, and none has any to give up."""

@@ -18,6 +18,7 @@ from kiwi_gw.core.commands import (
     Authenticate,
     Cancel,
     Command,
+    Examine,
     Grant,
     Hangup,
     Open,
@@ -35,6 +36,7 @@ from kiwi_gw.core.notices import (
     CredentialsExpiring,
     Draining,
     Ended,
+    Examined,
     Granted,
     Notice,
     Opened,
@@ -139,6 +141,7 @@ class Place(Protocol):
 
 
 _AGAIN_SECONDS = 0.25
+_LOOKED_AT = 20  # batches
 
 _BUSY = Refusal("busy", "the credentials before these are still being checked", retry=True)
 
@@ -377,6 +380,8 @@ class Connection:
                 self.hang_up(command.code, command.reason)
             case Authenticate():
                 self._authenticate(command.credential)
+            case Examine(handle):
+                self._examine(handle)
             case Remind(seconds):
                 self._world.later(seconds, self._remind)
 
@@ -472,6 +477,14 @@ class Connection:
             self._count("unsubscribe", "ok")
             self._forget(handle, CloseReason.UNSUBSCRIBED)
             self._tell(Cancelled(handle))
+
+    def _examine(self, handle: Hashable) -> None:
+        subscription = self.subscriptions.get(handle)
+        if subscription is not None:
+            feed, bare = subscription.feed, subscription.group.wire.interceptor is None
+            newest = feed.window.latest(_LOOKED_AT) if bare else []
+            batches = tuple(entry.batch for entry in newest)
+            self._tell(Examined(handle, feed.info, subscription.matched, batches))
 
     def _remind(self) -> None:
         if self.outlet.full and not self.closed:  # what is said to one that does not read piles up

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import trio
 
+from kiwi_gw.dialects.kiwi import hints
 from kiwi_gw.query import decode as decoding
 from kiwi_gw.testing import open_gateway
+from tests.edge.bench import running as plainly
 from tests.edge.hooks_bench import running
 from tests.edge.test_intercept import Editor
 from tests.edge.wire import Client, command, connect
@@ -249,6 +251,28 @@ async def test_a_counter_has_its_columns_for_a_value() -> None:
             message = await client.message()
             found.append(message["data"])
         assert found == [{"sourceId": "c", "sourceType": "counter", "value": {"count": n}} for n in (1, 3, 5)]
+
+
+async def test_a_filter_that_nothing_passes_is_told_once_that_its_members_were_never_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hints, "HINT_SECONDS", 0.05)
+    async with plainly() as bench, bench.connect() as client, bench.connect() as right:
+        await client.subscribe("a", where="value.dely > 1")
+        await right.subscribe("a", where="value.delay > 1")
+        await bench.sources["a"].publish([b'{"delay": 1}'])
+        with trio.fail_after(20):
+            assert await client.message() == {
+                "type": "NOTICE",
+                "data": {
+                    "type": "QUERY_HINT",
+                    "sourceId": "a",
+                    "message": "none of the newest 1 events has value.dely (did you mean delay?)",
+                },
+            }
+            await client.ask("UNSUBSCRIBE", "a")
+            # The other one, whose members are there, is told of nothing.
+            assert (await right.ask("UNSUBSCRIBE", "a"))["type"] == "UNSUBSCRIBE_OK"
 
 
 async def test_a_typo_on_a_source_with_known_members_is_an_error_at_subscribe() -> None:

@@ -10,7 +10,7 @@ Its lines, beside remarks (see `recorded`):
     ! opened flights {...}          what happens in the core; see `_NOTICES`
     < {"type": ...}                 a text frame of the gateway
     < close 1008 the reason         it closes the connection
-    = open flights push             a command to the core: `open`, `grant`, `cancel`; `from` with `open`
+    = open flights push             a command to the core: `open`, `grant`, `cancel`, `remind`, `examine`
 
 A transcript goes on after a close, as if on a connection with the same past, so that many bad frames fit in
 one file.
@@ -25,17 +25,19 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from kiwi_counter.counter import SHAPE as COUNTER_SHAPE
-from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Reply, Session
+from kiwi_gw.core.commands import Cancel, Command, Examine, Grant, Hangup, Open, Remind, Reply, Session
 from kiwi_gw.core.notices import (
     Cancelled,
     Draining,
     Ended,
+    Examined,
     Granted,
     Lagged,
     Notice,
     Opened,
     OpenFailed,
     PositionsAre,
+    Reminded,
     SourceAppeared,
     SourceTroubled,
 )
@@ -81,6 +83,10 @@ def _ended(
     return Ended(source_id, source(source_id), CloseReason(reason), message, positions, dropped)
 
 
+def _examined(source_id: str, sent: int, newest: list[dict[str, Any]]) -> Notice:
+    return Examined(source_id, source(source_id), sent, tuple(batch(**columns) for columns in newest))
+
+
 _NOTICES: dict[str, Callable[..., Notice]] = {
     "opened": _opened,
     "failed": OpenFailed,
@@ -91,6 +97,8 @@ _NOTICES: dict[str, Callable[..., Notice]] = {
     "positions": lambda source_id, positions: PositionsAre(source_id, source(source_id), positions),
     "troubled": lambda source_id, message: SourceTroubled(source_id, source(source_id), message),
     "draining": Draining,
+    "reminded": Reminded,
+    "examined": _examined,
     "appeared": lambda source_id: SourceAppeared(source(source_id)),
 }
 """`! name handle {arguments by name}`; the handle is missing where the notice has none."""
@@ -163,6 +171,10 @@ class Player:
                     lines.append(f"= grant {handle} {n}")
                 case Cancel(handle):
                     lines.append(f"= cancel {handle}")
+                case Remind(seconds):
+                    lines.append(f"= remind {seconds:g}")
+                case Examine(handle):
+                    lines.append(f"= examine {handle}")
                 case _:
                     raise AssertionError(command)
         return lines

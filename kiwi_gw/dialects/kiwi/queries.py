@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from kiwi_gw.dialects.compiling import Compiling
 from kiwi_gw.dialects.kiwi.beginnings import Wrong
 from kiwi_gw.dialects.kiwi.requests import text
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Kind, SourceInfo, WireFormat
+from kiwi_gw.model import Batch, Decode, Kind, SourceInfo, WireFormat
 from kiwi_gw.query import sql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.filtered import filtered, projected
@@ -61,6 +61,12 @@ class Asked:
     def selects(self) -> bool:
         """Whether it makes another value of each."""
         return self.select is not None
+
+    def unseen(self, batches: Sequence[Batch], decode: Decode) -> str | None:
+        """What the filter names that these events do not have, in a sentence."""
+        from kiwi_gw.query.seen import unseen  # as late as the compiler, see below
+
+        return unseen(sql.read(self.where, self.select), batches, decode)
 
     def before(self, wire: MakeWire, compiling: Compiling) -> MakeWire:
         """Puts it before the wire format of a source."""

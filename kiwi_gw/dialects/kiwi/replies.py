@@ -52,6 +52,8 @@ class Replies(Protocol):
 
     def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None: ...
 
+    def query_hint(self, source_id: str, words: str) -> bytes | None: ...
+
     def draining(self, draining: Draining) -> bytes | None: ...
 
     def expiring(self, expiring: CredentialsExpiring) -> bytes | None: ...
@@ -120,6 +122,9 @@ class FlatReplies:
         words = _clean(troubled.message)
         return _message("NOTICE", {"type": "SOURCE_DEGRADED", "sourceId": source_id, "message": words})
 
+    def query_hint(self, source_id: str, words: str) -> bytes | None:
+        return _message("NOTICE", {"type": "QUERY_HINT", "sourceId": source_id, "message": _clean(words)})
+
     def draining(self, draining: Draining) -> bytes | None:
         return _message("NOTICE", {"type": "DRAINING", "retryAfterMs": draining.retry_after_ms})
 
@@ -162,6 +167,9 @@ class NestedReplies:
         return _message("NOTICE", data)
 
     def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None:
+        return None
+
+    def query_hint(self, source_id: str, words: str) -> bytes | None:
         return None
 
     def draining(self, draining: Draining) -> bytes | None:

@@ -26,18 +26,21 @@ from kiwi_gw.core.notices import (
     CredentialsExpiring,
     Draining,
     Ended,
+    Examined,
     Granted,
     Lagged,
     Notice,
     Opened,
     OpenFailed,
     PositionsAre,
+    Reminded,
     SourceTroubled,
 )
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.compiling import Compiling, busy
 from kiwi_gw.dialects.kiwi import requests
 from kiwi_gw.dialects.kiwi.beginnings import Wrong, beginning
+from kiwi_gw.dialects.kiwi.hints import Hints
 from kiwi_gw.dialects.kiwi.members import UnknownMembers
 from kiwi_gw.dialects.kiwi.queries import Asked, WrongQuery, asked
 from kiwi_gw.dialects.kiwi.replies import Replies
@@ -126,6 +129,7 @@ class KiwiSession:
         self._requests = Throttle(limits.requests_per_second, limits.requests_burst, limits.flood_seconds)
         self._compiling = Compiling(limits)
         self._subscriptions: dict[str, _Subscription] = {}
+        self._hints: Hints | None = None  # made for clients that filter at all
 
     def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
         """One frame of the client. See the top of this file for what answers it."""
@@ -184,6 +188,10 @@ class KiwiSession:
             case SourceTroubled(handle=str(source_id)):
                 frame = self._replies.troubled(source_id, notice)
                 return () if frame is None else (Reply(frame),)
+            case Examined(handle=str(source_id)):
+                return self._examined(source_id, notice)
+            case Reminded() if self._hints is not None:
+                return self._hints.reminded()
             case Draining():
                 frame = self._replies.draining(notice)
                 return () if frame is None else (Reply(frame),)
@@ -257,7 +265,7 @@ class KiwiSession:
         )
 
     def _unsubscribe(self, source_id: str) -> Iterable[Command]:
-        subscription = self._subscriptions.pop(source_id, None)
+        subscription = self._forget(source_id)
         if subscription is None:
             return (self._error("UNSUBSCRIBE", source_id, NOT_SUBSCRIBED),)
         unanswered = self._unanswered(source_id, subscription)
@@ -290,7 +298,30 @@ class KiwiSession:
         query = subscription.asked
         shown = projected(opened.source) if query is not None and query.selects else opened.source
         form = value_form(value_fields(shown, "flat", subscription.value_as))
-        return (Reply(self._replies.subscribed(source_id, subscription.mode, opened, form)),)
+        reply = Reply(self._replies.subscribed(source_id, subscription.mode, opened, form))
+        if query is None or not query.filters:
+            return (reply,)
+        self._hints = self._hints or Hints()
+        return (reply, *self._hints.watch(source_id))
+
+    def _examined(self, source_id: str, examined: Examined) -> Iterable[Command]:
+        subscription = self._subscriptions.get(source_id)
+        if self._hints is None or subscription is None or subscription.asked is None:
+            return ()
+        if not examined.sent and not examined.newest:
+            return ()  # there was nothing to pass yet
+        self._hints.forget(source_id)
+        words = None
+        if not examined.sent:
+            with self._compiling.charged():  # the text may have to be read again
+                words = subscription.asked.unseen(examined.newest, examined.source.decode)
+        frame = None if words is None else self._replies.query_hint(source_id, words)
+        return () if frame is None else (Reply(frame),)
+
+    def _forget(self, source_id: str) -> _Subscription | None:
+        if self._hints is not None:
+            self._hints.forget(source_id)
+        return self._subscriptions.pop(source_id, None)
 
     def _open_failed(self, source_id: str, failed: OpenFailed) -> Iterable[Command]:
         subscription = self._subscriptions.get(source_id)
@@ -313,7 +344,7 @@ class KiwiSession:
         return Reply(self._replies.lag(source_id, lagged, filtered=query is not None and query.filters))
 
     def _ended(self, source_id: str, ended: Ended) -> Iterable[Command]:
-        subscription = self._subscriptions.pop(source_id, None)
+        subscription = self._forget(source_id)
         if subscription is None:
             return ()
         # Nothing of a subscription follows its SUBSCRIPTION_CLOSED.

@@ -192,9 +192,9 @@ def test_a_command_with_unknown_members_is_carried_out_where_the_configuration_s
 
 
 def test_a_deep_message_counts_for_as_many_commands_as_it_takes_to_look_through() -> None:
-    limits = SessionLimits(commands_per_second=1, commands_burst=100)
+    limits = SessionLimits(commands_per_second=1, commands_burst=50)
     client = session(limits=limits)
-    deep = '{"type":"SUBSCRIBE","sourceId":"a","x":' + '{"a":' * 10_000 + "1" + "}" * 10_000 + "}"
+    deep = '{"type":"SUBSCRIBE","sourceId":"a","x":' + '{"a":' * 6_000 + "1" + "}" * 6_000 + "}"
     words = [said(command)[1]["error"] for _ in range(3) for command in client.receive(deep, now=1.0)]
     assert words == ["The message is nested too deeply", *["Too many commands: at most 1 a second"] * 2]
 
@@ -224,9 +224,9 @@ def test_a_command_that_is_nested_too_deeply_is_answered_with_its_error(members:
     ("message", "words"),
     [
         ("[" * 20_000 + "]" * 20_000, "the message is not a JSON object"),
-        ('{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 20_000 + "}", "the message is not JSON"),
+        ('{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 12_000 + "}", "the message is not JSON"),
         (
-            '{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 9_000 + "}" * 9_000 + "}",
+            '{"type":"SUBSCRIBE","sourceId":"a","x":' + "[" * 6_000 + "}" * 6_000 + "}",
             "the message is not JSON",
         ),
         ('{"type":"SUBSCRIBE","sourceId":"a","x":' + DEEP + "}}", "the message is not JSON"),

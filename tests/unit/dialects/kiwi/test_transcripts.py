@@ -33,4 +33,6 @@ def test_every_message_of_the_protocol_is_recorded() -> None:
         "NOTICE DRAINING",
         "NOTICE SOURCE_DEGRADED",
         "NOTICE SOURCE_RESTORED",
+        "NOTICE ERROR",
+        "NOTICE QUERY_HINT",
     }
