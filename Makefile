@@ -47,7 +47,7 @@ run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-setup: $(VENV)/.installed jars ## everything that the other targets need; does nothing the second time
+setup: $(VENV)/.installed $(VENV)/.browser jars ## everything that the other targets need; does nothing the second time
 
 # What looks at the code runs beside the tests: without its cache it takes half as long as they do. What it
 # says comes at their end.
@@ -181,6 +181,13 @@ $(VENV)/.locked: requirements.lock $(VENV)/.built
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	$(PIP) install --quiet --no-index --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# A Chromium for the tests, by the locked npm from a package that is locked by hash.
+BROWSER := tests/integration/browser
+$(VENV)/.browser: $(wildcard $(BROWSER)/*) $(VENV)/.locked
+	@echo "installing the browser of the tests (75 MB)"
+	@$(BIN)/python $(BROWSER)/install.py $(VENV)/browser
 	@touch $@
 
 # Not a stamp: the jars lie outside the clone, so they are looked at (0.4 s) and fetched where they are missing.

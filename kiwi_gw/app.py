@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -18,13 +19,13 @@ import structlog
 import trio
 
 from kiwi_gw import __version__, logs
-from kiwi_gw.config import Address, Loaded, UnixAddress, load
+from kiwi_gw.config import Limits, Loaded, load
 from kiwi_gw.dialects.base import Dialect
 from kiwi_gw.dialects.front import Front
 from kiwi_gw.dialects.kiwi import KiwiDialect
 from kiwi_gw.dialects.zetta import ZettaDialect, siren
 from kiwi_gw.edge.admin.access import Access
-from kiwi_gw.edge.admin.address import admin_socket
+from kiwi_gw.edge.admin.address import admin_socket, is_local
 from kiwi_gw.edge.admin.app import add_admin_routes
 from kiwi_gw.edge.admin.book import Book
 from kiwi_gw.edge.admin.fleet import Alone, Fleet
@@ -36,6 +37,8 @@ from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
+from kiwi_gw.edge.ticket_office import add_ticket_routes
+from kiwi_gw.edge.tickets import InFolder, Tickets
 from kiwi_gw.edge.tls import Certificates, check_certificates
 from kiwi_gw.query.warm import warm
 from kiwi_gw.runtime.gateway import Gateway
@@ -189,8 +192,16 @@ async def run(
     gateway = Gateway(loaded, worker=worker, workers=workers)
     listener = open_listener(gateway, dialects, post)
 
+    said = exposure_warnings(loaded)
+
     def applied(loaded: Loaded) -> None:
+        nonlocal said
         logs.set_level(loaded.settings.logging.level)
+        before, said = said, exposure_warnings(loaded)
+        if worker == 0:
+            for warning in said:
+                if warning not in before:
+                    log.warning(warning)
         listener.use_certificates(_certificates(loaded))
 
     reloader = Reloader(gateway, applied)
@@ -205,7 +216,7 @@ async def run(
         raise
     own = [item for item in (admin, private) if item is not None]
     if post is None:  # else the process that started it has said so
-        for warning in exposure_warnings(loaded):
+        for warning in said:
             log.warning(warning)
     code = 0
     try:
@@ -269,13 +280,17 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
         routes.add_websocket(dialect)
     documents = {siren.MEDIA_TYPE: siren.root} if settings.zetta.enabled else {}
     routes.add_http("GET", "/", answering(Front(settings.name, served, documents).answer))
-    access = Access(gateway)
 
     async def lists(scope: Scope) -> bool:
         # Where clients must say who they are, or may not read everything, names are not for everybody.
-        return access.open and not gateway.loaded.plugins.hook.authorize.get_hookimpls()
+        return not (gateway.hooks.authenticates or gateway.loaded.plugins.implements("authorize"))
+
+    def own_origins() -> Sequence[str]:
+        return gateway.loaded.settings.server.allowed_origins
 
     add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
+    tickets = _tickets(gateway, post)
+    add_ticket_routes(routes, gateway, tickets)
     sockets: list[socket.socket] = []
     try:
         if post is None:
@@ -283,11 +298,31 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
             sockets.extend(listen(address, mode=mode) for address in settings.server.addresses)
         else:
             sockets.extend(place.open() for place in post.public)
-        return Listener(gateway, routes, sockets, _certificates(gateway.loaded), owns_paths=post is None)
+        return Listener(
+            gateway,
+            routes,
+            sockets,
+            _certificates(gateway.loaded),
+            owns_paths=post is None,
+            own_origins=own_origins,
+            tickets=tickets,
+        )
     except BaseException:
         for sock in sockets:
             sock.close()
         raise
+
+
+def _tickets(gateway: Gateway, post: Post | None) -> Tickets:
+    """Of this process alone, or those that all workers take."""
+
+    def limits() -> Limits:
+        return gateway.loaded.settings.server.limits
+
+    if post is None:
+        return Tickets(limits, secrets.token_hex(8))
+    store = InFolder(Path(post.folder) / "tickets", f"{post.slot}-")
+    return Tickets(limits, post.start, post.slot, store)
 
 
 def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> Listener | None:
@@ -304,7 +339,8 @@ def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> List
     if sock is None:
         return None
     routes = Routes()
-    add_admin_routes(routes, fleet, Access(gateway), _Health(gateway), measured=gateway.measured)
+    access = Access(gateway, local=is_local(sock))
+    add_admin_routes(routes, fleet, access, _Health(gateway), measured=gateway.measured)
     return Listener(gateway, routes, [sock], None, owns_paths=post is None)
 
 
@@ -330,21 +366,16 @@ def _certificates(loaded: Loaded) -> Certificates | None:
 
 def exposure_warnings(loaded: Loaded) -> tuple[str, ...]:
     """What an operator should know about who can reach this gateway."""
-    if loaded.plugins.hook.authenticate.get_hookimpls():
+    if loaded.plugins.implements("authenticate"):
         return ()
     cure = "no plugin authenticates clients (add a `tokens:` section, or listen on loopback)"
     server = loaded.settings.server
     public = tuple(
         f"anyone who reaches {address} can read every source: {cure}"
         for address in server.addresses
-        if not _loopback(address)
+        if not address.local
     )
-    if server.admin is None or _loopback(server.admin):
+    if server.admin is None or server.admin.local:
         return public
-    return (*public, f"anyone who reaches {server.admin} can see and cut every connection: {cure}")
-
-
-def _loopback(address: Address) -> bool:
-    if isinstance(address, UnixAddress):
-        return True
-    return address.host in ("localhost", "::1") or address.host.startswith("127.")
+    can = "see and cut every connection" if server.admin_unauthenticated else "see metrics, and nothing else"
+    return (*public, f"anyone who reaches {server.admin} can {can}: {cure}")

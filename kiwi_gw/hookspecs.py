@@ -22,6 +22,7 @@ from kiwi_gw.api import (
     Finding,
     Identity,
     Interceptor,
+    Permit,
     PluginContext,
     Refusal,
     Section,
@@ -71,8 +72,32 @@ def authenticate(credential: Credential) -> Identity | Refusal | None:
 
 
 @hookspec
-def authorize(identity: Identity, action: Action, source: SourceInfo | None) -> Refusal | None:
-    """May this client do that with this source? Every plugin is asked; one Refusal suffices.
+def reauthenticate(identity: Identity) -> Identity | Refusal | None:
+    """Is this still who it is? Asked for every connection after a reload, whenever `reauthentication_due`
+    says so, and for every answer of `authenticate`, in case it has grown old meanwhile.
+
+    Every plugin is asked, and judges the identities that it has made; of others it says None, no opinion. An
+    Identity takes the place of the one before. One Refusal ends the connection: with 4402 where `retry` says
+    that the client may come back with new credentials, else with 4503. Do no I/O here, and be quick.
+    """
+    return None
+
+
+@hookspec
+def reauthentication_due() -> bool:
+    """Must every identity be judged again (say, a signing key was withdrawn)?
+
+    Asked four times a second while the gateway runs. Answer at once: do no I/O here, but you may start some.
+    """
+    return False
+
+
+@hookspec
+def authorize(identity: Identity, action: Action, source: SourceInfo | None) -> Permit | Refusal | None:
+    """May this client do that with this source? Every plugin is asked; one Refusal suffices to forbid it.
+
+    None is no opinion. It is enough for `SUBSCRIBE` and `REPLAY`. Where a plugin authenticates clients,
+    `PUBLISH`, `COMMIT` and `ADMIN` need one Permit, too.
 
     source: None for the gateway as a whole, which only `Action.ADMIN` is asked for: metrics, the list of
     all connections, ending one. With a source, `Action.ADMIN` is to see who reads it and how far they are.
@@ -85,7 +110,8 @@ def intercept(identity: Identity, source: SourceInfo) -> Interceptor | None:
     """A change to the events of this source for this client, decided once per subscription.
 
     Interceptors of several plugins run one after the other in the order of registration, before any
-    filter of the client. Clients whose interceptors have equal keys share the encoded bytes.
+    filter of the client. Clients for which the same plugins answer with equal keys share the encoded bytes;
+    what another plugin calls its keys, or what a plugin answered before a reload, makes no difference.
     """
     return None
 

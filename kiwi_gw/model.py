@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 # --- where a reader is -------------------------------------------------------------------------
 
@@ -194,6 +194,36 @@ class AtPositions:
 Start = StartAt | AtTime | AtPositions
 
 
+class Lineage(Protocol):
+    """Says of which history positions are, so that nobody goes on in another one with the same numbers.
+
+    It writes members beside the positions that clients are given, and reads them back. Positions without
+    them are taken as they are.
+    """
+
+    def marks(self, positions: Positions) -> Mapping[str, object]:
+        """What is written beside these positions."""
+
+    def knows(self, given: object) -> bool:
+        """Whether `refuted` can answer; else `learn` comes first."""
+
+    async def learn(self, given: Sequence[object]) -> None:
+        """Ask the origin about all of these."""
+
+    def refuted(self, given: object) -> str | None:
+        """Why these positions, as a client gave them, are of another history; None if they are not."""
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """What a source can also do if its offsets may come to mean other events (a topic that is created anew, a
+    log that is cut off): its positions say of which history they are. It must be an `api.History`, too."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """That of its positions; the right one from before `Source.run` calls `ready` on."""
+
+
 # --- what an event looks like ------------------------------------------------------------------
 
 
@@ -344,7 +374,8 @@ class Interceptor:
     """Changes or withholds events for some clients. `apply` must be pure: the same record always gives
     the same answer. It returns the record, a changed copy, or None to withhold it.
 
-    key: clients with equal keys share the encoded bytes; None shares with nobody.
+    key: clients for which the same plugin gives equal keys share the encoded bytes, until the next reload;
+    None shares with nobody.
     """
 
     apply: Callable[[Record], Record | None]
@@ -409,6 +440,12 @@ class Refusal:
     code: str
     message: str
     retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Yes: what an action needs that is closed unless somebody opens it (`runtime.rights`). A refusal of
+    another plugin still forbids it."""
 
 
 @dataclass(frozen=True, slots=True)

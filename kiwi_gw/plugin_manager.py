@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Protocol, TypeVar
@@ -105,6 +106,17 @@ class PluginManager:
         """The plugin object of that name, if it is loaded."""
         return self._pluggy.get_plugin(name)
 
+    def implements(self, hook: str) -> bool:
+        """Whether any plugin does."""
+        caller: pluggy.HookCaller = getattr(self.hook, hook)
+        return bool(caller.get_hookimpls())
+
+    def each(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
+        """Who implements the hook, and how to ask for the answer of each, in the order of registration."""
+        caller: pluggy.HookCaller = getattr(self.hook, hook)
+        for item in caller.get_hookimpls():
+            yield item.plugin_name, partial(_ask_one, item)
+
     def source_types(self) -> dict[str, SourceType]:
         """By the value of `type`. Raises PluginError if two plugins provide the same, or a hook fails."""
         return self._declared("source_types", SourceType, "source type")
@@ -143,6 +155,11 @@ class PluginManager:
         for name in self.names:
             if name in implementations:
                 yield name, implementations[name]
+
+
+def _ask_one(item: pluggy.HookImpl, **arguments: object) -> object:
+    answer: object = item.function(**{name: arguments[name] for name in item.argnames})
+    return answer
 
 
 def available() -> dict[str, EntryPoint]:

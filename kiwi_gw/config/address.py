@@ -18,6 +18,11 @@ class TcpAddress:
     host: str
     port: int
 
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host.lower() == "localhost" or is_loopback(self.host)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -27,6 +32,10 @@ class UnixAddress:
     """The path of a Unix socket."""
 
     path: str
+
+    @property
+    def local(self) -> bool:
+        return True
 
     def __str__(self) -> str:
         return f"unix:{self.path}"
@@ -51,6 +60,16 @@ def parse_address(text: str) -> Address:
     if port > 65_535:
         raise ValueError(f"the port must be at most 65535, not {port}")
     return TcpAddress(match["v6"] or match["host"], port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is an IP address of this machine alone. IPv4 in IPv6 counts as IPv4."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
 
 
 def clash(one: Address, other: Address) -> bool:

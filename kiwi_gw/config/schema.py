@@ -123,6 +123,12 @@ class Limits(Section):
     resident_bytes: Size | None = None
     """What the process may have; null: the least of the limits of its control groups and the machine's
     memory, divided by `server.workers`. Give it where a Spark driver shares the container."""
+    ticket_ttl_ms: Delay = 30_000
+    """How long a one-use ticket (`POST /api/v1/ticket`) may wait for being used."""
+    max_tickets: Number = 10_000
+    """Tickets that wait for being used, of all clients; more get 429. 0: none are given."""
+    max_tickets_per_identity: Positive = 16
+    """Those of one identity."""
     expiry_notice_ms: Milliseconds = 60_000
     """How long before its credentials expire a client is told so; 0: it is not."""
     max_message_bytes: Size = 64 * KIB
@@ -203,6 +209,10 @@ class Server(Section):
     )
     """Where `/metrics`, `/sources`, `/connections` and `/subscriptions` are served, for operators only; null:
     nowhere. Where this default is taken by somebody else, the gateway starts without them and warns."""
+    admin_unauthenticated: bool = False
+    """Where no plugin authenticates clients, whether everybody who reaches `admin_address` may see everything
+    and close connections. Without it that holds on loopback and on Unix sockets, and elsewhere there are
+    `/metrics`, `/livez` and `/readyz` only."""
     unix_mode: SocketMode = "0600"
     """Who may connect to Unix sockets: their mode, in quotes. `"0660"`: the group, too."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1

@@ -22,7 +22,7 @@ from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.policies import holds
-from kiwi_gw.core.starts import Where, at_once, begin, load
+from kiwi_gw.core.starts import Wanted, Where, at_once, begin, is_past, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry, Window
@@ -33,12 +33,14 @@ from kiwi_gw.model import (
     Encoded,
     Extent,
     Gap,
+    Lineage,
     Mode,
     OverflowPolicy,
     Positions,
     SourceInfo,
     Start,
     StartAt,
+    Traced,
 )
 
 
@@ -121,6 +123,7 @@ class Feed:
                 limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
             )
         self.freed: Callable[[], None] = _nothing  # called when a subscription may hold the source no longer
+        self.traced: Traced | None = None  # the source, while it runs and after it, if it is
         self.held_by: list[str] = []  # who holds it by `block` just now, in words
         self._budget = budget
         self.lag_notices = 0
@@ -152,6 +155,17 @@ class Feed:
     def positions(self) -> Positions:
         """Where the next event of the source will be."""
         return self.window.positions
+
+    @property
+    def lineage(self) -> Lineage | None:
+        return None if self.traced is None else self.traced.lineage
+
+    def dump(self, positions: Positions) -> dict[str, object]:
+        """Positions for clients, in the form of the source's codec, with what says of which history."""
+        found = self.info.codec.dump(positions)
+        if (lineage := self.lineage) is not None:
+            found.update(lineage.marks(positions))
+        return found
 
     @property
     def subscribers(self) -> int:
@@ -218,6 +232,7 @@ class Feed:
             request.wire.format.join,
             request.report_every,
         )
+        subscription.repeats = is_past(request.start)
         subscription.group.size += 1
         if subscription.blocks:
             self._blocking[subscription] = None
@@ -243,6 +258,8 @@ class Feed:
         if where is not None:
             known = self.window.positions  # of partitions that it has only now, this feed knows nothing
             first = {p: offset for p, offset in extent.first.items() if p in known}
+            if self._refuted(subscription, where):
+                return
             try:
                 found = begin(where, Extent(first, extent.end), self.info)
             except SubscribeRefused as refused:
@@ -259,6 +276,12 @@ class Feed:
         if where is StartAt.SNAPSHOT and self.last_values is not None:
             passes.open_with_snapshot(subscription, self.last_values)
             self._end_if_over(subscription)
+            return
+        lineage = self.lineage if isinstance(where, Wanted) else None
+        if lineage is not None and isinstance(where, Wanted) and not lineage.knows(where.given):
+            self.replay.changed()
+            return
+        if self._refuted(subscription, where):
             return
         try:
             found = at_once(where, self.window, self.info)
@@ -277,10 +300,21 @@ class Feed:
         if self.over:
             subscription.end(self.end_reason, self.end_message, Input.ENDED)
 
-    def regroup(self, subscription: Subscription, item: Wire) -> None:
-        """Give a subscription another wire key."""
+    def _refuted(self, subscription: Subscription, where: Where) -> bool:
+        """Whether positions are of another history than the source's: they are refused, then."""
+        lineage = self.lineage
+        if not isinstance(where, Wanted) or lineage is None:
+            return False
+        why = lineage.refuted(where.given)
+        if why is not None:
+            subscription.refuse("positions", why)
+        return why is not None
+
+    def regroup(self, subscription: Subscription, item: Wire, *, all_at_once: bool = False) -> None:
+        """Give a subscription another wire key. all_at_once: all others are about to get another one, too."""
         old = subscription.group
-        group = self._group(item, going=1 if old.size == 1 else 0)
+        going = self.limits.max_wire_keys if all_at_once else int(old.size == 1)
+        group = self._group(item, going)
         if old is group:
             return
         if subscription.state is State.LIVE and not subscription.caught_up:

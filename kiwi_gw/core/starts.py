@@ -16,10 +16,11 @@ from kiwi_gw.model import AtPositions, AtTime, Extent, Positions, Ranges, Source
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`AtPositions`, read by the source's codec."""
+    """`AtPositions`, read by the source's codec. given: as they were, with what says of which history."""
 
     positions: Positions
     skip_missing: bool
+    given: object = None
 
 
 Where = StartAt | AtTime | Wanted
@@ -33,6 +34,11 @@ class Begin:
     missing: Ranges = field(default_factory=dict)
 
 
+def is_past(start: Start) -> bool:
+    """Whether it repeats what was sent before. The newest event of every key is how things are now."""
+    return start not in (StartAt.LATEST, StartAt.SNAPSHOT)
+
+
 def load(start: Start, info: SourceInfo) -> Where:
     """What is asked for, in the source's terms. Raises SubscribeRefused."""
     if isinstance(start, AtTime) and not info.replayable:
@@ -40,7 +46,7 @@ def load(start: Start, info: SourceInfo) -> Where:
     if not isinstance(start, AtPositions):
         return start
     try:
-        return Wanted(info.codec.load(start.positions), start.skip_missing)
+        return Wanted(info.codec.load(start.positions), start.skip_missing, start.positions)
     except ValueError as error:
         raise SubscribeRefused("positions", str(error)) from error
 

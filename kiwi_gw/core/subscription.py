@@ -50,6 +50,7 @@ class Subscription(Reading):
         "keeps",
         "outlet",
         "owner",
+        "repeats",
         "report_every",
         "threshold",
     )
@@ -80,6 +81,8 @@ class Subscription(Reading):
         # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
         # it is on its way from a start in the past, until it has been within its capacity.
         self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
+        # repeats: it began in the past, and has not had everything since.
+        self.repeats = False
         self.blocks = policy is OverflowPolicy.BLOCK
         self.report_every = report_every
         self._reported: Positions | None = None
@@ -188,7 +191,7 @@ class Subscription(Reading):
         on. Raises SubscribeRefused."""
         if not self.closed:
             # The format may be another member's of the group, but only `join` could differ, and it stays.
-            self.feed.regroup(self, wire(self.group.wire.format, interceptor))
+            self.feed.regroup(self, wire(self.group.wire.format, interceptor), all_at_once=True)
             if self.readable:
                 self.outlet.wake(self)
 
@@ -213,6 +216,7 @@ class Subscription(Reading):
             passes.leave(self)
         if new is State.LIVE:
             self._unpark()
+            self.repeats = False
             self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
             if not self.lag_due:
                 self._since_caught_up = 0
@@ -258,7 +262,7 @@ class Subscription(Reading):
 
     def _opened(self) -> None:
         info = self.feed.info
-        positions = info.codec.dump(self.positions)
+        positions = self.feed.dump(self.positions)
         self.owner.notify(self, Opened(self.handle, info, positions, self.policy, self.capacity))
         if not self.closed:
             self._arrived()  # it may have been asked for nothing
@@ -360,7 +364,7 @@ class Subscription(Reading):
             dropped=None if loss.unknown else loss.dropped,
             count=self.behind + self._since_caught_up,
             ranges=loss.ranges,
-            positions=self.feed.info.codec.dump(self.positions),
+            positions=self.feed.dump(self.positions),
         )
         if self.state is State.LIVE:
             self._since_caught_up = 0
@@ -390,7 +394,7 @@ class Subscription(Reading):
             if here != self._reported:
                 self._reported, self._reported_at = dict(here), now
                 info = self.feed.info
-                self.owner.notify(self, PositionsAre(self.handle, info, info.codec.dump(here)))
+                self.owner.notify(self, PositionsAre(self.handle, info, self.feed.dump(here)))
 
     def set_deadline(self, deadline: float) -> None:
         """How long what is left of a removed source may still be sent."""
@@ -405,7 +409,7 @@ class Subscription(Reading):
             self.owner.notify(self, OpenFailed(self.handle, reason.value, message))
             return
         passes.account_gone(self)
-        positions = self.feed.info.codec.dump(self.positions)
+        positions = self.feed.dump(self.positions)
         loss = self._loss or Loss()
         unsent, unknown = 0, loss.unknown
         if item is not Input.LIMIT_REACHED and item is not Input.UNTIL_REACHED:

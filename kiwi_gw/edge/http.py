@@ -20,10 +20,17 @@ __all__ = ["Answered", "Ends", "HttpLimits", "serve_http"]
 Answered = Callable[[str, str, int, float], None]
 """Told of every request that was answered: its route (empty: there is none), method, status and seconds."""
 
+Check = Callable[[RequestHead], None]
+"""Asked about every request, before it is known what it is for. Raises HttpError."""
+
 _log = structlog.get_logger(__name__)
 
 
 def _nobody(route: str, method: str, status: int, seconds: float) -> None:
+    pass
+
+
+def _anything(head: RequestHead) -> None:
     pass
 
 
@@ -35,6 +42,7 @@ async def serve_http(
     closing: trio.Event,
     ends: Ends,
     answered: Answered = _nobody,
+    check: Check = _anything,
 ) -> None:
     """Serve the connection from its first request to its end, and close it.
 
@@ -50,7 +58,7 @@ async def serve_http(
         while head is not None:
             exchange = Exchange(stream, head, limits, closing, ends)
             began = time.monotonic()
-            route = await _serve_one(exchange, head, routes)
+            route = await _serve_one(exchange, head, routes, check)
             answered(route, head.method, exchange.status, time.monotonic() - began)
             received = await exchange.rest()
             if received is None:
@@ -69,9 +77,10 @@ async def serve_http(
             await stream.aclose()
 
 
-async def _serve_one(exchange: Exchange, head: RequestHead, routes: Routes) -> str:
+async def _serve_one(exchange: Exchange, head: RequestHead, routes: Routes, check: Check) -> str:
     """The name of the route, empty if there is none."""
     try:
+        check(head)
         if wants_websocket(head):
             exchange.last = True
             raise HttpError(400, "open a new connection for a WebSocket handshake")  # noqa: TRY301

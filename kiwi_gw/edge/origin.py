@@ -1,12 +1,14 @@
-"""Which web pages may open a connection (RFC 6455, 10.2; RFC 6454)."""
+"""Which web pages may open a connection (RFC 6455, 10.2; RFC 6454), and under which name of ours."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from kiwi_gw.config.address import is_loopback
 from kiwi_gw.edge.head import RequestHead
 
 _ORIGIN = re.compile(
@@ -59,18 +61,53 @@ def why_refused(head: RequestHead, allowed_origins: Sequence[str], secure: bool)
     return "the page is of another host, and it is not listed"
 
 
+def host_allowed(host: str | None, here: str | None, allowed_origins: Sequence[str] = ()) -> bool:
+    """Whether a request for this authority (the one of its target, else Host) is meant for us, where nobody
+    needs to say who he is.
+
+    On loopback there are no strangers but web pages, and one whose own name was made to resolve to 127.0.0.1
+    (DNS rebinding) is of the same origin as we are: only the name tells. So there it must be an IP address,
+    `localhost`, or the host of an allowed origin. Who sends no name is no browser.
+
+    here: our end of the connection, an IP address; None for a Unix socket, which no page can reach.
+    """
+    if host is None or here is None or not is_loopback(here) or "*" in allowed_origins:
+        return True
+    called = _parse(f"http://{host.removesuffix(':')}")
+    if called is None:
+        return False
+    name = called.host.strip("[]")
+    return name == "localhost" or _is_address(name) or _is_listed(name, allowed_origins)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_listed(name: str, allowed_origins: Sequence[str]) -> bool:
+    for entry in allowed_origins:
+        allowed = _parse_entry(entry)
+        if allowed is not None and (name == allowed.host or _is_below(name, allowed.host)):
+            return True
+    return False
+
+
+def _is_below(host: str, pattern: str) -> bool:
+    """Whether the pattern is `*.` and a domain that this is a host of."""
+    return pattern.startswith("*.") and host.endswith(pattern[1:]) and len(host) > len(pattern) - 1
+
+
 def _matches(origin: _Origin, entry: str) -> bool:
     allowed = _parse_entry(entry)
     if allowed is None:
         return False
     if allowed.host.startswith("*."):
-        below = allowed.host[1:]
-        return (
-            origin.scheme == allowed.scheme
-            and origin.port == allowed.port
-            and origin.host.endswith(below)
-            and len(origin.host) > len(below)
-        )
+        same = (origin.scheme, origin.port) == (allowed.scheme, allowed.port)
+        return same and _is_below(origin.host, allowed.host)
     return origin == allowed
 
 

@@ -41,6 +41,7 @@ from kiwi_gw.core.notices import (
     Reminded,
     SourceAppeared,
 )
+from kiwi_gw.core.starts import is_past
 from kiwi_gw.core.states import Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
@@ -52,9 +53,9 @@ from kiwi_gw.model import (
     Interceptor,
     Refusal,
     SourceInfo,
-    StartAt,
     WireFormat,
 )
+from kiwi_gw.runtime.hooks import INTERNAL_ERROR
 from kiwi_gw.runtime.meters import Meters
 
 log = structlog.get_logger(__name__)
@@ -113,6 +114,8 @@ class World(Protocol):
     def subscribed(self, source_id: str) -> None: ...
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal: ...
 
     def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None: ...
 
@@ -277,6 +280,28 @@ class Connection:
         except Exception as error:  # noqa: BLE001  see `_tell`
             self.fail(error)
 
+    def judge_again(self) -> None:
+        """After a reload, or when something else has changed by which clients are told apart."""
+        if self.outlet.close_code is not None:
+            return
+        answer = self._world.reauthenticate(self.identity)
+        if isinstance(answer, Identity) and self._place is not None:
+            answer = self._place.identify(answer) or answer
+        if isinstance(answer, Refusal):
+            self.dismiss(answer)
+        else:
+            self.identity = answer
+            self.apply_rules()
+
+    def dismiss(self, refusal: Refusal) -> None:
+        """End it: its credentials are good no longer."""
+        if refusal.code == INTERNAL_ERROR:
+            self.hang_up(1011, refusal.code)
+        elif refusal.retry:
+            self.hang_up(4402, refusal.code)  # 44xx: come back with new ones
+        else:
+            self.hang_up(4503, "revoked")  # 45xx: do not
+
     def expiring(self, seconds: float) -> None:
         """The credentials expire so soon."""
         self._tell(CredentialsExpiring(round(seconds * 1000)))
@@ -287,6 +312,8 @@ class Connection:
         for subscription in list(self.subscriptions.values()):
             feed = subscription.feed
             answer = self._world.authorize(self.identity, Action.SUBSCRIBE, feed.info)
+            if answer is None and subscription.repeats:
+                answer = self._world.authorize(self.identity, Action.REPLAY, feed.info)
             found = answer or self._world.intercept(self.identity, feed.info)
             if isinstance(found, Refusal):
                 feed.withdraw(subscription, found.message)
@@ -371,7 +398,7 @@ class Connection:
         if feed is None:
             raise _unknown()
         item = self._wire(feed.info, command.wire)
-        if command.start not in (StartAt.LATEST, StartAt.SNAPSHOT):
+        if is_past(command.start):
             refusal = self._world.authorize(self.identity, Action.REPLAY, feed.info)
             if refusal is not None:
                 raise SubscribeRefused(refusal.code, refusal.message)

@@ -50,6 +50,11 @@ PULSE_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
 """How often sources are looked at for stalls, and the memory."""
 
+_SLICE_SECONDS = 0.005
+"""How long the loop is held while all connections are judged again."""
+
+_NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
+
 
 class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
@@ -129,7 +134,8 @@ class Gateway:
         self.connections.add(connection)
         self.meters.opened[connection.dialect] += 1
         self.keepalive.tell_of_expiry(connection, time.time())
-        if self.draining:  # it was on its way when the others were told
+        connection.judge_again()  # it was on its way when the others were
+        if self.draining:
             connection.drain("draining", retry_after_ms=100)
 
     def left(self, connection: Connection) -> None:
@@ -167,6 +173,7 @@ class Gateway:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
         self.loaded = loaded
+        asked = self.hooks.authenticates
         self.hooks.replace(loaded.plugins)
         self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
         drain = loaded.settings.server.drain_ms / 1000
@@ -179,7 +186,9 @@ class Gateway:
         for source_id in difference.added:
             self._start(plans[source_id])
         for connection in list(self.connections):
-            connection.apply_rules()
+            if self.hooks.authenticates and not asked:
+                connection.dismiss(_NEVER_ASKED)
+            connection.judge_again()
         for source_id in starting:
             self._appeared(source_id)
         return difference
@@ -209,6 +218,9 @@ class Gateway:
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return self.hooks.authorize(identity, action, source)
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return self.hooks.reauthenticate(identity)
 
     def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
         return self.hooks.intercept(identity, source)
@@ -337,6 +349,17 @@ class Gateway:
                     self._leaving.remove(feed)
                     self.meters.feed_over(feed)
             self.keepalive.look(self.connections, now, time.time())
+            if self.hooks.reauthentication_due():
+                await self._judge_everybody()
+
+    async def _judge_everybody(self) -> None:
+        until = self._clock() + _SLICE_SECONDS
+        for connection in list(self.connections):
+            if self._clock() >= until:
+                await trio.lowlevel.checkpoint()
+                until = self._clock() + _SLICE_SECONDS
+            if not connection.closed:
+                connection.judge_again()
 
 
 def _log_mistake(error: Exception) -> None:

@@ -17,7 +17,7 @@ from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
 from kiwi_gw.core.feed import Feed
 from kiwi_gw.core.history import Replay, SharedReader
 from kiwi_gw.core.places import pieces
-from kiwi_gw.core.starts import Where
+from kiwi_gw.core.starts import Wanted, Where
 from kiwi_gw.model import AtTime, Batch, Extent
 from kiwi_gw.runtime.faults import fault, words
 
@@ -92,6 +92,9 @@ class HistoryTask:
                     asked_at = self._feed.now
                     try:
                         extent = await source.extent()
+                        if (lineage := self._feed.lineage) is not None:
+                            wanted = (self._feed.unresolved.get(item) for item in asking)
+                            await lineage.learn([item.given for item in wanted if isinstance(item, Wanted)])
                         if question is None:
                             self._feed.replay.has(extent, asked_at)
                         else:

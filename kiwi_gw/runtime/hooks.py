@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import structlog
 import trio
@@ -20,16 +20,19 @@ from kiwi_gw.model import (
     Credential,
     Identity,
     Interceptor,
+    Permit,
     Record,
     Refusal,
     SourceInfo,
 )
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.faults import fault, place
+from kiwi_gw.runtime.rights import decide
 
 log = structlog.get_logger(__name__)
 
-_FAILED = Refusal("internal_error", "the gateway could not decide this; the error is in its log")
+INTERNAL_ERROR = "internal_error"
+_FAILED = Refusal(INTERNAL_ERROR, "the gateway could not decide this; the error is in its log")
 
 _THREADS = 32
 """Questions to plugins at a time. Threads of their own: a plugin that hangs takes no others with it."""
@@ -40,19 +43,28 @@ class Hooks:
 
     def __init__(self, plugins: PluginManager) -> None:
         self._plugins = plugins
+        self._generation = (
+            0  # of the configuration: an interceptor of the one before is never taken for its own
+        )
         self._told: set[tuple[str, str]] = set()
         self._threads = trio.CapacityLimiter(_THREADS)
         self.failures: Counter[str] = Counter()
 
     def replace(self, plugins: PluginManager) -> None:
-        """Ask these plugins from now on."""
+        """Ask these plugins from now on, with the configuration that they know now."""
         self._plugins = plugins
+        self._generation += 1
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether any plugin asks clients who they are."""
+        return self._plugins.implements("authenticate")
 
     async def authenticate(self, credential: Credential, deadline: float) -> Identity | Refusal:
         """Who is it? Runs in a worker thread for at most `deadline` seconds; anonymous if nobody cares."""
-        hook = self._plugins.hook.authenticate
-        if not hook.get_hookimpls():
+        if not self.authenticates:
             return ANONYMOUS
+        hook = self._plugins.hook.authenticate
 
         def ask() -> object:
             return hook(credential=credential)
@@ -66,22 +78,37 @@ class Hooks:
         except BaseException as error:  # noqa: BLE001  a plugin's error is the plugin's, not the client's
             self._failed("authenticate", error)
             return _FAILED
-        if answer is None:
-            return ANONYMOUS
-        if isinstance(answer, Refusal):
-            return answer
-        if isinstance(answer, Identity):
-            expires_at: object = answer.expires_at  # a plugin need not be checked by mypy
-            if isinstance(expires_at, int | float | None):
-                return answer
-            wanted = "an Identity whose expires_at is seconds since the epoch or None"
-            self._failed("authenticate", _wrong(wanted, expires_at))
-            return _FAILED
-        self._failed("authenticate", _wrong("an Identity, a Refusal or None", answer))
-        return _FAILED
+        found = ANONYMOUS if answer is None else self._somebody("authenticate", answer)
+        # The rules may have changed while it ran.
+        return found if isinstance(found, Refusal) else self.reauthenticate(found)
 
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Refusal | None:
-        """May it? The first refusal, or None. source: None for the gateway as a whole."""
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        """Who is it now? The first refusal, else the first identity, else the same as before."""
+        if not self._plugins.implements("reauthenticate"):
+            return identity
+        try:
+            answers: Sequence[object] = self._plugins.hook.reauthenticate(identity=identity)
+        except BaseException as error:  # noqa: BLE001  as above
+            self._failed("reauthenticate", error)
+            return _FAILED
+        found = [self._somebody("reauthenticate", answer) for answer in answers]
+        refusal = next((item for item in found if isinstance(item, Refusal)), None)
+        return refusal or next(iter(found), identity)
+
+    def reauthentication_due(self) -> bool:
+        """Whether a plugin wants every identity to be judged again."""
+        if not self._plugins.implements("reauthentication_due"):
+            return False
+        try:
+            return any(self._plugins.hook.reauthentication_due())
+        except BaseException as error:  # noqa: BLE001  as above
+            self._failed("reauthentication_due", error)
+            return False
+
+    def authorize(
+        self, identity: Identity, action: Action, source: SourceInfo | None, *, switched_on: bool = False
+    ) -> Refusal | None:
+        """May it? None, or why not (`rights`). source: None for the gateway as a whole."""
         try:
             answers: Sequence[object] = self._plugins.hook.authorize(
                 identity=identity, action=action, source=source
@@ -89,22 +116,26 @@ class Hooks:
         except BaseException as error:  # noqa: BLE001  as above
             self._failed("authorize", error)
             return _FAILED
-        refusal = next((answer for answer in answers if answer is not None), None)
-        if refusal is None or isinstance(refusal, Refusal):
-            return refusal
-        self._failed("authorize", _wrong("a Refusal or None", refusal))
-        return _FAILED
+        found: list[Permit | Refusal] = []
+        for answer in answers:
+            if not isinstance(answer, Permit | Refusal):
+                self._failed("authorize", _wrong("a Permit, a Refusal or None", answer))
+                return _FAILED
+            found.append(answer)
+        return decide(action, found, authenticates=self.authenticates, switched_on=switched_on)
 
     def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
         """The interceptors of all plugins as one, or None; a Refusal if a plugin failed."""
-        try:
-            found: Sequence[object] = self._plugins.hook.intercept(identity=identity, source=source)
-        except BaseException as error:  # noqa: BLE001  as above
-            self._failed("intercept", error)
-            return _FAILED
         chain: list[Interceptor] = []
-        # pluggy calls the last registered first; they run in the order of registration.
-        for item in reversed(found):
+        keys: list[Hashable] = []
+        for name, ask in self._plugins.each("intercept"):
+            try:
+                item = ask(identity=identity, source=source)
+            except BaseException as error:  # noqa: BLE001  as above
+                self._failed("intercept", error)
+                return _FAILED
+            if item is None:
+                continue
             if not isinstance(item, Interceptor):
                 self._failed("intercept", _wrong("an Interceptor or None", item))
                 return _FAILED
@@ -112,20 +143,25 @@ class Hooks:
                 self._failed("intercept", _wrong("an Interceptor whose key is hashable or None", item.key))
                 return _FAILED
             chain.append(self._guarded(item, source))
-        if len(chain) <= 1:
-            return chain[0] if chain else None
-        keys = tuple(item.key for item in chain)
-        steps = tuple(item.apply for item in chain)
+            # A plugin's key means something among its own only, and only until the next reload.
+            keys.append(None if item.key is None else (name, self._generation, item.key))
+        if not chain:
+            return None
+        key = None if None in keys else tuple(keys)
+        return Interceptor(_one_after_the_other([item.apply for item in chain]), key)
 
-        def apply(record: Record) -> Record | None:
-            changed: Record | None = record
-            for step in steps:
-                if changed is None:
-                    return None
-                changed = step(changed)
-            return changed
-
-        return Interceptor(apply, None if None in keys else keys)
+    def _somebody(self, hook: str, answer: object) -> Identity | Refusal:
+        """An answer that is an identity or a refusal; else it is the plugin's mistake."""
+        if isinstance(answer, Refusal):
+            return answer
+        if not isinstance(answer, Identity):
+            self._failed(hook, _wrong("an Identity, a Refusal or None", answer))
+            return _FAILED
+        if _is_time(answer.expires_at):
+            return answer
+        wanted = "an Identity whose expires_at is seconds since the epoch, and finite, or None"
+        self._failed(hook, _wrong(wanted, answer.expires_at))
+        return _FAILED
 
     def _guarded(self, item: Interceptor, source: SourceInfo) -> Interceptor:
         def apply(record: Record) -> Record | None:
@@ -149,6 +185,30 @@ class Hooks:
         if kind not in self._told and len(self._told) < 1_000:
             self._told.add(kind)
             log.error("a plugin failed", hook=hook, exc_info=error)
+
+
+def _is_time(expires_at: object) -> bool:
+    """Whether it is, though a plugin need not be checked by mypy. What is not finite would never be over."""
+    if isinstance(expires_at, float):
+        return math.isfinite(expires_at)
+    return expires_at is None or (isinstance(expires_at, int) and not isinstance(expires_at, bool))
+
+
+def _one_after_the_other(
+    steps: Sequence[Callable[[Record], Record | None]],
+) -> Callable[[Record], Record | None]:
+    if len(steps) == 1:
+        return steps[0]
+
+    def apply(record: Record) -> Record | None:
+        changed: Record | None = record
+        for step in steps:
+            if changed is None:
+                return None
+            changed = step(changed)
+        return changed
+
+    return apply
 
 
 def _hashable(key: object) -> bool:

@@ -17,7 +17,7 @@ import trio
 
 from kiwi_gw.api import History, Measured, Source, SourceChanged, SourceFailed, SourceStatistics
 from kiwi_gw.core.feed import Feed, FeedState
-from kiwi_gw.model import Batch, Kind, Positions, Shape
+from kiwi_gw.model import Batch, Kind, Positions, Shape, Traced
 from kiwi_gw.runtime.faults import fault, words
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.history import HistoryTask
@@ -233,6 +233,7 @@ class SourceRunner:
         try:
             async with self._build() as source:
                 self._source = source
+                self.feed.traced = source if isinstance(source, Traced) else None
                 if isinstance(source, History):
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self.history.run, source)

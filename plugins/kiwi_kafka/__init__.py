@@ -18,6 +18,7 @@ from kiwi_gw.api import (
 )
 from kiwi_kafka.findings import check_kafka, kafka_check
 from kiwi_kafka.pool import Kafka, open_kafka
+from kiwi_kafka.positions import BY_TOPIC
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
 from kiwi_kafka.shape import event_shape
 from kiwi_kafka.source import KafkaSource, build_source
@@ -52,6 +53,7 @@ KAFKA = SourceType(
     services=("kafka",),
     sections=("kafka",),
     source_id=_source_id,
+    codec=BY_TOPIC,
     replayable=True,
     decode=_decode,
 )

@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPart
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
+from kiwi_kafka.epochs import Epochs
 from kiwi_kafka.runs import hand_out_runs
 from kiwi_kafka.settings import TLS_PROTOCOLS, KafkaSettings, SecuritySettings
 
@@ -67,6 +68,7 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.missed = False
+        self.epochs = Epochs()
         self.pace = 0.0
         self._next_fetch: dict[Any, float] = {}
         self._updated = 0.0
@@ -110,6 +112,10 @@ class LookingClient(AIOKafkaClient):  # type: ignore[misc]
             self._next_fetch[node_id] = due + self.pace
             await asyncio.sleep(due - now)
         answer = await super().send(node_id, request, **group)
+        if isinstance(request, FetchRequest):
+            for topic, parts in answer.topics:
+                for partition, *rest in parts:
+                    self.epochs.note((topic, partition), rest[-1])
         if isinstance(request, FetchRequest) and any(
             code == UnknownTopicOrPartitionError.errno for _, parts in answer.topics for _, code, *_ in parts
         ):
@@ -190,6 +196,10 @@ class LookingConsumer(AIOKafkaConsumer):  # type: ignore[misc]
     def missed(self) -> bool:
         """Whether what it reads may be another topic by now."""
         return bool(self._client.missed)
+
+    def epoch_before(self, place: tuple[str, int], offset: int) -> int:
+        """Of the leader that wrote the last batch before that offset; -1 if that is not known."""
+        return int(self._client.epochs.before(place, offset))
 
     async def start(self) -> None:
         await super().start()

@@ -32,11 +32,13 @@ class Fetched:
     """Records of one partition, and the offset of the next one to read.
 
     `next` is behind the last record or further: compaction and transaction markers leave holes.
+    epoch: of the leader that wrote the last batch before `next`; -1 where it is not known.
     """
 
     partition: int
     records: Sequence[KafkaRecord]
     next: int
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import trio
 
 from kiwi_gw.api import Batch, Gap, Unreadable
 from kiwi_kafka.columns import Columns, Fetched, to_columns
+from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.seam import Place, TopicView
 
 _WAITING = 2
@@ -35,9 +36,19 @@ class Lease:
     its next batch. Between them lies the queue, in order.
     """
 
-    def __init__(self, view: TopicView, positions: Mapping[int, int], *, headers: bool, follow: bool) -> None:
+    def __init__(
+        self,
+        view: TopicView,
+        positions: Mapping[int, int],
+        *,
+        headers: bool,
+        follow: bool,
+        lineage: Lineage,
+    ) -> None:
         self.topic = view.name
         self.topic_id = view.id
+        self.lineage = lineage
+        self.doubted: set[int] = set()  # partitions that rest, which nobody looks after yet
         self.follow = follow
         self.next = dict(positions)
         self.held: set[int] = set()  # partitions that rest until somebody has found out where to go on
@@ -85,11 +96,23 @@ class Lease:
         """What a consumer has read, to be published next. Returns the number of records."""
         if self._over is not None:
             return 0  # of a topic that is another one by now, for instance
+        fetched = [part for part in fetched if not self._doubts(part)]
         columns = to_columns(fetched, self.headers)
         self.next.update(columns.ends)
         if columns.offsets:
             self._put(columns)
         return len(columns.offsets)
+
+    def _doubts(self, part: Fetched) -> bool:
+        """Whether it may be of another log; its partition then rests, and what came of it comes again."""
+        if part.partition in self.doubted:
+            return True
+        if self.lineage.doubts(part):
+            self.held.add(part.partition)
+            self.doubted.add(part.partition)
+            return True
+        self.lineage.note(part)
+        return False
 
     def advance(self, partition: int, offset: int) -> None:
         """The reader has passed offsets that hold no record."""
@@ -106,6 +129,7 @@ class Lease:
             self.next[partition] = to
             self._put(_Skip(partition, first, to, count, unreadable))
         self.held.discard(partition)
+        self.doubted.discard(partition)
 
     def grow(self, partitions: Sequence[int]) -> None:
         """New partitions join, from their offset 0."""

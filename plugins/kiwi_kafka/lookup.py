@@ -9,11 +9,15 @@ import trio
 
 from kiwi_gw.api import Extent, SourceChanged
 from kiwi_kafka.lease import Lease
+from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.link import Link
 from kiwi_kafka.pause import Pauses
 from kiwi_kafka.seam import Missing, Offsets, Place, Scout, TopicView, UnreachableError
 
 log = structlog.get_logger("kiwi_kafka")
+
+_LEADER_S = 0.1
+"""Until brokers agree who leads a partition."""
 
 _Ask = Callable[[Scout, TopicView], Awaitable[Offsets]]
 
@@ -94,6 +98,25 @@ class Lookup:
         view = await self._led(place)
         return await (await self._link.scout()).nothing_before(view, place, offset)
 
+    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
+        """Where the records of an epoch end, by partition; those are missing of which nobody knows."""
+        return await self._known(view, lambda scout, view: scout.epoch_ends(view, epochs))
+
+    async def trace(self, view: TopicView, lineage: Lineage, positions: Mapping[int, int]) -> None:
+        """Find out of which epoch the log is that has these positions. SourceChanged: it was cut off since
+        the topic was read last."""
+        before = {p: known for p in positions if (known := lineage.known(p)) is not None}
+        if before:
+            ends = await self.epoch_ends(view, {p: epoch for p, (epoch, _) in before.items()})
+            for partition, end in ends.items():
+                if end < before[partition][1]:
+                    lineage.end()
+                    raise cut_off(view.name, partition, end, before[partition][1])
+        epochs = {p: epoch for p in positions if (epoch := view.epochs.get(p, -1)) >= 0}
+        for partition, end in (await self.epoch_ends(view, epochs)).items() if epochs else ():
+            if end >= positions[partition]:
+                lineage.adopt(partition, epochs[partition], positions[partition])
+
     async def find_range(self, lease: Lease, partition: int) -> None:
         """A position is not in the log: it was deleted (announce it, go on at the log's start), or the
         log ends before it (another topic of that name, or one that was cut off)."""
@@ -104,10 +127,14 @@ class Lookup:
                 if view.is_another(lease.topic_id):
                     lease.end(created_anew(topic))
                     return
+                if not await self._is_one_log(lease, partition, view):
+                    await trio.sleep(_LEADER_S)  # if it is over this is of no consequence
+                    continue
                 start = (await self._known(view, lambda scout, view: scout.starts([view]))).get(partition)
                 end = (await self.known_ends(view)).get(partition)
                 position = lease.next[partition]
                 if end is not None and position > end:
+                    lease.lineage.end()
                     lease.end(cut_off(topic, partition, end, position))
                     return
                 if start is not None and end is not None:
@@ -124,6 +151,29 @@ class Lookup:
             await trio.sleep(0.5)
 
     # --- details ---
+
+    async def _is_one_log(self, lease: Lease, partition: int, view: TopicView) -> bool:
+        """Whether the leader's log is the one that was read so far. If it is another one the lease ends; else
+        nobody knows yet."""
+        known = lease.lineage.known(partition)
+        if known is None:
+            return True
+        epoch, reached = known
+        current, suspected = view.epochs.get(partition, -1), lease.lineage.suspected(partition)
+        if current < 0:  # brokers that do not say
+            lease.lineage.adopt(partition, suspected, reached)
+            return True
+        if current < suspected:
+            return False  # this broker does not know of that leader yet
+        end = (await self.epoch_ends(view, {partition: epoch})).get(partition)
+        if end is None:
+            return False
+        if end < reached:
+            lease.lineage.end()
+            lease.end(cut_off(lease.topic, partition, end, reached))
+            return False
+        lease.lineage.adopt(partition, current, reached)
+        return True
 
     async def _led(self, place: Place) -> TopicView:
         view = await self.describe(place.topic)

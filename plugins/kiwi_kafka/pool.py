@@ -12,6 +12,7 @@ import trio
 from kiwi_gw.api import HistoryReader, PluginContext, PluginError
 from kiwi_kafka.client import tls_context
 from kiwi_kafka.lease import Lease
+from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.link import Link
 from kiwi_kafka.lookup import Lookup, created_anew
 from kiwi_kafka.noise import quiet_client
@@ -45,7 +46,7 @@ class Kafka:
         self._nursery = nursery
         self._home: dict[Lease, Reader | Replay] = {}
         self._turns = Turns(settings.client.max_history_consumers)
-        self._ids: dict[str, bytes] = {}  # of the topics as they were last leased
+        self._lineages: dict[str, Lineage] = {}  # of the topics as they were last leased
         self._watch = Watch(settings, self._reassign, self._rebuild, self.away)
         servers = ", ".join(settings.servers)
         self._link = Link(transport, self, servers, settings.probe_interval_ms / 1000)
@@ -74,7 +75,15 @@ class Kafka:
 
     def is_same(self, view: TopicView) -> bool:
         """Whether positions of the topic's last lease still mean anything; if there was none, they may."""
-        return not view.is_another(self._ids.get(view.name, view.id))
+        known = self._lineages.get(view.name)
+        return known is None or not view.is_another(known.topic_id)
+
+    def lineage(self, view: TopicView) -> Lineage:
+        """What is known of the topic's history; a new one for one that was created anew."""
+        known = self._lineages.get(view.name)
+        if known is None or known.over or known.topic_id != view.id:
+            known = self._lineages[view.name] = Lineage(self.lookup, view.name, view.id)
+        return known
 
     @contextmanager
     def lease(
@@ -85,8 +94,8 @@ class Kafka:
         headers: whether batches have a column of headers. follow: whether partitions that are added
         join; if not, the lease ends with SourceChanged.
         """
-        lease = Lease(view, positions, headers=headers, follow=follow)
-        self._ids[view.name] = view.id
+        lineage = self.lineage(view)
+        lease = Lease(view, positions, headers=headers, follow=follow, lineage=lineage)
         reader = self._choose(lease)
         self._home[lease] = reader
         self._watch.add(lease)

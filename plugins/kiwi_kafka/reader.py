@@ -119,6 +119,8 @@ class Reader:
                 if any(lease.over for lease in self.leases):
                     self._changed = True
             else:
+                if await self._look_after_doubts(consumer):
+                    continue
                 if got:
                     self.records += got
                     self._pauses.reset()
@@ -142,6 +144,18 @@ class Reader:
             fetched = await consumer.read(() if everybody else only, self._pace.wait_ms)
             return self._hand_over(fetched)
         return 0
+
+    async def _look_after_doubts(self, consumer: Consumer) -> bool:
+        """Have it found out whether what came is of the same log. Whether anything was doubted."""
+        doubted = [lease for lease in self.leases if lease.doubted]
+        if not doubted:
+            return False
+        await self._repairs.rewind(consumer)
+        for lease in doubted:
+            partitions, lease.doubted = sorted(lease.doubted), set()
+            for partition in partitions:
+                self._host.out_of_range(lease, partition)
+        return True
 
     def _hand_over(self, fetched: dict[str, list[Fetched]]) -> int:
         return sum(lease.offer(fetched[lease.topic]) for lease in self.leases if lease.topic in fetched)

@@ -159,7 +159,7 @@ class Replay:
                 self._moved = trio.current_time()
                 self._pauses.reset()
                 self._most = stretch.turn_of(_TURN_BYTES, self._turn_records)
-        self._astray = False
+        self._astray = bool(stretch.doubted)  # what came of them was thrown away
 
     async def _steered(self, places: dict[Place, int]) -> Consumer:
         """The consumer, which reads exactly these places, from there."""

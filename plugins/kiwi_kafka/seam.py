@@ -6,7 +6,7 @@ Above it nothing knows aiokafka's clients or asyncio; below it nothing decides. 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from kiwi_gw.api import KiwiError
@@ -35,12 +35,14 @@ class TopicView:
     id: 16 bytes, other ones after it was deleted and created anew; zeros where the broker has no ids.
     leaders: node id of the leader by partition, -1 where there is none at the moment.
     readable: whether this client may read it; None where the broker does not say.
+    epochs: of the leaders, by partition; empty where the broker does not say.
     """
 
     name: str
     id: bytes
     leaders: Mapping[int, int]
     readable: bool | None = None
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     def is_another(self, known_id: bytes) -> bool:
         """Whether this is another topic than the one of the same name that had this id. Without ids nobody
@@ -107,6 +109,10 @@ class Scout(Protocol):
 
     async def ends(self, views: Collection[TopicView], stable: bool) -> Offsets:
         """The offset behind the last record; `stable`: before the first one of an open transaction."""
+
+    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
+        """Behind the last record of an epoch or an earlier one, by partition; missing where the leader does
+        not know, or is not the one of `view`."""
 
     async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
         """The first committed record at or after `timestamp` (ms, not negative); -1 where there is none."""

@@ -19,9 +19,10 @@ from kiwi_gw.api import (
     SourceStatistics,
 )
 from kiwi_kafka.lease import Lease
+from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.lookup import created_anew, cut_off
 from kiwi_kafka.pool import Kafka
-from kiwi_kafka.seam import TopicView
+from kiwi_kafka.seam import NO_ID, TopicView
 from kiwi_kafka.settings import KafkaSourceSettings
 
 
@@ -40,6 +41,7 @@ class KafkaSource:
         self._kafka = kafka
         self._lease: Lease | None = None
         self._began = trio.Event()
+        self.lineage: Lineage = Lineage(kafka.lookup, self._topic, NO_ID)
 
     def statistics(self) -> SourceStatistics:
         """Behind the end that the brokers let a reader of committed records read up to (with no open
@@ -59,6 +61,14 @@ class KafkaSource:
         else:
             view = await self._kafka.lookup.find(self._topic)
             positions = await self._continue(view, start)
+        self.lineage = self._kafka.lineage(view)
+        try:
+            await self._kafka.lookup.trace(view, self.lineage, positions)
+        except SourceChanged:
+            if start is not None:
+                raise
+            self.lineage = self._kafka.lineage(view)
+            await self._kafka.lookup.trace(view, self.lineage, positions)
         with self._kafka.lease(view, positions, headers=self._headers, follow=self._follow) as lease:
             self._lease = lease
             self._began.set()

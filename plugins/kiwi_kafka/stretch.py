@@ -20,7 +20,7 @@ class Stretch(Lease):
 
     def __init__(self, live: Lease, positions: Mapping[int, int]) -> None:
         view = TopicView(live.topic, live.topic_id, {})
-        super().__init__(view, positions, headers=live.headers, follow=False)
+        super().__init__(view, positions, headers=live.headers, follow=False, lineage=live.lineage)
         self.wanted = False  # whether somebody waits for what is read
         self._until: dict[int, int] = {}
 
@@ -89,7 +89,7 @@ class Stretch(Lease):
             return part
         count = bisect_left(part.records, end, key=lambda record: record.offset)
         # A position that began beyond the end stays where it is.
-        return Fetched(part.partition, part.records[:count], max(end, self.next[part.partition]))
+        return Fetched(part.partition, part.records[:count], max(end, self.next[part.partition]), part.epoch)
 
     def _end(self, partition: int) -> int:
         return self._until.get(partition, 0)

@@ -42,7 +42,7 @@ from kiwi_kafka.seam import (
     UnreachableError,
 )
 from kiwi_kafka.settings import KafkaSettings
-from kiwi_kafka.wire import RIGHTS_UNKNOWN, TopicsRequest
+from kiwi_kafka.wire import RIGHTS_UNKNOWN, EpochEndsRequest, EpochsOfPartitions, TopicsRequest
 
 T = TypeVar("T")
 
@@ -146,6 +146,9 @@ class AioScout:
     async def ends(self, views: Collection[TopicView], stable: bool) -> Offsets:
         return await self._call(self._offsets(views, _LATEST, int(stable)))
 
+    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
+        return await self._call(self._epoch_ends(view, epochs))
+
     async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
         return await self._call(self._offsets(views, timestamp, 1))
 
@@ -233,6 +236,31 @@ class AioScout:
                 raise answer
             else:
                 known.update(_offsets_of(answer))
+        return Offsets(known, frozenset(silent))
+
+    async def _epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
+        by_node: dict[int, EpochsOfPartitions] = defaultdict(list)
+        for partition, epoch in epochs.items():
+            if view.leaders.get(partition, -1) >= 0:
+                # With the epoch of its leader: one that is no longer, or not yet, that says so instead.
+                current = view.epochs.get(partition, -1)
+                by_node[view.leaders[partition]].append((partition, current, epoch))
+        known: dict[Place, int] = {}
+        silent: set[int] = set()
+        for node, asked in by_node.items():
+            try:
+                answer = await self._client.send(node, EpochEndsRequest(view.name, asked))
+            except kafka_errors.IncompatibleBrokerVersion:
+                continue
+            except kafka_errors.KafkaError:
+                silent.add(node)
+                continue
+            known.update(
+                (Place(topic, partition), end)
+                for topic, partitions in answer.topics
+                for partition_error, partition, _, end in partitions
+                if partition_error == 0 and end >= 0
+            )
         return Offsets(known, frozenset(silent))
 
     async def _nothing_before(self, leader: int, place: Place, offset: int) -> int | None:
@@ -343,7 +371,8 @@ class AioConsumer:
         by_topic: dict[str, list[Fetched]] = {}
         for place, records in fetched.items():
             behind = await self._consumer.position(place)
-            by_topic.setdefault(place.topic, []).append(Fetched(place.partition, records, behind))
+            epoch = self._consumer.epoch_before(place, behind)
+            by_topic.setdefault(place.topic, []).append(Fetched(place.partition, records, behind, epoch))
         return by_topic
 
     def gather(self, wait_ms: int) -> None:
@@ -372,7 +401,10 @@ def _view(topic: Mapping[str, Any]) -> tuple[str, TopicView | Missing]:
         leaders = {part["partition"]: part["leader"] for part in topic["partitions"]}
         rights = topic.get("operations", RIGHTS_UNKNOWN)
         readable = None if rights == RIGHTS_UNKNOWN else bool(rights & _READ_RIGHT)
-        return name, TopicView(name, topic.get("topic_id", NO_ID), dict(sorted(leaders.items())), readable)
+        parts = topic["partitions"]
+        epochs = {part["partition"]: part["leader_epoch"] for part in parts if "leader_epoch" in part}
+        topic_id = topic.get("topic_id", NO_ID)
+        return name, TopicView(name, topic_id, dict(sorted(leaders.items())), readable, epochs)
     return name, Missing(name, denied=error is kafka_errors.TopicAuthorizationFailedError)
 
 

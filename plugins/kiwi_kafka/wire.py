@@ -1,4 +1,5 @@
-"""Kafka's Metadata request in version 12, which aiokafka does not have: it knows topic ids, and rights.
+"""What aiokafka does not have of Kafka's protocol: the Metadata request in version 12, which knows topic ids,
+rights and epochs, and OffsetForLeaderEpoch.
 
 A topic that is deleted and created anew has another id; nothing else tells it apart for sure.
 (Kafka protocol guide, Metadata API, versions 5 and 12.)
@@ -12,12 +13,15 @@ from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.types import (
+    Array,
     Boolean,
     CompactArray,
     CompactString,
     Int16,
     Int32,
+    Int64,
     Schema,
+    String,
     TaggedFields,
 )
 
@@ -101,6 +105,69 @@ class TopicsRequestV12(RequestStruct):  # type: ignore[misc]
         ("include_topic_authorized_operations", Boolean),
         ("tags", TaggedFields),
     )
+
+
+class EpochEndsResponseV3(Response):  # type: ignore[misc]
+    API_KEY = 23
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            Array(
+                ("topic", String("utf-8")),
+                (
+                    "partitions",
+                    Array(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader_epoch", Int32),
+                        ("end_offset", Int64),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+class EpochEndsRequestV3(RequestStruct):  # type: ignore[misc]
+    API_KEY = 23
+    API_VERSION = 3
+    RESPONSE_TYPE = EpochEndsResponseV3
+    SCHEMA = Schema(
+        ("replica_id", Int32),
+        (
+            "topics",
+            Array(
+                ("topic", String("utf-8")),
+                (
+                    "partitions",
+                    Array(("partition", Int32), ("current_leader_epoch", Int32), ("leader_epoch", Int32)),
+                ),
+            ),
+        ),
+    )
+
+
+EpochsOfPartitions = list[tuple[int, int, int]]
+"""Partition, the epoch of the leader that is asked, and the epoch whose end is wanted."""
+
+
+class EpochEndsRequest(Request[EpochEndsRequestV3]):  # type: ignore[misc]
+    """Where the records of a leader's epoch end (OffsetForLeaderEpoch, KIP-320)."""
+
+    API_KEY = 23
+
+    def __init__(self, topic: str, asked: EpochsOfPartitions) -> None:
+        self._topic = topic
+        self._asked = asked
+
+    def build(self, request_struct_class: type[EpochEndsRequestV3]) -> EpochEndsRequestV3:
+        return request_struct_class(_CONSUMER, [(self._topic, self._asked)])
+
+
+_CONSUMER = -1
+"""The id of a replica that is none."""
 
 
 class TopicsRequest(Request[MetadataRequest_v5 | TopicsRequestV12]):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 log = logging.getLogger("kiwi_tokens")
 
@@ -39,15 +41,46 @@ class Keys(Protocol):
         Raises KeysUnavailable.
         """
 
+    def has(self, mark: str) -> bool:
+        """Whether the key with this `thumbprint` is still good; also true where that cannot be told now.
+        Answers at once."""
+
+    def changed(self) -> bool:
+        """Whether other keys are good than when this was asked last. Answers at once; what must be read or
+        fetched anew for that is, in a thread."""
+
+
+def thumbprint(key: VerifyingKey) -> str:
+    """A key, with the algorithm that it is bound to, as a text from which it cannot be found: the same in all
+    workers. (Whoever wants to guess a secret needs no thumbprint: any token will do.)"""
+    if isinstance(key, bytes):
+        material = b"secret " + key
+    else:
+        public = key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        material = f"{key.algorithm_name} ".encode() + public
+    return hashlib.sha256(material).hexdigest()
+
+
+def thumbprints(table: KeyTable) -> frozenset[str]:
+    """Those of all its keys."""
+    return frozenset(map(thumbprint, table.values()))
+
 
 class SecretKey:
     """One secret, shared with whoever signs."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
+        self._mark = thumbprint(self._secret)
 
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
         return self._secret
+
+    def has(self, mark: str) -> bool:
+        return mark == self._mark
+
+    def changed(self) -> bool:
+        return False
 
 
 def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:

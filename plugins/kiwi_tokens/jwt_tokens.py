@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jwt
 
 from kiwi_gw.api import Identity, Refusal
 from kiwi_tokens.credentials import invalid
-from kiwi_tokens.jwks import Keys, KeysUnavailable, SecretKey, VerifyingKey
+from kiwi_tokens.jwks import Keys, KeysUnavailable, SecretKey, VerifyingKey, thumbprint
 from kiwi_tokens.key_sources import FileKeys, RemoteKeys
 from kiwi_tokens.settings import JwtSettings
 
 EXPIRED = Refusal("token_expired", "the token has expired", retry=True)
+WITHDRAWN = Refusal("key_withdrawn", "the key that signed the token is good no longer", retry=True)
+TOO_OLD = Refusal("token_expired", "the token is older than this gateway accepts", retry=True)
 UNAVAILABLE = Refusal("keys_unavailable", "the token cannot be checked just now", retry=True)
 
 _TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
@@ -30,24 +33,34 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 """Fixed words for the client. A library's message may quote the token, so none is ever passed on."""
 
 
-class JwtTokens:
-    """Checks the tokens of one issuer."""
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What is kept of a token whose signature was good, beside its claims: by which key that was."""
 
-    def __init__(self, settings: JwtSettings) -> None:
+    algorithm: str
+    key: str
+
+
+class JwtTokens:
+    """Checks the tokens of one issuer.
+
+    before: the one of the configuration before this; where it had the same keys, they are shared.
+    """
+
+    def __init__(self, settings: JwtSettings, before: JwtTokens | None = None) -> None:
         self._algorithms = settings.allowed_algorithms
         self._issuer = settings.issuer
         self._audiences = settings.audiences
         self._leeway = settings.leeway_seconds
+        self._max_lifetime = settings.max_lifetime_seconds
         self._roles_claim = settings.roles_claim
         self._name_claim = settings.name_claim
-        self._keys = _keys(settings)
+        self._origin = settings.keys_come_from
+        same = before is not None and before._origin == self._origin
+        self._keys: Keys = before._keys if before is not None and same else _keys(settings)
 
-    @property
-    def issuer(self) -> str:
-        return self._issuer
-
-    def check(self, token: str) -> Identity | Refusal:
-        """Who it is. `expires_at` is `exp` plus the leeway: until then the same token is accepted again.
+    def check(self, token: str, now: float) -> tuple[Identity, Signed] | Refusal:
+        """Who it is, and what to `judge` it by later. now: seconds since the epoch.
 
         May block while keys are fetched; never raises for what is in the token.
         """
@@ -66,7 +79,22 @@ class JwtTokens:
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
             words = (text for kind, text in _WORDS if isinstance(error, kind))
             return invalid(next(words, "the token is not valid"))
-        return self._identity(claims)
+        identity = self._identity(claims, now)
+        return identity if isinstance(identity, Refusal) else (identity, Signed(algorithm, thumbprint(key)))
+
+    def judge(self, identity: Identity, signed: Signed, now: float) -> Identity | Refusal:
+        """Who it is by the rules and keys of now. Answers at once; never for longer than before."""
+        if signed.algorithm not in self._algorithms or not self._keys.has(signed.key):
+            return WITHDRAWN
+        found = self._identity(identity.claims, now)
+        if isinstance(found, Refusal):
+            return found
+        over = min(found.expires_at or now, identity.expires_at or now)
+        return EXPIRED if over <= now else replace(found, expires_at=over)
+
+    def keys_changed(self) -> bool:
+        """Whether every identity is to be judged again. Answers at once."""
+        return self._keys.changed()
 
     def _header(self, token: str) -> tuple[str, str | None]:
         """(`alg`, `kid`) of a token that may be looked at further. Every other way to name a key in a
@@ -84,7 +112,7 @@ class JwtTokens:
         return algorithm, kid
 
     def _claims(self, token: str, key: VerifyingKey, algorithm: str) -> dict[str, Any]:
-        claims = jwt.decode(
+        claims: dict[str, Any] = jwt.decode(
             token,
             key,
             algorithms=[algorithm],
@@ -93,25 +121,46 @@ class JwtTokens:
             leeway=self._leeway,
             options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
         )
-        expiry = claims["exp"]
-        if not isinstance(expiry, int | float) or isinstance(expiry, bool) or not math.isfinite(expiry):
-            raise _Unacceptable("the token's exp is no number")
         return claims
 
-    def _identity(self, claims: dict[str, Any]) -> Identity | Refusal:
+    def _identity(self, claims: Mapping[str, Any], now: float) -> Identity | Refusal:
+        """Who has these claims, if they are good here and now. `expires_at` is `exp`, or as long as a token
+        may last, plus the leeway: until then the same token is accepted again."""
+        if claims.get("iss") != self._issuer:
+            return invalid("the token is from another issuer")
+        audience = claims.get("aud")
+        named = audience if isinstance(audience, list) else [audience]
+        if not any(name in named for name in self._audiences):
+            return invalid("the token is for another audience")
+        times = [claims.get(name, now) for name in ("exp", "iat", "nbf")]
+        if not all(map(_is_time, times)):
+            return invalid("the token's exp, iat or nbf is not a time")
+        expiry, issued, begins = map(float, times)
+        if begins > now + self._leeway:
+            return invalid("the token is not valid yet")
+        over = min(expiry, min(issued, now) + self._max_lifetime) + self._leeway
+        if over <= now:
+            return EXPIRED if expiry + self._leeway <= now else TOO_OLD
         name = _claim(claims, self._name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
             return invalid(f"the token's {self._name_claim} is not a short text")
         return Identity(
-            name=name,
-            roles=_roles(_claim(claims, self._roles_claim)),
-            claims=claims,
-            expires_at=float(claims["exp"]) + self._leeway,
+            name=name, roles=_roles(_claim(claims, self._roles_claim)), claims=claims, expires_at=over
         )
 
 
 class _Unacceptable(Exception):  # noqa: N818
     """The token is refused; the message is for the client."""
+
+
+def _is_time(value: object) -> bool:
+    """Whether a claim is a NumericDate (RFC 7519, 2). Python's JSON knows NaN and infinities, too."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def _keys(settings: JwtSettings) -> Keys:

@@ -22,6 +22,7 @@ from kiwi_tokens.jwks import (
     parse_key_set,
     select,
     settles,
+    thumbprints,
 )
 
 log = logging.getLogger("kiwi_tokens")
@@ -34,6 +35,26 @@ RETRY_PAUSE = 5.0
 """Seconds between fetches while there is no key set at all."""
 
 
+class _Marks:
+    """Which keys are good, by their thumbprints. Written under the lock of its owner."""
+
+    def __init__(self) -> None:
+        self._now: frozenset[str] | None = None
+        self._told: frozenset[str] | None = None
+
+    def update(self, now: frozenset[str]) -> None:
+        self._now = now
+
+    def has(self, mark: str) -> bool:
+        now = self._now
+        return now is None or mark in now
+
+    def changed(self) -> bool:
+        """Whether they are others than when this was asked last."""
+        before, self._told = self._told, self._now
+        return before != self._told
+
+
 class FileKeys:
     """A key set in a file, read again when the file has changed (also by a swapped symlink)."""
 
@@ -41,8 +62,34 @@ class FileKeys:
         self._path = path
         self._algorithms = algorithms
         self._lock = threading.Lock()
+        self._marks = _Marks()
         self._seen: tuple[int, ...] | None = None
         self._table: KeyTable | None = None
+
+    def has(self, mark: str) -> bool:
+        return self._marks.has(mark)
+
+    def changed(self) -> bool:
+        if self._lock.acquire(blocking=False):  # else it is just being read
+            try:
+                outdated = self._stamp() != self._seen
+            finally:
+                self._lock.release()
+            if outdated:
+                threading.Thread(target=self._reread, name="kiwi_tokens key file", daemon=True).start()
+        return self._marks.changed()
+
+    def _reread(self) -> None:
+        with self._lock:
+            self._read_if_changed()
+
+    def _stamp(self) -> tuple[int, ...]:
+        """What is different of another file; empty if there is none."""
+        try:
+            state = os.stat(self._path)
+        except OSError:
+            return ()
+        return state.st_ino, state.st_size, state.st_mtime_ns
 
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
         with self._lock:
@@ -53,18 +100,14 @@ class FileKeys:
         return select(table, kid, algorithm)
 
     def _read_if_changed(self) -> None:
-        try:
-            state = os.stat(self._path)
-            seen = (state.st_ino, state.st_size, state.st_mtime_ns)
-        except OSError as error:
-            self._failed((), f"{type(error).__name__}: {error.strerror}")
-            return
+        seen = self._stamp()
         if seen == self._seen:
             return
         try:
             with open(self._path, "rb") as file:
                 document = file.read(MAX_DOCUMENT + 1)
             self._table = parse_key_set(document, self._algorithms)
+            self._marks.update(thumbprints(self._table))
         except OSError as error:
             self._failed(seen, f"{type(error).__name__}: {error.strerror}")
         except ValueError as error:
@@ -99,6 +142,7 @@ class RemoteKeys:
         self._deadline = deadline
         self._clock = clock
         self._lock = threading.Lock()
+        self._marks = _Marks()
         self._table: KeyTable | None = None
         self._loaded_at = -float("inf")
         self._started_at = -float("inf")
@@ -116,6 +160,14 @@ class RemoteKeys:
             raise KeysUnavailable
         return select(table, kid, algorithm)
 
+    def has(self, mark: str) -> bool:
+        return self._marks.has(mark)
+
+    def changed(self) -> bool:
+        with self._lock:
+            self._start_if_old()
+            return self._marks.changed()
+
     def _current(self) -> KeyTable | None:
         with self._lock:
             return self._table
@@ -123,14 +175,20 @@ class RemoteKeys:
     def _refresh_if_old(self) -> bool | None:
         """None: the key set is young enough. Else whether a fetch, now or just under way, brought one."""
         with self._lock:
-            now = self._clock()
-            if self._table is not None and now - self._loaded_at < self._ttl:
+            if not self._start_if_old():
                 return None
-            pause = RETRY_PAUSE if self._table is None else UNKNOWN_KEY_PAUSE
-            if self._fetch is None and now - self._started_at >= pause:
-                self._start(now)
             fetch = self._fetch
         return fetch is not None and self._wait(fetch)
+
+    def _start_if_old(self) -> bool:
+        """Whether the key set is old; fetches a new one if it is time. Under the lock."""
+        now = self._clock()
+        if self._table is not None and now - self._loaded_at < self._ttl:
+            return False
+        pause = RETRY_PAUSE if self._table is None else UNKNOWN_KEY_PAUSE
+        if self._fetch is None and now - self._started_at >= pause:
+            self._start(now)
+        return True
 
     def _ask_for_unknown(self) -> bool:
         with self._lock:
@@ -153,10 +211,11 @@ class RemoteKeys:
 
     def _arrived(self, fetch: Fetch, document: bytes, failure: str) -> None:
         """Called by the fetch in its own thread, once, before it is done."""
-        table = None
+        table, marks = None, frozenset[str]()
         try:
             if not failure:
                 table = parse_key_set(document, self._algorithms)
+                marks = thumbprints(table)
         except ValueError as error:
             failure = str(error)
         finally:  # whatever happens: while there is a fetch, there is no other
@@ -164,6 +223,7 @@ class RemoteKeys:
                 self._fetch = None
                 if table is not None:
                     self._table = table
+                    self._marks.update(marks)
                     self._loaded_at = self._clock()
                     fetch.good = True
                 kept = self._table is not None

@@ -16,6 +16,7 @@ from kiwi_gw.api import (
     Head,
     Identity,
     Password,
+    Permit,
     PluginContext,
     Refusal,
     SourceInfo,
@@ -24,27 +25,30 @@ from kiwi_gw.api import (
 from kiwi_tokens.credentials import NO_TOKEN, invalid, token_of, well_formed
 from kiwi_tokens.rights import Rights
 from kiwi_tokens.settings import JwtSettings, TokensSettings
-from kiwi_tokens.static_tokens import StaticTokens
+from kiwi_tokens.static_tokens import Entry, StaticTokens
 
 if TYPE_CHECKING:  # pyjwt is an extra
-    from kiwi_tokens.jwt_tokens import JwtTokens
+    from kiwi_tokens.jwt_tokens import JwtTokens, Signed
 
 SECTION = "tokens"
 ORIGIN = "kiwi_tokens"
 """The claim in which an identity's `Origin` is kept."""
 
 _NOT_CONFIGURED = Refusal("not_configured", "the gateway cannot check tokens yet", retry=True)
-_NO_TOKEN = Refusal(NO_TOKEN, "a token is needed: Authorization: Bearer")
+_NO_TOKEN = Refusal(NO_TOKEN, "a token is needed: Authorization: Bearer", retry=True)
+_PERMIT = Permit()
 _FORBIDDEN = Refusal("forbidden", "not allowed")
 _EXPIRED = Refusal("token_expired", "the token has expired", retry=True)
 _REVOKED = Refusal("revoked", "the token is not valid any more")
 
 
-class Origin(str):
-    """How an identity of this plugin came about. Its type cannot be forged: a claim in a token, or what
-    another plugin takes from its users, is never one."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How an identity of this plugin came about: by the static token with this `mark`, by a signature, or (by
+    neither) without credentials. It cannot be forged: a claim in a token is never of this type."""
 
-    __slots__ = ()
+    mark: str = ""
+    signed: Signed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +102,28 @@ class TokensPlugin:
             return token
         if token is not None:
             return self._check(state, token)
-        if settings.anonymous is None:
-            return _NO_TOKEN
-        roles = frozenset(settings.anonymous.roles)
-        return replace(ANONYMOUS, roles=roles, claims={ORIGIN: Origin("anonymous")})
+        return _anonymous(state)
 
     @hookimpl
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Refusal | None:
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal | None:
+        return _NOT_CONFIGURED if self._state is None else self._judge(self._state, identity)
+
+    @hookimpl
+    def reauthentication_due(self) -> bool:
+        return self._state is not None and self._state.jwt is not None and self._state.jwt.keys_changed()
+
+    @hookimpl
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Permit | Refusal:
         state = self._state
         if state is None:
             return _NOT_CONFIGURED
         if identity.expires_at is not None and identity.expires_at <= self._clock():
             return _EXPIRED
-        roles = _current_roles(state, identity)
-        if roles is None:
-            return _REVOKED
-        # The gateway as a whole is the source without a name: of all patterns only `*` matches it.
-        source_id = "" if source is None else source.id
-        return None if state.rights.allow(roles, action, source_id) else _FORBIDDEN
+        now = self._judge(state, identity) or identity  # those of other plugins have the roles that they have
+        if isinstance(now, Refusal):
+            return now
+        source_id = None if source is None else source.id
+        return _PERMIT if state.rights.allow(now.roles, action, source_id) else _FORBIDDEN
 
     def _jwt(self, settings: JwtSettings | None) -> JwtTokens | None:
         if settings is None:
@@ -125,38 +133,50 @@ class TokensPlugin:
             return old.jwt  # with the keys that it has fetched
         from kiwi_tokens.jwt_tokens import JwtTokens
 
-        return JwtTokens(settings)
+        return JwtTokens(settings, old.jwt if old is not None else None)
 
     def _check(self, state: _State, token: str) -> Identity | Refusal:
         if not well_formed(token):
             return invalid("the token is not valid")
         entry = state.static.find(token)
         if entry is not None:
-            if entry.expires_at is not None and entry.expires_at <= self._clock():
-                return _EXPIRED
-            return Identity(entry.name, entry.roles, {ORIGIN: Origin(entry.mark)}, entry.expires_at)
+            return self._static(entry)
         if state.jwt is None:
             return invalid("the token is not valid")
-        identity = state.jwt.check(token)
-        if isinstance(identity, Refusal):
-            return identity
-        return replace(identity, claims={**identity.claims, ORIGIN: _jwt_origin(state.jwt)})
+        found = state.jwt.check(token, self._clock())
+        if isinstance(found, Refusal):
+            return found
+        identity, signed = found
+        return _marked(identity, Origin(signed=signed))
+
+    def _static(self, entry: Entry) -> Identity | Refusal:
+        if entry.expires_at is not None and entry.expires_at <= self._clock():
+            return _EXPIRED
+        return Identity(entry.name, entry.roles, {ORIGIN: Origin(entry.mark)}, entry.expires_at)
+
+    def _judge(self, state: _State, identity: Identity) -> Identity | Refusal | None:
+        """Who it is by this configuration, which may not be the one that it came with. None: an identity of
+        another plugin."""
+        origin = identity.claims.get(ORIGIN)
+        if not isinstance(origin, Origin):
+            return None
+        if origin.signed is not None:
+            if state.jwt is None:
+                return _REVOKED
+            found = state.jwt.judge(identity, origin.signed, self._clock())
+            return found if isinstance(found, Refusal) else _marked(found, origin)
+        if not origin.mark:
+            return _anonymous(state)
+        entry = state.static.marked(origin.mark)
+        return _REVOKED if entry is None else self._static(entry)
 
 
-def _current_roles(state: _State, identity: Identity) -> frozenset[str] | None:
-    """The roles that an identity has now, which may not be those it came with: the configuration may
-    have been reloaded. None if it would not be let in any more. Those of other plugins keep theirs."""
-    origin = identity.claims.get(ORIGIN)
-    if not isinstance(origin, Origin):
-        return identity.roles
-    if origin == "anonymous":
-        anonymous = state.settings.anonymous
-        return None if anonymous is None else frozenset(anonymous.roles)
-    if origin.startswith("jwt:"):
-        return identity.roles if state.jwt is not None and origin == _jwt_origin(state.jwt) else None
-    entry = state.static.marked(origin)
-    return None if entry is None else entry.roles
+def _anonymous(state: _State) -> Identity | Refusal:
+    anonymous = state.settings.anonymous
+    if anonymous is None:
+        return _NO_TOKEN
+    return _marked(replace(ANONYMOUS, roles=frozenset(anonymous.roles)), Origin())
 
 
-def _jwt_origin(tokens: JwtTokens) -> Origin:
-    return Origin(f"jwt:{tokens.issuer}")
+def _marked(identity: Identity, origin: Origin) -> Identity:
+    return replace(identity, claims={**identity.claims, ORIGIN: origin})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from kiwi_gw.api import Action
-from kiwi_tokens.settings import RoleSettings
+from kiwi_tokens.settings import EVERYTHING, RoleSettings
 
 
 class Rights:
@@ -15,17 +16,33 @@ class Rights:
 
     def __init__(self, roles: Mapping[str, RoleSettings]) -> None:
         self._roles = {
-            name: (
+            name: _Role(
                 frozenset(role.actions),
+                EVERYTHING in role.sources,
                 tuple(re.compile(fnmatch.translate(pattern)) for pattern in role.sources),
             )
             for name, role in roles.items()
         }
 
-    def allow(self, roles: Iterable[str], action: Action, source_id: str) -> bool:
-        """Whether one of these roles alone allows it. Roles that nobody defined allow nothing."""
+    def allow(self, roles: Iterable[str], action: Action, source_id: str | None) -> bool:
+        """Whether one of these roles alone allows it. Roles that nobody defined allow nothing.
+
+        source_id: None for the gateway as a whole: no pattern matches it, but `*` stands for it.
+        """
         for role in roles:
-            actions, patterns = self._roles.get(role, (frozenset(), ()))
-            if action in actions and any(pattern.match(source_id) for pattern in patterns):
+            found = self._roles.get(role)
+            if found is not None and action in found.actions and found.covers(source_id):
                 return True
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    actions: frozenset[Action]
+    everything: bool
+    patterns: tuple[re.Pattern[str], ...]
+
+    def covers(self, source_id: str | None) -> bool:
+        if source_id is None:
+            return self.everything
+        return any(pattern.match(source_id) for pattern in self.patterns)

@@ -33,6 +33,12 @@ Algorithm = Literal[AsymmetricAlgorithm, "HS256", "HS384", "HS512"]
 
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+")
 _PROTOCOL_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
+MAX_LIFETIME_SECONDS = 86_400
+"""Of a token, if the configuration does not say otherwise."""
+
+EVERYTHING = "*"
+"""The pattern that stands for all sources, and for the gateway as a whole."""
+
 _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 4096
 
@@ -48,12 +54,25 @@ class _Quiet(Section):
 class RoleSettings(_Quiet):
     """What a role may do: `actions` on every source whose id matches one of `sources` (shell patterns).
 
-    With the action `admin`, `sources: ["*"]` opens all of the admin address, other patterns what concerns
-    these sources.
+    With the action `admin`, `sources: ["*"]` opens all of the admin address; any other pattern, whatever it
+    matches, what concerns these sources.
     """
 
     sources: tuple[Text, ...] = ()
+    """Shell patterns of ids. Only the pattern `*`, as it stands, also means the gateway as a whole."""
     actions: tuple[Action, ...] = (Action.SUBSCRIBE, Action.REPLAY)
+    """`replay` is to begin in the past; who has begun later may catch up without it. `admin` is to see (with
+    the source `*`: everything, and to close connections) on the admin address."""
+
+    @field_validator("sources")
+    @classmethod
+    def _are_patterns_of_ids(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not pattern.strip():
+                raise ValueError("a pattern without a character matches no source")
+            if "**" in pattern:
+                raise ValueError("'**' means nothing else than '*': ids of sources have no levels")
+        return patterns
 
 
 class StaticToken(_Quiet):
@@ -92,7 +111,6 @@ class JwtSettings(_Quiet):
     audience: one of these must be in the token's `aud`.
     roles_claim: a claim's name, or a path of names with dots (`realm_access.roles`); a list of texts, or
         one text with blanks between the roles.
-    jwks_ttl_seconds: how long fetched keys are used before they are fetched again.
     """
 
     issuer: Text
@@ -105,6 +123,11 @@ class JwtSettings(_Quiet):
     roles_claim: Text = "roles"
     name_claim: Text = "sub"
     jwks_ttl_seconds: int = Field(default=300, ge=30, le=86_400)
+    """How long fetched keys are used before they are fetched again. Who was let in by a key that is then no
+    longer among them is let go (4402)."""
+    max_lifetime_seconds: int = Field(default=MAX_LIFETIME_SECONDS, ge=60, le=366 * 86_400)
+    """How long a token is good at most, whatever its `exp` says: from its `iat` on, or where it has none from
+    when its client connected."""
 
     @property
     def allowed_algorithms(self) -> tuple[str, ...]:
@@ -112,6 +135,11 @@ class JwtSettings(_Quiet):
         if self.algorithms is not None:
             return self.algorithms
         return ("HS256",) if self.secret is not None else ("RS256", "ES256", "EdDSA")
+
+    @property
+    def keys_come_from(self) -> tuple[object, ...]:
+        """What decides which keys there are."""
+        return self.jwks_url, self.jwks_file, self.secret, self.jwks_ttl_seconds, self.allowed_algorithms
 
     @property
     def audiences(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from kiwi_gw.api import Action, Credential, Head, Identity, Refusal, SourceInfo, hookimpl
+from kiwi_gw.api import Action, Credential, Head, Identity, Permit, Refusal, SourceInfo, hookimpl
 from kiwi_gw.config import Server
 from kiwi_gw.edge.listener import ListenError
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
@@ -32,7 +32,10 @@ tokens:
     boss: {sources: ["*"], actions: [admin]}
 """
 )
+OPEN = "\nserver: {admin_unauthenticated: true}\n"
 LISTS = ("/sources", "/connections", "/subscriptions")
+NAMELESS = {"ready", "draining", "overload"}
+"""What `/readyz` says to everybody."""
 LOOPBACK = "127.0.0.1:0"
 
 
@@ -93,6 +96,63 @@ async def test_a_plugin_that_fails_lets_nobody_in(log_lines: list[Any]) -> None:
         assert (await ask(gateway.admin_address, "/sources"))[0] == 200, "single sources it knows"
 
 
+class Who:
+    """Knows everybody, as the name in the query, and says nothing about rights."""
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        assert isinstance(credential, Head)
+        return Identity(credential.query)
+
+
+class Says:
+    """Answers every question about rights with the same; an error it raises."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    @hookimpl
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+NO = Refusal("forbidden", "no")
+
+
+@pytest.mark.parametrize(
+    ("answers", "status"),
+    [
+        ((), 403),
+        ((None,), 403),
+        ((Permit(),), 200),
+        ((None, Permit()), 200),
+        ((Permit(), NO), 403),
+        ((NO, Permit()), 403),
+        ((Permit(), RuntimeError("broken")), 403),
+        ((RuntimeError("broken"), Permit()), 403),
+        ((Permit(), True), 403),
+    ],
+    ids=repr,
+)
+async def test_who_a_plugin_knows_is_an_admin_only_if_one_permits_it_and_none_refuses(
+    answers: tuple[object, ...], status: int, log_lines: list[Any]
+) -> None:
+    others = {f"p{number}": Says(answer) for number, answer in enumerate(answers)}
+    plugins = {"scripted": ScriptedSources(), "who": Who(), **others}
+    text = CONFIG.replace("[scripted]", f"[{', '.join(plugins)}]")
+    async with open_gateway(text, plugins=plugins, admin=LOOPBACK) as gateway, connect(gateway) as client:
+        for path in ("/metrics", *LISTS):
+            assert (await ask(gateway.admin_address, path))[0] == status
+        (connection,) = gateway.gateway.connections
+        ended = await ask(gateway.admin_address, f"/connections/{connection.number}", "DELETE")
+        assert ended[0] == (204 if status == 200 else 403)
+        assert (connection.outlet.close_code is None) == (status == 403)
+        if answers in ((), (None,)):  # to read takes no permit
+            await client.subscribe("news")
+
+
 async def test_what_plugins_are_shown() -> None:
     seen: list[Credential] = []
 
@@ -151,11 +211,11 @@ async def test_readiness_names_no_sources_to_strangers() -> None:
     async with gateway_on(TOKENS) as gateway:
         boss, reader = bearer("bosses-token-00001"), bearer("readers-token-0001")
         for headers in ({}, boss):
-            assert await _readiness(gateway, gateway.address, headers) == {"ready", "draining"}
+            assert await _readiness(gateway, gateway.address, headers) == NAMELESS
         for headers in ({}, reader):
-            assert await _readiness(gateway, gateway.admin_address, headers) == {"ready", "draining"}
+            assert await _readiness(gateway, gateway.admin_address, headers) == NAMELESS
         full = await _readiness(gateway, gateway.admin_address, boss)
-        assert full == {"ready", "draining", "sources", "warnings"}
+        assert full == NAMELESS | {"sources", "warnings"}
 
 
 class NewsOnly:
@@ -170,14 +230,14 @@ async def test_readiness_names_no_sources_where_not_all_may_be_read() -> None:
     text = CONFIG.replace("[scripted]", "[scripted, news-only]")
     plugins = {"scripted": ScriptedSources(), "news-only": NewsOnly()}
     async with open_gateway(text, plugins=plugins) as gateway:
-        assert await _readiness(gateway, gateway.address, {}) == {"ready", "draining"}
+        assert await _readiness(gateway, gateway.address, {}) == NAMELESS
 
 
 async def test_readiness_names_them_where_everybody_may_read_them() -> None:
     async with gateway_on() as gateway:
         for address in (gateway.address, gateway.admin_address):
             full = await _readiness(gateway, address, {})
-            assert full == {"ready", "draining", "sources", "warnings"}
+            assert full == NAMELESS | {"sources", "warnings"}
 
 
 # --- the lists ---------------------------------------------------------------------------------
@@ -304,11 +364,61 @@ async def test_it_can_be_a_unix_socket(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-async def test_an_open_admin_address_is_warned_of() -> None:
-    async with open_gateway(CONFIG, plugins={"scripted": ScriptedSources()}, admin="0.0.0.0:0") as gateway:
-        assert gateway.gateway.loaded.settings.server.admin_address == "0.0.0.0:0"
-        (warning,) = (await fetch(gateway.address, "/readyz?verbose"))["warnings"]
-        assert "every connection" in warning
+@pytest.mark.parametrize(
+    ("setting", "says"), [("", "see metrics, and nothing else"), (OPEN, "see and cut every connection")]
+)
+async def test_an_admin_address_that_others_can_reach_is_warned_of(setting: str, says: str) -> None:
+    plugins = {"scripted": ScriptedSources()}
+    with capture_logs() as lines:
+        async with open_gateway(CONFIG + setting, plugins=plugins, admin="0.0.0.0:0") as gateway:
+            (warning,) = (await fetch(gateway.address, "/readyz?verbose"))["warnings"]
+    assert f"anyone who reaches 0.0.0.0:0 can {says}: no plugin authenticates" in warning
+    assert warning in [line["event"] for line in lines if line["log_level"] == "warning"]
+
+
+async def test_a_reload_that_opens_the_gateway_to_everybody_is_warned_of() -> None:
+    plugins = {"scripted": ScriptedSources()}
+    with capture_logs() as lines:
+        async with open_gateway(TOKENS, plugins=plugins, address="0.0.0.0:0") as gateway:
+            for text, warnings in ((TOKENS + "\n", 0), (CONFIG, 1), (CONFIG + "\n", 1)):
+                gateway.file.write_text(text)
+                assert await gateway.reloader.reload()
+                warned = [line for line in lines if "anyone who reaches" in line["event"]]
+                assert len(warned) == warnings
+
+
+@pytest.mark.parametrize("path", [*LISTS, *(f"/api/v1{path}" for path in LISTS)])
+async def test_where_others_can_reach_it_and_nobody_says_who_he_is_it_has_metrics_and_health_only(
+    path: str,
+) -> None:
+    async with (
+        open_gateway(CONFIG, plugins={"scripted": ScriptedSources()}, admin="0.0.0.0:0") as gateway,
+        connect(gateway) as client,
+    ):
+        await client.subscribe("news")
+        address = gateway.admin_address.replace("0.0.0.0", "127.0.0.1")
+        assert (await ask(address, path))[0] == 403
+        (connection,) = gateway.gateway.connections
+        assert (await ask(address, f"/connections/{connection.number}", "DELETE"))[0] == 403
+        assert connection.outlet.close_code is None
+        assert (await ask(address, "/metrics"))[0] == 200
+        assert (await ask(address, "/livez"))[0] == 200
+        assert set(await fetch(address, "/readyz?verbose")) == NAMELESS
+
+
+async def test_admin_unauthenticated_opens_all_of_it_to_everybody() -> None:
+    plugins = {"scripted": ScriptedSources()}
+    async with open_gateway(CONFIG + OPEN, plugins=plugins, admin="0.0.0.0:0") as gateway:
+        address = gateway.admin_address.replace("0.0.0.0", "127.0.0.1")
+        for path in ("/metrics", *LISTS):
+            assert (await ask(address, path))[0] == 200
+        assert (await ask(address, "/connections/1", "DELETE"))[0] == 404
+
+
+async def test_admin_unauthenticated_opens_nothing_where_clients_say_who_they_are() -> None:
+    async with gateway_on(TOKENS + OPEN) as gateway:
+        for headers in ({}, bearer("readers-token-0001")):
+            assert (await ask(gateway.admin_address, "/sources", headers=headers))[0] in (401, 403)
 
 
 async def test_it_answers_while_the_gateway_drains() -> None:

@@ -53,6 +53,8 @@ HOOKS = {
     "config_sections": "test_a_section_has_its_defaults_and_its_errors_have_lines",
     "configure": "test_configure_sees_every_configuration_and_may_refuse_a_reload",
     "authenticate": "test_authenticate_says_who_it_is_in_a_thread",
+    "reauthenticate": "test_reauthenticate_ends_who_is_known_no_longer",
+    "reauthentication_due": "test_reauthentication_due_has_everybody_judged_within_a_second",
     "authorize": "test_unknown_and_forbidden_are_the_same_to_the_client",
     "intercept": "test_intercept.test_intercept_changes_and_withholds",
     "check": "test_check_connects_for_the_command_line",
@@ -416,6 +418,59 @@ async def test_clients_of_the_original_are_not_told_that_credentials_expire() ->
         with pytest.raises(Over) as over:
             await client.message()
         assert over.value.code == 4402
+
+
+# --- reauthenticate, reauthentication_due ---------------------------------------------------------
+
+
+class Guests:
+    """Knows everybody as the query says, and ends those who are not `welcome` any more."""
+
+    def __init__(self) -> None:
+        self.welcome = {"ann", "bob"}
+        self.changed = False
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        assert isinstance(credential, Head)
+        return Identity(credential.query)
+
+    @hookimpl
+    def reauthenticate(self, identity: Identity) -> Refusal | None:
+        return None if identity.name in self.welcome else Refusal("revoked", "not any more")
+
+    @hookimpl
+    def reauthentication_due(self) -> bool:
+        changed, self.changed = self.changed, False
+        return changed
+
+
+async def test_reauthenticate_ends_who_is_known_no_longer() -> None:
+    guests = Guests()
+    async with (
+        running(guests) as (gateway, scripted),
+        connect(gateway, "/?ann") as ann,
+        connect(gateway, "/?bob") as bob,
+    ):
+        for client in (ann, bob):
+            await client.subscribe("a")
+        guests.welcome = {"bob"}
+        assert (await knock(gateway, "/?ann"))[0] == 401, "also who comes now"
+        assert await gateway.reloader.reload()
+        over = await ann.over()
+        assert (over.code, over.reason) == (4503, "revoked")
+        await scripted["a"].publish([b"x"])
+        assert (await bob.message())["data"]["value"] == "x"
+
+
+async def test_reauthentication_due_has_everybody_judged_within_a_second() -> None:
+    guests = Guests()
+    async with running(guests) as (gateway, _), connect(gateway, "/?ann") as ann:
+        guests.welcome = {"bob"}
+        guests.changed = True
+        began = trio.current_time()
+        assert (await ann.over()).code == 4503
+        assert trio.current_time() - began < 1
 
 
 # --- authorize ------------------------------------------------------------------------------------

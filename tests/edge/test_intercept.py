@@ -10,6 +10,8 @@ import pytest
 from structlog.typing import EventDict
 
 from kiwi_gw.api import (
+    Credential,
+    Head,
     Identity,
     Interceptor,
     Record,
@@ -155,6 +157,72 @@ async def test_after_a_reload_a_subscription_goes_on_behind_the_interceptor_of_t
         told = [(await pull.message())["data"] for _ in range(2)]
         assert [(item["offset"], item["value"]) for item in told] == [(1, seen), (2, seen)]
         assert (await pull.ask("REQUEST", "a", n=1))["data"]["credits"] == 4
+
+
+class SameKey:
+    """Puts a mark before every value of those whose name is `whose`, and calls that `k`."""
+
+    def __init__(self, mark: bytes, whose: str = "") -> None:
+        self.mark, self.whose = mark, whose
+
+    @hookimpl
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
+        mark = self.mark
+        if self.whose not in ("", identity.name):
+            return None
+        return Interceptor(lambda record: {**record, "value": mark + bytes(record["value"])}, "k")  # type: ignore[call-overload]
+
+
+async def test_after_a_reload_an_equal_key_does_not_keep_the_old_interceptor() -> None:
+    rules = SameKey(b"old ")
+    async with running(rules) as (gateway, scripted), connect(gateway) as push, connect(gateway) as pull:
+        await push.subscribe("a")
+        await pull.subscribe("a", mode="pull")
+        await scripted["a"].publish([b"x"])
+        assert (await push.message())["data"]["value"] == "old x"
+        rules.mark = b"new "
+        assert await gateway.reloader.reload()
+        async with connect(gateway) as late:
+            await late.subscribe("a")
+            await scripted["a"].publish([b"y"])
+            assert (await push.message())["data"]["value"] == "new y"
+            assert (await late.message())["data"]["value"] == "new y"
+        await pull.ask("REQUEST", "a", n=2)
+        assert [(await pull.message())["data"]["value"] for _ in range(2)] == ["new x", "new y"]
+
+
+class ByName:
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        assert isinstance(credential, Head)
+        return Identity(credential.query)
+
+
+async def test_equal_keys_of_two_plugins_share_no_bytes_across_identities() -> None:
+    plugins = (ByName(), SameKey(b"for ann: ", "ann"), SameKey(b"for bob: ", "bob"))
+    async with (
+        running(*plugins) as (gateway, scripted),
+        connect(gateway, "/?ann") as ann,
+        connect(gateway, "/?bob") as bob,
+        connect(gateway, "/?cid") as cid,
+    ):
+        for client in (ann, bob, cid):
+            await client.subscribe("a")
+        await scripted["a"].publish([b"x"])
+        seen = [(await client.message())["data"]["value"] for client in (ann, bob, cid)]
+        assert seen == ["for ann: x", "for bob: x", "x"]
+
+
+async def test_interceptors_of_several_plugins_are_all_replaced_by_a_reload_in_their_order() -> None:
+    first, second = SameKey(b"1"), SameKey(b"2")
+    async with running(first, second) as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a")
+        await scripted["a"].publish([b"x"])
+        assert (await client.message())["data"]["value"] == "21x"
+        second.mark = b"3"
+        assert await gateway.reloader.reload()
+        await scripted["a"].publish([b"x"])
+        assert (await client.message())["data"]["value"] == "31x"
 
 
 async def test_a_subscription_whose_interceptor_is_refused_by_the_new_rules_ends() -> None:

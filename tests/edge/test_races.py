@@ -156,6 +156,9 @@ class Gateway:
     def subscribed(self, source_id: str) -> None:
         """They run anyway."""
 
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return identity
+
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return None
 

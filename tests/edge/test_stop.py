@@ -144,7 +144,7 @@ async def test_idle_http_connections_are_closed() -> None:
         stream = await gateway.connect()
         async with stream:
             client = Client(stream)
-            status, _, _ = await client.request(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, _, _ = await client.request(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert status == 200
             gateway.send_signal(signal.SIGTERM)
             assert await stream.receive_some() == b""

@@ -213,7 +213,7 @@ def upgrade(path: str = "/", headers: Sequence[tuple[str, str]] = ()) -> bytes:
     key = base64.b64encode(os.urandom(16)).decode()
     lines = [
         f"GET {path} HTTP/1.1",
-        "Host: gateway.test",
+        "Host: localhost",
         "Upgrade: websocket",
         "Connection: Upgrade",
         "Sec-WebSocket-Version: 13",

@@ -221,13 +221,13 @@ def lengths(port: int) -> dict[str, Any]:
 
 
 _SLOW = {
-    "head": ("", "GET / HTTP/1.1\r\nHost: slow\r\n" + "X-Slow: slow\r\n" * 10),
+    "head": ("", "GET / HTTP/1.1\r\nHost: localhost\r\n" + "X-Slow: slow\r\n" * 10),
     "later head": (
-        "GET /health HTTP/1.1\r\nHost: slow\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: slow\r\n" + "X-Slow: slow\r\n" * 10,
+        "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\n" + "X-Slow: slow\r\n" * 10,
     ),
     "hello": ("", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + "x" * 100),
-    "body": ("POST /health HTTP/1.1\r\nHost: slow\r\nContent-Length: 1000\r\n\r\n", "x" * 100),
+    "body": ("POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n", "x" * 100),
 }
 
 

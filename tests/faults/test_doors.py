@@ -31,7 +31,7 @@ def with_headers(*lines: str) -> bytes:
 
 
 def get(*lines: str) -> bytes:
-    return "".join(f"{line}\r\n" for line in ("GET /health HTTP/1.1", "Host: h", *lines, "")).encode()
+    return "".join(f"{line}\r\n" for line in ("GET /health HTTP/1.1", "Host: localhost", *lines, "")).encode()
 
 
 HEADS = {

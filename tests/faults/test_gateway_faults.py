@@ -132,7 +132,9 @@ async def come_and_go(path: Path) -> None:
 
 async def asked(path: Path, target: str) -> dict[str, Any]:
     async with await trio.open_unix_socket(path) as stream:
-        await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+        await stream.send_all(
+            f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        )
         answer = b"".join([piece async for piece in stream])
     found: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
     return found

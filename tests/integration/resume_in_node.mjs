@@ -1,6 +1,6 @@
 // Runs the lines of README.md that resume, in Node: node resume_in_node.mjs README SOURCE URL...
 // Connects to one address after the other and writes, a line each, "subscribed", "dropped" with the number that
-// a LAG notice says, "error ..." and the partition and offset of every event.
+// a LAG notice says, "error ..." and the partition and offset of every event, or its count where it has none.
 import { readFileSync } from "node:fs";
 
 const [readme, source, ...urls] = process.argv.slice(2);
@@ -12,7 +12,7 @@ let turn = 0;
 
 function hear(message) {
   const { type, data } = message;
-  if (type === "RESULT") write(`${data.partition} ${data.offset}`);
+  if (type === "RESULT") write("offset" in data ? `${data.partition} ${data.offset}` : `count ${data.count}`);
   else if (type === "SUBSCRIBE_OK") write("subscribed");
   else if (data.type === "LAG") write(`dropped ${data.dropped}`);
   else write(`error ${JSON.stringify(message)}`);

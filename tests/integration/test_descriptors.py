@@ -41,7 +41,7 @@ def leave(running: GatewayProcess, spare: int | None) -> None:
 async def health(running: GatewayProcess) -> tuple[int, bytes]:
     """Status and head of the answer to a GET."""
     async with await trio.open_tcp_stream("127.0.0.1", running.port) as stream:
-        await stream.send_all(b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        await stream.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = b"".join([chunk async for chunk in stream])
     return int(answer.split()[1]), answer.partition(b"\r\n\r\n")[0].lower()
 

@@ -1,7 +1,7 @@
 """A message that is nested too deeply to be read: its outline, so that it can be answered with words.
 
 A reader that calls itself has to give up at some depth. This one keeps a list, and looks at nothing but
-strings and brackets. Measured: 0.13 us a bracket, so 4 ms for as many as are looked at.
+strings and brackets. Measured: 0.13 us a bracket, so some 2 ms for as many as are looked at.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-MOST_BRACKETS: Final = 30_000
+MOST_BRACKETS: Final = 16_384
 
 # Strings, brackets, and whatever else; a quote alone is of a string without an end. Possessive: linear.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^"\[\]{}]++|"', re.DOTALL)

@@ -1,18 +1,17 @@
 """Who may look: the `authenticate` and `authorize` hooks, asked for every request.
 
-Where no plugin authenticates clients, whoever reaches the admin address may look. It is loopback by default,
-and there a browser is the danger: a page whose own host name is made to resolve to 127.0.0.1 may read and
-send whatever it likes, and only the `Host` header tells.
+Where no plugin authenticates clients, whoever is on this machine may look, and others see metrics and
+health, unless `server.admin_unauthenticated` lets them do everything. (Pages in a browser on this machine are
+kept away by the listener: `origin.host_allowed`.)
 """
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import Scope
-from kiwi_gw.model import Action, Head, Identity, Refusal
+from kiwi_gw.model import Action, Head, Identity, Refusal, SourceInfo
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import UNDECIDED
 
@@ -31,31 +30,31 @@ class Rights:
 
 
 class Access:
-    """Decides about requests. Raises HttpError: 401, 403, 503."""
+    """Decides about requests. Raises HttpError: 401, 403, 503.
 
-    def __init__(self, gateway: Gateway) -> None:
+    local: whether only this machine can reach the address.
+    """
+
+    def __init__(self, gateway: Gateway, *, local: bool) -> None:
         self._gateway = gateway
-
-    @property
-    def open(self) -> bool:
-        """Whether no plugin authenticates clients."""
-        return not self._gateway.loaded.plugins.hook.authenticate.get_hookimpls()
+        self._local = local
 
     async def rights(self, scope: Scope) -> Rights:
         """What whoever sent this request may see; at least one source."""
-        if self.open:
-            _check_host(scope)
         identity = await self._identity(scope)
-        if self._may_everything(identity):
+        if self._may(identity, None):
             return Rights(everything=True)
-        sources = frozenset(
-            info.id
-            for info in self._gateway.sources()
-            if self._gateway.authorize(identity, Action.ADMIN, info) is None
-        )
+        sources = frozenset(info.id for info in self._gateway.sources() if self._may(identity, info))
         if not sources:
             raise HttpError(403, "forbidden: this needs the right to `admin`")
         return Rights(everything=False, sources=sources)
+
+    async def metrics(self, scope: Scope) -> None:
+        """Let pass who may see all of the gateway, and where nobody is asked who it is, everybody."""
+        identity = await self._identity(scope)
+        refusal = self._gateway.hooks.authorize(identity, Action.ADMIN, None, switched_on=True)
+        if refusal is not None:
+            raise HttpError(403, "forbidden: this needs the right to `admin` of the whole gateway")
 
     async def everything(self, scope: Scope) -> None:
         """Let nobody pass but those who may see all of the gateway."""
@@ -72,8 +71,11 @@ class Access:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _may_everything(self, identity: Identity) -> bool:
-        return self._gateway.hooks.authorize(identity, Action.ADMIN, None) is None
+    def _may(self, identity: Identity, source: SourceInfo | None) -> bool:
+        """Whether it may see and change what concerns this source; None: everything."""
+        switched_on = self._local or self._gateway.loaded.settings.server.admin_unauthenticated
+        hooks = self._gateway.hooks
+        return hooks.authorize(identity, Action.ADMIN, source, switched_on=switched_on) is None
 
     async def _identity(self, scope: Scope) -> Identity:
         answer = await self._gateway.authenticate(_credential(scope))
@@ -94,26 +96,3 @@ def _credential(scope: Scope) -> Head:
         f"{client[0]}:{client[1]}" if client is not None else "unix",
         scope["scheme"] == "https",
     )
-
-
-def _check_host(scope: Scope) -> None:
-    """On loopback, only names that can mean nothing but this machine."""
-    server = scope["server"]
-    if server is None or not _is_loopback(server[0]):
-        return
-    host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
-    name = host.rpartition("]")[0].lstrip("[") or host.partition(":")[0]
-    if name.lower() != "localhost" and not _is_address(name):
-        raise HttpError(403, "forbidden: on loopback the Host must be an address or localhost")
-
-
-def _is_loopback(host: str) -> bool:
-    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
 
 from kiwi_gw.config import Address, Server
+from kiwi_gw.config.address import is_loopback
 from kiwi_gw.edge.listener import ListenError
 
 log = structlog.get_logger(__name__)
@@ -30,3 +32,8 @@ def admin_socket(server: Server, open_it: Callable[[Address], T]) -> T | None:
             raise ListenError(f"{error} (server.admin_address; null: without it)") from error
         log.warning("no metrics and no admin address; set server.admin_address", problem=str(error))
         return None
+
+
+def is_local(sock: socket.socket) -> bool:
+    """Whether only this machine can reach a listening socket."""
+    return sock.family == socket.AF_UNIX or is_loopback(sock.getsockname()[0])

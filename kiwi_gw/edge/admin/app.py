@@ -45,7 +45,7 @@ def metrics(fleet: Fleet, access: Access) -> App:
     """ASGI application: a scrape, as text or as OpenMetrics, by `Accept`."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await access.everything(scope)
+        await access.metrics(scope)
         content_type = content_type_for(_header(scope, b"accept"))
         pieces = []
         for piece in expose(await fleet.snapshot(), content_type):

@@ -52,7 +52,7 @@ def _source(runner: SourceRunner, now: float) -> Item:
             "maxEvents": window.max_events,
             "maxBytes": window.max_bytes,
         },
-        "positions": feed.info.codec.dump(feed.positions) if feed.positions else None,
+        "positions": feed.dump(feed.positions) if feed.positions else None,
     }
 
 
@@ -105,5 +105,5 @@ def _subscription(connection: Connection, item: Subscription) -> Item:
         "delivered": item.matched,
         "bad": item.bad,
         "bytes": item.bytes,
-        "positions": info.codec.dump(item.positions) if opened else None,
+        "positions": item.feed.dump(item.positions) if opened else None,
     }

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from kiwi_spark.spec import OutputMode, Query, Session, TableInput, Watermark
+from kiwi_spark.spec import OutputMode, Query, TableInput, Watermark
 from kiwi_spark.wire import Progress, Start, Started
-from tests.integration.spark.driver_peer import DriverPeer
-from tests.integration.spark.shared_classes import small_jvm
+from tests.integration.spark.driver_peer import DriverPeer, runs, usual_session
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+extended = pytest.mark.extended
 
 SCHEMA: Final = "k STRING, n INT, at TIMESTAMP"
 HDFS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -41,18 +40,6 @@ APIS: Final[dict[str, tuple[OutputMode, list[dict[str, Any]]]]] = {
 """By its name in `stateful_apis`: the output mode, and the rows that come of `write_rows`."""
 
 
-def session(**conf: str) -> Session:
-    own = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": small_jvm(), **conf}
-    return Session(master="local[2]", conf=own, python_path=[str(Path(__file__).parent)])
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[DriverPeer]:
-    peer = DriverPeer(session())
-    yield peer
-    peer.close()
-
-
 def write_rows(folder: Path, name: str = "1.json", *, day: int = 1) -> None:
     rows = [{**row, "at": f"2013-01-{day:02}T00:0{number}:00Z"} for number, row in enumerate(ROWS)]
     folder.mkdir(exist_ok=True)
@@ -73,8 +60,9 @@ def query(folder: Path, name: str, mode: OutputMode = "update") -> Query:
     )
 
 
-def results(driver: DriverPeer, run: int, asked: Query) -> tuple[list[dict[str, Any]], list[str]]:
+def results(driver: DriverPeer, asked: Query) -> tuple[list[dict[str, Any]], list[str]]:
     """All rows of a query that ends by itself, and its notes."""
+    run = next(runs)
     started, rows = driver.start(run, asked)
     found: list[dict[str, Any]] = []
     while True:
@@ -92,30 +80,50 @@ def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str(row["k"]))
 
 
+@extended
 def test_one_query_of_every_api(driver: DriverPeer, tmp_path: Path) -> None:
     write_rows(tmp_path / "in")
     write_rows(tmp_path / "in", "2.json", day=20)  # for what waits until its windows are over
     write_rows(tmp_path / "in", "3.json", day=30)
-    for run, (name, (mode, expected)) in enumerate(APIS.items(), 1):
-        found, _ = results(driver, run, query(tmp_path, name, mode))
+    for name, (mode, expected) in APIS.items():
+        found, _ = results(driver, query(tmp_path, name, mode))
         assert [row for row in expected if row not in found] == [], (name, found)
 
 
+@extended
 def test_a_checkpoint_keeps_the_state_store_that_it_was_made_with(driver: DriverPeer, tmp_path: Path) -> None:
     """And what the other one cannot do ends a query for good."""
     write_rows(tmp_path / "in")
     asked = query(tmp_path, "apply_in_pandas_with_state")
-    before = DriverPeer(session(**{PROVIDER: HDFS}))
+    usual = usual_session()
+    before = DriverPeer(msgspec.structs.replace(usual, conf={**usual.conf, PROVIDER: HDFS}))
     try:
-        assert by_key(results(before, 1, asked)[0]) == SUMS
-        ended = before.fail(2, query(tmp_path, "transform_with_state_in_pandas"))
+        assert by_key(results(before, asked)[0]) == SUMS
+        ended = before.fail(next(runs), query(tmp_path, "transform_with_state_in_pandas"))
     finally:
         before.close()
     assert ended.trouble == "query", ended.message
     write_rows(tmp_path / "in", "2.json", day=2)
-    found, notes = results(driver, 101, asked)
+    found, notes = results(driver, asked)
     assert by_key(found) == [{**row, "total": 2 * row["total"]} for row in SUMS]
     assert [note.rsplit(" ", 1)[-1] for note in notes] == [HDFS]
+
+
+def test_rows_behind_the_watermark_are_counted_and_not_in_the_result(
+    driver: DriverPeer, tmp_path: Path
+) -> None:
+    asked = query(tmp_path, "drop_duplicates_within_watermark", "append")
+    write_rows(tmp_path / "in", day=30)
+    assert by_key(results(driver, asked)[0]) == KEYS
+    write_rows(tmp_path / "in", "2.json", day=1)
+    run = next(runs)
+    _, rows = driver.start(run, asked)
+    said = driver.control.expect(Progress, run=run) if rows.batch()[1] == [] else None
+    assert said is not None
+    assert said.late == len(ROWS)
+    assert said.state_bytes > 0
+    assert {"addBatch", "queryPlanning", "walCommit"} <= set(said.phases)
+    assert driver.ended(run).trouble is None
 
 
 def test_a_bounded_result_of_files_and_one_of_tables_alone(driver: DriverPeer, tmp_path: Path) -> None:
@@ -130,15 +138,15 @@ def test_a_bounded_result_of_files_and_one_of_tables_alone(driver: DriverPeer, t
     )
     inferred = {"events": msgspec.structs.replace(counted.tables["events"], schema="")}
     counted = msgspec.structs.replace(counted, tables=inferred)
-    assert sorted(map(str, results(driver, 201, counted)[0])) == sorted(map(str, ROWS))
+    assert sorted(map(str, results(driver, counted)[0])) == sorted(map(str, ROWS))
     write_rows(tmp_path / "in", "2.json", day=2)
-    assert len(results(driver, 202, counted)[0]) == 3
+    assert len(results(driver, counted)[0]) == 3
     static = {"events": msgspec.structs.replace(counted.tables["events"], stream=False)}
     once = msgspec.structs.replace(
         counted, source="tables", tables=static, sql="SELECT k, sum(n) AS total FROM events GROUP BY k"
     )
     begun = []
-    for run in (203, 204):
+    for run in (next(runs), next(runs)):
         driver.control.say(Start(run=run, query=once))
         begun.append(driver.control.expect(Started, run=run))
         assert driver.accept(run).batch()[1] != []

@@ -31,6 +31,7 @@ class Row:
     key: bytes | None = None
     timestamp: int = -1
     headers: Sequence[tuple[str, bytes | None]] = ()
+    epoch: int = -1  # of the leader that took it
     spoiled: bool = False  # the batch of that record cannot be decoded
 
 
@@ -40,6 +41,8 @@ class FakeTopic:
     rows: list[list[Row]]
     starts: list[int]
     ends: list[int]
+    epoch: int = -1  # of the leader of all partitions; -1: the cluster knows no epochs
+    elections: list[tuple[int, list[int]]] = field(default_factory=list)  # epochs, and the ends then
 
 
 @dataclass
@@ -53,6 +56,7 @@ class FakeTransport:
     consumers: list[FakeConsumer] = field(default_factory=list)
     failing: list[Exception] = field(default_factory=list)
     asked_for: set[str] = field(default_factory=set)
+    epochs_asked: list[dict[int, int]] = field(default_factory=list)
     changed: trio.Event = field(default_factory=trio.Event)
     _made: int = 0
 
@@ -75,10 +79,20 @@ class FakeTransport:
     ) -> None:
         topic = self.topics[name]
         for value in values:
-            row = Row(topic.ends[partition], value, timestamp=timestamp, spoiled=spoiled)
+            offset = topic.ends[partition]
+            row = Row(offset, value, timestamp=timestamp, spoiled=spoiled, epoch=topic.epoch)
             topic.rows[partition].append(row)
             topic.ends[partition] += 1
         self.wake()
+
+    def elect(self, name: str, ends: Sequence[int] | None = None) -> None:
+        """Another leader. ends: by partition, what its log lacks behind it is gone (an unclean election)."""
+        topic = self.topics[name]
+        for partition, end in enumerate(topic.ends if ends is None else ends):
+            topic.rows[partition] = [row for row in topic.rows[partition] if row.offset < end]
+            topic.ends[partition] = end
+        topic.epoch += 1
+        topic.elections.append((topic.epoch, list(topic.ends)))
 
     def hole(self, name: str, partition: int, size: int) -> None:
         """Offsets without a record: markers, or what compaction left."""
@@ -117,6 +131,16 @@ class FakeTransport:
         return self.consumers[-1]
 
 
+class Nobody:
+    """A cluster for a lineage that is not to ask."""
+
+    async def find(self, topic: str) -> TopicView:
+        raise AssertionError(f"{topic} was looked for")
+
+    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
+        raise AssertionError(f"{epochs} were asked for")
+
+
 @dataclass
 class FakeScout:
     at: FakeTransport
@@ -128,7 +152,13 @@ class FakeScout:
         for name in topics:
             topic = self.at.topics.get(name)
             views[name] = (
-                TopicView(name, topic.id, dict.fromkeys(range(len(topic.rows)), 1), True if rights else None)
+                TopicView(
+                    name,
+                    topic.id,
+                    dict.fromkeys(range(len(topic.rows)), 1),
+                    True if rights else None,
+                    dict.fromkeys(range(len(topic.rows)), topic.epoch),
+                )
                 if topic
                 else Missing(name)
             )
@@ -151,6 +181,17 @@ class FakeScout:
                 for p in view.leaders
             }
         )
+
+    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
+        await self.at.answer()
+        self.at.epochs_asked.append(dict(epochs))
+        topic = self.at.topics[view.name]
+        known = {}
+        for partition, epoch in epochs.items():
+            later = [ends[partition] for began, ends in topic.elections if began > epoch]
+            if topic.epoch >= 0:
+                known[Place(view.name, partition)] = min([topic.ends[partition], *later])
+        return Offsets(known)
 
     async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
         await self.at.answer()
@@ -243,7 +284,8 @@ class FakeConsumer:
             if rows:
                 left -= len(rows)
                 self.places[place] = rows[-1].offset + 1
-                fetched.setdefault(place.topic, []).append(Fetched(place.partition, rows, self.places[place]))
+                part = Fetched(place.partition, rows, self.places[place], rows[-1].epoch)
+                fetched.setdefault(place.topic, []).append(part)
             if not left:
                 break
         return fetched

@@ -17,10 +17,11 @@ from trio.testing import MockClock
 from kiwi_gw.api import Extent, Gap, History, HistoryReader, SourceChanged, SourceFailed, Unreadable
 from kiwi_kafka.columns import Fetched
 from kiwi_kafka.lease import Lease
+from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.seam import DeniedError, Place, TooLargeError, TopicView, UndecodableError, UnreachableError
 from kiwi_kafka.stretch import Stretch
 from tests.effort import examples
-from tests.plugins.kafka.fakes import FakeTransport, Row, Run, pool_on
+from tests.plugins.kafka.fakes import FakeTransport, Nobody, Row, Run, pool_on
 
 
 @pytest.fixture
@@ -460,7 +461,9 @@ async def test_it_waits_for_the_source_to_begin(autojump_clock: MockClock, clust
 
 
 def stretch(positions: Mapping[int, int]) -> Stretch:
-    live = Lease(TopicView("t", b"1" * 16, {}), positions, headers=False, follow=True)
+    lineage = Lineage(Nobody(), "t", b"1" * 16)
+    view = TopicView("t", b"1" * 16, {})
+    live = Lease(view, positions, headers=False, follow=True, lineage=lineage)
     return Stretch(live, positions)
 
 

@@ -9,7 +9,7 @@ in another order. What a query's text may say (all optional):
     trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
     deadly: the driver dies when it is to run the query. fail: the query cannot start. over: end after the
         last batch. bad: bad records of every batch; state_rows, state_bytes, late, behind and
-        watermark: likewise.
+        watermark: likewise. together: an analysis is answered when so many were asked for.
 """
 
 from __future__ import annotations
@@ -237,6 +237,7 @@ def main() -> None:
         subprocess.Popen(["sleep", "60"])
     control = Wire("control" if mode != "stranger" else "control ")
     runs: dict[int, Run] = {}
+    asked: list[Analyse] = []
     print("the fake driver is there", flush=True)
     while (message := control.receive()) is not None:
         if isinstance(message, Open):
@@ -247,7 +248,12 @@ def main() -> None:
             runs[message.run].end()
             runs[message.run].stopped.set()
         elif isinstance(message, Analyse):
-            control.send(analysed(message))
+            asked.append(message)
+            plan = json.loads(message.query.sql) if message.query.sql.startswith("{") else {}
+            if len(asked) >= plan.get("together", 1):
+                for one in asked:
+                    control.send(analysed(one))
+                asked.clear()
     os.killpg(0, signal.SIGKILL)
 
 

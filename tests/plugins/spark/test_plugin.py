@@ -95,6 +95,17 @@ async def test_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake")
+async def test_check_has_several_queries_analysed_at_once(tmp_path: Path) -> None:
+    """And says what was found in the order of the file."""
+    whole = world(tmp_path, *[{"sql": '{"together": 5}'}] * 5)
+    check = plugin.check(whole, list(whole.sources.values()))
+    assert check is not None
+    with trio.fail_after(50):
+        found = [item.where[1] for item in await check() if item.message == "columns: n bigint"]
+    assert found == ["s0", "s1", "s2", "s3", "s4"]
+
+
+@pytest.mark.usefixtures("fake")
 async def test_explain(tmp_path: Path) -> None:
     whole = world(tmp_path, {}, {"sql": "nonsense"})
     sources = list(whole.sources.values())

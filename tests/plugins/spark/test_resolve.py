@@ -197,6 +197,20 @@ def test_what_is_at_most_once_is_said() -> None:
     assert notes(settings, replace(context(settings), replayable=frozenset({"other"}))) == []
 
 
+def test_results_that_are_gone_with_the_gateway_are_told_of() -> None:
+    """With `update` a key comes again only when it changes: at the line that says so."""
+    given: dict[str, Any] = {"type": "spark", "id": "s", "inputs": {"a": {"source": "k"}}, "sql": "SELECT 1"}
+    for more, warned in (
+        ({"output_mode": "update"}, True),
+        ({"output_mode": "update", "sink": {"topic": "t"}}, False),
+        ({"output_mode": "complete"}, False),
+    ):
+        settings = SparkSourceSettings.model_validate({**given, **more})
+        found = [one for one in notes(settings, context(settings)) if one.where[-1] == "output_mode"]
+        assert [one.level for one in found] == ["warning"] * warned
+        assert all("after a restart of the gateway it is empty" in one.message for one in found)
+
+
 def test_a_query_does_not_read_what_it_writes() -> None:
     with pytest.raises(SourceFailed, match="input 'a' \\(k\\) is the topic 'flights', to which"):
         query({"a": {"source": "k"}}, sink={"topic": "flights"})

@@ -372,7 +372,7 @@ def test_the_plugin_says_that_it_cannot_tell_just_now(gate: Any, issuer: Any, cl
     assert (answer.code, answer.retry) == ("keys_unavailable", True)
 
 
-def test_a_reload_keeps_the_fetched_keys_unless_the_jwt_block_changed(
+def test_a_reload_keeps_the_fetched_keys_unless_they_come_from_elsewhere(
     gate: Any, issuer: Any, key_server: Any
 ) -> None:
     block = {"issuer": issuer.name, "audience": issuer.audience, "jwks_url": key_server.url}
@@ -381,7 +381,10 @@ def test_a_reload_keeps_the_fetched_keys_unless_the_jwt_block_changed(
     gate.configure(jwt=block, anonymous={}, static=[{"name": "ci", "token": "0123456789-abcdefghij"}])
     assert gate.bearer(issuer.token()).name == "ada"
     assert key_server.requests == 1
-    gate.configure(jwt=block | {"leeway_seconds": 5})
+    gate.configure(jwt=block | {"leeway_seconds": 5, "audience": ["another", issuer.audience]})
+    assert gate.bearer(issuer.token()).name == "ada"
+    assert key_server.requests == 1
+    gate.configure(jwt=block | {"jwks_url": f"{key_server.url}&another"})
     assert gate.bearer(issuer.token()).name == "ada"
     assert key_server.requests == 2
 

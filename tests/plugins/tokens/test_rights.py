@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from kiwi_gw.api import Action
 from kiwi_tokens.rights import Rights
@@ -45,3 +46,24 @@ def test_rights_are_of_one_role_not_mixed_from_two() -> None:
     assert not rights.allow(["a", "b"], Action.PUBLISH, "x")
     assert not rights.allow(["a", "b"], Action.SUBSCRIBE, "y")
     assert not rights.allow([], Action.SUBSCRIBE, "x")
+
+
+@pytest.mark.parametrize("pattern", ["?*", "[!x]*", "[*]", "flights", "*-flights", "***x"])
+def test_of_all_patterns_only_the_star_stands_for_the_gateway_as_a_whole(pattern: str) -> None:
+    # What the settings refuse is not there, but `Rights` need not rely on that.
+    settings = RoleSettings.model_construct(sources=(pattern,), actions=(Action.ADMIN,))
+    assert not Rights({"r": settings}).allow(["r"], Action.ADMIN, None)
+    with_star = RoleSettings.model_construct(sources=(pattern, "*"), actions=(Action.ADMIN,))
+    assert Rights({"r": with_star}).allow(["r"], Action.ADMIN, None)
+
+
+@pytest.mark.parametrize("pattern", ["", "**", "***", "a.**", " "])
+def test_a_pattern_that_means_nothing_is_an_error_and_matches_nothing(pattern: str) -> None:
+    with pytest.raises(ValidationError):
+        RoleSettings(sources=(pattern,))
+    settings = RoleSettings.model_construct(sources=(pattern,), actions=(Action.ADMIN,))
+    assert not Rights({"r": settings}).allow(["r"], Action.ADMIN, None)
+
+
+def test_the_star_without_the_action_admin_opens_no_gateway() -> None:
+    assert not Rights({"r": RoleSettings(sources=("*",))}).allow(["r"], Action.ADMIN, None)

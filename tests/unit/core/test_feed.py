@@ -588,6 +588,21 @@ def test_another_interceptor_during_fan_out_loses_and_doubles_nothing(key: str |
     assert all(client.places == world.made for client in clients)
 
 
+def test_when_all_get_another_interceptor_there_are_enough_wire_keys_for_both() -> None:
+    """After a reload every interceptor is a new one, and subscriptions change over one by one."""
+    world = World(FeedLimits(max_wire_keys=4))
+    clients = [Client() for _ in range(4)]
+    subscriptions = [world.subscribe(client) for client in clients]
+    for generation in range(3):
+        for number, subscription in enumerate(subscriptions):
+            subscription.intercept(Interceptor(lambda record: record, (generation, number)))
+        assert world.feed.wire_keys == 4
+    world.produce(2)
+    assert all(client.places == world.made for client in clients)
+    with pytest.raises(SubscribeRefused, match="4 different forms"):
+        world.subscribe(Client())
+
+
 def test_a_recast_may_bring_another_joiner() -> None:
     world, client = World(), Client()
     subscription = world.subscribe(client)

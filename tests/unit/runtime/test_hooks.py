@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from kiwi_gw.api import (
     Credential,
     Identity,
     Interceptor,
+    Permit,
     Record,
     Refusal,
     Shape,
@@ -115,8 +117,11 @@ def test_what_is_not_the_plugins_comes_out() -> None:
         "ann",
         {"name": "ann"},
         Identity("ann", expires_at=cast("float", datetime(2030, 1, 1, tzinfo=UTC))),
+        Identity("ann", expires_at=math.nan),
+        Identity("ann", expires_at=math.inf),
+        Identity("ann", expires_at=True),
     ],
-    ids=lambda answer: type(answer).__name__,
+    ids=repr,
 )
 async def test_what_is_no_identity_is_a_fault(answer: object) -> None:
     asked = hooks(lambda: answer)
@@ -223,7 +228,7 @@ def test_interceptors_run_in_the_order_of_registration() -> None:
     chain = hooks(adds("a", 1), lambda: None, adds("b", 2)).intercept(ANN, SOURCE)
     assert isinstance(chain, Interceptor)
     assert chain.apply({}) == {"by": "ab"}
-    assert chain.key == (1, 2)
+    assert chain.key == (("plugin0", 0, 1), ("plugin2", 0, 2))
 
 
 def test_one_without_a_key_shares_with_nobody() -> None:
@@ -265,3 +270,52 @@ def test_other_plugins_can_take_their_place() -> None:
     assert asked.authorize(ANN, Action.SUBSCRIBE, SOURCE) is not None
     asked.replace(PluginManager())
     assert asked.authorize(ANN, Action.SUBSCRIBE, SOURCE) is None
+
+
+def test_who_is_known_is_no_admin_by_that() -> None:
+    """A plugin with `authenticate` and without `authorize`."""
+
+    class Who:
+        @hookimpl
+        def authenticate(self, credential: Credential) -> Identity:
+            return ANN
+
+    manager = PluginManager()
+    manager.register(Who(), "who")
+    asked = Hooks(manager)
+    for source in (None, SOURCE):
+        for switched_on in (False, True):
+            for action in (Action.ADMIN, Action.PUBLISH, Action.COMMIT):
+                refusal = asked.authorize(ANN, action, source, switched_on=switched_on)
+                assert refusal is not None
+                assert refusal.code == "forbidden"
+    assert asked.authorize(ANN, Action.SUBSCRIBE, SOURCE) is None
+    assert asked.authorize(ANN, Action.REPLAY, SOURCE) is None
+
+
+def test_a_permit_is_an_answer_and_others_may_still_refuse() -> None:
+    refusal = Refusal("forbidden", "no")
+    permits = hooks(Permit, lambda: None)
+    assert permits.authorize(ANN, Action.ADMIN, None) is None
+    assert hooks(Permit, lambda: refusal, Permit).authorize(ANN, Action.ADMIN, None) is refusal
+    assert hooks(lambda: None).authorize(ANN, Action.ADMIN, None) is not None
+
+
+def test_keys_mean_something_within_one_plugin_and_one_configuration() -> None:
+    asked = hooks(adds("a", 1), adds("b", 1))
+    both = asked.intercept(ANN, SOURCE)
+    assert isinstance(both, Interceptor)
+    asked.replace(asked._plugins)
+    again = asked.intercept(ANN, SOURCE)
+    assert isinstance(again, Interceptor)
+    one, other = (
+        hooks(*acts).intercept(ANN, SOURCE) for acts in ([adds("a", 1), None_], [None_, adds("b", 1)])
+    )
+    assert isinstance(one, Interceptor)
+    assert isinstance(other, Interceptor)
+    assert len({both.key, again.key, one.key, other.key}) == 4
+    assert asked.intercept(ANN, SOURCE).key == again.key  # type: ignore[union-attr]
+
+
+def None_() -> None:  # noqa: N802
+    """No interceptor."""

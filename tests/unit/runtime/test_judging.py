@@ -1,0 +1,216 @@
+"""Identities are judged again: after a reload, and when a plugin says that it is time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.typing import EventDict
+from trio.testing import MockClock
+
+from kiwi_gw.api import Action, Credential, Identity, Permit, Refusal, SourceInfo, Token, hookimpl
+from kiwi_gw.core.commands import Authenticate
+from kiwi_gw.core.notices import Authenticated, AuthenticationFailed
+from kiwi_gw.plugin_manager import PluginManager
+from kiwi_gw.runtime.hooks import Hooks
+from tests.unit.runtime.fakes import Bench, Client, Sources, config, load_text, open_it, running, settled
+
+Logged = Callable[[str], list[EventDict]]
+ANN, BOB = Identity("ann"), Identity("bob")
+REVOKED = Refusal("revoked", "no more")
+
+
+class Judge:
+    """Says of every identity what `says` has for its name, and refuses the source `b` to those of no role."""
+
+    def __init__(self) -> None:
+        self.says: dict[str, object] = {}
+        self.due: object = False
+        self.judged: list[str] = []
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        return ANN
+
+    @hookimpl
+    def reauthenticate(self, identity: Identity) -> object:
+        self.judged.append(identity.name)
+        answer = self.says.get(identity.name)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @hookimpl
+    def reauthentication_due(self) -> object:
+        if isinstance(self.due, Exception):
+            raise self.due
+        due, self.due = self.due, False
+        return due
+
+    @hookimpl
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Permit | Refusal:
+        allowed = source.id == "a" or "all" in identity.roles
+        return Permit() if allowed else Refusal("forbidden", "no")
+
+
+def reload(bench: Bench) -> None:
+    bench.gateway.apply(bench.gateway.loaded)
+
+
+def closed(client: Client) -> tuple[int | None, str]:
+    return client.socket.close_code, client.socket.close_reason
+
+
+WAYS: dict[str, Callable[[Bench, Judge], None]] = {
+    "reload": lambda bench, judge: reload(bench),
+    "due": lambda bench, judge: setattr(judge, "due", True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("refusal", "code", "reason"),
+    [
+        (REVOKED, 4503, "revoked"),
+        (Refusal("invalid_token", "for another audience"), 4503, "revoked"),
+        (Refusal("token_expired", "too late", retry=True), 4402, "token_expired"),
+        (Refusal("key_withdrawn", "another key", retry=True), 4402, "key_withdrawn"),
+        (ZeroDivisionError("rules"), 1011, "internal_error"),
+        ("ann", 1011, "internal_error"),
+        (Identity("ann", expires_at=float("nan")), 1011, "internal_error"),
+    ],
+    ids=repr,
+)
+async def test_who_is_refused_now_is_gone_within_a_second_and_others_stay(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    way: str,
+    refusal: object,
+    code: int,
+    reason: str,
+    logged: Logged,
+) -> None:
+    judge = Judge()
+    text = config("a", plugins=("fake", "judge"))
+    async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
+        ann, bob = bench.connect(ANN), bench.connect(BOB)
+        for client in (ann, bob):
+            client.does(open_it("a"))
+        judge.judged.clear()
+        judge.says["ann"] = refusal
+        WAYS[way](bench, judge)
+        await trio.sleep(1)
+        assert closed(ann) == (code, reason)
+        assert ann.connection.subscriptions == {}
+        assert closed(bob) == (None, "")
+        assert list(bob.connection.subscriptions) == ["a"]
+        assert sorted(judge.judged) == ["ann", "bob"], "each once"
+        assert len(logged("a plugin failed")) == (1 if code == 1011 else 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_another_identity_has_its_own_rights_from_now_on(
+    tmp_path: Path, autojump_clock: MockClock, way: str
+) -> None:
+    judge = Judge()
+    text = config("a", "b", plugins=("fake", "judge"))
+    async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
+        client = bench.connect(Identity("ann", frozenset({"all"})))
+        client.does(open_it("a"), open_it("b"))
+        judge.says["ann"] = ANN
+        WAYS[way](bench, judge)
+        await trio.sleep(1)
+        assert client.connection.identity is ANN
+        assert (client.ends, list(client.connection.subscriptions)) == (["unauthorized"], ["a"])
+
+
+async def test_nobody_is_judged_while_nothing_is_due(tmp_path: Path, autojump_clock: MockClock) -> None:
+    judge = Judge()
+    text = config("a", plugins=("fake", "judge"))
+    async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
+        client = bench.connect(ANN)
+        judge.judged.clear()
+        judge.says["ann"] = REVOKED
+        await trio.sleep(10)
+        assert (judge.judged, closed(client)) == ([], (None, ""))
+
+
+async def test_a_plugin_that_cannot_say_whether_it_is_due_ends_nobody(
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
+) -> None:
+    judge = Judge()
+    text = config("a", plugins=("fake", "judge"))
+    async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
+        client = bench.connect(ANN)
+        judge.judged.clear()
+        judge.due = OSError("no")
+        await trio.sleep(10)
+        assert (judge.judged, closed(client)) == ([], (None, ""))
+        assert len(logged("a plugin failed")) == 1
+
+
+async def test_an_answer_that_has_grown_old_is_judged_before_it_counts(tmp_path: Path) -> None:
+    """The key was withdrawn, or the file changed, while a thread looked at the credentials."""
+    judge = Judge()
+    text = config("a", plugins=("fake", "judge"))
+    async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
+        client = bench.connect(BOB)
+        client.does(Authenticate(Token("good")))
+        judge.says["ann"] = REVOKED
+        await client.session.wait_told(AuthenticationFailed)
+        assert client.told(AuthenticationFailed) == [AuthenticationFailed(REVOKED)]
+        assert client.connection.identity is BOB
+        judge.says["ann"] = Identity("ann", frozenset({"all"}))
+        client.does(Authenticate(Token("good")))
+        await client.session.wait_told(Authenticated)
+        assert client.connection.identity.roles == {"all"}
+
+
+async def test_who_was_on_his_way_when_all_were_judged_is_judged_when_he_is_there(tmp_path: Path) -> None:
+    """As with a ticket: the identity is older than the connection."""
+    judge = Judge()
+    judge.says["ann"] = REVOKED
+    text = config("a", plugins=("fake", "judge"))
+    async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
+        client = bench.connect(ANN)
+        client.does(open_it("a"))
+        assert closed(client) == (4503, "revoked")
+        assert (client.opened, client.connection.subscriptions) == (0, {})
+
+
+async def test_who_came_before_anybody_was_asked_is_asked_now(tmp_path: Path) -> None:
+    async with running(tmp_path, config("a"), fake=Sources()) as bench:
+        client = bench.subscribe("a")
+        plugins = {"fake": Sources(), "judge": Judge()}
+        bench.gateway.apply(load_text(tmp_path, config("a", plugins=("fake", "judge")), plugins))
+        await settled()
+        assert closed(client) == (4402, "no_credentials")
+        assert client.connection.subscriptions == {}
+
+
+def hooks(*answers: object) -> Hooks:
+    manager = PluginManager()
+    for number, answer in enumerate(answers):
+        judge = Judge()
+        judge.says["ann"] = answer
+        manager.register(judge, f"p{number}")
+    return Hooks(manager)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ((), ANN),
+        ((None, None), ANN),
+        ((BOB, None), BOB),
+        ((BOB, REVOKED), REVOKED),
+        ((REVOKED, BOB), REVOKED),
+        ((None, REVOKED, None), REVOKED),
+    ],
+)
+def test_one_refusal_of_several_plugins_suffices(
+    answers: tuple[object, ...], expected: Identity | Refusal
+) -> None:
+    assert hooks(*answers).reauthenticate(ANN) is expected
