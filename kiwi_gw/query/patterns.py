@@ -303,7 +303,8 @@ def split(text: str, pattern: str, limit: int) -> list[object]:
         items(count)
         return [*text[: count - 1], text[count - 1 :]] if text else [""]
     if is_plain(pattern):
-        items(min(text.count(pattern) + 1, limit if limit > 0 else MAX_ITEMS + 1))
+        if len(text) >= MAX_ITEMS:
+            items(min(text.count(pattern) + 1, limit if limit > 0 else MAX_ITEMS + 1))
         return list(text.split(pattern, limit - 1 if limit > 0 else -1))
     pieces: list[object] = []
     place = 0

@@ -58,6 +58,8 @@ class Allowance:
 
 def weight(value: Value, most: int) -> int:
     """Bytes of a value as far as JSON has them, and of its items; more than `most` is not looked at."""
+    if isinstance(value, list) and set(map(type, value)) == {str}:
+        return _ITEM * (1 + len(value)) + sum(map(len, value))
     size = 0
     waiting = [value]
     while waiting and size <= most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -15,6 +16,7 @@ from kiwi_gw.query.values.types import ANY
 _PIECE: Final = 10
 
 Steps = tuple[str | int, ...]
+_LARGE: Final = ("ARRAY", "OBJECT", "MAP")
 
 
 def inside(node: Node) -> Iterator[Node]:
@@ -47,7 +49,22 @@ class Paths:
         self._names: dict[tuple[str, Steps], str] = {}
         ahead = sorted((key for key, uses in self._uses.items() if uses > 1), key=lambda key: len(key[1]))
         self.head = [self._ahead(root, steps) for root, steps in ahead]
-        self.parameters = ", ".join([*variables.values(), *self._names.values()])
+        self._made: dict[tuple[str, Steps], str] = {}
+        self.head += [self._made_ahead(path) for path in self._large(nodes)]
+        self.parameters = ", ".join([*variables.values(), *self._names.values(), *self._made.values()])
+
+    def _large(self, nodes: list[Node]) -> list[Path]:
+        """Arrays and objects that a schema makes anew, and that are named more than once: made once, they
+        take as much room as the event itself, however often they are named."""
+        if self._schema is None:
+            return []
+        uses = Counter(each for node in nodes for each in inside(node) if isinstance(each, Path))
+        return [path for path, count in uses.items() if count > 1 and self._schema.at(path).kind in _LARGE]
+
+    def _made_ahead(self, path: Path) -> str:
+        text = self.code(path).text
+        name = self._made[path.root, path.steps] = self._space.fresh("q")
+        return f"{name} = {text}"
 
     def _count(self, path: Path) -> None:
         for length in range(len(path.steps), 0, -1):
@@ -90,6 +107,8 @@ class Paths:
         if path.root not in self._variables:
             raise QueryError(f"there is no {path.root} here", path.position)
         type_ = ANY if self._schema is None else self._schema.at(path)
+        if made := self._made.get((path.root, path.steps)):
+            return Code(made, type_, position=path.position)
         text = self.raw(path.root, path.steps)
         if type_ == ANY:
             return Code(text, ANY, position=path.position)

@@ -13,7 +13,10 @@ from kiwi_gw.query.values.types import ANY, ARRAY, NULL, STRING, common
 
 
 def _lengths(*values: Value) -> int:
-    return sum(len(value) for value in values if isinstance(value, str | list))
+    try:
+        return sum(map(len, values))  # type: ignore[arg-type]
+    except TypeError:  # numbers, which are short
+        return sum(len(value) for value in values if isinstance(value, str | list))
 
 
 def _concat(*texts: str) -> str:

@@ -8,12 +8,13 @@ single quotes. Anything else is refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
 from kiwi_gw.query.limits import MAX_DATE_FIELDS, MAX_DATE_PATTERN
-from kiwi_gw.query.patterns import Pattern, PatternError, regex, shown
+from kiwi_gw.query.patterns import PatternError, regex, shown
 
 _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']")
 _MONTHS: Final = [
@@ -138,11 +139,17 @@ def _number(moment: datetime, letter: str) -> int:
             return (moment.month + 2) // 3
 
 
-@lru_cache(maxsize=32)
-def _looks(pattern: str) -> tuple[str, tuple[str, ...]]:
-    """What a text in the pattern looks like, as a regular expression, and the letters of its groups."""
+@lru_cache(maxsize=256)
+def _looks(pattern: str) -> tuple[re.Pattern[str] | None, str, tuple[str, ...]]:
+    """What a text in the pattern looks like: as a regular expression that gives nothing back, if one can, and
+    as one for RE2; and the letters of the groups.
+
+    Fields of any number of digits can share digits with what follows only if that may begin with one. Then
+    what goes back and tries again would take time to the power of their number.
+    """
     parts: list[str] = []
     letters: list[str] = []
+    exact = True
     whole = pieces(pattern)
     for index, piece in enumerate(whole):
         if isinstance(piece, str):
@@ -151,6 +158,8 @@ def _looks(pattern: str) -> tuple[str, tuple[str, ...]]:
         letter, count = piece
         letters.append(letter)
         following = whole[index + 1] if index + 1 < len(whole) else ""
+        # A year of four letters is four to six digits unless digits follow; two letters are two digits.
+        many = letter == "y" and count >= 4 and isinstance(following, str)
         if letter in "ML" and count > 2:
             names = [name if count == 4 else name[:3] for name in _MONTHS]
             parts.append(f"({'|'.join(names)})")
@@ -160,24 +169,40 @@ def _looks(pattern: str) -> tuple[str, tuple[str, ...]]:
             parts.append("(AM|PM)")
         elif letter in "XxZz":
             parts.append(r"(Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)")
-        elif letter == "S" or not isinstance(following, str) or count > 1:
-            # Two letters are two digits; four of a year are four to six unless digits follow.
-            more = 6 if letter == "y" and count >= 4 and isinstance(following, str) else count
-            parts.append(rf"(\d{{{count},{more}}})")
+            exact = exact and not following
+        elif letter == "S" or not isinstance(following, str) or (count > 1 and not many):
+            parts.append(rf"(\d{{{count}}})")
         else:
-            parts.append(r"(\d{1,6})" if letter == "y" else r"(\d{1,3})" if letter == "D" else r"(\d{1,2})")
-    return "".join(parts), tuple(letters)
+            least, most = (count, 6) if many else (1, 6 if letter == "y" else 3 if letter == "D" else 2)
+            parts.append(rf"(\d{{{least},{most}}})")
+            exact = exact and not following[:1].isdecimal()
+    written = "".join(parts)
+    once = re.compile(written.replace("})", "}+)"), re.ASCII | re.IGNORECASE) if exact else None
+    return once, written, tuple(letters)
 
 
-def reader(pattern: str) -> tuple[Pattern, tuple[str, ...]]:
-    """What reads a text in the pattern, and the letters of its groups. On RE2: several fields of any number
-    of digits one after the other are too much for what goes back and tries again.
+def reader(pattern: str) -> tuple[Callable[[str], tuple[str, ...] | None], tuple[str, ...]]:
+    """What gives the groups of a text in the pattern, and their letters.
 
     Raises:
         PatternError: see `pieces`.
     """
-    written, letters = _looks(pattern)
-    return regex(written, any_case=True, dot_all=True), letters
+    once, written, letters = _looks(pattern)
+    if once is not None:
+        fullmatch = once.fullmatch
+
+        def groups(text: str) -> tuple[str, ...] | None:
+            found = fullmatch(text)
+            return None if found is None else found.groups()
+
+        return groups, letters
+    expression = regex(written, any_case=True, dot_all=True)
+
+    def groups_by_re2(text: str) -> tuple[str, ...] | None:
+        found = expression.fullmatch(text.encode("utf-8", "surrogatepass"))
+        return None if found is None else tuple(group.decode() for group in found.groups())
+
+    return groups_by_re2, letters
 
 
 def read(text: str, pattern: str) -> datetime | None:
@@ -188,13 +213,13 @@ def read(text: str, pattern: str) -> datetime | None:
     """
     if len(text) > _LONGEST_FIELD * len(pattern):
         return None
-    expression, letters = reader(pattern)
-    found = expression.fullmatch(text.encode("utf-8", "surrogatepass"))
+    groups, letters = reader(pattern)
+    found = groups(text)
     if found is None:
         return None
     parts: dict[str, int] = {}
     east = 0
-    for letter, value in zip(letters, [group.decode() for group in found.groups()], strict=True):
+    for letter, value in zip(letters, found, strict=True):
         if letter == "S":
             parts["S"] = int(value.ljust(6, "0")[:6])
         elif letter in "XxZz":

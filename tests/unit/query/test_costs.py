@@ -20,6 +20,7 @@ from kiwi_gw.query.functions.base import Argument, Function, plain
 from kiwi_gw.query.functions.cost import Cost, Makes, Work, asking
 from kiwi_gw.query.limits import MAX_ITEMS, MAX_MADE, MAX_STRING
 from kiwi_gw.query.patterns import PatternError
+from kiwi_gw.query.schema import Schema
 from kiwi_gw.query.values import RecordError, Value, formats
 from kiwi_gw.query.values.implicit import conversion
 from kiwi_gw.query.values.types import ANY, INT, STRING
@@ -251,3 +252,19 @@ def test_small_constants_are_folded() -> None:
     assert loops.compiled(sql.read("value.a = upper('ab')", None), sql.ROOTS).kept(
         {"value": [{"a": "AB"}]}, 1
     ) == ([0], 0)
+
+
+def test_an_array_of_a_schema_is_made_once_however_often_it_is_named() -> None:
+    schema = Schema.parse("a ARRAY<INT>, b INT")
+    arrays = ", ".join(["value.a"] * 90)
+    for where in (f"size(concat({arrays})) > 0", f"size(coalesce({arrays})) > 0"):
+        made = compiled(sql.read(where, None), sql.ROOTS, schema)
+        record = {"value": [{"a": [1] * 100_000, "b": 1}]}
+        tracemalloc.start()
+        try:
+            found = made.kept(record, 1)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert found == (([], 1) if "concat" in where else ([0], 0))
+        assert peak < 4 * MAX_MADE
