@@ -42,7 +42,7 @@ BEHIND := $(AT_LEISURE)
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest lint types layers outside format demo bench lock clean
+.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest lint types layers outside format demo bench fuzz lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -122,6 +122,13 @@ bench: setup ## all benchmarks and faults with a report (hours); one of them: ma
 	$(if $(ARGS),,$(BIN)/python -m pytest --hypothesis-profile long --timeout 3600 $(LONG))
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.faults $(FAULTS))
 
+fuzz: $(VENV)/.fuzz ## looks for messages that cost too much time or room, guided by coverage; SECONDS=300 for each kind
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
+
+$(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.installed
+	$(PIP_INSTALL) --requirement requirements-fuzz.lock
+	@touch $@
+
 lint: setup
 	$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
 	$(BIN)/ruff check --quiet .
@@ -144,6 +151,7 @@ format: setup ## formats the code and mends what ruff can mend
 lock: setup ## resolves the newest allowed versions of all dependencies anew
 	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group bench --group build --output-file requirements.lock
 	$(LOCK) --group pyproject.toml:build --constraint requirements.lock --output-file requirements-build.lock
+	$(LOCK) --group pyproject.toml:fuzz --constraint requirements.lock --output-file requirements-fuzz.lock
 
 clean: ## removes the .venv and all caches inside the clone (not the jars)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import structlog
 import trio
 
 from kiwi_gw import __version__, logs
-from kiwi_gw.config import Loaded, load
+from kiwi_gw.config import Limits, Loaded, load
 from kiwi_gw.dialects.base import Dialect
 from kiwi_gw.dialects.front import Front
 from kiwi_gw.dialects.kiwi import KiwiDialect
@@ -36,6 +37,8 @@ from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.listener import Listener, listen
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.routing import Routes
+from kiwi_gw.edge.ticket_office import add_ticket_routes
+from kiwi_gw.edge.tickets import InFolder, Tickets
 from kiwi_gw.edge.tls import Certificates, check_certificates
 from kiwi_gw.query.warm import warm
 from kiwi_gw.runtime.gateway import Gateway
@@ -286,6 +289,8 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
         return gateway.loaded.settings.server.allowed_origins
 
     add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
+    tickets = _tickets(gateway, post)
+    add_ticket_routes(routes, gateway, tickets)
     sockets: list[socket.socket] = []
     try:
         if post is None:
@@ -300,11 +305,24 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
             _certificates(gateway.loaded),
             owns_paths=post is None,
             own_origins=own_origins,
+            tickets=tickets,
         )
     except BaseException:
         for sock in sockets:
             sock.close()
         raise
+
+
+def _tickets(gateway: Gateway, post: Post | None) -> Tickets:
+    """Of this process alone, or those that all workers take."""
+
+    def limits() -> Limits:
+        return gateway.loaded.settings.server.limits
+
+    if post is None:
+        return Tickets(limits, secrets.token_hex(8))
+    store = InFolder(Path(post.folder) / "tickets", f"{post.slot}-")
+    return Tickets(limits, post.start, post.slot, store)
 
 
 def open_admin(gateway: Gateway, alone: Alone, post: Post | None = None) -> Listener | None:

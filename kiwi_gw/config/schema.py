@@ -124,6 +124,12 @@ class Limits(Section):
     resident_bytes: Size | None = None
     """What the process may have; null: the least of the limits of its control groups and the machine's
     memory, divided by `server.workers`. Give it where a Spark driver shares the container."""
+    ticket_ttl_ms: Delay = 30_000
+    """How long a one-use ticket (`POST /api/v1/ticket`) may wait for being used."""
+    max_tickets: Number = 10_000
+    """Tickets that wait for being used, of all clients; more get 429. 0: none are given."""
+    max_tickets_per_identity: Positive = 16
+    """Those of one identity."""
     expiry_notice_ms: Milliseconds = 60_000
     """How long before its credentials expire a client is told so; 0: it is not."""
     max_message_bytes: Size = 64 * KIB

@@ -20,6 +20,17 @@ from kiwi_gw.model import ANONYMOUS, Identity, Refusal
 
 K = TypeVar("K")
 
+_CHALLENGE = (("WWW-Authenticate", "Bearer"),)
+
+_STATUS = {
+    "forbidden": 403,
+    "internal_error": 500,
+    "auth_timeout": 503,
+    "keys_unavailable": 503,
+    "not_configured": 503,
+}
+"""HTTP status of a refusal before the upgrade; all others are 401."""
+
 _SOON = (("Retry-After", "1"),)
 _CROWDED = Refusal("too_many_connections", "this identity has as many connections as it may", retry=True)
 
@@ -32,6 +43,13 @@ class RejectedError(HttpError):
     ) -> None:
         self.reason = reason
         super().__init__(status, message, headers)
+
+
+def rejection(refusal: Refusal) -> RejectedError:
+    """What is answered to credentials that were refused."""
+    status = _STATUS.get(refusal.code, 401)
+    headers = _CHALLENGE if status == 401 else ()
+    return RejectedError("auth", status, f"{refusal.code}: {refusal.message}", headers)
 
 
 class Admission:

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from kiwi_gw.config import Address, TcpAddress, UnixAddress
-from kiwi_gw.edge.admission import Admission, Place, RejectedError
+from kiwi_gw.edge.admission import Admission, Place, RejectedError, rejection
 from kiwi_gw.edge.answers import HttpError, refuse
 from kiwi_gw.edge.exchange import Ends, HttpLimits
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
@@ -28,12 +28,14 @@ from kiwi_gw.edge.http import Check, serve_http
 from kiwi_gw.edge.last_resort import LastResort
 from kiwi_gw.edge.origin import host_allowed, why_refused
 from kiwi_gw.edge.routing import Routes, WebSocketRoute
+from kiwi_gw.edge.ticket_office import tickets_given
+from kiwi_gw.edge.tickets import Tickets, ticket_of
 from kiwi_gw.edge.tls import Certificates, TlsFiles
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.edge.upgrade import wants_websocket
 from kiwi_gw.edge.websocket import serve_websocket
 from kiwi_gw.errors import KiwiError
-from kiwi_gw.model import Refusal
+from kiwi_gw.model import Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
 
 log = structlog.get_logger(__name__)
@@ -45,19 +47,9 @@ _OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
 _SHOWN = 200  # characters of what a client sent, in a line of the log
 _HTTP_KEPT = 64  # plain HTTP connections that are kept alive
+_EXPIRED = Refusal("token_expired", "the credentials have expired", retry=True)
 _AT_ONCE = trio.Event()
 _AT_ONCE.set()
-
-_CHALLENGE = (("WWW-Authenticate", "Bearer"),)
-
-_STATUS = {
-    "forbidden": 403,
-    "internal_error": 500,
-    "auth_timeout": 503,
-    "keys_unavailable": 503,
-    "not_configured": 503,
-}
-"""HTTP status of a refusal before the upgrade; all others are 401."""
 
 
 class ListenError(KiwiError):
@@ -128,7 +120,7 @@ class Listener:
 
     owns_paths: whether the files of Unix sockets go with it. own_origins: by whose hosts it may be called,
     where no plugin authenticates clients (`host_allowed`). rejected: connections that were refused, by
-    reason. admission: who is in.
+    reason. admission: who is in. tickets: those that are taken instead of credentials, None: none.
     """
 
     def __init__(
@@ -140,8 +132,10 @@ class Listener:
         *,
         owns_paths: bool = True,
         own_origins: Callable[[], Sequence[str]] = tuple,
+        tickets: Tickets | None = None,
     ) -> None:
         self._own_origins = own_origins
+        self._tickets = tickets
         self._owns_paths = owns_paths
         self._gateway = gateway
         self._routes = routes
@@ -323,16 +317,14 @@ class Listener:
             log.warning("origin refused", origin=origin, why=refused, path=head.path[:_SHOWN], remote=remote)
             raise HttpError(403, f"this Origin is not allowed here: {refused} (server.allowed_origins)")
         place.enter()
-        identity = await self._gateway.authenticate(head.credential(remote, secure=secure))
+        identity = await self._who(head, remote, secure=secure)
         self._check_room()  # others came in meanwhile
         if self._gateway.draining:
             raise RejectedError("draining", 503, "the gateway is about to stop; try again later")
         if isinstance(identity, Refusal):
-            status = _STATUS.get(identity.code, 401)
-            headers = _CHALLENGE if status == 401 else ()
-            raise RejectedError("auth", status, f"{identity.code}: {identity.message}", headers)
+            raise rejection(identity)
         if identity.expires_at is not None and identity.expires_at <= time.time():
-            raise RejectedError("auth", 401, "token_expired: the credentials have expired", _CHALLENGE)
+            raise rejection(_EXPIRED)
         if (crowded := place.identify(identity)) is not None:
             raise RejectedError("limit_identity", 503, f"{crowded.code}: {crowded.message}")
         return serve_websocket(
@@ -346,6 +338,16 @@ class Listener:
             head.surplus,
             place,
         )
+
+    async def _who(self, head: RequestHead, remote: str, *, secure: bool) -> Identity | Refusal:
+        """By its ticket, if it has one, else by its credentials."""
+        text = ticket_of(head) if self._tickets is not None and tickets_given(self._gateway) else None
+        if self._tickets is None or text is None:
+            return await self._gateway.authenticate(head.credential(remote, secure=secure))
+        identity = self._tickets.redeem(text)
+        result = "refused" if isinstance(identity, Refusal) else "accepted"
+        self._gateway.meters.auth["ticket", result] += 1
+        return identity
 
     def _check_host(self, ends: Ends, head: RequestHead) -> None:
         """Raises HttpError 403 for a page that may have pointed its own name at us."""

@@ -11,16 +11,36 @@ from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
 MAX_TEXT: Final = 4096
 # Of its tree: calls in calls, and calls, casts, paths and constants in all.
 MAX_DEPTH: Final = 50
-MAX_NODES: Final = 500
+MAX_NODES: Final = 300
 # Steps of one path.
 MAX_STEPS: Final = 50
 # Characters of texts whose trees are kept, of either language; and of trees, as text, that are kept compiled.
 MAX_KEPT: Final = 65_536
-# Bytes of UTF-8 of a string that a function makes, and of the JSON text of a projection.
+# Bytes of UTF-8 of a string that a function makes, items of an array, and of the JSON text of a projection.
 MAX_STRING: Final = 65_536
+MAX_ITEMS: Final = 10_000
 MAX_PROJECTION: Final = 1_048_576
-# Instructions of the program that RE2 makes of a pattern; its time for a text grows with both.
+# Bytes of all that one evaluation makes for one event, and of a text that is read as JSON.
+MAX_MADE: Final = 1_048_576
+MAX_JSON: Final = 1_048_576
+# Of the result of a call on constants that is kept instead of the call: bytes, and items of an array.
+MAX_FOLDED: Final = 1_024
+MAX_FOLDED_ITEMS: Final = 64
+# Characters of constants that a regular expression looks at while the query is compiled.
+MAX_FOLDED_PATTERN: Final = 256
+# Instructions of the program that RE2 makes of a pattern, and of all patterns of a query; the time for a text
+# grows with both.
 MAX_PROGRAM: Final = 2_000
+MAX_PROGRAMS: Final = 4_000
+# Bytes of a regular expression; what its `{n}` add up to; its classes with tables (`\pL`, `[[:^alpha:]]`).
+MAX_PATTERN: Final = 1_024
+MAX_COUNTED: Final = 1_000
+MAX_TABLES: Final = 8
+# Of a pattern of dates: characters, and fields.
+MAX_DATE_PATTERN: Final = 128
+MAX_DATE_FIELDS: Final = 20
+# Bytes that a query keeps: its texts, trees, constants, code, and the programs of its patterns.
+MAX_QUERY: Final = 65_536
 
 
 def check_text(text: str) -> None:

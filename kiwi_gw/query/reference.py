@@ -21,6 +21,8 @@ _TITLES: Final = {
     "operators": "Numbers",
     "numbers": "Numbers",
     "strings": "Texts",
+    "codes": "Texts",
+    "joining": "Texts",
     "expressions": "Regular expressions",
     "dates": "Dates and timestamps",
     "structures": "JSON, arrays and objects",

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
@@ -41,6 +42,9 @@ _TYPES: Final = {
     "SMALLINT": SMALLINT, "SHORT": SMALLINT, "TINYINT": TINYINT, "BYTE": TINYINT, "BINARY": BINARY,
     "VARIANT": ANY,
 }  # fmt: skip
+_MOST, _LONGEST, _APART = 20, 24, 4
+"""Members that a mistake names, or that are compared; characters of a name that are, and in how many they may
+differ."""
 _SPECIAL: Final = {
     "NaN": math.nan, "+INF": math.inf, "+Infinity": math.inf, "Infinity": math.inf, "INF": math.inf,
     "-INF": -math.inf, "-Infinity": -math.inf,
@@ -77,14 +81,22 @@ class Schema:
                 return ANY
             found = _step(type_, step)
             if found is None:
-                there = (
-                    f"it has {', '.join(name for name, _ in type_.fields)}"
-                    if type_.fields
-                    else f"it is {type_}"
-                )
-                raise QueryError(f"{said} has no {step!r}: {there}", path.position)
+                raise QueryError(f"{said} has no {step!r}{_instead(type_, step)}", path.position)
             type_, said = found, f"{said}.{step}" if isinstance(step, str) else f"{said}[{step}]"
         return type_
+
+
+def _instead(type_: Type, step: str | int) -> str:
+    """What there is, the nearest first; of many members some."""
+    names = [name for name, _ in type_.fields]
+    if not names:
+        return f": it is {type_}"
+    meant = str(step)[:_LONGEST]  # a name that is longer is compared with none
+    alike = [name for name in names if abs(len(name) - len(meant)) < _APART][:_MOST]
+    near = get_close_matches(meant, alike, 1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f"{hint}: it has {', '.join(names[:_MOST])}{more}"
 
 
 def _step(type_: Type, step: str | int) -> Type | None:

@@ -144,7 +144,8 @@ class Gateway:
         self.connections.add(connection)
         self.meters.opened[connection.dialect] += 1
         self.keepalive.tell_of_expiry(connection, time.time())
-        if self.draining:  # it was on its way when the others were told
+        connection.judge_again()  # it was on its way when the others were
+        if self.draining:
             connection.drain("draining", retry_after_ms=100)
 
     def left(self, connection: Connection) -> None:

@@ -37,13 +37,15 @@ class Post(msgspec.Struct, frozen=True):
     """One worker's place among the others.
 
     slot: 0 to `workers` - 1. restarts: how many worked in this slot before. folder: what the workers share,
-    theirs alone. public, admin: where to listen; admin None: without that.
+    theirs alone. start: an id of this start of the gateway. public, admin: where to listen; admin None:
+    without that.
     """
 
     slot: int
     workers: int
     restarts: int
     folder: str
+    start: str
     public: tuple[Place, ...]
     admin: Place | None
 

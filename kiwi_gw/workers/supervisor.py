@@ -8,6 +8,7 @@ of them come to the same configuration by the same way; one that is started late
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -61,6 +62,7 @@ class Supervisor:
         self._all_listening = trio.Event()
         self._failed: int | None = None
         self._folder = Path()
+        self._start_id = secrets.token_hex(8)
         self._reserved = Reserved(loaded.settings.server.unix_mode_bits)
         self._public: tuple[Place, ...] = ()
         self._admin: Place | None = None
@@ -158,7 +160,13 @@ class Supervisor:
 
     async def _start(self, slot: _Slot) -> trio.Process:
         post = Post(
-            slot.number, len(self._slots), slot.restarts, str(self._folder), self._public, self._admin
+            slot.number,
+            len(self._slots),
+            slot.restarts,
+            str(self._folder),
+            self._start_id,
+            self._public,
+            self._admin,
         )
         places = [*self._public, *([self._admin] if self._admin is not None else [])]
         slot.output = b""

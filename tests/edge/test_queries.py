@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import trio
 
 from kiwi_gw.query import decode as decoding
+from kiwi_gw.testing import open_gateway
 from tests.edge.hooks_bench import running
 from tests.edge.test_intercept import Editor
 from tests.edge.wire import Client, command, connect
@@ -247,6 +249,19 @@ async def test_a_counter_has_its_columns_for_a_value() -> None:
             message = await client.message()
             found.append(message["data"])
         assert found == [{"sourceId": "c", "sourceType": "counter", "value": {"count": n}} for n in (1, 3, 5)]
+
+
+async def test_a_typo_on_a_source_with_known_members_is_an_error_at_subscribe() -> None:
+    config = {"sources": [{"type": "counter", "id": "ticks", "min": 0, "interval_ms": 10, "lazy": True}]}
+    async with open_gateway(json.dumps(config)) as gateway, connect(gateway) as client:
+        with trio.fail_after(20):
+            reply = await client.ask("SUBSCRIBE", "ticks", where="value.cuont > 1")
+            assert (reply["type"], reply["data"]["error"]) == (
+                "SUBSCRIBE_ERROR",
+                "where: value has no 'cuont' (did you mean count?): it has count (at character 1)",
+            )
+            await client.subscribe("ticks", where="value.count >= 2", select="value.count AS n, value AS all")
+            assert (await client.message())["data"]["value"] == {"n": 2, "all": {"count": 2}}
 
 
 async def test_trivial_queries_of_others_do_not_take_the_place_of_plain_subscriptions() -> None:

@@ -46,9 +46,10 @@ Figure = Callable[[str, object], None]
 async def healthy(
     folder: Path, *, objects: bool = False, others: int = 10, **limits: object
 ) -> AsyncIterator[Scene]:
-    """A gateway with so many clients that are well."""
+    """A gateway with so many clients that are well. It may be called gw.example."""
     beat = {**BEAT, "objects": objects, "interval_ms": 200 if objects else others}
-    config = configuration([beat], server={"address": "127.0.0.1:0", "limits": limits})
+    server = {"address": "127.0.0.1:0", "limits": limits, "allowed_origins": ["https://gw.example"]}
+    config = configuration([beat], server=server)
     async with faulted_gateway(folder, config) as running, scene(running, others=others) as stage:
         await trio.sleep(STEADY)
         yield stage

@@ -12,6 +12,7 @@ import trio
 
 from tests.faults.checker import Closed, Item, Lag, Resumed, Run
 from tests.integration.wire import CLOSE, PING, PONG, TEXT, check_accepted, command, frame, frames, handshake
+from tests.offsets_of import offsets_of
 
 _READ_BYTES = 65_536
 
@@ -153,7 +154,7 @@ class Watcher:
             case "REQUEST_OK":
                 pass
             case "SUBSCRIBE_OK":
-                begins = {int(p): offset for p, offset in data["positions"].items()}
+                begins = {int(p): offset for p, offset in offsets_of(data["positions"]).items()}
                 if self.next:
                     self.history.append(Resumed(begins))
                 self.next = begins
@@ -164,7 +165,7 @@ class Watcher:
                 for partition, (_, last) in ranges.items():
                     self.next[partition] = max(self.next.get(partition, 0), last + 1)
             case "NOTICE" if data["type"] == "SUBSCRIPTION_CLOSED":
-                positions = {int(p): offset for p, offset in data["positions"].items()}
+                positions = {int(p): offset for p, offset in offsets_of(data["positions"]).items()}
                 self.closed = Closed(data["reason"], data["dropped"], positions)
                 self.history.append(self.closed)
             case "NOTICE" if data["type"] in ("SOURCE_DEGRADED", "SOURCE_RESTORED"):

@@ -13,6 +13,7 @@ import trio
 
 from tests.integration.recording import Recording
 from tests.integration.wire import CLOSE, PING, PONG, TEXT, check_accepted, command, frame, frames, handshake
+from tests.offsets_of import offsets_of
 
 Message = dict[str, Any]
 
@@ -122,7 +123,7 @@ class Client:
                     self.recording.run(0, data["count"], data["count"])
             elif message["type"] == "NOTICE" and message["data"].get("sourceId") == self._source:
                 if message["data"]["type"] == "POSITIONS":
-                    self.standings.append((self.recording.events, message["data"]["positions"]))
+                    self.standings.append((self.recording.events, offsets_of(message["data"]["positions"])))
                 elif message["data"]["type"] in ("SOURCE_DEGRADED", "SOURCE_RESTORED"):
                     self.troubles.append(message["data"].get("message", ""))
                 else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.checker import Closed, Item, Lag, Run
+from tests.offsets_of import offsets_of
 
 LONG_PAUSE = 0.5
 """Seconds without an event from which on a pause is noted."""
@@ -107,5 +108,5 @@ def _item(item: Sequence[Any]) -> Item:
     if kind == "lag":
         ranges = {int(p): (first, last) for p, (first, last) in data["ranges"].items()}
         return Lag(data["behind"], data["dropped"], data["count"], ranges)
-    positions = {int(p): offset for p, offset in data["positions"].items()}
+    positions = {int(p): offset for p, offset in offsets_of(data["positions"]).items()}
     return Closed(data["reason"], data["dropped"], positions)

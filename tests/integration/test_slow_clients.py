@@ -21,6 +21,7 @@ from tests.integration.crowd import Crowd, crowd
 from tests.integration.feeder import PARTITIONS, Feeder, feeder
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.recording import Reader
+from tests.offsets_of import offsets_of
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +64,7 @@ async def test_they_are_told_exactly_what_they_missed_and_cost_nothing(
         ):
             await _feed(producer, many, WARM_UP)
             before, _ = running.memory()
-            begins = [(await one.subscribe())["positions"] for one in (stalled, quitter, slow)]
+            begins = [offsets_of((await one.subscribe())["positions"]) for one in (stalled, quitter, slow)]
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_read_slowly, slow)
                 await _feed(producer, many, RECORDS)

@@ -19,6 +19,8 @@ import trio
 import yaml
 
 from tests.edge.admin import Samples, ask, fetch, scrape, value
+from tests.edge.wire import Client as WireClient
+from tests.edge.wire import upgrade
 from tests.integration.client import Client, client
 from tests.integration.gateway import GatewayProcess, gateway
 
@@ -294,7 +296,7 @@ async def test_what_no_worker_can_start_with_ends_the_gateway(tmp_path: Path) ->
     process = await _start(tmp_path, config(tls=tls))
     with trio.fail_after(30):
         said = await _Log(process).rest()
-        assert await process.wait() == 1
+        assert await process.wait() == os.EX_CONFIG
     assert "no.crt" in said
     assert "worker replaced" not in said
 
@@ -414,3 +416,39 @@ class _Log:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         self.lines += [json.loads(line) for line in lines if line.startswith(b"{")]
         return bool(chunk)
+
+
+async def answer(address: str, request: bytes) -> tuple[int, bytes]:
+    """Status and body of the answer to one request head."""
+    host, _, port = address.rpartition(":")
+    async with await trio.open_tcp_stream(host, int(port)) as stream:
+        status, _, body = await WireClient(stream).request(request)
+        return status, body
+
+
+async def test_a_ticket_is_used_once_whichever_worker_gets_it(tmp_path: Path) -> None:
+    secret = "a-static-token-of-the-tests-0123456789"
+    roles = {"reader": {"sources": ["ticks"]}}
+    static = [{"name": "ann", "token": secret, "roles": ["reader"]}]
+    tokens = {"tokens": {"roles": roles, "static": static}}
+    async with gateway(tmp_path, {**config(admin_address=None), **tokens}) as running:
+        bearer = f"Host: {running.address}\r\nAuthorization: Bearer {secret}"
+        post = f"POST /api/v1/ticket HTTP/1.1\r\n{bearer}\r\n\r\n"
+        slots = set()
+        for _ in range(16):
+            status, body = await answer(running.address, post.encode())
+            assert status == 200, body
+            text = json.loads(body)["ticket"]
+            slots.add(text.split(".")[1])
+            statuses: list[int] = []
+
+            async def use(text: str = text, statuses: list[int] = statuses) -> None:
+                statuses.append((await answer(running.address, upgrade(f"/?ticket={text}")))[0])
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(8):
+                    nursery.start_soon(use)
+            assert sorted(statuses) == [101] + [401] * 7
+        assert slots == {"0", "1"}
+        assert secret not in repr(running.log)
+        assert text.rpartition(".")[2] not in repr(running.log)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any as AnyValue
 
-from kiwi_gw.query.patterns import PatternError, regex
+from kiwi_gw.query.patterns import Pattern, PatternError, regex
 
 
 class Any(enum.Enum):
@@ -20,7 +19,7 @@ class Any(enum.Enum):
 class Regular:
     """A level in which a regular expression is found, anchored only where it says so itself (`^`, `$`)."""
 
-    regex: AnyValue
+    regex: Pattern
 
     def means(self, name: str) -> bool:
         return self.regex.search(name.encode(errors="surrogatepass")) is not None
@@ -28,7 +27,7 @@ class Regular:
     @property
     def steps(self) -> int:
         """How many its program has."""
-        return int(self.regex.programsize)
+        return self.regex.steps
 
 
 Level = str | Any | Regular

@@ -125,8 +125,8 @@ _CONNECTIONS = (
         (
             "connections_rejected_total",
             "reason",
-            "Connections refused before they were any: bad_request, timeout, left, origin, auth, draining, "
-            "overload (of memory), rate, limit_total, limit_ip, limit_identity, limit_descriptors.",
+            "Connections refused before they were any: bad_request, timeout, left, origin, host, auth, "
+            "draining, overload (of memory), rate, limit_total, limit_ip, limit_identity, limit_descriptors.",
         ),
         ("sent_bytes_total", "transport", "Bytes that sockets took."),
         ("received_bytes_total", "transport", "Bytes that clients sent, behind their handshakes."),

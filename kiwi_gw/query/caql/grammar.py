@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from kiwi_gw.query.caql.patterns import steps
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_DEPTH, MAX_NODES, MAX_PROGRAM
+from kiwi_gw.query.limits import MAX_DEPTH, MAX_NODES, MAX_PROGRAMS
 from kiwi_gw.query.patterns import PatternError
 from kiwi_gw.query.tree import Call, Column, Constant, Literal, Node, Path, Query
 
@@ -33,8 +33,6 @@ _OPERATORS = {
 }
 _CONSTANTS: dict[str, Constant] = {"true": True, "false": False, "null": None}
 _MAX_LITERAL_DIGITS = 400
-_MAX_STEPS = 4 * MAX_PROGRAM
-"""Of the programs of all patterns of a query."""
 
 _string = msgspec.json.Decoder(str).decode
 
@@ -164,7 +162,7 @@ class _Builder(Transformer[Token, Any]):
             self.steps += steps(operator, text)
         except PatternError as error:
             raise QueryError(f"{operator}: {_cut(str(error), 200)}", position) from None
-        if self.steps > _MAX_STEPS:
+        if self.steps > MAX_PROGRAMS:
             raise QueryError("the patterns of the query make too large programs", position)
         # Not the same as `not (a like b)`: a comparison with what is missing is false, this one too.
         name = f"caql.not_{operator}" if negation else f"caql.{operator}"

@@ -13,7 +13,7 @@ def searcher(word: str, pattern: str) -> Matches:
 
 def steps(word: str, pattern: str) -> int:
     """How many the program of the pattern has: the time to make it grows with them. Raises PatternError."""
-    return int(regex(like(pattern) if word == "like" else pattern, any_case=True).programsize)
+    return regex(like(pattern) if word == "like" else pattern, any_case=True).steps
 
 
 def like(pattern: str) -> str:

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from kiwi_gw.query.compiler.allowance import Allowance
 from kiwi_gw.query.functions.base import VARIABLE, Argument
 from kiwi_gw.query.values import Value
 from kiwi_gw.query.values.types import Type
@@ -37,12 +38,19 @@ class Code:
 
 
 class Space:
-    """The names of one compiled query."""
+    """The names of one compiled query. made, text: of its allowance."""
 
     def __init__(self) -> None:
         self.names: dict[str, object] = {}
         self._by_id: dict[int, str] = {}
         self._count = 0
+        self.allowance = Allowance()
+        self.made, self.text = self.allowance.made, self.allowance.text
+
+    @property
+    def counts(self) -> bool:
+        """Whether the allowance is in use, and the loop has to set it for every event."""
+        return id(self.made) in self._by_id or id(self.text) in self._by_id
 
     def fresh(self, prefix: str) -> str:
         self._count += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -12,12 +13,13 @@ import msgspec
 
 from kiwi_gw.model import Steps, Turn, at_once
 from kiwi_gw.query import effort, patterns
+from kiwi_gw.query.compiler import kept
 from kiwi_gw.query.compiler.codes import Space
 from kiwi_gw.query.compiler.paths import Paths, inside
 from kiwi_gw.query.compiler.projection import assignments, placed
 from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_KEPT, MAX_PROJECTION, check_size
+from kiwi_gw.query.limits import MAX_KEPT, MAX_MADE, MAX_PROJECTION, MAX_QUERY, check_size
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.schema import Schema
 from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
@@ -141,17 +143,31 @@ _recent: Final[Recent[Compiled]] = Recent(MAX_KEPT)
 
 
 def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Compiled:
+    _refuse_beyond(MAX_QUERY // 2, kept.parts(query, ()))  # its code is as much, and takes time to be made
     try:
-        with effort.limited(), patterns.one_query():  # constants are evaluated here
+        with effort.limited(), patterns.one_query() as held:  # constants are evaluated here
             columns = placed(query.select)
             where = [] if query.where is None else [query.where]
             used = tuple(dict.fromkeys(_roots([*where, *(column.value for column in columns)], known)))
             plain = _plain(query.where)
             keep = _keeping(query.where, used, schema, plain=plain > 0)
             project = None if query.select is None else _projecting(query, used, schema)
+            keep.__globals__["patterns"] = held.patterns
+            loops = (keep,) if project is None else (keep, project)
+            _refuse_beyond(MAX_QUERY, kept.parts(query, loops))
             return Compiled(used, keep, project, plain)
     except (RecursionError, MemoryError):
         raise QueryError("the query is too large") from None
+
+
+def _refuse_beyond(most: int, parts: dict[str, int]) -> None:
+    """
+    Raises:
+        QueryError: the query keeps more than one may.
+    """
+    if sum(parts.values()) > most:
+        listed = ", ".join(f"{size} of {name}" for name, size in parts.items())
+        raise QueryError(f"the query would keep more than {MAX_QUERY} bytes: {listed}")
 
 
 def _plain(where: Node | None) -> int:
@@ -191,11 +207,12 @@ def _keeping(
     writer = Writer(space, paths)
     test = "True"
     if where is not None:
-        code = writer.value(where)  # a filter has to be BOOLEAN, where an operand of AND may be a text
+        # A filter has to be BOOLEAN, where an operand of AND may be a text. In a space of its own: what it
+        # gives is not kept.
+        code = Writer(Space(), paths).value(where)
         if code.type not in (BOOLEAN, NULL, ANY):
             hint = " (= 'true'?)" if code.type == STRING else ""
             raise QueryError(f"a filter is BOOLEAN, and this is {code.type}{hint}", code.position)
-        writer.definitions.clear()
         test = writer.truth(where)
     row = ", ".join(["index", *variables.values()])
     source = _lines(
@@ -207,6 +224,7 @@ def _keeping(
         else "    for index in indexes:",
         *(f"        if {name} is UNDECODABLE: bad += 1; continue" for name in variables.values()),
         "        try:",
+        *_begun(space),
         *(f"            {line}" for line in paths.head),
         f"            if {test}: append(index)",
         "        except Exception: bad += 1",
@@ -232,6 +250,7 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
         "        try:",
         *(f"            {name} = c_{name}[index]" for name in variables.values()),
         *(f"            if {name} is UNDECODABLE: raise RecordError" for name in variables.values()),
+        *_begun(space),
         *(f"            {line}" for line in paths.head),
         *(f"            {line}" for line in lines),
         "            text = encoded(result)",
@@ -245,6 +264,11 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
     return _made(source, "project", space)
 
 
+def _begun(space: Space) -> list[str]:
+    """What an event begins with: its own allowance."""
+    return [f"            {space.given(space.allowance)}.left = {MAX_MADE}"] if space.counts else []
+
+
 def _lines(*lines: str) -> str:
     return "\n".join(lines) + "\n"
 
@@ -254,9 +278,15 @@ def _made(source: str, name: str, space: Space) -> Callable[..., Any]:
     names.update(UNDECODABLE=UNDECODABLE, MISSING=MISSING, RecordError=RecordError)
     names.update(encoded=_encoded, finite=_finite, weigh=_weigh)
     # The source has no character of the query's text in it but in literals: see `codes`.
-    exec(compile(source, "<query>", "exec"), names)  # noqa: S102
+    exec(_bare(compile(source, "<query>", "exec")), names)  # noqa: S102
     made: Callable[..., Any] = names.pop(name)
     return made
+
+
+def _bare(code: CodeType) -> CodeType:
+    """The code without the places of its source, a third of it: nobody has that source."""
+    inner = tuple(_bare(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_linetable=b"", co_consts=inner)
 
 
 _encode: Final = msgspec.json.Encoder().encode

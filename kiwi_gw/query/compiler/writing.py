@@ -12,15 +12,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from kiwi_gw.query.compiler.allowance import Allowance
 from kiwi_gw.query.compiler.codes import Code, Space
 from kiwi_gw.query.compiler.paths import Paths
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions import function
 from kiwi_gw.query.functions.base import Binding, Function
+from kiwi_gw.query.functions.cost import LOOKS, Cost, Makes, Work, asking
+from kiwi_gw.query.limits import MAX_FOLDED, MAX_FOLDED_ITEMS, MAX_FOLDED_PATTERN
 from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path
 from kiwi_gw.query.values import RecordError, Value, compare, convert
 from kiwi_gw.query.values.implicit import conversion, settler
-from kiwi_gw.query.values.types import ANY, BIGINT, BOOLEAN, CASTS, DOUBLE, INT, NULL, STRING, Type, common
+from kiwi_gw.query.values.types import (
+    ANY,
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    CASTS,
+    DOUBLE,
+    INT,
+    NULL,
+    STRING,
+    Type,
+    common,
+)
 
 # Python nests 200 parentheses: deeper trees go on in a function of their own.
 _SPLIT: Final = 10
@@ -97,6 +112,8 @@ class Writer:
         if not (code.type.atomic or code.type in (ANY, NULL)):
             raise QueryError(f"CAST of {code.type} to {wanted} is not possible", node.position)
         cast = convert.CONVERSIONS[wanted.kind] if code.type.dynamic else conversion(code.type, wanted)
+        if wanted == STRING and code.type in (ANY, BINARY):
+            cast = self._space.text
         return self._turned(code, cast, wanted)
 
     def _turned(self, code: Code, cast: Callable[[Value], Value], wanted: Type) -> Code:
@@ -123,47 +140,57 @@ class Writer:
                 if isinstance(argument, Path):
                     text = self._paths.raw(argument.root, argument.steps, missing=True)
                     codes[index] = Code(text, codes[index].type, position=argument.position)
-        return self._applied(binding, codes, node.position)
+        return self._applied(binding, codes, node.position, found.cost)
 
     def _bound(self, found: Function, codes: list[Code], position: int) -> Binding:
         if found.bind is None:
             raise QueryError(f"{found.name} cannot be here", position)
         return found.bind(tuple(code.argument for code in codes))
 
-    def _applied(self, binding: Binding, codes: list[Code], position: int) -> Code:
-        """The call of a function."""
+    def _applied(self, binding: Binding, codes: list[Code], position: int, cost: Cost = LOOKS) -> Code:
+        """The call of a function, held to what it may cost."""
         codes = [self._converted(code, want) for code, want in zip(codes, binding.wants, strict=True)]
         if binding.strict and any(code.is_constant and code.constant is None for code in codes):
             return self._space.constant(None, binding.result, position)
         if all(code.is_constant for code in codes):
-            folded = self._folded(binding, codes, position)
+            folded = self._folded(binding, codes, position, cost)
             if folded is not None:
                 return folded
-        call = self._space.given(binding.call)
+        call = self._space.given(asking(binding.call, cost))
         if not binding.strict:
-            return Code(
-                f"{call}({', '.join(code.text for code in codes)})", binding.result, position=position
-            )
+            text = f"{call}({', '.join(code.text for code in codes)})"
+            return Code(self._counted(text, cost), binding.result, position=position)
         tests, arguments = [], []
         for code in codes:
             test, argument = self._named(code)
             arguments.append(argument)
             if not code.is_constant:
                 tests.append(f"{test} is None")
-        text = f"{call}({', '.join(arguments)})"
+        text = self._counted(f"{call}({', '.join(arguments)})", cost)
         return Code(
             f"(None if {' or '.join(tests)} else {text})" if tests else text,
             binding.result,
             position=position,
         )
 
-    def _folded(self, binding: Binding, codes: list[Code], position: int) -> Code | None:
-        """The result for constants; None if it cannot be known yet: the records will say why."""
+    def _counted(self, text: str, cost: Cost) -> str:
+        """The call, with what it makes counted."""
+        if cost.makes is Makes.NOTHING:
+            return text
+        return f"{self._space.given(self._space.made)}({text})"
+
+    def _folded(self, binding: Binding, codes: list[Code], position: int, cost: Cost) -> Code | None:
+        """The result for constants; None if it cannot be known yet, as the records will say why, or is too
+        large to be kept: then it is made for every record."""
+        values = [code.constant for code in codes]
+        looked_at = sum(len(value) for value in values if isinstance(value, str))
+        if cost.work is Work.PATTERN and looked_at > MAX_FOLDED_PATTERN:
+            return None
         try:
-            value = binding.call(*(code.constant for code in codes))
+            value = Allowance().made(asking(binding.call, cost)(*values))
         except Exception:  # noqa: BLE001 (every record raises the same, and is counted)
             return None
-        return self._space.constant(value, binding.result, position)
+        return None if _large(value) else self._space.constant(value, binding.result, position)
 
     def _named(self, code: Code) -> tuple[str, str]:
         """Source that evaluates it first, and a name for its value afterwards."""
@@ -403,6 +430,17 @@ class Writer:
         sort = self._space.fresh("k")
         kinds = f"({sort} := type({test})) is " + ("str" if texts else f"int or {sort} is float")
         return f"({left} {'in' if wanted else 'not in'} {listed} if {kinds} else {slow})"
+
+
+def _large(value: Value) -> bool:
+    """Whether a result for constants is more than a query keeps of one."""
+    if isinstance(value, list):
+        return len(value) > MAX_FOLDED_ITEMS or sum(map(len, filter(_is_text, value))) > MAX_FOLDED
+    return isinstance(value, str | bytes) and len(value) > MAX_FOLDED
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, str)
 
 
 def _literal(node: Literal) -> Type:

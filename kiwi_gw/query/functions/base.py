@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.values import Mark, Value, bounded
-from kiwi_gw.query.values.types import ANY, NULL, STRING, Type
+from kiwi_gw.query.functions.cost import FIXED, Cost
+from kiwi_gw.query.values import Mark, Value
+from kiwi_gw.query.values.types import ANY, BOOLEAN, DATE, NULL, STRING, TIMESTAMP, Type
 
 VARIABLE: Final = Mark("VARIABLE")
 
@@ -55,8 +56,8 @@ class Function:
     """A function or operator by its canonical name.
 
     arguments: fewest and most (None: any number). bind: raises QueryError for types that it has nothing for;
-    None: the compiler itself knows what to do (`and`, `case`). room, usage and summary are for readers; an
-    operator has no room in the tables of functions if `usage` is empty.
+    None: the compiler itself knows what to do (`and`, `case`). cost: what a call may cost. room, usage and
+    summary are for readers; an operator has no room in the tables of functions if `usage` is empty.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Function:
     bind: Callable[[Arguments], Binding] | None = None
     wants: tuple[Type, ...] = field(default=())
     result: Type | None = None
+    cost: Cost = field(kw_only=True)
 
 
 def plain(
@@ -79,16 +81,20 @@ def plain(
     repeated: bool = False,
     strict: bool = True,
     tried: Callable[[Arguments], None] | None = None,
+    cost: Cost | None = None,
 ) -> Function:
     """A function with fixed types.
 
-    usage: as a reader writes it, name first: `left(s, n)`. optional: so many of the last arguments can be
+    usage: as a reader writes it, name first: `left(s, n)`. cost: only what makes numbers, dates and truths of
+    such needs to say nothing. optional: so many of the last arguments can be
     left out. repeated: the last one can come again and again. tried: raises QueryError for constants that it
     has nothing for; asked before the types are.
     """
     name = usage.partition("(")[0]
-    if result == STRING:
-        call = _short(call)
+    if cost is None:
+        if not all(_small(each) for each in (*wants, result)):
+            raise TypeError(f"{name} says nothing of what it may cost")
+        cost = FIXED
     most = None if repeated else len(wants)
 
     def bind(arguments: Arguments) -> Binding:
@@ -102,17 +108,11 @@ def plain(
                 )
         return Binding(result, call, tuple(None if want == ANY else want for want in wanted), strict)
 
-    return Function(name, (len(wants) - optional, most), usage, summary, bind, wants, result)
+    return Function(name, (len(wants) - optional, most), usage, summary, bind, wants, result, cost=cost)
 
 
-def _short(call: Callable[..., Value]) -> Callable[..., Value]:
-    """The function, with results that are no longer than they may be."""
-
-    def short(*arguments: Value) -> Value:
-        found = call(*arguments)
-        return bounded(found) if isinstance(found, str) else found
-
-    return short
+def _small(type_: Type) -> bool:
+    return type_.numeric or type_ in (BOOLEAN, DATE, TIMESTAMP)
 
 
 def accepted(given: Type, wanted: Type) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kiwi_gw.query.caql.patterns import searcher
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import VARIABLE, Argument, Arguments, Binding, Function
+from kiwi_gw.query.functions.cost import FIXED, LOOKS, MATCHES
 from kiwi_gw.query.patterns import Matches, PatternError
 from kiwi_gw.query.values import MISSING, RecordError, Value
 from kiwi_gw.query.values.types import BOOLEAN
@@ -101,7 +102,7 @@ def _comparison(sign: str) -> Function:
         call = _COMPARISONS[sign] if constant is VARIABLE else _with_constant(sign, constant)
         return _binding(call, 2)
 
-    return Function(f"caql.{sign}", (2, 2), "", "compares two values of one type", bind)
+    return Function(f"caql.{sign}", (2, 2), "", "compares two values of one type", bind, cost=LOOKS)
 
 
 def _pattern(word: str, *, negated: bool) -> Function:
@@ -115,7 +116,7 @@ def _pattern(word: str, *, negated: bool) -> Function:
             )
         return _binding(lambda value, _: type(value) is str and search(value), 2)
 
-    return Function(name, (2, 2), "", "looks for a regular expression, in any case", bind)
+    return Function(name, (2, 2), "", "looks for a regular expression, in any case", bind, cost=MATCHES)
 
 
 def _search(word: str, argument: Argument) -> Matches:
@@ -139,5 +140,5 @@ def _binding(call: Callable[..., Value], arguments: int) -> Binding:
 FUNCTIONS: Final = (
     *map(_comparison, _COMPARISONS),
     *(_pattern(word, negated=negated) for word in ("contains", "like") for negated in (False, True)),
-    Function("caql.missing", (1, 1), "", "whether the record has no such member", _missing),
+    Function("caql.missing", (1, 1), "", "whether the record has no such member", _missing, cost=FIXED),
 )

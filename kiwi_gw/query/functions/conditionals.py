@@ -7,6 +7,7 @@ from typing import Final
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function
+from kiwi_gw.query.functions.cost import FIXED, LOOKS
 from kiwi_gw.query.values import Value, compare
 from kiwi_gw.query.values.convert import to_double
 from kiwi_gw.query.values.types import ANY, BOOLEAN, DOUBLE, NULL, common, compared
@@ -40,7 +41,7 @@ def _extreme(name: str, usage: str, sign: int, summary: str) -> Function:
 
         return Binding(met, call, wants, strict=False)
 
-    return Function(name, (2, None), usage, summary, bind)
+    return Function(name, (2, None), usage, summary, bind, cost=LOOKS)
 
 
 def _nullif(arguments: Arguments) -> Binding:
@@ -70,15 +71,15 @@ def _nanvl(arguments: Arguments) -> Binding:
 
 
 FUNCTIONS: Final = (
-    Function("case", (2, None), "", ""),
-    Function("if", (3, 3), "if(condition, x, y)", "x where the condition is true, else y"),
-    Function("coalesce", (1, None), "coalesce(x, ...)", "the first that is not NULL"),
-    Function("ifnull", (2, 2), "ifnull(x, y)", "y where x is NULL"),
-    Function("nvl", (2, 2), "nvl(x, y)", "y where x is NULL"),
-    Function("nvl2", (3, 3), "nvl2(x, y, z)", "y where x is not NULL, else z"),
-    Function("nullif", (2, 2), "nullif(x, y)", "NULL where x = y, else x", _nullif),
-    Function("isnan", (1, 1), "isnan(x)", "whether a number is NaN", _isnan),
-    Function("nanvl", (2, 2), "nanvl(x, y)", "y where x is NaN", _nanvl),
+    Function("case", (2, None), "", "", cost=FIXED),
+    Function("if", (3, 3), "if(condition, x, y)", "x where the condition is true, else y", cost=FIXED),
+    Function("coalesce", (1, None), "coalesce(x, ...)", "the first that is not NULL", cost=FIXED),
+    Function("ifnull", (2, 2), "ifnull(x, y)", "y where x is NULL", cost=FIXED),
+    Function("nvl", (2, 2), "nvl(x, y)", "y where x is NULL", cost=FIXED),
+    Function("nvl2", (3, 3), "nvl2(x, y, z)", "y where x is not NULL, else z", cost=FIXED),
+    Function("nullif", (2, 2), "nullif(x, y)", "NULL where x = y, else x", _nullif, cost=LOOKS),
+    Function("isnan", (1, 1), "isnan(x)", "whether a number is NaN", _isnan, cost=LOOKS),
+    Function("nanvl", (2, 2), "nanvl(x, y)", "y where x is NaN", _nanvl, cost=LOOKS),
     _extreme("greatest", "greatest(x, y, ...)", 1, "the largest; NULLs do not count"),
     _extreme("least", "least(x, y, ...)", -1, "the smallest; NULLs do not count"),
 )

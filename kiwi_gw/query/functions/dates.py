@@ -9,8 +9,9 @@ from typing import Final
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
+from kiwi_gw.query.functions.cost import LOOKS, MATCHES, Cost, Makes
 from kiwi_gw.query.functions.patterned import of_records, patterned, try_constant
-from kiwi_gw.query.values import Value, arithmetic, bounded, convert, formats, moments
+from kiwi_gw.query.values import Value, arithmetic, convert, formats, moments
 from kiwi_gw.query.values.types import ANY, BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, TIMESTAMP, Type
 
 _PARTS: Final = (
@@ -42,13 +43,15 @@ def _patterned(
     result: Type,
     call: Callable[..., Value],
     summary: str,
+    cost: Cost,
+    trial: Callable[[str], object],
     *,
     optional: int = 0,
 ) -> Function:
     """Its last argument is a pattern of dates."""
     last = len(wants) - 1
     return patterned(
-        usage, wants, result, call, summary, pattern=last, trial=formats.pieces, optional=optional
+        usage, wants, result, call, summary, pattern=last, trial=trial, optional=optional, cost=cost
     )
 
 
@@ -70,11 +73,11 @@ def _reading(usage: str, result: Type, summary: str) -> Function:
         numbers = result == TIMESTAMP and first.numeric
         if not (first in (STRING, DATE, TIMESTAMP, ANY, NULL) or numbers):
             raise QueryError(f"{usage.partition('(')[0]} of {first} is not possible", arguments[0].position)
-        try_constant(arguments, 1, formats.pieces)
+        try_constant(arguments, 1, formats.reader)
         texts = (None if each.type == STRING else STRING for each in arguments[1:])
         return Binding(result, call, (None, *texts))
 
-    return Function(usage.partition("(")[0], (1, 2), usage, summary, bind)
+    return Function(usage.partition("(")[0], (1, 2), usage, summary, bind, cost=MATCHES)
 
 
 def _add_days(day: date, count: int) -> date | None:
@@ -119,7 +122,7 @@ def _second(moment: datetime) -> int:
 
 
 def _date_format(moment: datetime, pattern: str) -> str:
-    return bounded(formats.write(moment, pattern))
+    return formats.write(moment, pattern)
 
 
 def _unix(moment: datetime) -> int:
@@ -188,6 +191,8 @@ def _trunc(day: date, part: str) -> date | None:
 
 _ADD: Final = plain("date_add(day, count)", (DATE, INT), DATE, _add_days, "so many days later")
 _DIFFERENCE: Final = (DATE, DATE)
+# A weekday of three letters is nine characters, a quarter of one letter is one.
+_WRITTEN: Final = Cost(Makes.TEXT, factor=6, plus=19)
 
 
 def _days_between(one: date, other: date) -> int:
@@ -226,7 +231,13 @@ FUNCTIONS: Final = (
         optional=1,
     ),
     _patterned(
-        "date_format(moment, pattern)", (TIMESTAMP, STRING), STRING, _date_format, "as the pattern says"
+        "date_format(moment, pattern)",
+        (TIMESTAMP, STRING),
+        STRING,
+        _date_format,
+        "as the pattern says",
+        _WRITTEN,
+        formats.pieces,
     ),
     _patterned(
         "unix_timestamp(x[, pattern])",
@@ -234,6 +245,8 @@ FUNCTIONS: Final = (
         BIGINT,
         _unix_timestamp,
         "seconds since 1970 of a date, a timestamp or a text in the pattern",
+        MATCHES,
+        formats.reader,
         optional=1,
     ),
     _patterned(
@@ -242,6 +255,8 @@ FUNCTIONS: Final = (
         BIGINT,
         _unix_timestamp,
         "the same as unix_timestamp",
+        MATCHES,
+        formats.reader,
         optional=1,
     ),
     _patterned(
@@ -250,6 +265,8 @@ FUNCTIONS: Final = (
         STRING,
         _from_unixtime,
         "seconds since 1970 as the pattern says",
+        _WRITTEN,
+        formats.pieces,
         optional=1,
     ),
     plain("timestamp_seconds(x)", (DOUBLE,), TIMESTAMP, _from_seconds, "a timestamp of seconds since 1970"),
@@ -266,8 +283,14 @@ FUNCTIONS: Final = (
         TIMESTAMP,
         lambda part, moment: _truncated(moment, part),
         "the beginning of its year, quarter, month, week, day, hour, minute, second or millisecond",
+        cost=LOOKS,
     ),
     plain(
-        "trunc(day, part)", (DATE, STRING), DATE, _trunc, "the beginning of its year, quarter, month or week"
+        "trunc(day, part)",
+        (DATE, STRING),
+        DATE,
+        _trunc,
+        "the beginning of its year, quarter, month or week",
+        cost=LOOKS,
     ),
 )

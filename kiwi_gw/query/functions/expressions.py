@@ -7,9 +7,10 @@ from typing import Final
 
 from kiwi_gw.query import patterns
 from kiwi_gw.query.functions.base import Function
+from kiwi_gw.query.functions.cost import MATCHES, Cost, Makes, Work
 from kiwi_gw.query.functions.patterned import patterned
 from kiwi_gw.query.patterns import PatternError, shown
-from kiwi_gw.query.values import Value, bounded
+from kiwi_gw.query.values import Value
 from kiwi_gw.query.values.types import BOOLEAN, INT, STRING, Type
 
 
@@ -22,11 +23,11 @@ def _extract(text: str, pattern: str, group: int = 1) -> str:
     if not 0 <= group <= expression.groups:
         raise PatternError(f"the pattern {shown(pattern)} has no group {group}")
     found = patterns.first(pattern, text)
-    return bounded(found.group(group) or "") if found is not None else ""
+    return str(found.group(group) or "") if found is not None else ""
 
 
 def _replace(text: str, pattern: str, new: str) -> str:
-    return bounded(patterns.replace(text, pattern, new))
+    return patterns.replace(text, pattern, new)
 
 
 def _split(text: str, pattern: str, limit: int = -1) -> list[Value]:
@@ -36,7 +37,7 @@ def _split(text: str, pattern: str, limit: int = -1) -> list[Value]:
 def _substr(text: str, pattern: str) -> str | None:
     found = patterns.first(pattern, text)
     # A match of nothing is none, as in Spark.
-    return bounded(found.group()) if found is not None and found.group() else None
+    return str(found.group()) if found is not None and found.group() else None
 
 
 def _instr(text: str, pattern: str) -> int:
@@ -54,29 +55,37 @@ def _function(
     result: Type,
     call: Callable[..., Value],
     summary: str,
+    cost: Cost,
     optional: int = 0,
 ) -> Function:
     """Its second argument is a pattern; what is constant is tried with an empty text."""
     kinds = [int if want == INT else str for want in wants[1:]]
 
     def trial(pattern: str, *others: Value) -> None:
-        patterns.regex(pattern)
+        if not (call in (_like, _split) and patterns.is_plain(pattern)):
+            patterns.regex(pattern)
         if all(map(isinstance, (pattern, *others), kinds)):
             call("", pattern, *others)
 
-    return patterned(usage, wants, result, call, summary, pattern=1, trial=trial, optional=optional)
+    return patterned(
+        usage, wants, result, call, summary, pattern=1, trial=trial, optional=optional, cost=cost
+    )
 
 
 _S = STRING
+_PART: Final = Cost(Makes.TEXT, Work.PATTERN)
 
 FUNCTIONS: Final = (
-    _function("regexp_like(s, pattern)", (_S, _S), BOOLEAN, _like, "whether the pattern is in s, as RLIKE"),
+    _function(
+        "regexp_like(s, pattern)", (_S, _S), BOOLEAN, _like, "whether the pattern is in s, as RLIKE", MATCHES
+    ),
     _function(
         "regexp_extract(s, pattern[, group])",
         (_S, _S, INT),
         STRING,
         _extract,
         "the group (1) of the first match; empty: there is none",
+        _PART,
         1,
     ),
     _function(
@@ -85,6 +94,7 @@ FUNCTIONS: Final = (
         STRING,
         _replace,
         "every match by new; $1 in it is a group",
+        Cost(Makes.TEXT, Work.PATTERN, factor=None),
     ),
     _function(
         "split(s, pattern[, limit])",
@@ -92,11 +102,24 @@ FUNCTIONS: Final = (
         Type("ARRAY", STRING),
         _split,
         "the pieces between the matches, at most limit",
+        Cost(Makes.ITEMS, Work.PATTERN, plus=1),
         1,
     ),
-    _function("regexp_count(s, pattern)", (_S, _S), INT, _count, "the number of matches"),
-    _function("regexp_substr(s, pattern)", (_S, _S), STRING, _substr, "the first match; NULL: there is none"),
+    _function("regexp_count(s, pattern)", (_S, _S), INT, _count, "the number of matches", MATCHES),
     _function(
-        "regexp_instr(s, pattern)", (_S, _S), INT, _instr, "the place of the first match; 0: there is none"
+        "regexp_substr(s, pattern)",
+        (_S, _S),
+        STRING,
+        _substr,
+        "the first match; NULL: there is none",
+        _PART,
+    ),
+    _function(
+        "regexp_instr(s, pattern)",
+        (_S, _S),
+        INT,
+        _instr,
+        "the place of the first match; 0: there is none",
+        MATCHES,
     ),
 )

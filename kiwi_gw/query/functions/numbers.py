@@ -9,6 +9,7 @@ from typing import Final
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
+from kiwi_gw.query.functions.cost import LOOKS, Cost, Makes, Work
 from kiwi_gw.query.functions.operators import arithmetical
 from kiwi_gw.query.values import Value, arithmetic, convert
 from kiwi_gw.query.values.roots import cube_root
@@ -122,7 +123,7 @@ def _rounder(name: str, usage: str, summary: str, mode: str) -> Function:
             return Binding(type_, narrow, wants)
         return Binding(type_, call, wants)
 
-    return Function(name, (1, 2), usage, summary, bind)
+    return Function(name, (1, 2), usage, summary, bind, cost=LOOKS)
 
 
 def _scaled(number: Decimal, scale: int, mode: str) -> Decimal:
@@ -148,7 +149,7 @@ def _whole(name: str, call: Callable[[float], int], summary: str) -> Function:
             raise QueryError(f"{name} of {argument.type} is not possible", argument.position)
         return Binding(BIGINT, answered, (None,))
 
-    return Function(name, (1, 1), f"{name}(x)", summary, bind)
+    return Function(name, (1, 1), f"{name}(x)", summary, bind, cost=LOOKS)
 
 
 FUNCTIONS: Final = (
@@ -185,7 +186,14 @@ FUNCTIONS: Final = (
     arithmetical("mod", arithmetic.modulo, "mod(x, y)", "the remainder of x / y, as x % y"),
     arithmetical("pmod", arithmetic.positive_modulo, "pmod(x, y)", "the remainder, not below 0"),
     plain("rint(x)", (DOUBLE,), DOUBLE, _rint, "the nearest whole number; halves go to the even one"),
-    plain("bin(n)", (BIGINT,), STRING, lambda number: f"{number & (1 << 64) - 1:b}", "in binary digits"),
+    plain(
+        "bin(n)",
+        (BIGINT,),
+        STRING,
+        lambda number: f"{number & (1 << 64) - 1:b}",
+        "in binary digits",
+        cost=Cost(Makes.TEXT, Work.CONSTANT, factor=0, plus=64),
+    ),
     plain("pi()", (), DOUBLE, lambda: math.pi, "the number"),
     plain("e()", (), DOUBLE, lambda: math.e, "the number"),
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from kiwi_gw.query import patterns
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import VARIABLE, Arguments, Binding, Function
+from kiwi_gw.query.functions.cost import FIXED, LOOKS, MATCHES
 from kiwi_gw.query.patterns import PatternError
 from kiwi_gw.query.values import RecordError, Value, arithmetic, compare, convert
 from kiwi_gw.query.values.convert import single, wrap
@@ -47,9 +49,10 @@ def _comparison(name: str, call: Operation) -> Function:
         wants = tuple(None if met in (ANY, NULL, each.type) else met for each in arguments)
         return Binding(BOOLEAN, _narrowly(call, one.type, other.type), wants, strict=name != "<=>")
 
-    return Function(name, (2, 2), "", "", bind)
+    return Function(name, (2, 2), "", "", bind, cost=LOOKS)
 
 
+@lru_cache(maxsize=256)
 def _narrowly(call: Operation, one: Type, other: Type) -> Operation:
     """A value of the record beside one of a known narrow type, to which a text is cast: 32 bits are fewer
     than the comparison would take by itself."""
@@ -100,7 +103,7 @@ def arithmetical(name: str, call: Operation, usage: str = "", summary: str = "")
         wants = tuple(None if argument.type == met else met for argument in arguments)
         return Binding(met, _narrowed(call, met), wants)
 
-    return Function(name, (2, 2), usage, summary, bind)
+    return Function(name, (2, 2), usage, summary, bind, cost=LOOKS)
 
 
 _FIXED: Final = {"/": DOUBLE, "div": BIGINT}
@@ -118,6 +121,7 @@ def _days(name: str, arguments: Arguments, call: Operation) -> Binding:
     raise QueryError(f"{one.type} {name} {other.type} is not possible", one.position)
 
 
+@lru_cache(maxsize=256)
 def _narrowed(call: Operation, met: Type) -> Operation:
     """The same in the width of the type."""
     bits = BITS.get(met.kind, 64)
@@ -156,7 +160,7 @@ def _unary(name: str, usage: str, summary: str, call: Callable[[Value], Value]) 
 
         return Binding(type_, wrapped, (None,))
 
-    return Function(name, (1, 1), usage, summary, bind)
+    return Function(name, (1, 1), usage, summary, bind, cost=LOOKS)
 
 
 def _pattern(name: str, make: Callable[..., patterns.Matches], most: int = 2) -> Function:
@@ -185,7 +189,7 @@ def _pattern(name: str, make: Callable[..., patterns.Matches], most: int = 2) ->
 
         return Binding(BOOLEAN, call, wants)
 
-    return Function(name, (2, most), "", "", bind)
+    return Function(name, (2, most), "", "", bind, cost=MATCHES)
 
 
 def _like(pattern: str, escape: str = "\\") -> patterns.Matches:
@@ -209,14 +213,14 @@ def _bind_in(arguments: Arguments) -> Binding:
 
 
 def _form(name: str, least: int, most: int | None) -> Function:
-    return Function(name, (least, most), "", "")
+    return Function(name, (least, most), "", "", cost=FIXED)
 
 
 FUNCTIONS: Final = (
     *(_form(name, 2, None) for name in ("and", "or")),
     *(_form(name, 1, 1) for name in ("not", "is_null", "is_true", "is_false")),
     _form("between", 3, 3),
-    Function("in", (2, None), "", "", _bind_in),
+    Function("in", (2, None), "", "", _bind_in, cost=LOOKS),
     _comparison("=", compare.eq),
     _comparison("<>", compare.ne),
     _comparison("<=>", compare.same),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Function, plain
+from kiwi_gw.query.functions.cost import Cost
 from kiwi_gw.query.patterns import PatternError
 from kiwi_gw.query.values import RecordError, Value
 from kiwi_gw.query.values.types import Type
@@ -21,6 +22,7 @@ def patterned(
     pattern: int,
     trial: Callable[..., object],
     optional: int = 0,
+    cost: Cost,
 ) -> Function:
     """A `plain` function of a pattern. pattern, trial: as in `try_constant`."""
     return plain(
@@ -31,6 +33,7 @@ def patterned(
         summary,
         optional=optional,
         tried=lambda arguments: try_constant(arguments, pattern, trial),
+        cost=cost,
     )
 
 

@@ -10,8 +10,9 @@ import msgspec
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
-from kiwi_gw.query.limits import MAX_STEPS, MAX_TEXT
-from kiwi_gw.query.values import Value, bounded, compare, convert, room
+from kiwi_gw.query.functions.cost import LOOKS, Cost, Makes
+from kiwi_gw.query.limits import MAX_JSON, MAX_STEPS, MAX_TEXT
+from kiwi_gw.query.values import RecordError, Value, compare, convert, items, room
 from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type, common
 
 _STEP: Final = re.compile(r"\.([^.\[*]+)|\[(\d{1,9})\]|\['([^'?]+)'\]|(\.\*|\[\*\]|\['\*'\])")
@@ -20,7 +21,7 @@ _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _steps(path: str) -> tuple[str | int, ...] | None:
     """`$.a[0]['b'][*]`; None: it is no such path."""
     if not path.startswith("$"):
@@ -38,7 +39,13 @@ def _steps(path: str) -> tuple[str | int, ...] | None:
 
 
 def _decoded(text: str) -> Value:
-    """None for what is no JSON."""
+    """None for what is no JSON.
+
+    Raises:
+        RecordError: the text is too long to be read: what it says may be some thirty times as large.
+    """
+    if len(text) > MAX_JSON:
+        raise RecordError(f"a JSON text of more than {MAX_JSON} characters")
     try:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -63,10 +70,10 @@ def _get_json_object(text: str, path: str) -> str | None:
         if not found:
             return None
     if several and len(found) > 1:
-        return bounded(_encode(found).decode())
+        return _encode(found).decode()
     (value,) = found[:1]
     if several and isinstance(value, str):
-        return bounded(_encode(value).decode())
+        return _encode(value).decode()
     if value is None:
         # Only as a member of an object null is NULL.
         return "null" if (steps and isinstance(steps[-1], int)) or (not steps and _is_null(text)) else None
@@ -78,7 +85,7 @@ def _is_null(text: str) -> bool:
 
 
 def _text(value: Value) -> str | None:
-    return bounded(_encode(value).decode()) if isinstance(value, list | dict) else convert.to_string(value)
+    return _encode(value).decode() if isinstance(value, list | dict) else convert.to_string(value)
 
 
 def _json_array_length(text: str) -> int | None:
@@ -88,7 +95,10 @@ def _json_array_length(text: str) -> int | None:
 
 def _json_object_keys(text: str) -> list[str] | None:
     found = _decoded(text)
-    return list(found) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    items(len(found))
+    return list(found)
 
 
 def _size(value: Value) -> int | None:
@@ -202,16 +212,22 @@ def _bind_keys(name: str, arguments: Arguments) -> Binding:
     def call(value: Value) -> list[Value] | None:
         if not isinstance(value, dict):
             return None
+        items(len(value))
         return list(value) if name == "map_keys" else list(value.values())
 
     return Binding(Type("ARRAY", STRING) if name == "map_keys" else ARRAY, call, (None,))
 
 
-def _array_join(items: list[Value], separator: str, null: str | None = None) -> str:
-    texts = [null if item is None else convert.to_string(item) for item in items]
-    found = [text for text in texts if text is not None]
-    room(sum(map(len, found)) + len(separator) * max(len(found) - 1, 0))
-    return bounded(separator.join(found))
+def _array_join(array: list[Value], separator: str, null: str | None = None) -> str:
+    found: list[str] = []
+    size = 0
+    for item in array:
+        text = null if item is None else convert.to_string(item)
+        if text is not None:
+            found.append(text)
+            size += len(text) + len(separator)
+            room(max(size - len(separator), len(found)))
+    return separator.join(found)
 
 
 def _bind_to_json(arguments: Arguments) -> Binding:
@@ -221,7 +237,7 @@ def _bind_to_json(arguments: Arguments) -> Binding:
     def call(value: Value) -> str | None:
         if not isinstance(value, list | dict):
             return None
-        return bounded(_encode(_without_nulls(value, kind)).decode())
+        return _encode(_without_nulls(value, kind)).decode()
 
     return Binding(STRING, call, (None,))
 
@@ -239,6 +255,10 @@ def _without_nulls(value: Value, kind: Type) -> Value:
     return [_without_nulls(each, kind.item) for each in value] if isinstance(value, list) else value
 
 
+# A control character is six in JSON.
+_JSON: Final = Cost(Makes.TEXT, factor=6, plus=64)
+_MEMBERS: Final = Cost(Makes.ITEMS)
+
 FUNCTIONS: Final = (
     plain(
         "get_json_object(s, path)",
@@ -246,6 +266,7 @@ FUNCTIONS: Final = (
         STRING,
         _get_json_object,
         "what is at a path like $.a[0].b in a JSON text",
+        cost=_JSON,
     ),
     plain(
         "json_array_length(s)",
@@ -253,6 +274,7 @@ FUNCTIONS: Final = (
         INT,
         _json_array_length,
         "the number of items of an array in JSON text",
+        cost=LOOKS,
     ),
     plain(
         "json_object_keys(s)",
@@ -260,26 +282,41 @@ FUNCTIONS: Final = (
         Type("ARRAY", STRING),
         _json_object_keys,
         "the names of the members of an object in JSON text",
+        cost=_MEMBERS,
     ),
-    Function("to_json", (1, 1), "to_json(x)", "an array or object as JSON text", _bind_to_json),
+    Function("to_json", (1, 1), "to_json(x)", "an array or object as JSON text", _bind_to_json, cost=_JSON),
     Function(
         "size",
         (1, 1),
         "size(x)",
         "the number of items or members; -1 for NULL",
         lambda a: _bind_size("size", a),
+        cost=LOOKS,
     ),
     Function(
-        "cardinality", (1, 1), "cardinality(x)", "the same as size", lambda a: _bind_size("cardinality", a)
+        "cardinality",
+        (1, 1),
+        "cardinality(x)",
+        "the same as size",
+        lambda a: _bind_size("cardinality", a),
+        cost=LOOKS,
     ),
-    plain("array_size(array)", (ARRAY,), INT, len, "the number of items"),
-    Function("array_contains", (2, 2), "array_contains(array, x)", "whether x is an item", _bind_contains),
+    plain("array_size(array)", (ARRAY,), INT, len, "the number of items", cost=LOOKS),
+    Function(
+        "array_contains",
+        (2, 2),
+        "array_contains(array, x)",
+        "whether x is an item",
+        _bind_contains,
+        cost=LOOKS,
+    ),
     Function(
         "array_position",
         (2, 2),
         "array_position(array, x)",
         "the place of x, from 1; 0: it is not there",
         _bind_position,
+        cost=LOOKS,
     ),
     Function(
         "element_at",
@@ -287,10 +324,16 @@ FUNCTIONS: Final = (
         "element_at(x, at)",
         "an item, from 1 or from -1 at the end, or a member",
         _bind_element,
+        cost=LOOKS,
     ),
-    Function("get", (2, 2), "get(array, at)", "an item, from 0; as array[at]", _bind_get),
+    Function("get", (2, 2), "get(array, at)", "an item, from 0; as array[at]", _bind_get, cost=LOOKS),
     Function(
-        "map_keys", (1, 1), "map_keys(x)", "the names of the members", lambda a: _bind_keys("map_keys", a)
+        "map_keys",
+        (1, 1),
+        "map_keys(x)",
+        "the names of the members",
+        lambda a: _bind_keys("map_keys", a),
+        cost=_MEMBERS,
     ),
     Function(
         "map_values",
@@ -298,6 +341,7 @@ FUNCTIONS: Final = (
         "map_values(x)",
         "the values of the members",
         lambda a: _bind_keys("map_values", a),
+        cost=_MEMBERS,
     ),
     plain(
         "array_join(array, separator[, null])",
@@ -306,5 +350,6 @@ FUNCTIONS: Final = (
         _array_join,
         "the items one after the other",
         optional=1,
+        cost=Cost(Makes.TEXT, factor=None),
     ),
 )

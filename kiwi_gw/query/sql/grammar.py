@@ -65,9 +65,11 @@ NO_SUBQUERIES: Final = f"a subquery needs other events: {IN_SPARK}"
 E = TypeVar("E", bound=exp.Expr)
 
 _NUMBER: Final = re.compile(r"[0-9]")
-# Words, texts and signs, counted before they are read, for that costs 100 times as much.
+# Words, texts and signs, counted before they are read, for that costs 100 times as much. What is never closed
+# goes on to the end, so that all is looked at once.
 _ROUGHLY: Final = re.compile(
-    r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|`[^`]*+`|--[^\n]*+|/\*.*?\*/|\w++|[^\w\s]""", re.DOTALL
+    r"""'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?|`[^`]*+`?|--[^\n]*+|/\*.*?(?:\*/|\Z)|\w++|[^\w\s]""",
+    re.DOTALL,
 )
 _PREFIXES: Final = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
 _OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)

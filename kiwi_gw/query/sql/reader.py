@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_WORDS: Final = 1_000
-"""Words and signs of one text: 500 nodes have no more, unless it is mostly brackets and dots."""
+MAX_WORDS: Final = 600
+"""Words and signs of one text: 300 nodes have no more, unless it is mostly brackets and dots."""
 
 ROOTS: Final = frozenset(("key", "value", "partition", "offset", "timestamp", "headers"))
 """What a query in SQL sees of an event."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from kiwi_gw.query.limits import MAX_STRING
+from kiwi_gw.query.limits import MAX_ITEMS, MAX_STRING
 
 # JSON is as deep as it likes to be; what a value is, only its type says.
 Value = object
@@ -60,3 +60,9 @@ def room(characters: int) -> None:
     """
     if characters > MAX_STRING:
         raise RecordError(f"a result of more than {MAX_STRING} bytes")
+
+
+def items(count: int) -> None:
+    """The same for an array of so many items."""
+    if count > MAX_ITEMS:
+        raise RecordError(f"an array of more than {MAX_ITEMS} items")

@@ -17,8 +17,9 @@ import msgspec
 from kiwi_gw.query.values import Value, bounded, moments
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
-_WHOLE: Final = re.compile(r"([+-]?)(?=[\d.])(\d*)(?:\.\d*)?", re.ASCII)
-_DECIMAL: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?", re.ASCII)
+# Possessive: a text of very many digits is read once.
+_WHOLE: Final = re.compile(r"([+-]?)(?=[\d.])(\d*+)(?:\.\d*+)?", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?[dDfF]?", re.ASCII)
 _SPECIAL: Final = {
     "inf": math.inf, "+inf": math.inf, "infinity": math.inf, "+infinity": math.inf,
     "-inf": -math.inf, "-infinity": -math.inf, "nan": math.nan,

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from kiwi_gw.query.limits import MAX_TEXT
-from kiwi_gw.query.patterns import PatternError, shown
+from kiwi_gw.query.limits import MAX_DATE_FIELDS, MAX_DATE_PATTERN
+from kiwi_gw.query.patterns import Pattern, PatternError, regex, shown
 
 _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']")
 _MONTHS: Final = [
@@ -35,6 +35,8 @@ _LETTERS: Final = {
     "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "E": 4, "H": 2, "h": 2, "k": 2, "K": 2, "a": 1, "m": 2,
     "s": 2, "S": 9, "Q": 2, "X": 3, "x": 3, "Z": 5, "z": 3,
 }  # fmt: skip
+_LONGEST_FIELD: Final = 9
+"""Characters of a text for one of its pattern, at most: `yyyy` are six, `E` is three, a zone six."""
 # A field of a pattern (letter and count), or a text between fields.
 Piece = tuple[str, int] | str
 
@@ -45,10 +47,10 @@ def pieces(pattern: str) -> tuple[Piece, ...]:
     Raises:
         PatternError: the pattern has what is not here.
     """
-    if len(pattern) > MAX_TEXT:
-        raise PatternError(f"a pattern of more than {MAX_TEXT} characters")
+    if len(pattern) > MAX_DATE_PATTERN:
+        raise PatternError(f"a pattern of dates of more than {MAX_DATE_PATTERN} characters")
     found: list[Piece] = []
-    place = 0
+    place = fields = 0
     for token in _TOKEN.finditer(pattern):
         if token.start() != place:
             break
@@ -64,8 +66,11 @@ def pieces(pattern: str) -> tuple[Piece, ...]:
             raise PatternError(f"{token[0]} in the pattern {shown(pattern)} is not here")
         else:
             found.append((letter, len(token[0])))
+            fields += 1
     if place != len(pattern):
         raise PatternError(f"a single quote in the pattern {shown(pattern)} is not closed")
+    if fields > MAX_DATE_FIELDS:
+        raise PatternError(f"the pattern {shown(pattern)} has more than {MAX_DATE_FIELDS} fields")
     return tuple(found)
 
 
@@ -133,10 +138,9 @@ def _number(moment: datetime, letter: str) -> int:
             return (moment.month + 2) // 3
 
 
-@lru_cache(maxsize=256)
-def _expression(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    """What a text in the pattern looks like, and the letters of its groups. Every group takes a fixed set of
-    characters at most nine long, so that looking for it is quick."""
+@lru_cache(maxsize=32)
+def _looks(pattern: str) -> tuple[str, tuple[str, ...]]:
+    """What a text in the pattern looks like, as a regular expression, and the letters of its groups."""
     parts: list[str] = []
     letters: list[str] = []
     whole = pieces(pattern)
@@ -162,7 +166,18 @@ def _expression(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
             parts.append(rf"(\d{{{count},{more}}})")
         else:
             parts.append(r"(\d{1,6})" if letter == "y" else r"(\d{1,3})" if letter == "D" else r"(\d{1,2})")
-    return re.compile("".join(parts), re.ASCII | re.IGNORECASE), tuple(letters)
+    return "".join(parts), tuple(letters)
+
+
+def reader(pattern: str) -> tuple[Pattern, tuple[str, ...]]:
+    """What reads a text in the pattern, and the letters of its groups. On RE2: several fields of any number
+    of digits one after the other are too much for what goes back and tries again.
+
+    Raises:
+        PatternError: see `pieces`.
+    """
+    written, letters = _looks(pattern)
+    return regex(written, any_case=True, dot_all=True), letters
 
 
 def read(text: str, pattern: str) -> datetime | None:
@@ -171,13 +186,15 @@ def read(text: str, pattern: str) -> datetime | None:
     Raises:
         PatternError: see `pieces`.
     """
-    expression, letters = _expression(pattern)
-    found = expression.fullmatch(text)
+    if len(text) > _LONGEST_FIELD * len(pattern):
+        return None
+    expression, letters = reader(pattern)
+    found = expression.fullmatch(text.encode("utf-8", "surrogatepass"))
     if found is None:
         return None
     parts: dict[str, int] = {}
     east = 0
-    for letter, value in zip(letters, found.groups(), strict=True):
+    for letter, value in zip(letters, [group.decode() for group in found.groups()], strict=True):
         if letter == "S":
             parts["S"] = int(value.ljust(6, "0")[:6])
         elif letter in "XxZz":

@@ -109,6 +109,23 @@ def test_a_checkpoint_keeps_the_state_store_that_it_was_made_with(driver: Driver
     assert [note.rsplit(" ", 1)[-1] for note in notes] == [HDFS]
 
 
+def test_rows_behind_the_watermark_are_counted_and_not_in_the_result(
+    driver: DriverPeer, tmp_path: Path
+) -> None:
+    asked = query(tmp_path, "drop_duplicates_within_watermark", "append")
+    write_rows(tmp_path / "in", day=30)
+    assert by_key(results(driver, asked)[0]) == KEYS
+    write_rows(tmp_path / "in", "2.json", day=1)
+    run = next(runs)
+    _, rows = driver.start(run, asked)
+    said = driver.control.expect(Progress, run=run) if rows.batch()[1] == [] else None
+    assert said is not None
+    assert said.late == len(ROWS)
+    assert said.state_bytes > 0
+    assert {"addBatch", "queryPlanning", "walCommit"} <= set(said.phases)
+    assert driver.ended(run).trouble is None
+
+
 def test_a_bounded_result_of_files_and_one_of_tables_alone(driver: DriverPeer, tmp_path: Path) -> None:
     """A stream of files goes on from its checkpoint; of tables a result is computed again, as the same."""
     write_rows(tmp_path / "in")

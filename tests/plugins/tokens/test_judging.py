@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -257,6 +260,19 @@ def test_a_key_file_that_is_replaced_is_noticed_by_itself(gate: Any, issuer: Any
         assert not keys.changed()
     with pytest.raises(KeysUnavailable):
         key_sources.FileKeys(path, ("RS256",)).find("rsa", "RS256")
+
+
+def test_an_identity_of_another_worker_is_judged_alike(jwt_gate: Any, issuer: Any) -> None:
+    """A ticket may be used with a worker that has not seen the token."""
+    identity = pickle.loads(pickle.dumps(jwt_gate.bearer(issuer.token())))  # noqa: S301
+    assert again(jwt_gate, identity) == identity
+    program = (
+        "import sys; from pathlib import Path; from kiwi_tokens.jwks import parse_key_set, thumbprints;"
+        "print(*thumbprints(parse_key_set(Path(sys.argv[1]).read_bytes(), ['RS256'])))"
+    )
+    keys = str(jwt_gate.plugin._state.settings.jwt.jwks_file)
+    found = subprocess.run([sys.executable, "-c", program, keys], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == identity.claims["kiwi_tokens"].signed.key
 
 
 # --- on a gateway that runs ------------------------------------------------------------------------------

@@ -224,12 +224,12 @@ def depth(node: Node) -> int:
 
 @pytest.mark.parametrize("word", ["and", "or", "&&", "||"])
 def test_long_chains_are_flat_trees(word: str) -> None:
-    chain = f" {word} ".join(["data=1"] * 120)
+    chain = f" {word} ".join(["data=1"] * 70)
     found = where(chain)
     assert found is not None
     assert depth(found) == 9
     nested = "data=1"
-    for _ in range(100):
+    for _ in range(69):
         nested = f"data=1 {word} ({nested})"
     found = where(nested)
     assert found is not None

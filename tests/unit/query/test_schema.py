@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kiwi_gw.query.errors import QueryError
@@ -58,3 +60,17 @@ def test_types_are_known_before_there_is_a_record() -> None:
         result(at("zz"), {}, DDL)
     with pytest.raises(QueryError, match="cannot be compared"):
         result(call("=", at("t"), 1), {}, DDL)
+
+
+def test_a_typo_is_told_the_nearest_member_within_a_bounded_time_and_length() -> None:
+    with pytest.raises(QueryError) as wrong:
+        Schema.parse("carrier STRING, dep_delay DOUBLE").at(at("dep_dely"))
+    assert wrong.value.words == (
+        "value has no 'dep_dely' (did you mean dep_delay?): it has carrier, dep_delay"
+    )
+    many = Schema.parse(", ".join(f"{'a' * 20}{number} INT" for number in range(2_000)))
+    began = time.process_time()
+    with pytest.raises(QueryError, match="and 1980 more") as wrong:
+        many.at(at("a" * 22))
+    assert time.process_time() - began < 0.010
+    assert len(str(wrong.value)) < 1_000

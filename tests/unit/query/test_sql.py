@@ -253,11 +253,11 @@ def test_positions_count_characters_not_bytes() -> None:
 
 
 def test_a_chain_of_conditions_is_not_deep() -> None:
-    found = condition(" and ".join(f"value.a > {n}" for n in range(100)))
+    found = condition(" and ".join(f"value.a > {n}" for n in range(75)))
     depth = 0
     while isinstance(found, Call):
         found, depth = found.arguments[0], depth + 1
-    assert depth <= 10
+    assert depth <= 9
 
 
 def test_names_of_columns() -> None:

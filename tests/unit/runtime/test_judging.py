@@ -98,6 +98,7 @@ async def test_who_is_refused_now_is_gone_within_a_second_and_others_stay(
         ann, bob = bench.connect(ANN), bench.connect(BOB)
         for client in (ann, bob):
             client.does(open_it("a"))
+        judge.judged.clear()
         judge.says["ann"] = refusal
         WAYS[way](bench, judge)
         await trio.sleep(1)
@@ -130,6 +131,7 @@ async def test_nobody_is_judged_while_nothing_is_due(tmp_path: Path, autojump_cl
     text = config("a", plugins=("fake", "judge"))
     async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
         client = bench.connect(ANN)
+        judge.judged.clear()
         judge.says["ann"] = REVOKED
         await trio.sleep(10)
         assert (judge.judged, closed(client)) == ([], (None, ""))
@@ -142,6 +144,7 @@ async def test_a_plugin_that_cannot_say_whether_it_is_due_ends_nobody(
     text = config("a", plugins=("fake", "judge"))
     async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
         client = bench.connect(ANN)
+        judge.judged.clear()
         judge.due = OSError("no")
         await trio.sleep(10)
         assert (judge.judged, closed(client)) == ([], (None, ""))
@@ -163,6 +166,18 @@ async def test_an_answer_that_has_grown_old_is_judged_before_it_counts(tmp_path:
         client.does(Authenticate(Token("good")))
         await client.session.wait_told(Authenticated)
         assert client.connection.identity.roles == {"all"}
+
+
+async def test_who_was_on_his_way_when_all_were_judged_is_judged_when_he_is_there(tmp_path: Path) -> None:
+    """As with a ticket: the identity is older than the connection."""
+    judge = Judge()
+    judge.says["ann"] = REVOKED
+    text = config("a", plugins=("fake", "judge"))
+    async with running(tmp_path, text, fake=Sources(), judge=judge) as bench:
+        client = bench.connect(ANN)
+        client.does(open_it("a"))
+        assert closed(client) == (4503, "revoked")
+        assert (client.opened, client.connection.subscriptions) == (0, {})
 
 
 async def test_who_came_before_anybody_was_asked_is_asked_now(tmp_path: Path) -> None:

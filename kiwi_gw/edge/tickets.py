@@ -1,0 +1,188 @@
+"""One-use tickets: how a page comes in that cannot send headers with its WebSocket handshake.
+
+Whoever has shown credentials gets one by plain HTTP and hands it in with the handshake, within seconds and
+once. What a ticket stands for never leaves the gateway: the text is a random number, under whose digest the
+identity is kept; to hand it in is to take that away, which only one can. It names the start of the gateway,
+and what is kept goes with the process (of several workers: with the folder that they share), so none outlives
+a restart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import re
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+from kiwi_gw.config import Limits
+from kiwi_gw.edge.head import RequestHead
+from kiwi_gw.model import Identity, Refusal
+
+PARAMETER = "ticket"
+"""Of the query of a handshake."""
+
+SUBPROTOCOL = "kiwi-gw.ticket."
+"""A subprotocol that begins so has a ticket behind it."""
+
+_TEXT = re.compile(r"([0-9a-f]{16})\.([0-9]{1,3})\.([A-Za-z0-9_-]{32})")
+_INVALID = Refusal("invalid_ticket", "the ticket is not one of ours, has expired or was used", retry=True)
+_TOO_MANY = Refusal("too_many_tickets", "too many tickets wait for being used", retry=True)
+
+
+class Kept(NamedTuple):
+    """until: monotonic seconds, of a clock that all processes of the machine share."""
+
+    until: float
+    identity: Identity
+
+
+class Store(Protocol):
+    """Where the identities are, by name. `take` gives each to one who asks, however many do at once."""
+
+    def put(self, name: str, kept: Kept) -> None: ...
+
+    def take(self, name: str) -> Kept | None: ...
+
+    def has(self, name: str) -> bool: ...
+
+
+class InMemory:
+    """For one process."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Kept] = {}
+
+    def put(self, name: str, kept: Kept) -> None:
+        self._kept[name] = kept
+
+    def take(self, name: str) -> Kept | None:
+        return self._kept.pop(name, None)
+
+    def has(self, name: str) -> bool:
+        return name in self._kept
+
+
+class InFolder:
+    """For several workers: a file each in a folder that is theirs alone. own: what names of this one begin
+    with; those that its predecessor has left are removed."""
+
+    def __init__(self, folder: Path, own: str) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder = folder
+        for left in folder.glob(f"{own}*"):
+            left.unlink(missing_ok=True)
+
+    def put(self, name: str, kept: Kept) -> None:
+        # By another name first: nobody finds half a file.
+        fresh = self._folder / f"{name}.new"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(pickle.dumps(kept))
+        fresh.rename(self._folder / name)
+
+    def take(self, name: str) -> Kept | None:
+        mine = self._folder / f"{name}.{secrets.token_hex(8)}"
+        try:
+            (self._folder / name).rename(mine)  # of several that try, one succeeds
+            data = mine.read_bytes()
+        except FileNotFoundError:  # somebody was quicker, or the worker that gave it is gone
+            return None
+        mine.unlink(missing_ok=True)
+        kept: Kept = pickle.loads(data)  # noqa: S301  only workers of ours can write here
+        return kept
+
+    def has(self, name: str) -> bool:
+        return (self._folder / name).exists()
+
+
+class Tickets:
+    """Gives tickets out and takes them in. start: an id of this start of the gateway, 16 hexadecimal digits.
+    slot: which worker this is. limits: asked every time. clock: monotonic seconds."""
+
+    def __init__(
+        self,
+        limits: Callable[[], Limits],
+        start: str,
+        slot: int = 0,
+        store: Store | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._start = start
+        self._slot = slot
+        self._store = store or InMemory()
+        self._clock = clock
+        self._waiting: dict[str, tuple[float, str]] = {}  # end and identity of those given out, oldest first
+        self._of: dict[str, set[str]] = {}
+
+    def issue(self, identity: Identity) -> str | Refusal:
+        """The text of a new ticket; a Refusal if too many of this identity, or in all, were not used."""
+        limits, now = self._limits(), self._clock()
+        self._forget_expired(now)
+        own = self._of.get(identity.name, set())
+        if len(own) >= limits.max_tickets_per_identity:
+            for name in [name for name in own if not self._store.has(name)]:
+                self._forget(name)  # another worker took it in
+        if len(own) >= limits.max_tickets_per_identity or len(self._waiting) >= limits.max_tickets:
+            return _TOO_MANY
+        secret = secrets.token_urlsafe(24)
+        name = _name(self._slot, secret)
+        until = now + limits.ticket_ttl_ms / 1000
+        self._store.put(name, Kept(until, identity))
+        self._waiting[name] = (until, identity.name)
+        self._of.setdefault(identity.name, set()).add(name)
+        return f"{self._start}.{self._slot}.{secret}"
+
+    def redeem(self, text: str) -> Identity | Refusal:
+        """Who a ticket stands for: told once."""
+        match = _TEXT.fullmatch(text)
+        if match is None or match[1] != self._start:
+            return _INVALID
+        name = _name(int(match[2]), match[3])
+        kept = self._store.take(name)
+        self._forget(name)
+        return kept.identity if kept is not None and self._clock() < kept.until else _INVALID
+
+    def _forget_expired(self, now: float) -> None:
+        while self._waiting:
+            name = next(iter(self._waiting))
+            if self._waiting[name][0] > now:
+                return
+            self._store.take(name)
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        _, identity = self._waiting.pop(name, (0.0, ""))
+        own = self._of.get(identity)
+        if own is not None:
+            own.discard(name)
+            if not own:
+                del self._of[identity]
+
+
+def _name(slot: int, secret: str) -> str:
+    return f"{slot}-{hashlib.sha256(secret.encode()).hexdigest()}"
+
+
+def ticket_of(head: RequestHead) -> str | None:
+    """The ticket of a handshake, from its query or a subprotocol; None without one. Two that differ are none
+    that is valid."""
+    found: set[str] = set()
+    if PARAMETER in head.query:
+        try:
+            pairs = parse_qsl(head.query, keep_blank_values=True, max_num_fields=100)
+        except ValueError:
+            return ""
+        found.update(value for name, value in pairs if name == PARAMETER)
+    for value in head.values("sec-websocket-protocol"):
+        names = (name.strip() for name in value.split(","))
+        found.update(name.removeprefix(SUBPROTOCOL) for name in names if name.startswith(SUBPROTOCOL))
+    if len(found) > 1:
+        return ""
+    return found.pop() if found else None

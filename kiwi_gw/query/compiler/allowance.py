@@ -1,0 +1,76 @@
+"""What the functions of a query make for one event: each result within its cap, and all of them together.
+
+Functions hand their results to other functions. So what is made on the way is counted too, and nothing that
+one event brings about takes more room than this.
+"""
+
+from __future__ import annotations
+
+from sys import getsizeof
+from typing import Final
+
+from kiwi_gw.query.limits import MAX_MADE
+from kiwi_gw.query.values import RecordError, Value, bounded, convert, items, room
+
+_LITTLE: Final = 64
+"""Characters of a text that is not counted: a query has 500 calls at most."""
+_ITEM: Final = 64
+"""Bytes of an item of an array, beside its text."""
+
+
+class Allowance:
+    """Of one loop. left: bytes that may still be made for the event that it is at; the loop sets it."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_MADE
+
+    def made(self, found: Value) -> Value:
+        """A result that a function has made, if it is within its cap and the allowance.
+
+        Raises:
+            RecordError: it is not.
+        """
+        kind = type(found)
+        if kind is str:
+            if len(found) > _LITTLE:  # type: ignore[arg-type]
+                bounded(found)  # type: ignore[arg-type]
+                self._take(getsizeof(found))
+        elif kind is bytes:
+            room(len(found))  # type: ignore[arg-type]
+            self._take(len(found))  # type: ignore[arg-type]
+        elif kind is list:
+            items(len(found))  # type: ignore[arg-type]
+            self._take(weight(found, self.left))
+        return found
+
+    def text(self, value: Value) -> Value:
+        """CAST to STRING; what was a text already is not made anew."""
+        found = convert.to_string(value)
+        return found if found is value else self.made(found)
+
+    def _take(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise RecordError(f"one event makes more than {MAX_MADE} bytes")
+
+
+def weight(value: Value, most: int) -> int:
+    """Bytes of a value as far as JSON has them, and of its items; more than `most` is not looked at."""
+    size = 0
+    waiting = [value]
+    while waiting and size <= most:
+        one = waiting.pop()
+        size += _ITEM
+        if isinstance(one, str | bytes):
+            size += len(one)
+        elif isinstance(one, list | dict):
+            if size + _ITEM * len(one) > most:
+                return most + 1
+            if isinstance(one, dict):
+                size += sum(map(len, one))
+                waiting.extend(one.values())
+            else:
+                waiting.extend(one)
+    return size

@@ -1,0 +1,61 @@
+"""How many bytes a query keeps: its tree, constants, code and the programs of its patterns.
+
+An estimate, a little above what there is: what several queries share counts for each. A test compares it with
+what the process takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from sys import getsizeof
+from types import CellType, CodeType, FunctionType
+from typing import Any, Final
+
+from kiwi_gw.query.patterns import Pattern
+from kiwi_gw.query.tree import Call, Cast, Column, Literal, Path, Query
+
+_COUNTED: Final = (
+    *(Query, Column, Call, Cast, Literal, Path),
+    *(dict, tuple, list, set, frozenset, str, bytes, int, float),
+    *(FunctionType, CodeType, CellType),
+)
+
+
+def parts(query: Query, loops: tuple[Callable[..., Any], ...]) -> dict[str, int]:
+    """Bytes of a query and of the functions that were made for it with all that is in their namespaces, by
+    what they are: its text and tree, its constants and code, its patterns."""
+    spaces = [loop.__globals__ for loop in loops]
+    found = dict.fromkeys(("its text and tree", "its constants and code", "its patterns"), 0)
+    seen: set[int] = set()
+    waiting: list[object] = [*loops, *spaces]
+    for name in ("its constants and code", "its text and tree"):
+        while waiting:
+            one = waiting.pop()
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            if isinstance(one, Pattern):
+                found["its patterns"] += one.bytes
+            elif isinstance(one, _COUNTED):
+                found[name] += getsizeof(one)
+                waiting += _inside(one, spaces)
+        waiting = [query, query.key]
+    return found
+
+
+def _inside(one: object, spaces: list[dict[str, Any]]) -> Iterable[object]:
+    """What an object keeps. What is in a namespace or a function and none of these is the gateway's own."""
+    match one:
+        case dict():
+            return [*one, *(value for name, value in one.items() if name != "__builtins__")]
+        case FunctionType():
+            cells = one.__closure__ or ()
+            own = [one.__code__] if any(one.__globals__ is space for space in spaces) else []
+            return [*own, *cells, *(cell.cell_contents for cell in cells)]
+        case CodeType():
+            return [one.co_consts, one.co_names, one.co_varnames]
+        case tuple() | list() | set() | frozenset():
+            return one
+        case Query() | Column() | Call() | Cast() | Literal() | Path():
+            return [getattr(one, name) for name in type(one).__slots__]
+    return ()

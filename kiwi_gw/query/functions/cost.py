@@ -1,0 +1,74 @@
+"""What a call of a function may cost: a contract that each function declares beside itself.
+
+The compiler holds all calls to it, in one place: see `compiler.allowance`. A test walks the registry and
+measures what each promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from kiwi_gw.query.limits import MAX_ITEMS, MAX_STRING
+from kiwi_gw.query.values import RecordError, Value
+
+
+class Makes(Enum):
+    """What is new in a result, and so takes room of its own."""
+
+    NOTHING = "a value of a fixed size, or one that was there before"
+    TEXT = "a text, or bytes"
+    ITEMS = "an array"
+    EITHER = "a text or an array, by the arguments"
+
+
+class Work(Enum):
+    """How the time of a call grows."""
+
+    CONSTANT = "not with its arguments"
+    LINEAR = "with the size of its arguments and of its result"
+    PATTERN = "with the steps of a pattern times the characters of a text"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A contract. Whatever `makes` says is at most MAX_STRING bytes or MAX_ITEMS items; what would be more is
+    an error of the event.
+
+    factor: bytes (items) of a result for each byte (item) of all arguments; None: an argument says how many,
+    up to the cap. plus: so many more, whatever the arguments. ahead: gives, for the arguments of a call, how
+    many characters or items it makes at least; asked before the call, where that could be many.
+    """
+
+    makes: Makes = Makes.NOTHING
+    work: Work = Work.LINEAR
+    factor: int | None = 1
+    plus: int = 0
+    ahead: Callable[..., int] | None = None
+
+
+FIXED: Final = Cost(work=Work.CONSTANT)
+"""A number, a truth, a date, out of such."""
+LOOKS: Final = Cost()
+"""The same out of texts or arrays; or one of the arguments, or what is in it."""
+MATCHES: Final = Cost(work=Work.PATTERN)
+
+
+@lru_cache(maxsize=256)
+def asking(call: Callable[..., Value], cost: Cost) -> Callable[..., Value]:
+    """The function, which is not called for what would certainly be beyond its cap."""
+    ahead = cost.ahead
+    if ahead is None:
+        return call
+    cap = MAX_ITEMS if cost.makes is Makes.ITEMS else MAX_STRING
+    what = f"{cap} items" if cost.makes is Makes.ITEMS else f"{cap} bytes"
+
+    def asked(*arguments: Value) -> Value:
+        if ahead(*arguments) > cap:
+            raise RecordError(f"a result of more than {what}")
+        return call(*arguments)
+
+    return asked

@@ -1,0 +1,316 @@
+"""One-use tickets (ROBUSTNESS, S3): the second use is refused, also by another worker and after a restart."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.typing import EventDict
+
+from kiwi_gw.api import Action, Credential, Head, Identity, Permit, Refusal, SourceInfo, hookimpl
+from kiwi_gw.config import Limits
+from kiwi_gw.edge.head import parse_head
+from kiwi_gw.edge.tickets import InFolder, InMemory, Store, Tickets, ticket_of
+from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
+from tests.edge.admin import scrape, value
+from tests.edge.hooks_bench import configuration, knock
+from tests.edge.wire import Client, connect, upgrade
+
+ANN = Identity("ann", frozenset({"reader"}), {"of": ("a", 1)}, None)
+START, OTHER_START = "0123456789abcdef", "fedcba9876543210"
+OWN, FOREIGN = "https://app.example", "https://evil.example"
+
+
+class Bearers:
+    """A bearer is who it says."""
+
+    def __init__(self) -> None:
+        self.expires_at: float | None = None
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity | Refusal | None:
+        assert isinstance(credential, Head)
+        given = (credential.header("authorization") or "").removeprefix("Bearer ")
+        if given == "anonymous":
+            return None
+        return Identity(given, expires_at=self.expires_at) if given else Refusal("no_token", "who are you?")
+
+    @hookimpl
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo | None) -> Permit:
+        return Permit()
+
+
+@asynccontextmanager
+async def running(
+    bearers: Bearers | None = None, *, admin: str | None = None, **limits: int
+) -> AsyncIterator[GatewayUnderTest]:
+    text = configuration(["scripted", "bearers"], {"server": {"limits": limits, "allowed_origins": [OWN]}})
+    plugins = {"scripted": ScriptedSources(), "bearers": bearers or Bearers()}
+    async with open_gateway(text, plugins=plugins, admin=admin) as gateway:
+        with trio.fail_after(20):
+            yield gateway
+
+
+async def ask(
+    gateway: GatewayUnderTest, *headers: str, method: str = "POST"
+) -> tuple[int, dict[str, str], bytes]:
+    stream = await gateway.connect()
+    async with stream:
+        lines = [f"{method} /api/v1/ticket HTTP/1.1", "Host: 127.0.0.1", "Connection: close", *headers]
+        return await Client(stream).request("\r\n".join([*lines, "", ""]).encode())
+
+
+async def ticket(gateway: GatewayUnderTest, who: str = "ann") -> str:
+    status, headers, body = await ask(gateway, f"Authorization: Bearer {who}")
+    assert (status, headers["cache-control"]) == (200, "no-store")
+    said = json.loads(body)
+    assert said["expires_in_ms"] == 30_000
+    return str(said["ticket"])
+
+
+# --- through the port ------------------------------------------------------------------------------
+
+
+async def test_a_ticket_lets_its_identity_in_once_and_never_again() -> None:
+    async with running() as gateway:
+        text = await ticket(gateway)
+        async with connect(gateway, f"/?ticket={text}"):
+            (connection,) = gateway.gateway.connections
+            assert connection.identity.name == "ann"
+            for _ in range(20):
+                status, _, body = await knock(gateway, f"/?ticket={text}")
+                assert (status, body.partition(b":")[0]) == (401, b"invalid_ticket")
+        assert gateway.gateway.meters.auth["ticket", "accepted"] == 1
+        assert gateway.gateway.meters.auth["ticket", "refused"] == 20
+
+
+async def test_a_ticket_may_come_as_a_subprotocol() -> None:
+    async with running() as gateway:
+        offered = ("Sec-WebSocket-Protocol", f"kiwi-gw.ticket.{await ticket(gateway, 'bob')}")
+        assert (await knock(gateway, "/", offered))[0] == 101
+        assert (await knock(gateway, "/", offered))[0] == 401
+
+
+async def test_of_many_that_use_one_ticket_at_the_same_time_one_gets_in() -> None:
+    async with running() as gateway:
+        text = await ticket(gateway)
+        answers: list[int] = []
+
+        async def use() -> None:
+            answers.append((await knock(gateway, f"/?ticket={text}"))[0])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(30):
+                nursery.start_soon(use)
+        assert sorted(answers) == [101] + [401] * 29
+
+
+async def test_no_ticket_outlives_a_restart() -> None:
+    async with running() as gateway:
+        text = await ticket(gateway)
+    async with running() as gateway:
+        assert (await knock(gateway, f"/?ticket={text}"))[0] == 401
+
+
+async def test_a_wrong_ticket_is_not_made_good_by_other_credentials() -> None:
+    async with running() as gateway:
+        bearer = ("Authorization", "Bearer ann")
+        assert (await knock(gateway, "/", bearer))[0] == 101
+        assert (await knock(gateway, "/?ticket=x", bearer))[0] == 401
+
+
+async def test_the_end_of_the_credentials_is_that_of_the_connection() -> None:
+    bearers = Bearers()
+    bearers.expires_at = time.time() + 1
+    async with running(bearers) as gateway:
+        text = await ticket(gateway)
+        late = await ticket(gateway)
+        async with connect(gateway, f"/?ticket={text}") as client:
+            assert (await client.message())["data"]["type"] == "TOKEN_EXPIRING"
+            assert (await client.over()).code == 4402
+        status, _, body = await knock(gateway, f"/?ticket={late}")
+        assert (status, body.partition(b":")[0]) == (401, b"token_expired")
+
+
+async def test_who_shows_no_credentials_gets_none() -> None:
+    async with running() as gateway:
+        for headers in ((), ("Authorization: Bearer anonymous",)):
+            status, answer, _ = await ask(gateway, *headers)
+            assert (status, answer["www-authenticate"]) == (401, "Bearer")
+        assert (await ask(gateway, method="GET"))[0] == 405
+    async with open_gateway(configuration([], sources=[])) as gateway:
+        assert (await ask(gateway, "Authorization: Bearer ann"))[0] == 404
+    async with running(max_tickets=0) as gateway:
+        assert (await ask(gateway, "Authorization: Bearer ann"))[0] == 404
+
+
+async def test_too_many_that_were_not_used_are_429() -> None:
+    async with running(max_tickets_per_identity=2) as gateway:
+        first = await ticket(gateway)
+        await ticket(gateway)
+        status, headers, _ = await ask(gateway, "Authorization: Bearer ann")
+        assert (status, headers["retry-after"]) == (429, "30")
+        await ticket(gateway, "bob")
+        assert (await knock(gateway, f"/?ticket={first}"))[0] == 101
+        await ticket(gateway)
+
+
+@pytest.mark.parametrize(
+    ("origin", "preflight", "post"),
+    [(OWN, 200, 200), (FOREIGN, 403, 403), ("null", 403, 403), ("http://127.0.0.1", 200, 200)],
+)
+async def test_pages_of_listed_origins_may_ask_and_no_others(origin: str, preflight: int, post: int) -> None:
+    async with running() as gateway:
+        wish = "Access-Control-Request-Method: POST"
+        status, headers, _ = await ask(gateway, f"Origin: {origin}", wish, method="OPTIONS")
+        assert status == preflight
+        assert headers.get("access-control-allow-origin") == (origin if preflight == 200 else None)
+        status, headers, body = await ask(gateway, f"Origin: {origin}", "Authorization: Bearer ann")
+        assert status == post
+        assert headers.get("access-control-allow-origin") == (origin if post == 200 else None)
+        assert (b"ticket" in body) == (post == 200)
+        if post == 200:  # a page is told, too, why it gets none
+            status, headers, _ = await ask(gateway, f"Origin: {origin}")
+            assert (status, headers["access-control-allow-origin"]) == (401, origin)
+
+
+async def test_nothing_of_a_ticket_is_in_the_log_or_the_metrics(log_lines: list[EventDict]) -> None:
+    async with running(admin="127.0.0.1:0") as gateway:
+        text = await ticket(gateway)
+        secret = text.rpartition(".")[2]
+        async with connect(gateway, f"/?ticket={text}"):
+            pass
+        for path in (f"/?ticket={text}", f"/events?ticket={text}", f"/nothing?ticket={text}"):
+            await knock(gateway, path)
+        stream = await gateway.connect()
+        async with stream:
+            head = f"GET /readyz?ticket={text} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            await stream.send_all(head.encode())
+            assert await stream.receive_some(10_000)
+        samples = await scrape(gateway.admin_address, {"Authorization": "Bearer ann"})
+        assert value(samples, "auth_total", method="ticket", result="accepted") == 1
+        assert secret not in repr(samples)
+        assert secret not in repr(log_lines)
+        assert log_lines
+
+
+# --- the tickets themselves ------------------------------------------------------------------------
+
+
+def office(store: Store | None = None, start: str = START, slot: int = 0, **limits: int) -> Tickets:
+    held = Limits(**limits)
+    return Tickets(lambda: held, start, slot, store)
+
+
+def test_a_ticket_is_192_random_bits_that_say_nothing() -> None:
+    tickets = office(max_tickets_per_identity=1_000)
+    texts = {str(tickets.issue(ANN)) for _ in range(1_000)}
+    assert len(texts) == 1_000
+    assert all(re.fullmatch(rf"{START}\.0\.[\w-]{{32}}", text) for text in texts)
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_what_is_taken_is_the_whole_identity_within_its_time(tmp_path: Path, kind: str) -> None:
+    store: Store = InMemory() if kind == "memory" else InFolder(tmp_path, "0-")
+    now = 100.0
+    limits = Limits(ticket_ttl_ms=5_000)
+    tickets = Tickets(lambda: limits, START, 0, store, lambda: now)
+    first, second = str(tickets.issue(ANN)), str(tickets.issue(ANN))
+    now = 104.9
+    assert tickets.redeem(first) == ANN
+    now = 105.0
+    assert isinstance(tickets.redeem(second), Refusal)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", f"{START}.0.", f"{START}.0.{'a' * 31}", f"{START}.0.{'../' * 11}", f"{START}.9999.{'a' * 32}"],
+)
+def test_what_is_no_ticket_is_refused(tmp_path: Path, text: str) -> None:
+    assert isinstance(office(InFolder(tmp_path, "0-")).redeem(text), Refusal)
+
+
+def test_those_of_another_start_are_refused_even_where_their_file_is_left(tmp_path: Path) -> None:
+    text = str(office(InFolder(tmp_path, "0-"), OTHER_START).issue(ANN))
+    again = office(InFolder(tmp_path, "1-"))
+    assert isinstance(again.redeem(text), Refusal)
+    assert isinstance(again.redeem(text.replace(OTHER_START, "")), Refusal)
+
+
+def test_what_was_given_out_is_bounded_and_what_expired_or_was_used_elsewhere_does_not_count(
+    tmp_path: Path,
+) -> None:
+    now = 0.0
+    limits = Limits(max_tickets=6, max_tickets_per_identity=3, ticket_ttl_ms=1_000)
+    one = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"), lambda: now)
+    other = Tickets(lambda: limits, START, 1, InFolder(tmp_path, "1-"), lambda: now)
+    texts = [str(one.issue(ANN)) for _ in range(3)]
+    assert isinstance(one.issue(ANN), Refusal)
+    assert other.redeem(texts[0]) == ANN
+    assert isinstance(one.issue(ANN), str)
+    for name in "abc":
+        assert isinstance(one.issue(Identity(name)), str)
+    assert isinstance(one.issue(Identity("d")), Refusal)
+    now = 1.0
+    assert isinstance(one.issue(Identity("d")), str)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert len(one._waiting) == len(one._of) == 1
+
+
+def test_a_worker_that_is_replaced_leaves_nothing(tmp_path: Path) -> None:
+    text = str(office(InFolder(tmp_path, "0-")).issue(ANN))
+    kept = str(office(InFolder(tmp_path, "1-"), slot=1).issue(ANN))
+    fresh = office(InFolder(tmp_path, "0-"))
+    assert isinstance(fresh.redeem(text), Refusal)
+    assert fresh.redeem(kept) == ANN
+
+
+def _use(folder: Path, texts: list[str], slot: int, begin: object, won: object) -> None:
+    """What a worker does: take every ticket, and say which it got."""
+    tickets = office(InFolder(folder, f"{slot}-"), slot=slot)
+    begin.wait()  # type: ignore[attr-defined]
+    won.put([text for text in texts if not isinstance(tickets.redeem(text), Refusal)])  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_of_several_workers_that_get_a_ticket_at_the_same_time_one_takes_it(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    given = office(InFolder(tmp_path, "9-"), slot=9, max_tickets_per_identity=500)
+    texts = [str(given.issue(ANN)) for _ in range(500)]
+    begin, won = spawn.Barrier(2), spawn.Queue()
+    workers = [spawn.Process(target=_use, args=(tmp_path, texts, slot, begin, won)) for slot in range(2)]
+    for worker in workers:
+        worker.start()
+    taken = [text for _ in workers for text in won.get(timeout=60)]
+    for worker in workers:
+        worker.join()
+    assert sorted(taken) == sorted(texts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "found"),
+    [
+        ("/", (), None),
+        ("/?x=ticket", (), None),
+        ("/?ticket=a.b", (), "a.b"),
+        ("/?ticket=a&ticket=a", (), "a"),
+        ("/?ticket=a&ticket=b", (), ""),
+        ("/?ticket=", (), ""),
+        ("/", (("Sec-WebSocket-Protocol", "kiwi, kiwi-gw.ticket.a.b"),), "a.b"),
+        ("/?ticket=b", (("Sec-WebSocket-Protocol", "kiwi-gw.ticket.a"),), ""),
+        ("/?" + "&".join(["ticket=a"] * 101), (), ""),
+    ],
+)
+def test_where_a_ticket_is_looked_for(
+    path: str, headers: tuple[tuple[str, str], ...], found: str | None
+) -> None:
+    assert ticket_of(parse_head(upgrade(path, headers))) == found

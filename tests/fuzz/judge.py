@@ -1,0 +1,49 @@
+"""What one message costs: time of the processor, and memory that is kept of it."""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Final
+
+from tests.fuzz.targets import Target, forget
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+
+
+def seconds(target: Target, data: bytes, tries: int = 5) -> float:
+    """The least of several tries: what else the machine does costs no message more than it must."""
+    taken = []
+    for _ in range(tries):
+        before = time.thread_time()
+        target.read(data)
+        taken.append(time.thread_time() - before)
+        if taken[-1] <= target.seconds / 2:
+            break
+    return min(taken)
+
+
+def kept(target: Target, data: bytes) -> int:
+    """Bytes of Python that are there when the message is over and what is kept of the last texts is gone."""
+    target.read(data)
+    forget()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        target.read(data)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return after - before
+
+
+def wrong(target: Target, data: bytes, times: float = 1.0) -> str:
+    """What the message costs too much of; empty: nothing. times: so much longer it may take."""
+    taken = seconds(target, data)
+    if taken > target.seconds * times:
+        return f"{taken * 1000:.1f} ms of the processor"
+    held = kept(target, data)
+    return f"{held} bytes are kept" if held > target.bytes else ""
