@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 import trio
 
+from kiwi_gw.core.commands import Command
 from kiwi_gw.dialects.kiwi import hints
+from kiwi_gw.dialects.kiwi.session import KiwiSession
 from kiwi_gw.query import decode as decoding
 from kiwi_gw.testing import open_gateway
 from tests.edge.bench import running as plainly
@@ -327,3 +331,44 @@ async def test_a_dear_query_on_a_small_batch_delays_nobody_and_loses_nothing() -
             await scripted["a"].publish(numbers(number))
         assert await results(quick, 40) == list(range(40))
         assert await results(slow, 40) == list(range(40))
+
+
+async def test_between_the_messages_of_one_read_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = []
+    receive = KiwiSession.receive
+
+    def slowly(session: KiwiSession, message: str | bytes, now: float) -> Iterable[Command]:
+        if "nothing" in str(message):
+            until = time.monotonic() + 0.003
+            while time.monotonic() < until:
+                pass
+            done.append(message)
+        return receive(session, message, now)
+
+    monkeypatch.setattr(KiwiSession, "receive", slowly)
+    async with running() as (gateway, _), connect(gateway) as many, connect(gateway) as one:
+        await many.send(command("UNSUBSCRIBE", "nothing") * 40)
+        while not done:
+            await trio.lowlevel.checkpoint()
+        await one.subscribe("a")
+        assert len(done) < 20
+        for _ in range(40):
+            assert (await many.message())["type"] == "UNSUBSCRIBE_ERROR"
+
+
+async def test_a_flood_of_patterns_is_compiled_as_far_as_its_share_goes() -> None:
+    limits = {"server": {"limits": {"connection_compiling_percent": 1, "flood_ms": 100_000}}}
+    async with running(extra=limits) as (gateway, _), connect(gateway) as client, connect(gateway) as good:
+        words: Counter[str] = Counter()
+        for number in range(100):
+            await client.send(command("SUBSCRIBE", "a", where=rf"value.a rlike '(\\d{{{number + 1}}}x)+' "))
+            message = await client.message()
+            words[str(message["data"].get("error", message["type"])).partition(":")[0]] += 1
+            if message["type"] == "SUBSCRIBE_OK":
+                await client.send(command("UNSUBSCRIBE", "a"))
+                await client.message()
+        assert words["Queries take too much time just now"] > 0, words
+        await good.subscribe("a", where="value.a > 123456")
+        await client.subscribe("b")

@@ -23,7 +23,10 @@ def test_every_function_is_in_them() -> None:
 
 def test_the_limits_are_those() -> None:
     for limit, said in (
-        ("length of a text", f"{limits.MAX_TEXT:,} bytes"),
+        (
+            "length of its texts, together",
+            f"`server.limits.query_bytes`, 1,024 bytes; at most {limits.MAX_TEXT:,} each",
+        ),
         ("words and signs in it", f"{sql.MAX_WORDS:,}"),
         ("depth", str(limits.MAX_DEPTH)),
         ("parts of its tree", str(limits.MAX_NODES)),
