@@ -115,7 +115,7 @@ def test_what_patterns_hold_beside_python_is_no_more_than_estimated(pattern: str
 
 
 def test_a_query_that_would_keep_too_much_is_refused_and_says_of_what() -> None:
-    query = sql.read(" OR ".join(f"value.n{i} > {i}" for i in range(84)), None)
+    query = sql.read(" OR ".join(f"value.n{i} > {i}" for i in range(72)), None)
     with pytest.raises(QueryError, match=f"more than {MAX_QUERY} bytes: .* of its text and tree, .* of its"):
         compiled(query, sql.ROOTS)
     gc.collect()
