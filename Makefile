@@ -2,7 +2,7 @@
 #
 # Packages come from requirements.lock (with hashes) by the pip of a .venv; the jars of the broker
 # and of Spark's connector are kept outside the clone, in $KIWI_GW_CACHE, else $XDG_CACHE_HOME/kiwi-gw, else
-# ~/.cache/kiwi-gw.
+# ~/.cache/kiwi-gw; they come from Maven Central, or from the mirror that $KIWI_GW_MAVEN names.
 # Once they are there, no target needs a network.
 
 SHELL := /bin/sh

@@ -1,4 +1,4 @@
-"""What Spark needs to read Kafka and Avro beyond the jars that pyspark ships: in the cache, or from Ivy."""
+"""What Spark needs to read Kafka and Avro beyond pyspark's own jars: in the cache, or by Spark's Ivy."""
 
 from __future__ import annotations
 
@@ -8,26 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from kiwi_spark.cache import default_cache
-from kiwi_spark.ivy import JarSet, Module, differences, read_lock
+from kiwi_spark.jarset import JarSet, read_lock
 
 SPARK_VERSION: Final = "4.0.0"
 _KAFKA, _AVRO = "spark-sql-kafka-0-10", "spark-avro"
 PACKAGES: Final = tuple(f"org.apache.spark:{name}_2.13:{SPARK_VERSION}" for name in (_KAFKA, _AVRO))
 """The same as Maven coordinates, with what they depend on."""
 
-# Each alone: most of what they depend on, Hadoop for one, is among pyspark's own jars.
+# Each without what it depends on: most of that, Hadoop for one, is among pyspark's own jars.
 CONNECTOR: Final = JarSet(
     title=f"Spark's connector to Kafka {SPARK_VERSION}",
     folder=f"spark-connector-{SPARK_VERSION}",
-    modules=(
-        Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION, alone=True),
-        Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", SPARK_VERSION, alone=True),
-        Module("org.apache.spark", "spark-avro_2.13", SPARK_VERSION, alone=True),
-        Module("org.apache.kafka", "kafka-clients", "3.9.0", alone=True),
-        Module("org.apache.commons", "commons-pool2", "2.12.0", alone=True),
-    ),
-    lock=read_lock(resources.files("kiwi_spark").joinpath("connector-jars.sha256").read_text()),
-    megabytes=10,
+    jars=read_lock(resources.files("kiwi_spark").joinpath("connector-jars.lock").read_text()),
 )
 
 
@@ -50,7 +42,7 @@ def connector_conf(given: Mapping[str, str] | None = None, cache_dir: Path | Non
     user = given or {}
     named = ",".join(user.get(key, "") for key in ("spark.jars", "spark.jars.packages"))
     missing = [one for one in (_KAFKA, _AVRO) if one not in named]
-    if differences(cache / CONNECTOR.folder, CONNECTOR.lock):
+    if CONNECTOR.missing(cache):
         key, ours = "spark.jars.packages", [one for one in PACKAGES if any(name in one for name in missing)]
     else:
         key, ours = "spark.jars", [str(one) for one in CONNECTOR.paths(cache) if _part_of(one) in missing]

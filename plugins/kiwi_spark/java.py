@@ -1,4 +1,4 @@
-"""Finds a Java home that Spark can use, and the broker and Ivy with it: version 17 or later."""
+"""Finds a Java home that Spark can use, and the broker with it: version 17 or later."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def java_home(cache_dir: Path | None = None) -> Path:
         )
     raise JavaNotFound(
         f"Kafka and Spark need Java {OLDEST} or later and there is none. "
-        "Set JAVA_HOME, or install one (Debian: openjdk-17-jre-headless), or: pip install 'kiwi-gw[spark]', "
+        "Set JAVA_HOME, or install one (Debian: openjdk-17-jre-headless), or: pip install 'kiwi-gw[java]', "
         "which brings a runtime along." + "".join(f"\n  looked at {line}" for line in looked_at)
     )
 

@@ -17,6 +17,8 @@ import trio
 from kiwi_gw.demo.broker import Broker, new_cluster_id
 from kiwi_gw.demo.loopback import HOST, BrokerError, answers, free_nodes
 from kiwi_gw.demo.topics import Record, Topics
+from kiwi_spark.java import java_home
+from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
 
 pytestmark = pytest.mark.integration
 
@@ -131,16 +133,26 @@ async def test_three_nodes_make_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("keep", [True, False])
-async def test_the_command_runs_one_until_it_is_told_to_end(tmp_path: Path, keep: bool) -> None:
+@pytest.mark.parametrize(
+    ("keep", "start"),
+    [
+        (True, ["-m", "kiwi_gw"]),
+        (False, ["-c", f"{WITHOUT_EXTRAS}\nfrom kiwi_gw.cli import main\nsys.exit(main())"]),
+    ],
+    ids=["", "without-extras"],
+)
+async def test_the_command_runs_one_until_it_is_told_to_end(
+    tmp_path: Path, keep: bool, start: list[str]
+) -> None:
     data = tmp_path / "data"
-    command = [sys.executable, "-m", "kiwi_gw", "broker", "--port", "0", "--auto-create"]
+    command = [sys.executable, *start, "broker", "--port", "0", "--auto-create"]
     async with trio.open_nursery() as nursery:
         process = await nursery.start(
             partial(
                 trio.run_process,
                 [*command, *(["--data", str(data)] if keep else [])],
                 stderr=subprocess.PIPE,
+                env={**os.environ, "JAVA_HOME": str(java_home())},
                 check=False,
             )
         )

@@ -1,10 +1,14 @@
-"""What tests of Spark sources on a fake driver share."""
+"""What tests of Spark sources on a fake driver share, and those of locked jars."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
 
 import pytest
 
 from kiwi_spark import query, supervisor
+from tests.plugins.spark.maven_server import MavenServer
 
 
 @pytest.fixture
@@ -13,3 +17,21 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (query, supervisor):
         monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
         monkeypatch.setattr(module, "LONGEST_PAUSE", 0.01)
+
+
+@pytest.fixture
+def maven(monkeypatch: pytest.MonkeyPatch) -> Iterator[MavenServer]:
+    """A repository of our own, where `$KIWI_GW_MAVEN` says; tries follow each other at once."""
+    with MavenServer() as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        monkeypatch.setenv("KIWI_GW_MAVEN", server.address)
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("kiwi_spark.maven._PAUSES", (0.0, 0.0))
+        try:
+            yield server
+        finally:
+            server.ending.set()
+            server.shutdown()
+            serving.join()

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 import trio
 
 from kiwi_gw.demo.jars import BROKER, KAFKA_VERSION
-from kiwi_spark import ivy, jars
+from kiwi_spark import jars
 from kiwi_spark.cache import default_cache
-from kiwi_spark.ivy import FetchFailed, JarSet, Module, differences
 from kiwi_spark.jars import CONNECTOR, PACKAGES, SPARK_VERSION, connector_conf
+from kiwi_spark.jarset import JarSet, read_lock
+from kiwi_spark.maven import FetchFailed, Locked
+from tests.plugins.spark.maven_server import Handler, MavenServer, half, status, whole
+from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
 
 CONTENTS = {"a.jar": b"first", "b.jar": b"second"}
-LOCK = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
-SET = JarSet("Two jars", "two", (Module("org", "a", "1"), Module("org", "b", "2", alone=True)), LOCK, 1)
+
+
+def locked(contents: dict[str, bytes]) -> tuple[Locked, ...]:
+    return tuple(
+        Locked(f"org/{name}", len(content), hashlib.sha256(content).hexdigest())
+        for name, content in contents.items()
+    )
+
+
+SET = JarSet("Two jars", "two", locked(CONTENTS))
 
 
 def fill(folder: Path, contents: dict[str, bytes] = CONTENTS) -> None:
@@ -27,30 +41,15 @@ def fill(folder: Path, contents: dict[str, bytes] = CONTENTS) -> None:
 
 
 @pytest.fixture
-def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `java` that does what the test writes into it, and counts its runs in `runs`. `$into`: the folder."""
-    program = tmp_path / "java" / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    monkeypatch.setattr(ivy, "java_home", lambda cache: tmp_path / "java")
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    return program
+def two(maven: MavenServer) -> MavenServer:
+    """A repository that has both jars."""
+    maven.holds(*zip(SET.jars, CONTENTS.values(), strict=True))
+    return maven
 
 
-def behave(java: Path, script: str) -> None:
-    begin = f'echo run >> {java.parent}/runs\nfor into; do :; done\ninto=$(dirname "$into")'
-    java.write_text(f"#!/bin/sh\n{begin}\n{script}\n")
-    java.chmod(0o755)
-
-
-def runs(java: Path) -> int:
-    path = java.parent / "runs"
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-GOOD = (
-    'mkdir "$into"; printf first > "$into/a.jar"; printf second > "$into/b.jar"; echo extra > "$into/c.jar";'
-    " echo 'found x in y'; echo '\t[SUCCESSFUL ] org#a;1!a.jar (3ms)'"
-)
+def found(cache: Path) -> dict[str, bytes]:
+    """What is in the set's folder of the cache."""
+    return {path.name: path.read_bytes() for path in (cache / "two").iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -60,11 +59,23 @@ GOOD = (
         (CONNECTOR, 5, {f"spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar", "kafka-clients-3.9.0.jar"}),
     ],
 )
-def test_the_locks_name_what_is_asked_for(jars: JarSet, count: int, some: set[str]) -> None:
-    assert len(jars.lock) == count
-    assert some <= jars.lock.keys()
-    assert {f"{one.name}-{one.version}.jar" for one in jars.modules} <= jars.lock.keys()
-    assert all(len(digest) == 64 for digest in jars.lock.values())
+def test_the_locks_name_what_is_needed(jars: JarSet, count: int, some: set[str]) -> None:
+    names = {jar.name for jar in jars.jars}
+    assert len(jars.jars) == len(names) == count
+    assert some <= names
+    for jar in jars.jars:
+        *group, artifact, version, name = jar.path.split("/")
+        assert all(group)
+        assert name == f"{artifact}-{version}.jar"
+        assert len(bytes.fromhex(jar.sha256)) == 32
+        assert jar.size > 0
+
+
+def test_a_lock_has_hash_size_and_path() -> None:
+    digest = "ab" * 32
+    assert read_lock(f"# what it is\n{digest}   12 org/a/1/a-1.jar\n\n") == (
+        Locked("org/a/1/a-1.jar", 12, digest),
+    )
 
 
 def test_the_cache_is_where_people_expect_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -78,89 +89,145 @@ def test_the_cache_is_where_people_expect_it(monkeypatch: pytest.MonkeyPatch, tm
     assert default_cache() == Path("/own")
 
 
-def test_differences_name_every_jar_that_is_not_right(tmp_path: Path) -> None:
-    fill(tmp_path / "jars", {"a.jar": b"firsT"})
-    wrong = differences(tmp_path / "jars", LOCK)
-    assert wrong[0].startswith("a.jar is not the one that is locked")
-    assert wrong[1] == "b.jar is missing"
-    assert len(wrong) == 2
+def test_missing_is_what_is_not_as_locked(tmp_path: Path) -> None:
+    assert SET.missing(tmp_path) == list(SET.jars)
+    fill(tmp_path / "two", {"a.jar": b"firsT", "b.jar": b"second"})
+    assert SET.missing(tmp_path) == [SET.jars[0]]
 
 
-async def test_jars_that_are_there_need_neither_java_nor_network(java: Path, tmp_path: Path) -> None:
-    fill(tmp_path / "cache" / "two")
-    found = await SET.fetch(tmp_path / "cache")
-    assert [jar.name for jar in found] == ["a.jar", "b.jar"]
-    assert runs(java) == 0
+async def test_jars_that_are_there_need_no_network(two: MavenServer, tmp_path: Path) -> None:
+    fill(tmp_path / "two")
+    assert [jar.name for jar in await SET.fetch(tmp_path)] == ["a.jar", "b.jar"]
+    assert two.paths == []
 
 
-async def test_they_are_fetched_once_with_progress(java: Path, tmp_path: Path) -> None:
-    behave(java, GOOD)
+async def test_they_are_fetched_once_with_progress(two: MavenServer, tmp_path: Path) -> None:
     said: list[str] = []
-    found = await SET.fetch(tmp_path / "cache", said.append)
-    assert [jar.read_bytes() for jar in found] == [b"first", b"second"]
-    assert sorted(os.listdir(found[0].parent)) == ["a.jar", "b.jar"]
-    assert "  1: a.jar" in said
+    paths = await SET.fetch(tmp_path / "cache", said.append)
+    assert [path.read_bytes() for path in paths] == [b"first", b"second"]
+    assert said[0] == (
+        f"fetching Two jars: 2 jars, 0.0 MB, once, from {two.address} into {tmp_path / 'cache'}"
+    )
+    assert said[-1] == "Two jars is there"
+    assert {line.split(": ")[0] for line in said[1:-1]} == {"  1 of 2", "  2 of 2"}
     await SET.fetch(tmp_path / "cache")
-    assert runs(java) == 1
+    assert two.asked == {"a.jar": 1, "b.jar": 1}
     assert sorted(os.listdir(tmp_path / "cache")) == ["fetch.lock", "two"]
+    assert found(tmp_path / "cache") == CONTENTS
 
 
-async def test_two_who_need_them_fetch_them_once(java: Path, tmp_path: Path) -> None:
-    behave(java, GOOD)
+async def test_two_who_need_them_fetch_them_once(two: MavenServer, tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(SET.fetch, tmp_path / "cache")
-        nursery.start_soon(SET.fetch, tmp_path / "cache")
-    assert runs(java) == 1
+        nursery.start_soon(SET.fetch, tmp_path)
+        nursery.start_soon(SET.fetch, tmp_path)
+    assert two.asked == {"a.jar": 1, "b.jar": 1}
 
 
-async def test_an_incomplete_set_is_fetched_again(java: Path, tmp_path: Path) -> None:
-    fill(tmp_path / "cache" / "two", {"a.jar": b"fir"})
-    behave(java, GOOD)
-    assert [jar.read_bytes() for jar in await SET.fetch(tmp_path / "cache")] == [b"first", b"second"]
+async def test_only_what_is_missing_or_changed_is_fetched(two: MavenServer, tmp_path: Path) -> None:
+    fill(tmp_path / "two", {"a.jar": b"firsT", "b.jar": b"second"})
+    await SET.fetch(tmp_path)
+    assert two.asked == {"a.jar": 1}
+    assert found(tmp_path) == CONTENTS
 
 
-async def test_other_jars_than_the_locked_are_refused_and_not_kept(java: Path, tmp_path: Path) -> None:
-    behave(java, GOOD.replace("second", "changed"))
-    with pytest.raises(FetchFailed, match=r"b\.jar is not the one that is locked"):
-        await SET.fetch(tmp_path / "cache")
-    assert os.listdir(tmp_path / "cache") == ["fetch.lock"]
+async def test_after_a_failure_it_goes_on_with_the_rest(two: MavenServer, tmp_path: Path) -> None:
+    arrived = threading.Event()
+
+    def later(handler: Handler, content: bytes) -> None:
+        arrived.wait()
+        status(404)(handler, content)
+
+    two.told["b.jar"] = later
+    with pytest.raises(FetchFailed) as caught:
+        await SET.fetch(tmp_path, lambda line: arrived.set() if "a.jar" in line else None)
+    first, hint = str(caught.value).splitlines()
+    assert first == f"Two jars could not be fetched: b.jar from {two.address}/org/b.jar: HTTP status 404"
+    for word in ("needed once, with a network", "KIWI_GW_MAVEN", "HTTPS_PROXY", "SSL_CERT_FILE"):
+        assert word in hint
+    assert found(tmp_path) == {"a.jar": b"first"}
+    del two.told["b.jar"]
+    await SET.fetch(tmp_path)
+    assert two.asked == {"a.jar": 1, "b.jar": 2}
+    assert found(tmp_path) == CONTENTS
 
 
-async def test_a_download_that_ends_early_is_not_taken_for_done(java: Path, tmp_path: Path) -> None:
-    behave(java, 'mkdir "$into"; printf first > "$into/a.jar"; kill -9 $$')
-    with pytest.raises(FetchFailed):
-        await SET.fetch(tmp_path / "cache")
-    assert not (tmp_path / "cache" / "two").exists()
-    behave(java, GOOD)
-    await SET.fetch(tmp_path / "cache")
+async def test_what_is_not_as_locked_gets_no_name(two: MavenServer, tmp_path: Path) -> None:
+    two.holds((SET.jars[1], b"secoNd"))
+    with pytest.raises(FetchFailed, match=r"b\.jar from .* it is not the locked one"):
+        await SET.fetch(tmp_path)
+    assert "b.jar" not in found(tmp_path)
+    two.told["b.jar"] = half
+    with pytest.raises(FetchFailed, match="cut short, after 3 of 6 bytes"):
+        await SET.fetch(tmp_path)
+    assert "b.jar" not in found(tmp_path)
 
 
-async def test_ivy_is_asked_for_the_modules(java: Path, tmp_path: Path) -> None:
-    behave(java, GOOD + f'\ncp "$into/../ivy.xml" {tmp_path}')
-    await SET.fetch(tmp_path / "cache")
-    asked = (tmp_path / "ivy.xml").read_text()
-    assert '<dependency org="org" name="a" rev="1" conf="default"/>' in asked
-    assert '<dependency org="org" name="b" rev="2" conf="default" transitive="false"/>' in asked
+async def test_three_are_fetched_at_a_time(maven: MavenServer, tmp_path: Path) -> None:
+    contents = {f"{number}.jar": b"%d" % number for number in range(9)}
+    nine = JarSet("Nine jars", "nine", locked(contents))
+    maven.holds(*zip(nine.jars, contents.values(), strict=True))
+    meet, count, most, now = threading.Barrier(3), threading.Lock(), 0, 0
+
+    def together(handler: Handler, content: bytes) -> None:
+        nonlocal most, now
+        with count:
+            now += 1
+            most = max(most, now)
+        meet.wait(10)  # goes on when three are here
+        with count:
+            now -= 1
+        whole(handler, content)
+
+    maven.told = dict.fromkeys(contents, together)
+    await nine.fetch(tmp_path)
+    assert most == 3
 
 
-async def test_offline_it_says_what_is_needed(java: Path, tmp_path: Path) -> None:
-    behave(java, "echo 'Server access error: UnknownHostException'; exit 1")
-    with pytest.raises(FetchFailed, match="needed once, with a network") as caught:
-        await SET.fetch(tmp_path / "cache")
-    assert "UnknownHostException" in str(caught.value)
-
-
-async def test_a_cancelled_fetch_ends_its_process_and_leaves_nothing(java: Path, tmp_path: Path) -> None:
-    behave(java, "echo 'found x'; echo '\t[SUCCESSFUL ] org#a;1!a.jar (3ms)'; exec sleep 1000")
+async def test_a_cancelled_fetch_leaves_nothing_half(two: MavenServer, tmp_path: Path) -> None:
+    two.told["b.jar"] = lambda handler, content: two.ending.wait() and None
     with trio.CancelScope() as scope:
-        await SET.fetch(tmp_path / "cache", lambda line: scope.cancel() if "a.jar" in line else None)
+        await SET.fetch(tmp_path, lambda line: scope.cancel() if "a.jar" in line else None)
     assert scope.cancelled_caught
-    assert os.listdir(tmp_path / "cache") == ["fetch.lock"]
+    assert found(tmp_path) == {"a.jar": b"first"}
+
+
+async def test_a_cache_that_cannot_be_written_is_said(two: MavenServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FetchFailed, match=r"cannot keep Two jars in .*file: .*; set KIWI_GW_CACHE"):
+        await SET.fetch(tmp_path / "file")
+    (tmp_path / "two" / "a.jar.part").mkdir(parents=True)
+    with pytest.raises(FetchFailed, match=r"cannot keep Two jars in .*; set KIWI_GW_CACHE"):
+        await SET.fetch(tmp_path)
+
+
+_FETCH = """
+from pathlib import Path
+import trio
+from kiwi_gw.demo import broker
+from kiwi_spark.jarset import JarSet
+from kiwi_spark.maven import Locked
+fetch = JarSet("A jar", "one", (Locked(sys.argv[1], int(sys.argv[2]), sys.argv[3]),)).fetch
+print(trio.run(fetch, Path(sys.argv[4]))[0].read_text())
+"""
+
+
+@pytest.mark.slow
+def test_neither_pyspark_nor_any_extra_is_needed_to_fetch(two: MavenServer, tmp_path: Path) -> None:
+    jar = SET.jars[0]
+    command = [
+        sys.executable,
+        "-c",
+        WITHOUT_EXTRAS + _FETCH,
+        jar.path,
+        str(jar.size),
+        jar.sha256,
+        str(tmp_path),
+    ]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "first\n"
 
 
 def test_the_connector_in_the_cache_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = JarSet("x", "connector", (), LOCK, 1)
-    monkeypatch.setattr(jars, "CONNECTOR", mine)
+    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", SET.jars))
     assert connector_conf(cache_dir=tmp_path) == {"spark.jars.packages": ",".join(PACKAGES)}
     fill(tmp_path / "connector")
     ours = f"{tmp_path}/connector/a.jar,{tmp_path}/connector/b.jar"
@@ -172,7 +239,7 @@ def test_the_connector_in_the_cache_needs_no_network(tmp_path: Path, monkeypatch
 def test_jars_and_packages_of_the_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"spark.jars": "/x.jar, /y.jar", "spark.jars.packages": f"a:b:1,{PACKAGES[1]}", "spark.x": "1"}
     assert connector_conf(given, tmp_path) == {"spark.jars.packages": f"a:b:1,{PACKAGES[1]},{PACKAGES[0]}"}
-    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", (), LOCK, 1))
+    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", SET.jars))
     fill(tmp_path / "connector")
     ours = f"{tmp_path}/connector/a.jar,{tmp_path}/connector/b.jar"
     assert connector_conf({"spark.jars": "/x.jar, /y.jar"}, tmp_path) == {
@@ -187,9 +254,9 @@ def test_a_connector_of_the_user_is_not_added_once_more(
     added = f"{own['spark.jars.packages']},{PACKAGES[1]}"
     assert connector_conf(own, tmp_path) == {"spark.jars.packages": added}
     names = ("spark-sql-kafka-0-10_2.13-4.0.0.jar", "spark-avro_2.13-4.0.0.jar")
-    lock = dict.fromkeys(names, LOCK["a.jar"])
-    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", (), lock, 1))
-    fill(tmp_path / "connector", dict.fromkeys(lock, b"first"))
+    contents = dict.fromkeys(names, b"first")
+    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", locked(contents)))
+    fill(tmp_path / "connector", contents)
     assert connector_conf(own, tmp_path) == {"spark.jars": f"{tmp_path}/connector/spark-avro_2.13-4.0.0.jar"}
     both = {"spark.jars": "/mine/spark-avro.jar,/mine/spark-sql-kafka-0-10.jar"}
     assert connector_conf(both, tmp_path) == both

@@ -118,6 +118,6 @@ def test_none_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(JavaNotFound) as caught:
         java_home()
     message = str(caught.value)
-    assert "pip install 'kiwi-gw[spark]'" in message
+    assert "pip install 'kiwi-gw[java]'" in message
     assert f"JAVA_HOME: {tmp_path}/gone/bin/java does not run" in message
     assert f"PATH: {tmp_path}/path/bin/java is Java 11" in message

