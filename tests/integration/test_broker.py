@@ -137,9 +137,9 @@ async def test_three_nodes_make_a_cluster(tmp_path: Path) -> None:
     ("keep", "start"),
     [
         (True, ["-m", "kiwi_gw"]),
-        (False, ["-c", f"{WITHOUT_EXTRAS}\nfrom kiwi_gw.cli import main\nsys.exit(main())"]),
+        (False, ["-c", f"{WITHOUT_EXTRAS}from kiwi_gw.cli import main\nsys.exit(main())"]),
     ],
-    ids=["", "without-extras"],
+    ids=["kept", "without-extras"],
 )
 async def test_the_command_runs_one_until_it_is_told_to_end(
     tmp_path: Path, keep: bool, start: list[str]
