@@ -202,8 +202,8 @@ class Broker:
             self._command = []
         if self._command:
             return
-        jars = await fetch_broker(self._cache_dir, self._report)
         java = await trio.to_thread.run_sync(java_home, self._cache_dir) / "bin" / "java"
+        jars = await fetch_broker(self._cache_dir, self._report)
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._all_properties().items()))

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.jars import BROKER, KAFKA_VERSION
 from kiwi_spark import jars
 from kiwi_spark.cache import default_cache
 from kiwi_spark.jars import CONNECTOR, PACKAGES, SPARK_VERSION, connector_conf
 from kiwi_spark.jarset import JarSet, read_lock
+from kiwi_spark.java import JavaNotFound
 from kiwi_spark.maven import FetchFailed, Locked
 from tests.plugins.spark.maven_server import Handler, MavenServer, half, silent, status, whole
 from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
@@ -209,6 +211,17 @@ from kiwi_spark.maven import Locked
 fetch = JarSet("A jar", "one", (Locked(sys.argv[1], int(sys.argv[2]), sys.argv[3]),)).fetch
 print(trio.run(fetch, Path(sys.argv[4]))[0].read_text())
 """
+
+
+async def test_a_broker_without_java_says_so_before_it_fetches(
+    two: MavenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("kiwi_spark.java.find_spec", lambda name: None)
+    with pytest.raises(JavaNotFound, match=r"pip install 'kiwi-gw\[java\]'"):
+        await Broker(tmp_path / "broker", cache_dir=tmp_path / "cache").start()
+    assert two.paths == []
 
 
 @pytest.mark.slow
