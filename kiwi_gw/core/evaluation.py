@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -64,13 +64,14 @@ class Shares:
 
 class Costs:
     """What the evaluations of one group have used. payers: the accounts of its connections, with the number
-    of their subscriptions."""
+    of their subscriptions. jobs: what is postponed of it."""
 
-    __slots__ = ("_modest", "own", "payers", "rest_until", "unbilled")
+    __slots__ = ("_modest", "jobs", "own", "payers", "rest_until", "unbilled")
 
     def __init__(self, rate: float) -> None:
         self.own = Account(rate)
         self.payers: dict[OwnAccount, int] = {}
+        self.jobs: dict[_Job, None] = {}
         self.unbilled = 0.0
         self.rest_until = 0.0
         self._modest = True
@@ -147,7 +148,7 @@ class Evaluations:
         self._cpu_at = cpu()
         self._turn_used = 0.0
         self._jobs: dict[_Job, None] = {}
-        self._by_entry: dict[Entry, dict[Hashable, _Job]] = {}
+        self._by_entry: dict[Entry, dict[Group, _Job]] = {}
         self._held = 0
         self._to_wake: deque[Subscription] = deque()
 
@@ -187,15 +188,15 @@ class Evaluations:
                 return made
         if wait:
             self.postponed += 1
-            self._jobs[job] = None
-            self._by_entry.setdefault(entry, {})[group.wire.key] = job
+            self._jobs[job] = costs.jobs[job] = None
+            self._by_entry.setdefault(entry, {})[group] = job
             self._hold(job, now)
             self.woken()
         return None
 
     def awaited(self, entry: Entry, group: Group) -> bool:
         """Whether it is postponed."""
-        return group.wire.key in self._by_entry.get(entry, ())
+        return group in self._by_entry.get(entry, ())
 
     def forget(self, entry: Entry) -> None:
         """The entry has left the window. Whoever waited there has to see to that."""
@@ -205,6 +206,12 @@ class Evaluations:
             self._drop(job)
         if jobs:
             self.woken()
+
+    def emptied(self, group: Group) -> None:
+        """Nobody is left in it: nobody waits for what is evaluated for it."""
+        if group.costs is not None:
+            for job in list(group.costs.jobs):
+                self._drop(job)
 
     def go_on(self, *, idle: bool) -> float | None:
         """Do a turn's work. Returns in how many seconds there is more to do, None if there is nothing.
@@ -315,8 +322,9 @@ class Evaluations:
         self._let_go(job)
         job.steps = None
         if self._jobs.pop(job, job) is None:
+            del job.costs.jobs[job]
             jobs = self._by_entry[job.entry]
-            del jobs[job.group.wire.key]
+            del jobs[job.group]
             if not jobs:
                 del self._by_entry[job.entry]
 

@@ -535,6 +535,8 @@ class Feed:
             self.forms.left(group, payer)
         if group.size == 0:
             self._groups.pop(group.wire.key, None)
+            if self._evaluations is not None:
+                self._evaluations.emptied(group)
 
     def _fail_group(self, group: Group, message: str) -> None:
         members = [*group.live, *(item for item in self._not_live if item.group is group)]
