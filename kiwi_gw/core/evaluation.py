@@ -230,11 +230,12 @@ class Evaluations:
             return None
         now = self._clock()
         job, rest = self._next(now)
-        if job is None and idle:
-            job, until = next(iter(self._jobs)), now + IDLE_SECONDS
-        if job is None:
+        if job is not None:
+            self._go_on(job, until)
+        elif idle:
+            self._go_on(next(iter(self._jobs)), now + IDLE_SECONDS, charged=False)
+        else:
             return rest
-        self._go_on(job, until)
         return 0.0
 
     def _rests(self, costs: Costs, now: float) -> float:
@@ -254,14 +255,14 @@ class Evaluations:
                 found, most = job, little
         return found, 0.0 if found is not None else min(least, _LOOK_AGAIN_SECONDS)
 
-    def _go_on(self, job: _Job, until: float) -> None:
+    def _go_on(self, job: _Job, until: float, *, charged: bool = True) -> None:
         memo = job.feed.memo
         waiting = _waiting(job)
         if not waiting:  # they have gone on, or are gone
             self._drop(job)
             return
         try:
-            made = self._run(memo, job, until)
+            made = self._run(memo, job, until, charged=charged)
         except EncodingFailed as error:
             self._drop(job)
             job.feed.group_failed(job.group, str(error))
@@ -276,8 +277,8 @@ class Evaluations:
         memo.keep(job.entry, job.group.wire, made)
         self._to_wake.extend(waiting)
 
-    def _run(self, memo: EncodingMemo, job: _Job, until: float) -> Encoded | None:
-        """Evaluate until then, and charge what that has used."""
+    def _run(self, memo: EncodingMemo, job: _Job, until: float, *, charged: bool = True) -> Encoded | None:
+        """Evaluate until then. charged: what that has used; not where nobody else wanted the time."""
         if job.steps is None:
             job.turn = Turn(until, self._clock)
             job.steps = memo.steps(job.entry, job.group.wire, job.turn)
@@ -296,8 +297,9 @@ class Evaluations:
                 used, self._cpu_at = min(used, cpu - self._cpu_at), cpu
             self._turn_used += used
             self.seconds += used
-            self.all.charge(used, now)
-            job.costs.charge(used, now)
+            if charged:
+                self.all.charge(used, now)
+                job.costs.charge(used, now)
         return None
 
     def _hold(self, job: _Job, now: float) -> None:

@@ -133,6 +133,21 @@ def test_budgets_bind_only_while_other_work_waits() -> None:
     assert one.clock.now - before == pytest.approx(0.4)
 
 
+def test_what_an_idle_loop_gave_away_is_charged_to_nobody() -> None:
+    one = world()
+    client, payer = Client(), Payer(OwnAccount(0.1), "ann")
+    one.subscribe(client, slow(one, seconds=0.1), payer=payer)
+    one.produce(5)
+    rests = evaluations(one)
+    costs = next(iter(rests._jobs)).costs
+    charged = rests.all.used, costs.own.used, payer.account.used
+    while client.places != one.made:
+        rests.go_on(idle=True)
+    assert rests.seconds == pytest.approx(0.5), "counted all the same"
+    assert (rests.all.used, costs.own.used, payer.account.used) == charged
+    assert costs.own.rests(one.clock.now) == pytest.approx((0.1 - 0.05) / 0.05 - 0.4)
+
+
 @pytest.mark.parametrize("bound", ["all", "connection", "query"])
 def test_each_of_the_three_budgets_binds_alone(bound: str) -> None:
     one = world(replace(Shares(0, 0, 0), **{bound: 0.1}))
