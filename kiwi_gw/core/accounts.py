@@ -93,9 +93,9 @@ class Pool:
         self._modest = Account(rate * 0.4, saved_seconds)
         self.refused = 0
 
-    def charge(self, seconds: float, now: float) -> None:
-        """So much was used."""
-        (self._open if self._open.left(now) > 0 else self._modest).charge(seconds, now)
+    def charge(self, seconds: float, now: float, *, modest: bool = False) -> None:
+        """So much was used. modest: by one that used little before."""
+        (self._modest if modest and self._open.left(now) <= 0 else self._open).charge(seconds, now)
 
     def rests(self, now: float, *, modest: bool = False) -> float:
         """Seconds until something may be used again, 0 if it may now. modest: by one that uses little."""

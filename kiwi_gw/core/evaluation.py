@@ -167,7 +167,8 @@ class Evaluations:
     def encoded(
         self, memo: EncodingMemo, feed: Feed, entry: Entry, group: Group, *, keep: bool, wait: bool
     ) -> Encoded | None:
-        """The fragments of an entry; None: not yet. wait: those who are parked in the entry are woken then.
+        """The fragments of an entry; None: not yet. wait: those who are parked in the entry are woken then;
+        else only what is kept is looked at.
 
         Raises EncodingFailed.
         """
@@ -178,6 +179,8 @@ class Evaluations:
             return None
         costs = group.costs
         assert costs is not None  # noqa: S101  who asks here has a query
+        if not wait:
+            return None
         job = _Job(feed, entry, group, costs)
         now = self._clock()
         if self._turn_used < TURN_SECONDS and not self._rests(costs, now):
@@ -186,12 +189,11 @@ class Evaluations:
                 if keep:
                     memo.keep(entry, group.wire, made)
                 return made
-        if wait:
-            self.postponed += 1
-            self._jobs[job] = costs.jobs[job] = None
-            self._by_entry.setdefault(entry, {})[group] = job
-            self._hold(job, now)
-            self.woken()
+        self.postponed += 1
+        self._jobs[job] = costs.jobs[job] = None
+        self._by_entry.setdefault(entry, {})[group] = job
+        self._hold(job, now)
+        self.woken()
         return None
 
     def awaited(self, entry: Entry, group: Group) -> bool:
@@ -284,6 +286,7 @@ class Evaluations:
             job.steps = memo.steps(job.entry, job.group.wire, job.turn)
         job.turn.until = until
         began = self._clock()
+        modest = job.costs.modest(began)
         try:
             next(job.steps)
         except StopIteration as done:
@@ -298,7 +301,7 @@ class Evaluations:
             self._turn_used += used
             self.seconds += used
             if charged:
-                self.all.charge(used, now)
+                self.all.charge(used, now, modest=modest)
                 job.costs.charge(used, now)
         return None
 

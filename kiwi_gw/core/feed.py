@@ -468,7 +468,7 @@ class Feed:
 
     def encoded(self, group: Group, entry: Entry, *, wait: bool) -> Encoded | None:
         """The fragments of an entry for a reader that is behind; None: not yet. wait: it is parked there,
-        and is woken then."""
+        and is woken then; without, nothing is made of a query."""
         return self._encoded(entry, group, keep=True, wait=wait)
 
     def awaited(self, group: Group, entry: Entry) -> bool:

@@ -61,7 +61,15 @@ def test_a_part_of_what_all_may_use_is_for_those_who_use_little() -> None:
     assert (much.modest(0.0), little.modest(0.0)) == (False, True)
     assert pool.rests(0.0) == pytest.approx(0.01 / 0.15)
     assert pool.rests(0.0, modest=True) == 0
-    pool.charge(0.11, 0.0)
+    pool.charge(0.11, 0.0, modest=True)
     assert pool.rests(0.0, modest=True) == pytest.approx(min(0.01 / 0.15, 0.01 / 0.1))
     assert pool.used == pytest.approx(0.27)
     assert much.used == 0.15
+
+
+def test_what_is_for_those_who_use_little_is_not_used_by_others() -> None:
+    pool = Pool(0.25)
+    for _ in range(100):
+        pool.charge(0.1, 0.0)
+    assert pool.rests(0.0) > 0
+    assert pool.rests(0.0, modest=True) == 0

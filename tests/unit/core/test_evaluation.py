@@ -148,6 +148,19 @@ def test_what_an_idle_loop_gave_away_is_charged_to_nobody() -> None:
     assert costs.own.rests(one.clock.now) == pytest.approx((0.1 - 0.05) / 0.05 - 0.4)
 
 
+def test_what_nobody_waits_for_is_not_evaluated() -> None:
+    one = world(Shares(0, 0, 0))
+    client = Client()
+    subscription = one.subscribe(client, slow(one, seconds=0.001), credit=0)
+    one.produce(3)
+    one.produce(100)
+    subscription.grant(1_000)
+    finish(one)
+    assert client.places == one.made
+    assert evaluations(one).seconds == pytest.approx(0.103), "each event once"
+    assert one.memo.misses == 2
+
+
 @pytest.mark.parametrize("bound", ["all", "connection", "query"])
 def test_each_of_the_three_budgets_binds_alone(bound: str) -> None:
     one = world(replace(Shares(0, 0, 0), **{bound: 0.1}))
