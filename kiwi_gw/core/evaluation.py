@@ -17,7 +17,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import heappop, heappush
+from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
@@ -46,8 +47,10 @@ _LITTLE_SECONDS: Final = 0.0005
 """Less than this is charged by the clock on the wall, which is quicker to read than the processor's."""
 
 _LOOKED_AT: Final = 256
-_LOOK_AGAIN_SECONDS: Final = 60.0
-"""Of those who wait for longest, so many are looked at to find the one that has used least."""
+"""Of those that are not known to rest, so many are looked at in a turn to find the one that has used least."""
+
+_LOOK_AGAIN_SECONDS: Final = 1.0
+"""How soon it is looked again whether one still waits for others: they may have left, or paid for it."""
 
 _BILL_SECONDS: Final = 0.002
 """Connections that share a query pay together when so much has come up."""
@@ -147,7 +150,10 @@ class Evaluations:
         self._cpu = cpu
         self._cpu_at = cpu()
         self._turn_used = 0.0
-        self._jobs: dict[_Job, None] = {}
+        self._jobs: dict[_Job, None] = {}  # all, in the order of their turns
+        self._ready: dict[_Job, None] = {}  # those that are not known to rest
+        self._resting: list[tuple[float, int, _Job]] = []  # a heap of the others: until when; some are gone
+        self._numbers = count()
         self._by_entry: dict[Entry, dict[Group, _Job]] = {}
         self._held = 0
         self._to_wake: deque[Subscription] = deque()
@@ -190,7 +196,7 @@ class Evaluations:
                     memo.keep(entry, group.wire, made)
                 return made
         self.postponed += 1
-        self._jobs[job] = costs.jobs[job] = None
+        self._jobs[job] = self._ready[job] = costs.jobs[job] = None
         self._by_entry.setdefault(entry, {})[group] = job
         self._hold(job, now)
         self.woken()
@@ -229,6 +235,7 @@ class Evaluations:
             if self._clock() >= until:
                 return 0.0
         if not self._jobs:
+            self._resting.clear()
             return None
         now = self._clock()
         job, rest = self._next(now)
@@ -248,14 +255,24 @@ class Evaluations:
         least = self.all.rests(now, modest=True)
         if least:
             return None, least
-        least, found, most = inf, None, (False, -inf)
-        for job in islice(self._jobs, _LOOKED_AT):
+        for _ in range(_LOOKED_AT):
+            if not self._resting or self._resting[0][0] > now:
+                break
+            job = heappop(self._resting)[2]
+            if job in self._jobs:
+                self._ready[job] = None
+        found, most = None, (False, -inf)
+        for job in list(islice(self._ready, _LOOKED_AT)):
             rest = self._rests(job.costs, now)
             if rest:
-                least = min(least, rest)
+                del self._ready[job]
+                rest = max(job.costs.own.rests(now), min(rest, _LOOK_AGAIN_SECONDS))
+                heappush(self._resting, (now + rest, next(self._numbers), job))
             elif (little := (job.costs.modest(now), job.costs.own.left(now))) > most:
                 found, most = job, little
-        return found, 0.0 if found is not None else min(least, _LOOK_AGAIN_SECONDS)
+        if found is not None or self._ready:
+            return found, 0.0
+        return None, max(self._resting[0][0] - now, 0.0)
 
     def _go_on(self, job: _Job, until: float, *, charged: bool = True) -> None:
         memo = job.feed.memo
@@ -271,8 +288,9 @@ class Evaluations:
             return
         if made is None:
             if job in self._jobs:
-                del self._jobs[job]
-                self._jobs[job] = None  # others first
+                for jobs in (self._jobs, self._ready):
+                    if jobs.pop(job, job) is None:
+                        jobs[job] = None  # others first
                 self._hold(job, self._clock())
             return
         self._drop(job)
@@ -326,6 +344,7 @@ class Evaluations:
     def _drop(self, job: _Job) -> None:
         self._let_go(job)
         job.steps = None
+        self._ready.pop(job, None)
         if self._jobs.pop(job, job) is None:
             del job.costs.jobs[job]
             jobs = self._by_entry[job.entry]

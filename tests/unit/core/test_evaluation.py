@@ -260,6 +260,29 @@ def test_whatever_happens_every_event_comes_once_or_is_announced(
         assert small or client.places == one.made
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_hundreds_that_rest_do_not_delay_the_one_behind_them(idle: bool) -> None:
+    one = world(limits=FeedLimits(slice_seconds=1.0))
+    clients = [Client() for _ in range(602)]
+    for number, client in enumerate(clients):
+        payer = Payer(OwnAccount(0.1), number)
+        # The one before the last uses up the turn, so that the last is postponed.
+        one.subscribe(client, slow(one, str(number), TURN_SECONDS if number == 600 else 1e-3), payer=payer)
+        if number < 600:
+            payer.account.charge(100.0, one.clock.now)
+    one.produce(1)
+    began = one.clock.now
+    assert len(evaluations(one)) == 601
+    for _ in range(5):
+        evaluations(one).go_on(idle=idle)
+    assert clients[-1].places == one.made
+    assert one.clock.now - began <= 6e-3
+    wait = evaluations(one).go_on(idle=False)
+    assert wait == pytest.approx(evaluation._LOOK_AGAIN_SECONDS, abs=0.01)
+    finish(one)
+    assert all(client.places == one.made for client in clients)
+
+
 def test_who_uses_little_does_not_wait_for_who_uses_much() -> None:
     one = world(Shares(0.25, 0.1, 0.05))
     dear = [Client() for _ in range(10)]
