@@ -47,7 +47,7 @@ _LITTLE_SECONDS: Final = 0.0005
 """Less than this is charged by the clock on the wall, which is quicker to read than the processor's."""
 
 _LOOKED_AT: Final = 256
-"""Of those that are not known to rest, so many are looked at in a turn to find the one that has used least."""
+"""Of those not known to rest, so many are looked at in a turn to find the one that has used least."""
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
 """How soon it is looked again whether one still waits for others: they may have left, or paid for it."""
