@@ -19,7 +19,8 @@ class Account:
     """So many seconds a second flow in, up to what flows in within some seconds.
 
     Work is done as long as something is left, whatever it takes in the end; the wait is in proportion to what
-    was used. rate: from 0 to 1; 0 is no limit. used: seconds in all.
+    was used last, or what is saved at most: whoever is charged again while it waits does not wait for all of
+    that together. rate: from 0 to 1; 0 is no limit. used: seconds in all.
     """
 
     __slots__ = ("_at", "_left", "_most", "_rate", "used")
@@ -33,8 +34,9 @@ class Account:
     def charge(self, seconds: float, now: float) -> None:
         """So much was used."""
         self.used += seconds
-        self._left = self.left(now) - seconds
-        self._at = now
+        left = self.left(now)
+        self._left = max(left - seconds, min(left, -max(seconds, self._most)))
+        self._at = max(self._at, now)
 
     def left(self, now: float) -> float:
         """Seconds that may be used; less than 0 if it is overdrawn."""
@@ -91,9 +93,9 @@ class Pool:
         self._modest = Account(rate * 0.4, saved_seconds)
         self.refused = 0
 
-    def charge(self, seconds: float, now: float) -> None:
-        """So much was used."""
-        (self._open if self._open.left(now) > 0 else self._modest).charge(seconds, now)
+    def charge(self, seconds: float, now: float, *, modest: bool = False) -> None:
+        """So much was used. modest: by one that used little before."""
+        (self._modest if modest and self._open.left(now) <= 0 else self._open).charge(seconds, now)
 
     def rests(self, now: float, *, modest: bool = False) -> float:
         """Seconds until something may be used again, 0 if it may now. modest: by one that uses little."""

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import heappop, heappush
+from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
@@ -46,8 +47,10 @@ _LITTLE_SECONDS: Final = 0.0005
 """Less than this is charged by the clock on the wall, which is quicker to read than the processor's."""
 
 _LOOKED_AT: Final = 256
-_LOOK_AGAIN_SECONDS: Final = 60.0
-"""Of those who wait for longest, so many are looked at to find the one that has used least."""
+"""Of those not known to rest, so many are looked at in a turn to find the one that has used least."""
+
+_LOOK_AGAIN_SECONDS: Final = 1.0
+"""How soon it is looked again whether one still waits for others: they may have left, or paid for it."""
 
 _BILL_SECONDS: Final = 0.002
 """Connections that share a query pay together when so much has come up."""
@@ -64,13 +67,14 @@ class Shares:
 
 class Costs:
     """What the evaluations of one group have used. payers: the accounts of its connections, with the number
-    of their subscriptions."""
+    of their subscriptions. jobs: what is postponed of it."""
 
-    __slots__ = ("_modest", "own", "payers", "rest_until", "unbilled")
+    __slots__ = ("_modest", "jobs", "own", "payers", "rest_until", "unbilled")
 
     def __init__(self, rate: float) -> None:
         self.own = Account(rate)
         self.payers: dict[OwnAccount, int] = {}
+        self.jobs: dict[_Job, None] = {}
         self.unbilled = 0.0
         self.rest_until = 0.0
         self._modest = True
@@ -146,8 +150,11 @@ class Evaluations:
         self._cpu = cpu
         self._cpu_at = cpu()
         self._turn_used = 0.0
-        self._jobs: dict[_Job, None] = {}
-        self._by_entry: dict[Entry, dict[Hashable, _Job]] = {}
+        self._jobs: dict[_Job, None] = {}  # all, in the order of their turns
+        self._ready: dict[_Job, None] = {}  # those that are not known to rest
+        self._resting: list[tuple[float, int, _Job]] = []  # a heap of the others: until when; some are gone
+        self._numbers = count()
+        self._by_entry: dict[Entry, dict[Group, _Job]] = {}
         self._held = 0
         self._to_wake: deque[Subscription] = deque()
 
@@ -166,7 +173,8 @@ class Evaluations:
     def encoded(
         self, memo: EncodingMemo, feed: Feed, entry: Entry, group: Group, *, keep: bool, wait: bool
     ) -> Encoded | None:
-        """The fragments of an entry; None: not yet. wait: those who are parked in the entry are woken then.
+        """The fragments of an entry; None: not yet. wait: those who are parked in the entry are woken then;
+        else only what is kept is looked at.
 
         Raises EncodingFailed.
         """
@@ -177,6 +185,8 @@ class Evaluations:
             return None
         costs = group.costs
         assert costs is not None  # noqa: S101  who asks here has a query
+        if not wait:
+            return None
         job = _Job(feed, entry, group, costs)
         now = self._clock()
         if self._turn_used < TURN_SECONDS and not self._rests(costs, now):
@@ -185,17 +195,16 @@ class Evaluations:
                 if keep:
                     memo.keep(entry, group.wire, made)
                 return made
-        if wait:
-            self.postponed += 1
-            self._jobs[job] = None
-            self._by_entry.setdefault(entry, {})[group.wire.key] = job
-            self._hold(job, now)
-            self.woken()
+        self.postponed += 1
+        self._jobs[job] = self._ready[job] = costs.jobs[job] = None
+        self._by_entry.setdefault(entry, {})[group] = job
+        self._hold(job, now)
+        self.woken()
         return None
 
     def awaited(self, entry: Entry, group: Group) -> bool:
         """Whether it is postponed."""
-        return group.wire.key in self._by_entry.get(entry, ())
+        return group in self._by_entry.get(entry, ())
 
     def forget(self, entry: Entry) -> None:
         """The entry has left the window. Whoever waited there has to see to that."""
@@ -205,6 +214,12 @@ class Evaluations:
             self._drop(job)
         if jobs:
             self.woken()
+
+    def emptied(self, group: Group) -> None:
+        """Nobody is left in it: nobody waits for what is evaluated for it."""
+        if group.costs is not None:
+            for job in list(group.costs.jobs):
+                self._drop(job)
 
     def go_on(self, *, idle: bool) -> float | None:
         """Do a turn's work. Returns in how many seconds there is more to do, None if there is nothing.
@@ -220,14 +235,16 @@ class Evaluations:
             if self._clock() >= until:
                 return 0.0
         if not self._jobs:
+            self._resting.clear()
             return None
         now = self._clock()
         job, rest = self._next(now)
-        if job is None and idle:
-            job, until = next(iter(self._jobs)), now + IDLE_SECONDS
-        if job is None:
+        if job is not None:
+            self._go_on(job, until)
+        elif idle:
+            self._go_on(next(iter(self._jobs)), now + IDLE_SECONDS, charged=False)
+        else:
             return rest
-        self._go_on(job, until)
         return 0.0
 
     def _rests(self, costs: Costs, now: float) -> float:
@@ -238,44 +255,56 @@ class Evaluations:
         least = self.all.rests(now, modest=True)
         if least:
             return None, least
-        least, found, most = inf, None, (False, -inf)
-        for job in islice(self._jobs, _LOOKED_AT):
+        for _ in range(_LOOKED_AT):
+            if not self._resting or self._resting[0][0] > now:
+                break
+            job = heappop(self._resting)[2]
+            if job in self._jobs:
+                self._ready[job] = None
+        found, most = None, (False, -inf)
+        for job in list(islice(self._ready, _LOOKED_AT)):
             rest = self._rests(job.costs, now)
             if rest:
-                least = min(least, rest)
+                del self._ready[job]
+                rest = max(job.costs.own.rests(now), min(rest, _LOOK_AGAIN_SECONDS))
+                heappush(self._resting, (now + rest, next(self._numbers), job))
             elif (little := (job.costs.modest(now), job.costs.own.left(now))) > most:
                 found, most = job, little
-        return found, 0.0 if found is not None else min(least, _LOOK_AGAIN_SECONDS)
+        if found is not None or self._ready:
+            return found, 0.0
+        return None, max(self._resting[0][0] - now, 0.0)
 
-    def _go_on(self, job: _Job, until: float) -> None:
+    def _go_on(self, job: _Job, until: float, *, charged: bool = True) -> None:
         memo = job.feed.memo
         waiting = _waiting(job)
         if not waiting:  # they have gone on, or are gone
             self._drop(job)
             return
         try:
-            made = self._run(memo, job, until)
+            made = self._run(memo, job, until, charged=charged)
         except EncodingFailed as error:
             self._drop(job)
             job.feed.group_failed(job.group, str(error))
             return
         if made is None:
             if job in self._jobs:
-                del self._jobs[job]
-                self._jobs[job] = None  # others first
+                for jobs in (self._jobs, self._ready):
+                    if jobs.pop(job, job) is None:
+                        jobs[job] = None  # others first
                 self._hold(job, self._clock())
             return
         self._drop(job)
         memo.keep(job.entry, job.group.wire, made)
         self._to_wake.extend(waiting)
 
-    def _run(self, memo: EncodingMemo, job: _Job, until: float) -> Encoded | None:
-        """Evaluate until then, and charge what that has used."""
+    def _run(self, memo: EncodingMemo, job: _Job, until: float, *, charged: bool = True) -> Encoded | None:
+        """Evaluate until then. charged: what that has used; not where nobody else wanted the time."""
         if job.steps is None:
             job.turn = Turn(until, self._clock)
             job.steps = memo.steps(job.entry, job.group.wire, job.turn)
         job.turn.until = until
         began = self._clock()
+        modest = job.costs.modest(began)
         try:
             next(job.steps)
         except StopIteration as done:
@@ -289,8 +318,9 @@ class Evaluations:
                 used, self._cpu_at = min(used, cpu - self._cpu_at), cpu
             self._turn_used += used
             self.seconds += used
-            self.all.charge(used, now)
-            job.costs.charge(used, now)
+            if charged:
+                self.all.charge(used, now, modest=modest)
+                job.costs.charge(used, now)
         return None
 
     def _hold(self, job: _Job, now: float) -> None:
@@ -314,9 +344,11 @@ class Evaluations:
     def _drop(self, job: _Job) -> None:
         self._let_go(job)
         job.steps = None
+        self._ready.pop(job, None)
         if self._jobs.pop(job, job) is None:
+            del job.costs.jobs[job]
             jobs = self._by_entry[job.entry]
-            del jobs[job.group.wire.key]
+            del jobs[job.group]
             if not jobs:
                 del self._by_entry[job.entry]
 

@@ -468,7 +468,7 @@ class Feed:
 
     def encoded(self, group: Group, entry: Entry, *, wait: bool) -> Encoded | None:
         """The fragments of an entry for a reader that is behind; None: not yet. wait: it is parked there,
-        and is woken then."""
+        and is woken then; without, nothing is made of a query."""
         return self._encoded(entry, group, keep=True, wait=wait)
 
     def awaited(self, group: Group, entry: Entry) -> bool:
@@ -535,6 +535,8 @@ class Feed:
             self.forms.left(group, payer)
         if group.size == 0:
             self._groups.pop(group.wire.key, None)
+            if self._evaluations is not None:
+                self._evaluations.emptied(group)
 
     def _fail_group(self, group: Group, message: str) -> None:
         members = [*group.live, *(item for item in self._not_live if item.group is group)]

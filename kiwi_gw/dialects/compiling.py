@@ -36,14 +36,14 @@ class Compiling:
     @contextmanager
     def charged(self) -> Iterator[None]:
         """What is done inside is charged."""
-        began = self._cpu()
+        began, modest = self._cpu(), self._own.modest(self._now)
         try:
             yield
         finally:
             used = self._cpu() - began
             if used > _LITTLE_SECONDS:
                 self._own.charge(used, self._now)
-                self._all.charge(used, self._now)
+                self._all.charge(used, self._now, modest=modest)
 
 
 def busy(wait: float) -> str:

@@ -2,50 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-import structlog
 import trio
 
 from kiwi_gw.core.evaluation import Evaluations
 
-log = structlog.get_logger(__name__)
-
-IDLE_SECONDS: Final = 0.000_5
-"""A loop that is round twice within this time has nothing else to do."""
+IDLE_SECONDS: Final = 0.001
+"""A loop on which nothing else runs for so long is idle."""
 
 LOOK_SECONDS: Final = 0.01
-"""How often it is found out whether the loop is idle, while something is overdrawn."""
+"""How often it is found out whether it is, while something is overdrawn."""
 
 
 class Evaluator:
-    """`run` is its life. clock: monotonic seconds."""
+    """`run` is its life."""
 
-    def __init__(self, evaluations: Evaluations, clock: Callable[[], float] = trio.current_time) -> None:
+    def __init__(self, evaluations: Evaluations) -> None:
         self._evaluations = evaluations
-        self._clock = clock
         self._woken = trio.Event()
         evaluations.woken = self._wake
 
     async def run(self) -> None:
         """Until cancelled."""
+        idle = False
         while True:
-            idle = await self._idle()
+            # Whoever became ready during the first has run after the second.
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
             self._woken = trio.Event()
             wait = self._evaluations.go_on(idle=idle)
+            idle = False
             if wait is None:
                 await self._woken.wait()
             elif wait:
-                await trio.sleep(min(wait, LOOK_SECONDS))
+                idle = await _is_idle(min(wait, IDLE_SECONDS))
+                if not idle:
+                    await trio.sleep(min(wait, LOOK_SECONDS))
 
     def _wake(self) -> None:
         self._woken.set()
 
-    async def _idle(self) -> bool:
-        """Let everybody else have a turn. Whether they took no time for it."""
-        began = self._clock()
-        # Whoever became ready during the first has run after the second.
-        await trio.lowlevel.checkpoint()
-        await trio.lowlevel.checkpoint()
-        return self._clock() - began < IDLE_SECONDS
+
+class _Others(trio.abc.Instrument):
+    """Whether any task but this one has run."""
+
+    def __init__(self) -> None:
+        self.ran = False
+        self._this = trio.lowlevel.current_task()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.ran = self.ran or task is not self._this
+
+
+async def _is_idle(seconds: float) -> bool:
+    """Wait for so long. Whether nothing else ran meanwhile, however short."""
+    others = _Others()
+    trio.lowlevel.add_instrument(others)
+    try:
+        await trio.sleep(seconds)
+    finally:
+        trio.lowlevel.remove_instrument(others)
+    return not others.ran

@@ -36,6 +36,24 @@ def test_time_that_goes_back_brings_nothing() -> None:
     assert account.left(5.0) == account.left(10.0) == pytest.approx(-1.0)
 
 
+def test_a_charge_with_an_old_date_brings_nothing_back() -> None:
+    account = Account(0.1, 2.0)
+    account.charge(5.0, 100.0)
+    account.charge(0.001, 40.0)
+    assert account.rests(100.0) == pytest.approx(48.0)
+
+
+def test_who_is_charged_while_it_waits_does_not_wait_for_all_of_that_together() -> None:
+    account = Account(0.05)
+    for _ in range(10_000):
+        account.charge(0.01, 0.0)
+    assert account.rests(0.0) == pytest.approx(1.0)
+    account.charge(0.2, 0.0)
+    assert account.rests(0.0) == pytest.approx(4.0), "what one of them took"
+    account.charge(0.001, 0.0)
+    assert account.rests(0.0) == pytest.approx(4.0)
+
+
 def test_a_part_of_what_all_may_use_is_for_those_who_use_little() -> None:
     pool, much, little = Pool(0.25), OwnAccount(0.1), OwnAccount(0.1)
     much.charge(0.15, 0.0)
@@ -43,7 +61,15 @@ def test_a_part_of_what_all_may_use_is_for_those_who_use_little() -> None:
     assert (much.modest(0.0), little.modest(0.0)) == (False, True)
     assert pool.rests(0.0) == pytest.approx(0.01 / 0.15)
     assert pool.rests(0.0, modest=True) == 0
-    pool.charge(0.11, 0.0)
+    pool.charge(0.11, 0.0, modest=True)
     assert pool.rests(0.0, modest=True) == pytest.approx(min(0.01 / 0.15, 0.01 / 0.1))
     assert pool.used == pytest.approx(0.27)
     assert much.used == 0.15
+
+
+def test_what_is_for_those_who_use_little_is_not_used_by_others() -> None:
+    pool = Pool(0.25)
+    for _ in range(100):
+        pool.charge(0.1, 0.0)
+    assert pool.rests(0.0) > 0
+    assert pool.rests(0.0, modest=True) == 0

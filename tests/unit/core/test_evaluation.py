@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kiwi_gw.core import evaluation
 from kiwi_gw.core.accounts import OwnAccount, Payer
+from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.evaluation import TURN_SECONDS, Evaluations, Shares
 from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.core.states import State
+from kiwi_gw.core.states import Input, State
+from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat
+from kiwi_gw.model import AtPositions, Batch, Encoded, Start, StartAt, Steps, Turn, WireFormat
 from tests.unit.core.fakes import Client, World, names
 
 DEAR = 0.02
@@ -130,6 +133,34 @@ def test_budgets_bind_only_while_other_work_waits() -> None:
     assert one.clock.now - before == pytest.approx(0.4)
 
 
+def test_what_an_idle_loop_gave_away_is_charged_to_nobody() -> None:
+    one = world()
+    client, payer = Client(), Payer(OwnAccount(0.1), "ann")
+    one.subscribe(client, slow(one, seconds=0.1), payer=payer)
+    one.produce(5)
+    rests = evaluations(one)
+    costs = next(iter(rests._jobs)).costs
+    charged = rests.all.used, costs.own.used, payer.account.used
+    while client.places != one.made:
+        rests.go_on(idle=True)
+    assert rests.seconds == pytest.approx(0.5), "counted all the same"
+    assert (rests.all.used, costs.own.used, payer.account.used) == charged
+    assert costs.own.rests(one.clock.now) == pytest.approx((0.1 - 0.05) / 0.05 - 0.4)
+
+
+def test_what_nobody_waits_for_is_not_evaluated() -> None:
+    one = world(Shares(0, 0, 0))
+    client = Client()
+    subscription = one.subscribe(client, slow(one, seconds=0.001), credit=0)
+    one.produce(3)
+    one.produce(100)
+    subscription.grant(1_000)
+    finish(one)
+    assert client.places == one.made
+    assert evaluations(one).seconds == pytest.approx(0.103), "each event once"
+    assert one.memo.misses == 2
+
+
 @pytest.mark.parametrize("bound", ["all", "connection", "query"])
 def test_each_of_the_three_budgets_binds_alone(bound: str) -> None:
     one = world(replace(Shares(0, 0, 0), **{bound: 0.1}))
@@ -229,6 +260,29 @@ def test_whatever_happens_every_event_comes_once_or_is_announced(
         assert small or client.places == one.made
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_hundreds_that_rest_do_not_delay_the_one_behind_them(idle: bool) -> None:
+    one = world(limits=FeedLimits(slice_seconds=1.0))
+    clients = [Client() for _ in range(602)]
+    for number, client in enumerate(clients):
+        payer = Payer(OwnAccount(0.1), number)
+        # The one before the last uses up the turn, so that the last is postponed.
+        one.subscribe(client, slow(one, str(number), TURN_SECONDS if number == 600 else 1e-3), payer=payer)
+        if number < 600:
+            payer.account.charge(100.0, one.clock.now)
+    one.produce(1)
+    began = one.clock.now
+    assert len(evaluations(one)) == 601
+    for _ in range(5):
+        evaluations(one).go_on(idle=idle)
+    assert clients[-1].places == one.made
+    assert one.clock.now - began <= 6e-3
+    wait = evaluations(one).go_on(idle=False)
+    assert wait == pytest.approx(evaluation._LOOK_AGAIN_SECONDS, abs=0.01)
+    finish(one)
+    assert all(client.places == one.made for client in clients)
+
+
 def test_who_uses_little_does_not_wait_for_who_uses_much() -> None:
     one = world(Shares(0.25, 0.1, 0.05))
     dear = [Client() for _ in range(10)]
@@ -247,3 +301,104 @@ def test_who_uses_little_does_not_wait_for_who_uses_much() -> None:
         assert number < 250 or good.places == one.made, "at once, after what all may use when they begin"
     used, passed = evaluations(one).seconds, one.clock.now
     assert used <= 0.25 * (passed + 1) + 2 * DEAR
+
+
+def test_the_same_query_asked_for_again_while_it_rests_gets_everything() -> None:
+    one = world()
+    form = slow(one)
+    gone = one.subscribe(Client(), form)
+    one.produce(1)
+    one.produce(3)
+    here = {str(partition): offset for partition, offset in gone.positions.items()}
+    gone.cancel()
+    assert len(evaluations(one)) == 0, "nobody waits for it"
+    client = Client()
+    again = one.subscribe(client, form, start=AtPositions(here))
+    finish(one)
+    assert client.places == one.made[1:]
+    assert again.state is State.LIVE
+
+
+def test_a_query_that_is_exchanged_and_comes_back_while_it_rests_goes_on() -> None:
+    one = world()
+    client = Client()
+    form, other = slow(one), slow(one, "other")
+    subscription = one.subscribe(client, form)
+    one.produce(1)
+    one.produce(3)
+    subscription.recast(wire(other, None), {})
+    subscription.recast(wire(form, None), {})
+    finish(one)
+    assert client.places == one.made
+    assert len(evaluations(one)) == 0
+
+
+class Crowd(RuleBasedStateMachine):
+    """Clients that come, go, exchange their queries, and come back where they were, while queries rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = world()
+        self.payers = [Payer(OwnAccount(0.1), name) for name in ("ann", "bob")]
+        self.here: list[tuple[Client, Subscription, int]] = []
+        self.left: list[int] = []
+
+    def form(self, number: int) -> WireFormat:
+        return slow(self.one, f"q{number}", (1e-5, 0.004, 0.06)[number])
+
+    @rule(query=st.integers(0, 2), payer=st.integers(0, 1), back=st.booleans())
+    def subscribe(self, query: int, payer: int, back: bool) -> None:
+        client = Client()
+        start: Start = StartAt.LATEST
+        first = len(self.one.made)
+        if back and self.left:
+            first = self.left.pop()
+            start = AtPositions({"0": first})
+        subscription = self.one.subscribe(client, self.form(query), payer=self.payers[payer], start=start)
+        self.here.append((client, subscription, first))
+
+    @precondition(lambda self: self.here)
+    @rule(which=st.integers(0, 9), item=st.sampled_from([Input.UNSUBSCRIBE, Input.DISCONNECT]))
+    def leave(self, which: int, item: Input) -> None:
+        _, subscription, _ = self.here.pop(which % len(self.here))
+        self.left.append(subscription.positions[0])
+        subscription.cancel(item)
+
+    @precondition(lambda self: self.here)
+    @rule(which=st.integers(0, 9), query=st.integers(0, 2), whole=st.booleans())
+    def exchange(self, which: int, query: int, whole: bool) -> None:
+        _, subscription, _ = self.here[which % len(self.here)]
+        if whole:
+            subscription.recast(wire(self.form(query), None), {})
+        else:
+            self.one.feed.regroup(subscription, wire(self.form(query), None), all_at_once=True)
+            subscription.outlet.wake(subscription)
+
+    @rule(events=st.integers(1, 4))
+    def publish(self, events: int) -> None:
+        self.one.produce(events)
+
+    @rule(seconds=st.sampled_from([0.0, 0.001, 0.1, 10.0]), idle=st.booleans())
+    def rest(self, seconds: float, idle: bool) -> None:
+        self.one.clock.now += seconds
+        evaluations(self.one).go_on(idle=idle)
+
+    @invariant()
+    def what_is_noted_is_in_step(self) -> None:
+        jobs = evaluations(self.one)
+        noted = [job for found in jobs._by_entry.values() for job in found.values()]
+        assert set(noted) == set(jobs._jobs)
+        assert len(noted) == len(jobs._jobs)
+        assert jobs._held == sum(job.held for job in noted)
+        assert all(job.group.size > 0 for job in noted)
+
+    def teardown(self) -> None:
+        finish(self.one)
+        for client, subscription, first in self.here:
+            assert client.places == [place for place in self.one.made if place[1] >= first]
+            assert subscription.state is State.LIVE
+        assert (len(evaluations(self.one)), evaluations(self.one)._held) == (0, 0)
+
+
+TestEverybodyGetsEverythingInTheEnd = Crowd.TestCase
+TestEverybodyGetsEverythingInTheEnd.settings = settings(max_examples=100, stateful_step_count=30)
