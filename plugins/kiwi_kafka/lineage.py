@@ -32,7 +32,8 @@ class Cluster(Protocol):
         """The topic, as soon as it exists."""
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; those are missing of which nobody knows."""
+        """Where the records of an epoch end, by partition; -1 where the leader does not know, or never says.
+        Those are missing for which none answers."""
 
 
 class Lineage:

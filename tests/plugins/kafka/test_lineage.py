@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import structlog
 import trio
+from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError
 from trio.testing import MockClock
 
 from kiwi_gw.api import Lineage as AnyLineage
@@ -12,6 +16,8 @@ from kiwi_kafka.columns import Fetched
 from kiwi_kafka.epochs import Epochs
 from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.positions import BY_TOPIC
+from kiwi_kafka.seam import Place, TopicView, UnreachableError
+from kiwi_kafka.transport import AioScout, client_loop
 from tests.plugins.kafka.fakes import FakeTransport, Nobody, Run, pool_on
 
 
@@ -240,3 +246,86 @@ def test_records_of_a_later_leader_are_doubted_until_they_are_known() -> None:
     lineage.adopt(0, 2, 5)
     assert not lineage.doubts(Fetched(0, [], 6, epoch=2))
     assert not lineage.doubts(Fetched(1, [], 6, epoch=2))
+
+
+class Leader:
+    """A leader that answers the question where an epoch ends in one way."""
+
+    def __init__(self, answer: int | Exception) -> None:
+        self.answer = answer
+
+    async def send(self, node: int, request: object) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return SimpleNamespace(topics=[("t", [(self.answer, 0, 3, 7)])])
+
+
+@pytest.mark.parametrize(
+    ("answer", "known", "mute"),
+    [
+        (0, True, False),
+        (29, False, True),
+        (35, False, True),
+        (IncompatibleBrokerVersion("no API_KEY 23"), False, True),
+        (6, False, False),
+        (74, False, False),
+        (75, False, False),
+        (NodeNotReadyError(), False, False),
+    ],
+    ids=["said", "not allowed", "unsupported", "too old", "not leader", "fenced", "unknown", "not there"],
+)
+async def test_a_broker_that_never_says_where_an_epoch_ends_is_told_from_one_that_may_yet(
+    answer: int | Exception, known: bool, mute: bool
+) -> None:
+    view = TopicView("t", b"1" * 16, {0: 1}, None, {0: 3})
+    async with client_loop(lambda message, error: None) as loop:
+        scout = AioScout(loop, Leader(answer), 5, {})  # type: ignore[arg-type]
+        said = await scout.epoch_ends(view, {0: 3})
+    assert (Place("t", 0) in said.known, Place("t", 0) in said.mute) == (known, mute)
+
+
+async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(cluster: FakeTransport) -> None:
+    cluster.mute = "not authorized"
+    with structlog.testing.capture_logs() as lines:
+        async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+            run = await running(kafka, nursery)
+            for number in range(3):
+                cluster.add("t", 0, b"%d" % number)
+                await trio.sleep(2)
+                cluster.elect("t")
+            cluster.add("t", 0, b"3")
+            await trio.sleep(2)
+            assert run.values == [b"0", b"1", b"2", b"3"]
+            lineage = run.source.lineage  # type: ignore[attr-defined]
+            with trio.fail_after(5):
+                await lineage.learn([{"0": 1, "epochs": {"0": [1, 1]}}])
+            assert lineage.knows({"0": 1, "epochs": {"0": [1, 1]}})
+            assert lineage.refuted({"0": 1, "epochs": {"0": [1, 1]}}) is None
+            nursery.cancel_scope.cancel()
+    told = [line for line in lines if line["event"] == "kafka does not say whether a log was cut off"]
+    assert [(line["topic"], line["error"]) for line in told] == [("t", "not authorized")]
+
+
+async def test_a_leader_that_does_not_say_where_an_epoch_ends_fails_the_source_in_time(
+    cluster: FakeTransport,
+) -> None:
+    """It is restarted then: an error that passes, with the reason, and no record that is not known to be right."""
+    async with (
+        pool_on(cluster, client={"request_timeout_ms": 3_000}) as kafka,
+        trio.open_nursery() as nursery,
+    ):
+        run = await running(kafka, nursery)
+        cluster.add("t", 0, b"0")
+        await trio.sleep(1)
+        cluster.elect("t")
+        cluster.stubborn = True
+        cluster.add("t", 0, b"1")
+        with trio.fail_after(10):
+            await run.ended.wait()
+        assert isinstance(run.error, UnreachableError)
+        assert "no leader of partition 0 of topic 't' has said within 3 s" in str(run.error)
+        assert run.values == [b"0"]
+        cluster.stubborn = False
+        again = await running(kafka, nursery, {0: 1})
+        assert again.values == [b"1"]
+        nursery.cancel_scope.cancel()
