@@ -23,7 +23,7 @@ _Ask = Callable[[Scout, TopicView], Awaitable[Offsets]]
 
 
 class Lookup:
-    """patience: seconds that a partition rests while no leader says whether its log is the one that was read."""
+    """patience: seconds that a partition rests while no leader says whether its log is the one of before."""
 
     def __init__(self, link: Link, patience: float) -> None:
         self._link = link
@@ -103,7 +103,7 @@ class Lookup:
         return await (await self._link.scout()).nothing_before(view, place, offset)
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; -1 where the leader does not know, or never says."""
+        """Where the records of an epoch end, by partition; -1: the leader does not know, or never says."""
 
         async def asked(scout: Scout) -> Offsets:
             return await scout.epoch_ends(view, epochs)
@@ -230,8 +230,8 @@ def cut_off(topic: str, partition: int, end: int, position: int) -> SourceChange
 def _not_said(topic: str, partition: int, seconds: float) -> UnreachableError:
     """What is wrong where a partition may not be read on, for nobody says what its log is. It may pass."""
     return UnreachableError(
-        f"no leader of partition {partition} of topic {topic!r} has said within {seconds:g} s whether its log "
-        "is the one that was read"
+        f"no leader of partition {partition} of topic {topic!r} has said within {seconds:g} s whether its "
+        "log is the one that was read"
     )
 
 

@@ -146,13 +146,56 @@ async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leade
         nursery.cancel_scope.cancel()
 
 
-async def test_an_epoch_that_never_was_is_of_another_history(cluster: FakeTransport) -> None:
+async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_question(
+    cluster: FakeTransport,
+) -> None:
+    """One that a client made up is never known, and never called cut off."""
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
-        given = {"0": 0, "epochs": {"0": [77, 5], "9999": [3, 3]}}
-        with trio.fail_after(5):
-            await lineage.learn([given] * 100)
-        assert lineage.refuted(given | {"0": 4}) is not None
+        given = {"0": 4, "epochs": {"0": [77, 5], "9999": [3, 3]}}
+        began, asked = trio.current_time(), len(cluster.epochs_asked)
+        await lineage.learn([given] * 100)
+        assert trio.current_time() - began < 0.1
+        assert len(cluster.epochs_asked) == asked
+        assert not lineage.knows(given)
+        assert lineage.refuted(given) is None
+        assert lineage.unknown(given) == (
+            "brokers have not heard yet of epoch 77 of partition 0 of topic 't' (the newest is 0)"
+        )
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(cluster: FakeTransport) -> None:
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = await running(kafka, nursery)
+        cluster.add("t", 0, b"0", b"1")
+        await trio.sleep(1)
+        cluster.elect("t")
+        cluster.knows_epochs = 0
+        given = {"0": 2, "epochs": {"0": [1, 2]}}  # from a gateway whose broker knows of it
+        lineage = run.source.lineage  # type: ignore[attr-defined]
+        await lineage.learn([given])
+        assert not lineage.knows(given)
+        assert lineage.refuted(given) is None
+        cluster.knows_epochs = 1
+        await lineage.learn([given])
+        assert lineage.knows(given)
+        assert lineage.refuted(given) is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_else(
+    cluster: FakeTransport,
+) -> None:
+    cluster.elect("t")
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+        cluster.stubborn = True
+        given = {"0": 2, "epochs": {"0": [0, 2]}}
+        with trio.fail_after(1):
+            await lineage.learn([given])
+        assert not lineage.knows(given)
+        assert lineage.unknown(given) == "no leader has said where epoch 0 of partition 0 of topic 't' ends"
         nursery.cancel_scope.cancel()
 
 
@@ -309,7 +352,7 @@ async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(cluster: 
 async def test_a_leader_that_does_not_say_where_an_epoch_ends_fails_the_source_in_time(
     cluster: FakeTransport,
 ) -> None:
-    """It is restarted then: an error that passes, with the reason, and no record that is not known to be right."""
+    """It is restarted then: an error that passes, with the reason, and no doubtful record."""
     async with (
         pool_on(cluster, client={"request_timeout_ms": 3_000}) as kafka,
         trio.open_nursery() as nursery,
