@@ -210,7 +210,10 @@ class Lineage(Protocol):
         """Whether `refuted` can answer; else `learn` comes first."""
 
     async def learn(self, given: Sequence[object]) -> None:
-        """Ask the origin about all of these."""
+        """Ask the origin once about all of these. It may not be able to say yet: `knows` tells."""
+
+    def unknown(self, given: object) -> str:
+        """What the origin has not said yet of these positions; empty if nothing."""
 
     def refuted(self, given: object) -> str | None:
         """Why these positions, as a client gave them, are of another history; None if they are not."""

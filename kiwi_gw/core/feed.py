@@ -261,9 +261,10 @@ class Feed:
         return self._starts if self.state in (FeedState.RUNNING, FeedState.ENDED) else {}
 
     def resolved(self, subscription: Subscription, extent: Extent) -> None:
-        """History has answered: begin there. `extent.first` is what was asked for where that is a time."""
+        """History has answered: begin there, if the source can say of which history the positions are; else
+        the subscription stays `unresolved`. `extent.first` is what was asked for where that is a time."""
         where = self._starts.get(subscription)
-        if where is not None:
+        if where is not None and not self._unknown(where):
             known = self.window.positions  # of partitions that it has only now, this feed knows nothing
             first = {p: offset for p, offset in extent.first.items() if p in known}
             if self._refuted(subscription, where):
@@ -285,8 +286,7 @@ class Feed:
             passes.open_with_snapshot(subscription, self.last_values)
             self._end_if_over(subscription)
             return
-        lineage = self.lineage if isinstance(where, Wanted) else None
-        if lineage is not None and isinstance(where, Wanted) and not lineage.knows(where.given):
+        if self._unknown(where):
             self.replay.changed()
             return
         if self._refuted(subscription, where):
@@ -307,6 +307,11 @@ class Feed:
         """It has come after the end: it gets what there is."""
         if self.over:
             subscription.end(self.end_reason, self.end_message, Input.ENDED)
+
+    def _unknown(self, where: Where) -> bool:
+        """Whether the source must be asked first of which history positions are."""
+        lineage = self.lineage
+        return lineage is not None and isinstance(where, Wanted) and not lineage.knows(where.given)
 
     def _refuted(self, subscription: Subscription, where: Where) -> bool:
         """Whether positions are of another history than the source's: they are refused, then."""
@@ -446,8 +451,7 @@ class Feed:
         now = self.now
         for subscription, deadline in list(self._opening.items()):
             if now >= deadline:
-                late = "started" if self.state is FeedState.STARTING else "said where that is"
-                message = f"the source has not {late} within {self.limits.subscribe_timeout:g} s"
+                message = self._late(self._starts.get(subscription))
                 subscription.end(CloseReason.FAILED, message, Input.OPEN_FAILED)
         self.replay.sweep(now)
         if self.last_values is not None:
@@ -457,6 +461,15 @@ class Feed:
         for subscription in list(self._reporting):
             if subscription.state is not State.OPENING:
                 subscription.report(now)
+
+    def _late(self, where: Where | None) -> str:
+        """Why a subscription is not open yet whose time is up. It may be tried again."""
+        late = "started" if self.state is FeedState.STARTING else "said where that is"
+        message = f"the source has not {late} within {self.limits.subscribe_timeout:g} s"
+        if self.lineage is not None and isinstance(where, Wanted):
+            unknown = self.lineage.unknown(where.given)
+            return f"{message}: {unknown}; try again" if unknown else message
+        return message
 
     def close(self) -> None:
         """Let go of the memory. Every subscription must be closed."""

@@ -40,6 +40,8 @@ of those who lost their gateway some take their time. What it holds is read from
 
 _QUESTIONS_AT_ONCE = 4
 _AT_ONCE = 16
+_NOT_SAID_SECONDS = 0.25
+"""Until the source is asked again about positions of which it could not say of which history they are."""
 _PATIENCE_REGAINED = 0.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
 
@@ -109,6 +111,8 @@ class HistoryTask:
                         if number % _AT_ONCE == 0:
                             await trio.lowlevel.checkpoint()
                     await trio.lowlevel.checkpoint()
+                    if any(subscription in self._feed.unresolved for subscription in asking):
+                        await trio.sleep(_NOT_SAID_SECONDS)
         finally:
             self._asking.discard(question)
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
-import trio
-
 from kiwi_gw.api import Positions
 from kiwi_kafka.columns import Fetched
 from kiwi_kafka.positions import EPOCHS, TOPIC, topic_text
@@ -20,8 +18,8 @@ from kiwi_kafka.seam import NO_ID, TopicView
 
 _MOST_ANSWERS = 4_096
 """More are forgotten when it is asked again: of a topic there are as many as it has partitions and epochs."""
-_LATE_LOOKS, _LATE_S = 3, 0.2
-"""A broker may know of a new leader a moment later than another one."""
+_MOST_QUESTIONS = 16
+"""So many in a row, then others have their turn: with each one epoch of every partition."""
 _OTHERS = "these offsets mean other records now"
 
 
@@ -32,7 +30,8 @@ class Cluster(Protocol):
         """The topic, as soon as it exists."""
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; those are missing of which nobody knows."""
+        """Where the records of an epoch end, by partition; -1 where the leader does not know, or never says.
+        Those are missing for which none answers."""
 
 
 class Lineage:
@@ -45,7 +44,7 @@ class Lineage:
         self._name = name
         self._known: dict[int, tuple[int, int]] = {}
         self._suspected: dict[int, int] = {}
-        self._newest: Mapping[int, int] = {}  # epochs, when the cluster was asked last
+        self._newest: Mapping[int, int] | None = None  # epochs, when the cluster was asked last
         self._ends: dict[tuple[int, int], int] = {}  # by partition and epoch; -1: the leader does not know
 
     # --- for what reads ---
@@ -95,44 +94,42 @@ class Lineage:
         return marks | ({EPOCHS: epochs} if epochs else {})
 
     def knows(self, given: object) -> bool:
-        if self._is_another(given):
-            return True
-        return all(self._settled(p, *mark) or (p, mark[0]) in self._ends for p, mark in _marks(given).items())
+        return self._is_another(given) or not self._open(given)
 
     async def learn(self, given: Sequence[object]) -> None:
-        wanted = {
-            (partition, mark[0])
-            for one in given
-            if not self._is_another(one)
-            for partition, mark in _marks(one).items()
-            if not self._settled(partition, *mark)
-        } - self._ends.keys()
         if len(self._ends) > _MOST_ANSWERS:
             self._ends.clear()
-        looks = 0
-        while wanted:
-            view = await self._cluster.find(self._name)
-            looks += 1
-            self._newest = view.epochs
-            # Of partitions that are not there, and where brokers have no epochs, there is nothing to learn.
-            wanted = {(p, epoch) for p, epoch in wanted if view.epochs.get(p, -1) >= 0}
-            future = {(p, epoch) for p, epoch in wanted if epoch > view.epochs[p]}
-            if looks > _LATE_LOOKS:
-                wanted -= future
-            asked = dict(sorted(wanted - future))  # of each partition one epoch at a time
+        if all(map(self.knows, given)):
+            return
+        view = await self._cluster.find(self._name)
+        self._newest = view.epochs
+        wanted = {mark for one in given if not self._is_another(one) for mark in self._open(one)}
+        # Of an epoch that this broker has not heard of yet there is nothing to ask.
+        wanted = {(p, epoch) for p, epoch in wanted if epoch <= view.epochs[p]}
+        for _ in range(_MOST_QUESTIONS):
+            asked = dict(sorted(wanted))  # of each partition one epoch at a time
             ends = await self._cluster.epoch_ends(view, asked) if asked else {}
             self._ends.update(((p, asked[p]), end) for p, end in ends.items())
             wanted -= self._ends.keys()
-            if len(ends) < len(asked) or (future and not asked):
-                await trio.sleep(_LATE_S)
+            if len(ends) < len(asked) or not wanted:
+                return
+
+    def unknown(self, given: object) -> str:
+        for partition, epoch in sorted(self._open(given)):
+            newest = -1 if self._newest is None else self._newest.get(partition, -1)
+            of = f"partition {partition} of topic {self._name!r}"
+            if epoch > newest >= 0:
+                return f"brokers have not heard yet of epoch {epoch} of {of} (the newest is {newest})"
+            return f"no leader has said where epoch {epoch} of {of} ends"
+        return ""
 
     def refuted(self, given: object) -> str | None:
         if self._is_another(given):
             return f"topic {self._name!r} has been deleted and created anew since; {_OTHERS}"
         positions = cast("Mapping[str, object]", given)
         for partition, (epoch, offset) in _marks(given).items():
-            end = self._end(partition, epoch, offset)
-            if end >= offset or self._settled(partition, epoch, offset):
+            end = self._ends.get((partition, epoch), -1)
+            if end < 0 or end >= offset or self._settled(partition, epoch, offset):
                 continue
             here = positions.get(str(partition))
             if isinstance(here, int) and end < here:
@@ -149,12 +146,16 @@ class Lineage:
         text = given.get(TOPIC) if isinstance(given, dict) else None
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
-    def _end(self, partition: int, epoch: int, offset: int) -> int:
-        """Where the epoch ends; `offset` where nobody knows."""
-        if epoch > self._newest.get(partition, epoch) >= 0:
-            return 0  # it has never been, in this log
-        end = self._ends.get((partition, epoch), -1)
-        return offset if end < 0 else end
+    def _open(self, given: object) -> set[tuple[int, int]]:
+        """Partitions and epochs of which it is not known where they end, and should be. Of partitions
+        that are not there, and where brokers have no epochs, there is nothing to learn."""
+        return {
+            (partition, epoch)
+            for partition, (epoch, offset) in _marks(given).items()
+            if (self._newest is None or self._newest.get(partition, -1) >= 0)
+            and (partition, epoch) not in self._ends
+            and not self._settled(partition, epoch, offset)
+        }
 
 
 def _marks(given: object) -> dict[int, tuple[int, int]]:

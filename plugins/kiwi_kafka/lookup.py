@@ -23,8 +23,12 @@ _Ask = Callable[[Scout, TopicView], Awaitable[Offsets]]
 
 
 class Lookup:
-    def __init__(self, link: Link) -> None:
+    """patience: seconds that a partition rests while no leader says whether its log is the one of before."""
+
+    def __init__(self, link: Link, patience: float) -> None:
         self._link = link
+        self._patience = patience
+        self._mute: set[str] = set()  # topics of which that was said
 
     async def find(self, topic: str) -> TopicView:
         """The topic, as soon as it exists. Waits for ever and creates nothing."""
@@ -99,8 +103,17 @@ class Lookup:
         return await (await self._link.scout()).nothing_before(view, place, offset)
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; as `Scout.epoch_ends`."""
-        return await self._known(view, lambda scout, view: scout.epoch_ends(view, epochs))
+        """Where the records of an epoch end, by partition; -1: the leader does not know, or never says."""
+
+        async def asked(scout: Scout) -> Offsets:
+            return await scout.epoch_ends(view, epochs)
+
+        said = await self._link.ask(asked)
+        if said.mute and view.name not in self._mute:
+            self._mute.add(view.name)
+            why = next(iter(said.mute.values()))
+            log.warning("kafka does not say whether a log was cut off", topic=view.name, error=why)
+        return {place.partition: said.known.get(place, -1) for place in (*said.known, *said.mute)}
 
     async def trace(self, view: TopicView, lineage: Lineage, positions: Mapping[int, int]) -> None:
         """Find out of which epoch the log is that has these positions. SourceChanged: it was cut off since
@@ -121,14 +134,19 @@ class Lookup:
         """A position is not in the log: it was deleted (announce it, go on at the log's start), or the
         log ends before it (another topic of that name, or one that was cut off)."""
         topic = lease.topic
+        unknown = 0.0
         while not lease.over:
             view = await self.describe(topic)
             if isinstance(view, TopicView) and partition in view.leaders:
                 if view.is_another(lease.topic_id):
                     lease.end(created_anew(topic))
                     return
+                began = trio.current_time()
                 if not await self._is_one_log(lease, partition, view):
                     await trio.sleep(_LEADER_S)  # if it is over this is of no consequence
+                    unknown += trio.current_time() - began
+                    if unknown >= self._patience:
+                        lease.end(_not_said(topic, partition, self._patience))
                     continue
                 start = (await self._known(view, lambda scout, view: scout.starts([view]))).get(partition)
                 end = (await self.known_ends(view)).get(partition)
@@ -206,6 +224,14 @@ def cut_off(topic: str, partition: int, end: int, position: int) -> SourceChange
     return SourceChanged(
         f"partition {partition} of topic {topic!r} ends at offset {end}, before {position}: "
         "it was cut off or created anew"
+    )
+
+
+def _not_said(topic: str, partition: int, seconds: float) -> UnreachableError:
+    """What is wrong where a partition may not be read on, for nobody says what its log is. It may pass."""
+    return UnreachableError(
+        f"no leader of partition {partition} of topic {topic!r} has said within {seconds:g} s whether its "
+        "log is the one that was read"
     )
 
 

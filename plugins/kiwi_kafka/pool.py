@@ -50,7 +50,7 @@ class Kafka:
         self._watch = Watch(settings, self._reassign, self._rebuild, self.away)
         servers = ", ".join(settings.servers)
         self._link = Link(transport, self, servers, settings.probe_interval_ms / 1000)
-        self.lookup = Lookup(self._link)
+        self.lookup = Lookup(self._link, settings.client.request_timeout_ms / 1000)
         self._archive = _Archive(self.lookup, transport, self._link)
 
     def start(self) -> None:

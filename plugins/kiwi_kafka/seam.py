@@ -60,10 +60,14 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Offsets by place, and the nodes that did not answer in time."""
+    """Offsets by place, and the nodes that did not answer in time.
+
+    mute: places of which the broker never says it, and why: it is too old, or this client may not know.
+    """
 
     known: Mapping[Place, int]
     silent: frozenset[int] = frozenset()
+    mute: Mapping[Place, str] = field(default_factory=dict)
 
 
 class OutOfRangeError(KiwiError):

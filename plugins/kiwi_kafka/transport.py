@@ -57,6 +57,14 @@ _LOST = (kafka_errors.KafkaError, OSError, asyncio.CancelledError)
 """What the client raises when it cannot go on. It lets out the cancellation of a task of its own, too:
 Trio's is another exception."""
 
+_NEVER = (
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.UnsupportedVersionError,
+    kafka_errors.InvalidRequestError,
+)
+"""Errors of a partition that the same question meets again; what else there is passes."""
+
 
 class Loop(Protocol):
     """What is used of trio-asyncio's event loop."""
@@ -246,22 +254,25 @@ class AioScout:
                 current = view.epochs.get(partition, -1)
                 by_node[view.leaders[partition]].append((partition, current, epoch))
         known: dict[Place, int] = {}
+        mute: dict[Place, str] = {}
         silent: set[int] = set()
         for node, asked in by_node.items():
             try:
                 answer = await self._client.send(node, EpochEndsRequest(view.name, asked))
-            except kafka_errors.IncompatibleBrokerVersion:
+            except kafka_errors.IncompatibleBrokerVersion as old:
+                mute.update((Place(view.name, partition), str(old)) for partition, _, _ in asked)
                 continue
             except kafka_errors.KafkaError:
                 silent.add(node)
                 continue
-            known.update(
-                (Place(topic, partition), end)
-                for topic, partitions in answer.topics
-                for partition_error, partition, _, end in partitions
-                if partition_error == 0
-            )
-        return Offsets(known, frozenset(silent))
+            for topic, partitions in answer.topics:
+                for code, partition, _, end in partitions:
+                    error = kafka_errors.for_code(code)
+                    if error is kafka_errors.NoError:
+                        known[Place(topic, partition)] = end
+                    elif error in _NEVER:
+                        mute[Place(topic, partition)] = error.description
+        return Offsets(known, frozenset(silent), mute)
 
     async def _nothing_before(self, leader: int, place: Place, offset: int) -> int | None:
         # A leader that has a batch from there on answers with it, whatever its size. One that has none

@@ -90,8 +90,20 @@ def digest(source: bytes | str, function: str) -> str:
         taken |= more
         for number in more:
             wanted |= _used(statements[number])
-    text = "\n".join(ast.dump(statements[number]) for number in sorted(taken))
+    text = "\n".join(_written(statements[number]) for number in sorted(taken))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _written(value: object) -> str:
+    """A syntax tree as text, the same in every Python. Not `ast.dump`: versions of Python differ in what
+    they add to a node, and in whether they show what is empty. So nothing empty is written."""
+    if isinstance(value, ast.AST):
+        fields = ((name, getattr(value, name, None)) for name in sorted(value._fields))
+        said = (f"{name}={_written(one)}" for name, one in fields if one is not None and one != [])
+        return f"{type(value).__name__}({', '.join(said)})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return repr(value)
 
 
 def _bound(statement: ast.stmt) -> set[str]:

@@ -56,6 +56,9 @@ class FakeTransport:
     consumers: list[FakeConsumer] = field(default_factory=list)
     failing: list[Exception] = field(default_factory=list)
     asked_for: set[str] = field(default_factory=set)
+    mute: str = ""  # why brokers never say where an epoch ends
+    stubborn: bool = False  # leaders do not say it for now
+    knows_epochs: int = 1_000_000  # the newest that the asked broker has heard of
     epochs_asked: list[dict[int, int]] = field(default_factory=list)
     changed: trio.Event = field(default_factory=trio.Event)
     _made: int = 0
@@ -157,7 +160,7 @@ class FakeScout:
                     topic.id,
                     dict.fromkeys(range(len(topic.rows)), 1),
                     True if rights else None,
-                    dict.fromkeys(range(len(topic.rows)), topic.epoch),
+                    dict.fromkeys(range(len(topic.rows)), min(topic.epoch, self.at.knows_epochs)),
                 )
                 if topic
                 else Missing(name)
@@ -185,6 +188,10 @@ class FakeScout:
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
         await self.at.answer()
         self.at.epochs_asked.append(dict(epochs))
+        if self.at.mute:
+            return Offsets({}, mute={Place(view.name, partition): self.at.mute for partition in epochs})
+        if self.at.stubborn:
+            return Offsets({}, frozenset({1}))
         topic = self.at.topics[view.name]
         known = {}
         for partition, epoch in epochs.items():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import structlog
 import trio
+from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError
 from trio.testing import MockClock
 
 from kiwi_gw.api import Lineage as AnyLineage
@@ -12,6 +16,8 @@ from kiwi_kafka.columns import Fetched
 from kiwi_kafka.epochs import Epochs
 from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.positions import BY_TOPIC
+from kiwi_kafka.seam import Place, TopicView, UnreachableError
+from kiwi_kafka.transport import AioScout, client_loop
 from tests.plugins.kafka.fakes import FakeTransport, Nobody, Run, pool_on
 
 
@@ -140,13 +146,56 @@ async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leade
         nursery.cancel_scope.cancel()
 
 
-async def test_an_epoch_that_never_was_is_of_another_history(cluster: FakeTransport) -> None:
+async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_question(
+    cluster: FakeTransport,
+) -> None:
+    """One that a client made up is never known, and never called cut off."""
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
-        given = {"0": 0, "epochs": {"0": [77, 5], "9999": [3, 3]}}
-        with trio.fail_after(5):
-            await lineage.learn([given] * 100)
-        assert lineage.refuted(given | {"0": 4}) is not None
+        given = {"0": 4, "epochs": {"0": [77, 5], "9999": [3, 3]}}
+        began, asked = trio.current_time(), len(cluster.epochs_asked)
+        await lineage.learn([given] * 100)
+        assert trio.current_time() - began < 0.1
+        assert len(cluster.epochs_asked) == asked
+        assert not lineage.knows(given)
+        assert lineage.refuted(given) is None
+        assert lineage.unknown(given) == (
+            "brokers have not heard yet of epoch 77 of partition 0 of topic 't' (the newest is 0)"
+        )
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(cluster: FakeTransport) -> None:
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = await running(kafka, nursery)
+        cluster.add("t", 0, b"0", b"1")
+        await trio.sleep(1)
+        cluster.elect("t")
+        cluster.knows_epochs = 0
+        given = {"0": 2, "epochs": {"0": [1, 2]}}  # from a gateway whose broker knows of it
+        lineage = run.source.lineage  # type: ignore[attr-defined]
+        await lineage.learn([given])
+        assert not lineage.knows(given)
+        assert lineage.refuted(given) is None
+        cluster.knows_epochs = 1
+        await lineage.learn([given])
+        assert lineage.knows(given)
+        assert lineage.refuted(given) is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_else(
+    cluster: FakeTransport,
+) -> None:
+    cluster.elect("t")
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+        cluster.stubborn = True
+        given = {"0": 2, "epochs": {"0": [0, 2]}}
+        with trio.fail_after(1):
+            await lineage.learn([given])
+        assert not lineage.knows(given)
+        assert lineage.unknown(given) == "no leader has said where epoch 0 of partition 0 of topic 't' ends"
         nursery.cancel_scope.cancel()
 
 
@@ -240,3 +289,86 @@ def test_records_of_a_later_leader_are_doubted_until_they_are_known() -> None:
     lineage.adopt(0, 2, 5)
     assert not lineage.doubts(Fetched(0, [], 6, epoch=2))
     assert not lineage.doubts(Fetched(1, [], 6, epoch=2))
+
+
+class Leader:
+    """A leader that answers the question where an epoch ends in one way."""
+
+    def __init__(self, answer: int | Exception) -> None:
+        self.answer = answer
+
+    async def send(self, node: int, request: object) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return SimpleNamespace(topics=[("t", [(self.answer, 0, 3, 7)])])
+
+
+@pytest.mark.parametrize(
+    ("answer", "known", "mute"),
+    [
+        (0, True, False),
+        (29, False, True),
+        (35, False, True),
+        (IncompatibleBrokerVersion("no API_KEY 23"), False, True),
+        (6, False, False),
+        (74, False, False),
+        (75, False, False),
+        (NodeNotReadyError(), False, False),
+    ],
+    ids=["said", "not allowed", "unsupported", "too old", "not leader", "fenced", "unknown", "not there"],
+)
+async def test_a_broker_that_never_says_where_an_epoch_ends_is_told_from_one_that_may_yet(
+    answer: int | Exception, known: bool, mute: bool
+) -> None:
+    view = TopicView("t", b"1" * 16, {0: 1}, None, {0: 3})
+    async with client_loop(lambda message, error: None) as loop:
+        scout = AioScout(loop, Leader(answer), 5, {})  # type: ignore[arg-type]
+        said = await scout.epoch_ends(view, {0: 3})
+    assert (Place("t", 0) in said.known, Place("t", 0) in said.mute) == (known, mute)
+
+
+async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(cluster: FakeTransport) -> None:
+    cluster.mute = "not authorized"
+    with structlog.testing.capture_logs() as lines:
+        async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+            run = await running(kafka, nursery)
+            for number in range(3):
+                cluster.add("t", 0, b"%d" % number)
+                await trio.sleep(2)
+                cluster.elect("t")
+            cluster.add("t", 0, b"3")
+            await trio.sleep(2)
+            assert run.values == [b"0", b"1", b"2", b"3"]
+            lineage = run.source.lineage  # type: ignore[attr-defined]
+            with trio.fail_after(5):
+                await lineage.learn([{"0": 1, "epochs": {"0": [1, 1]}}])
+            assert lineage.knows({"0": 1, "epochs": {"0": [1, 1]}})
+            assert lineage.refuted({"0": 1, "epochs": {"0": [1, 1]}}) is None
+            nursery.cancel_scope.cancel()
+    told = [line for line in lines if line["event"] == "kafka does not say whether a log was cut off"]
+    assert [(line["topic"], line["error"]) for line in told] == [("t", "not authorized")]
+
+
+async def test_a_leader_that_does_not_say_where_an_epoch_ends_fails_the_source_in_time(
+    cluster: FakeTransport,
+) -> None:
+    """It is restarted then: an error that passes, with the reason, and no doubtful record."""
+    async with (
+        pool_on(cluster, client={"request_timeout_ms": 3_000}) as kafka,
+        trio.open_nursery() as nursery,
+    ):
+        run = await running(kafka, nursery)
+        cluster.add("t", 0, b"0")
+        await trio.sleep(1)
+        cluster.elect("t")
+        cluster.stubborn = True
+        cluster.add("t", 0, b"1")
+        with trio.fail_after(10):
+            await run.ended.wait()
+        assert isinstance(run.error, UnreachableError)
+        assert "no leader of partition 0 of topic 't' has said within 3 s" in str(run.error)
+        assert run.values == [b"0"]
+        cluster.stubborn = False
+        again = await running(kafka, nursery, {0: 1})
+        assert again.values == [b"1"]
+        nursery.cancel_scope.cancel()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import trio
@@ -15,7 +17,19 @@ from kiwi_gw.core.notices import Lagged, Opened, OpenFailed
 from kiwi_gw.core.states import State
 from kiwi_gw.edge.admin.views import sources
 from kiwi_gw.errors import SourceChanged
-from kiwi_gw.model import Action, AtPositions, AtTime, Identity, Mode, OverflowPolicy, Refusal, Start, StartAt
+from kiwi_gw.model import (
+    Action,
+    AtPositions,
+    AtTime,
+    Identity,
+    Mode,
+    OverflowPolicy,
+    Positions,
+    Refusal,
+    Start,
+    StartAt,
+    Traced,
+)
 from kiwi_gw.runtime.history import LINGER_SECONDS
 from kiwi_gw.testing import Script, ScriptedSources
 from tests.unit.core.fakes import names
@@ -388,3 +402,60 @@ async def test_block_lets_the_source_go_when_its_client_grants_no_credit_or_leav
         other.leave()
         await trio.sleep(0.5)
         assert feed.events_in == 200
+
+
+class Late:
+    """A lineage that knows positions only after it has been asked `looks` times about them."""
+
+    def __init__(self, looks: dict[int, int]) -> None:
+        self.looks = looks
+        self.asked = 0
+
+    def marks(self, positions: Positions) -> dict[str, object]:
+        return {}
+
+    def knows(self, given: object) -> bool:
+        return not self.unknown(given)
+
+    async def learn(self, given: Sequence[object]) -> None:
+        self.asked += 1
+        for one in given:
+            self.looks[self._epoch(one)] -= 1
+
+    def unknown(self, given: object) -> str:
+        return f"nobody knows of {self._epoch(given)}" if self.looks[self._epoch(given)] > 0 else ""
+
+    def refuted(self, given: object) -> str | None:
+        return None
+
+    def _epoch(self, given: object) -> int:
+        return cast("dict[str, int]", given)["0"]
+
+
+async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Those that become known in time are good, and nobody waits for those that do not."""
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 100)
+        late = Late({1: 10**6, 2: 3, 3: 1})
+        bench.gateway.feed("news").traced = cast("Traced", SimpleNamespace(lineage=late))
+        clients = {epoch: bench.connect() for epoch in late.looks}
+        for epoch, client in clients.items():
+            client.does(begin(AtPositions({"0": epoch})))
+        await trio.sleep(0.3)
+        assert state(clients[3]) is State.LIVE
+        assert state(clients[2]) is State.OPENING
+        await trio.sleep(0.4)
+        assert state(clients[2]) is State.LIVE
+        assert state(clients[1]) is State.OPENING
+        await trio.sleep(1)
+        (failed,) = clients[1].told(OpenFailed)
+        assert isinstance(failed, OpenFailed)
+        assert failed.code == "failed"
+        told = "the source has not said where that is within 1 s: nobody knows of 1; try again"
+        assert failed.message == told
+        asked = late.asked
+        assert asked <= 6
+        await trio.sleep(5)
+        assert late.asked == asked, "nobody asks for a client that was refused"
