@@ -394,7 +394,7 @@ class WireFormat:
 
     key: everything that decides the bytes: equal keys share them. `encode` must be pure.
     join: None, each fragment is a whole frame; else it makes one frame of a run of fragments.
-    steps: the same as `encode`, in turns: where a query is evaluated, which may take long.
+    steps: the same as `encode`, in turns: where what a client asks for (a query, patterns) may take long.
     chosen: whether a client has chosen parts of the key, so that there may be any number of them.
     """
 

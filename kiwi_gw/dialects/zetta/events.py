@@ -36,6 +36,9 @@ _FRAME_BYTES: Final = 200
 
 _HEADERS: Final = [frames.header(length) for length in range(4_096)]
 
+_FEW: Final = 15
+"""A bit mask: the clock is looked at behind every 16 events, and behind each with frames of some size."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -48,13 +51,9 @@ class Member:
     limited: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """One frame of an event: its head, and whose lines it has (None: the data as they are)."""
-
-    head: bytes
-    wish: Wish | None
-    numbers: tuple[int, ...]
+_Frame = tuple[bytes, int, tuple[int, ...]]
+"""One frame of an event: its head, whose lines it has (0: the data as they are, else the query with that
+number, from 1), and those of its ids whose events are counted."""
 
 
 def events_wire(
@@ -68,8 +67,9 @@ def events_wire(
     # One string, whose hash is computed once: the key is looked up for every batch.
     key = f"zetta {multiple} {max_event_bytes} {readers!r}"
     events = _Events(stream, tuple(members), multiple, max_event_bytes)
-    steps = events.steps if any(member.wish.query is not None for member in members) else None
-    return WireFormat(key, events, steps=steps, chosen=True)
+    # One topic, one frame, no query: what is to be done is the source's matter, and no client's.
+    simple = stream.naming.static is not None and len(members) == 1 and members[0].wish.query is None
+    return WireFormat(key, events, steps=None if simple else events.steps, chosen=True)
 
 
 class _Events:
@@ -82,6 +82,7 @@ class _Events:
         "_multiple",
         "_plan_bytes",
         "_plans",
+        "_queries",
         "_stream",
     )
 
@@ -93,6 +94,7 @@ class _Events:
         self._multiple = multiple
         self._max_event_bytes = max_event_bytes
         self._limited = tuple(m.number for m in members if m.limited)
+        self._queries = {m.wish.key: m.wish for m in members if m.wish.query is not None}
         self._plans: dict[str, tuple[_Frame, ...]] = {}
         self._plan_bytes = 0
 
@@ -105,16 +107,17 @@ class _Events:
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
         if isinstance(topics, str) and not lines.bad:
-            plan = self._plan(topics)
-            if len(plan) == 1 and plan[0].wish is None:
-                found = self._alike(view, plan[0].head, lines.lines)
+            plan = yield from self._plan(topics, turn)
+            if len(plan) == 1 and plan[0][1] == 0:
+                found = self._alike(view, plan[0][0], lines.lines)
                 if found is not None:
                     return found
-        queried: dict[str, Lines] = {}
-        for member in self._members:
-            if member.wish.query is not None and member.wish.key not in queried:
-                queried[member.wish.key] = yield from self._stream.queried(view, member.wish, turn)
-        return self._each(view, topics, queried)
+        made = [lines]
+        for wish in self._queries.values():
+            made.append((yield from self._stream.queried(view, wish, turn)))
+            if turn.over:
+                yield
+        return (yield from self._each(view, topics, made, turn))
 
     def _alike(self, view: View, head: bytes, lines: Sequence[Line]) -> Encoded | None:
         """All events have a frame with this head. None if one of them is too large.
@@ -136,95 +139,103 @@ class _Events:
         )
         return Encoded(b"".join(parts), ends)
 
-    def _each(self, view: View, topics: str | Sequence[str | None], queried: Mapping[str, Lines]) -> Encoded:
+    def _each(
+        self, view: View, topics: str | Sequence[str | None], made: Sequence[Lines], turn: Turn
+    ) -> Steps[Encoded]:
+        """Event by event. made: the data as they are, and what each of the queries leaves of them."""
         length, most = len(view.batch), self._max_event_bytes
         end = MOST_BATCH_BYTES + 2 * view.batch.cost * len(self._members)
         each = [topics] * length if isinstance(topics, str) else topics
-        # Of every distinct topic: its frames, with the lines that they take.
-        plans: dict[str | None, list[tuple[bytes, Sequence[Line]]]] = {None: []}
-        for topic in dict.fromkeys(each):
-            if topic is not None:
-                plans[topic] = [
-                    (frame.head, self._lines(view, frame.wish, queried)) for frame in self._plan(topic)
-                ]
+        plans, lines = self._plans, [item.lines for item in made]
         buffer = bytearray()
         ends = array("Q")
         there = bytearray(length)
+        counted = {number: bytearray(length) for number in self._limited}
         unsendable: list[int] = []
         headers, small = _HEADERS, len(_HEADERS)
         begin = 0
         for index, topic in enumerate(each):
-            for head, lines in plans[topic]:
-                line = lines[index]
+            plan: tuple[_Frame, ...] | None = () if topic is None else plans.get(topic)
+            if plan is None:
+                plan = yield from self._plan(cast(str, topic), turn)
+            for head, place, _ in plan:
+                line = lines[place][index]
                 if line is not None:
                     size = len(head) + len(line)
                     buffer += headers[size] if size < small else frames.header(size)
                     buffer += head
                     buffer += line
-            if len(buffer) > begin:
-                if len(buffer) - begin > most or len(buffer) > end:
+                    if size >= small and len(buffer) - begin > most:
+                        break
+            stop = len(buffer)
+            look = not index & _FEW or stop - begin >= small
+            if stop > begin:
+                if stop - begin > most or stop > end:
                     del buffer[begin:]
                     unsendable.append(index)
                 else:
                     there[index] = 1
+                    if counted:
+                        _count(plan, lines, index, counted)
             begin = len(buffer)
             ends.append(begin)
+            if look and turn.over:
+                turn.held = begin + length * len(counted)
+                yield
         tally = None if all(there) else list(accumulate(there, initial=0))
-        tallies: dict[Hashable, Sequence[int]] = {
-            n: self._tally(view, n, each, there, queried) for n in self._limited
-        }
+        tallies: dict[Hashable, Sequence[int]] = {}
+        for number, marks in counted.items():
+            tallies[number] = array("Q", accumulate(marks, initial=0))
+            if turn.over:
+                yield
         # Events that had no data, and those that a query could not be asked for: the most of one.
-        bad = max([self._stream.lines(view).bad, *(lines.bad for lines in queried.values())])
+        bad = max(item.bad for item in made)
         return Encoded(bytes(buffer), ends, tally, tallies, tuple(unsendable), bad)
 
-    def _plan(self, topic: str) -> tuple[_Frame, ...]:
+    def _plan(self, topic: str, turn: Turn) -> Steps[tuple[_Frame, ...]]:
         """The frames of an event with this topic."""
         found = self._plans.get(topic)
         if found is None:
-            found = tuple(self._frames(topic))
+            found = yield from self._made(topic, turn)
             if self._plan_bytes > MOST_PLAN_BYTES:
                 self._plans.clear()
                 self._plan_bytes = 0
             self._plans[topic] = found
-            self._plan_bytes += _FRAME_BYTES + sum(len(frame.head) + _FRAME_BYTES for frame in found)
+            self._plan_bytes += _FRAME_BYTES + sum(len(head) + _FRAME_BYTES for head, _, _ in found)
         return found
 
-    def _frames(self, topic: str) -> Iterator[_Frame]:
-        members = [member for member in self._members if member.wish.pattern.matches(topic)]
-        plain = tuple(member.number for member in members if member.wish.query is None)
-        written = _encode(topic)
+    def _made(self, topic: str, turn: Turn) -> Steps[tuple[_Frame, ...]]:
+        members = []
+        for member in self._members:
+            if member.wish.pattern.matches(topic):
+                members.append(member)
+            if turn.over:
+                yield
+        return tuple(self._frames(_encode(topic), members))
+
+    def _frames(self, written: bytes, members: list[Member]) -> Iterator[_Frame]:
+        places = {key: place for place, key in enumerate(self._queries, 1)}
+        plain = [member for member in members if member.wish.query is None]
         for member in members:
-            number, query = member.number, member.wish.query
+            number, place = member.number, places.get(member.wish.key, 0)
+            counted = (number,) if member.limited else ()
             if not self._multiple:
-                yield _Frame(_head(written, number), member.wish if query is not None else None, (number,))
-            elif query is not None:
-                yield _Frame(_head(written, [number]), member.wish, (number,))
-            elif number == plain[0]:
-                yield _Frame(_head(written, plain), None, plain)
+                yield _head(written, number), place, counted
+            elif place:
+                yield _head(written, [number]), place, counted
+            elif member is plain[0]:
+                numbers = [item.number for item in plain]
+                yield _head(written, numbers), 0, tuple(item.number for item in plain if item.limited)
 
-    def _lines(self, view: View, wanted: Wish | None, queried: Mapping[str, Lines]) -> Sequence[Line]:
-        return (self._stream.lines(view) if wanted is None else queried[wanted.key]).lines
 
-    def _tally(
-        self,
-        view: View,
-        number: int,
-        topics: Sequence[str | None],
-        there: Sequence[int],
-        queried: Mapping[str, Lines],
-    ) -> list[int]:
-        """Prefix counts of the events of one subscription."""
-        lines: dict[str | None, Sequence[Line]] = {}
-        for topic in dict.fromkeys(topics):
-            if topic is not None:
-                for frame in self._plan(topic):
-                    if number in frame.numbers:
-                        lines[topic] = self._lines(view, frame.wish, queried)
-        counts = (
-            1 if there[i] and topic in lines and lines[topic][i] is not None else 0
-            for i, topic in enumerate(topics)
-        )
-        return list(accumulate(counts, initial=0))
+def _count(
+    plan: Sequence[_Frame], lines: Sequence[Sequence[Line]], index: int, counted: Mapping[int, bytearray]
+) -> None:
+    """Note for whom among those that count this event is one."""
+    for _, place, numbers in plan:
+        if numbers and lines[place][index] is not None:
+            for number in numbers:
+                counted[number][index] = 1
 
 
 def head(topic: str, ids: object) -> bytes:

@@ -22,6 +22,8 @@ class Regular:
     regex: Pattern
 
     def means(self, name: str) -> bool:
+        """Whether it is found in a level: within the steps of one topic (MAX_PROGRAM) times the bytes of an
+        event's (MAX_TOPIC), half of what one call of a query may take (`effort.heavy`)."""
         return self.regex.search(name.encode(errors="surrogatepass")) is not None
 
     @property

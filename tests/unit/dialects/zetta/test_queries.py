@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.dialects.zetta import events
+from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import wish
+from kiwi_gw.model import Batch, Turn, WireFormat, at_once
 from tests.unit.dialects.zetta.bench import Sources
 from tests.unit.dialects.zetta.test_session import ARMS, acks
 
@@ -163,8 +167,91 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     stream = sources.dialect.stream(sources.feeds["arms"].info)
     members = [events.Member(number, wish("hub/**")) for number in (1, 2, 3)]
     made = events._Events(stream, tuple(members), multiple=False, max_event_bytes=1_000)
+
+    def plan(number: int) -> tuple[object, ...]:
+        return at_once(made._plan(f"hub/arm/{number}/state", Turn()))
+
     for number in range(100):
-        assert len(made._plan(f"hub/arm/{number}/state")) == 3
-        assert made._plan(f"hub/arm/{number}/state") is made._plan(f"hub/arm/{number}/state")
+        assert len(plan(number)) == 3
+        assert plan(number) is plan(number)
         assert made._plan_bytes < 7_000
     assert len(made._plans) < 10
+
+
+def wire_of(topics: list[str], limited: bool, multiple: bool = False) -> WireFormat:
+    sources = Sources(arms=ARMS)
+    stream = sources.dialect.stream(sources.feeds["arms"].info)
+    members = [events.Member(number, wish(topic), limited) for number, topic in enumerate(topics, 1)]
+    return events.events_wire(stream, members, multiple=multiple, max_event_bytes=1_000_000)
+
+
+def batch_of(keys: list[str | None]) -> Batch:
+    length = len(keys)
+    columns: dict[str, Sequence[object]] = {
+        "key": [key and key.encode() for key in keys],
+        "value": [b"%d" % number for number in range(length)],
+        "timestamp": [1] * length,
+    }
+    return Batch({0: 0}, [0] * length, range(length), columns, 100 * length)
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+@pytest.mark.parametrize("limited", [False, True])
+def test_patterns_without_a_query_give_way_behind_each_topic_and_few_events(
+    limited: bool, multiple: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if no plan is kept, each pattern is asked once for each event, and one at a time."""
+    monkeypatch.setattr(events, "MOST_PLAN_BYTES", 0)
+    asked: list[str] = []
+    matches = Pattern.matches
+
+    def counting(self: Pattern, concrete: str) -> bool:
+        asked.append(concrete)
+        return matches(self, concrete)
+
+    monkeypatch.setattr(Pattern, "matches", counting)
+    topics = [f"hub/arm/{{^[0-9]*{number}$}}/state" for number in range(10)] + ["hub/arm/*/state"] * 10
+    keys = [str(number) if number % 7 else None for number in range(60)]
+    made, batch = wire_of(topics, limited, multiple), batch_of(keys)
+    assert made.steps is not None
+    steps = made.steps(batch, Turn(0.0, lambda: 1.0))  # over whenever somebody looks
+    asked.clear()
+    slices = before = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found = done.value
+            break
+        slices += 1
+        assert len(asked) - before <= 1
+        before = len(asked)
+    there = [key for key in keys if key is not None]
+    assert len(asked) == len(topics) * len(there)
+    assert slices == len(asked) + len(keys) // 16 + 1 + (len(topics) if limited else 0)
+    assert found == made.encode(batch)
+    wanted = [
+        sum(number >= 10 or key.endswith(str(number)) for key in there) for number in range(len(topics))
+    ]
+    assert [tally[-1] for tally in found.tallies.values()] == (wanted if limited else [])
+
+
+def test_an_event_in_large_frames_gives_way_at_once() -> None:
+    made, batch = wire_of(["hub/arm/*/state"] * 50, False), batch_of(["1"] * 40)
+    assert made.steps is not None
+    steps = made.steps(batch, Turn(0.0, lambda: 1.0))
+    assert len(list(steps)) == 50 + 40
+
+
+def test_one_topic_in_one_frame_is_no_work_of_a_client() -> None:
+    sources = Sources(flat={"topic": "hub/flat"}, arms=ARMS)
+
+    def steps(name: str, *topics: str) -> object:
+        stream = sources.dialect.stream(sources.feeds[name].info)
+        members = [events.Member(number, wish(topic)) for number, topic in enumerate(topics)]
+        return events.events_wire(stream, members, multiple=False, max_event_bytes=1_000).steps
+
+    assert steps("flat", "hub/flat") is None
+    for topics in (["hub/flat", "hub/*"], ["hub/flat?where data > 1"]):
+        assert steps("flat", *topics) is not None
+    assert steps("arms", "hub/arm/1/state") is not None
