@@ -6,7 +6,7 @@ import pytest
 
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.dialects.zetta import events
-from kiwi_gw.dialects.zetta.wishes import wish
+from kiwi_gw.dialects.zetta.wishes import asked, wish
 from tests.unit.dialects.zetta.bench import Sources
 from tests.unit.dialects.zetta.test_session import ARMS, acks
 
@@ -161,7 +161,7 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(events, "MOST_PLAN_BYTES", 5_000)
     sources = Sources(arms=ARMS)
     stream = sources.dialect.stream(sources.feeds["arms"].info)
-    members = [events.Member(number, wish("hub/**")) for number in (1, 2, 3)]
+    members = [events.Member(number, wish(asked("hub/**"))) for number in (1, 2, 3)]
     made = events._Events(stream, tuple(members), multiple=False, max_event_bytes=1_000)
     for number in range(100):
         assert len(made._plan(f"hub/arm/{number}/state")) == 3
