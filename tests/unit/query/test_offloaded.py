@@ -18,8 +18,13 @@ from kiwi_gw.query.offloaded import (
     sql_question,
 )
 from kiwi_gw.query.tree import Query
+from kiwi_gw.query.values import Value
 
-COLUMNS = {"key": ["a1", "b22", None], "value": [{"a": 1.0}, {"a": 10}, {"a": None}], "offset": [1, 2, 3]}
+COLUMNS: dict[str, list[Value]] = {
+    "key": ["a1", "b22", None],
+    "value": [{"a": 1.0}, {"a": 10}, {"a": None}],
+    "offset": [1, 2, 3],
+}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +43,7 @@ def test_what_comes_back_is_what_would_have_been_read_and_compiled_here(
     loops._recent.clear()
     found = answer(sql_question(where, select))
     monkeypatch.setattr(loops, "compile", lambda *_: pytest.fail("compiled again"), raising=False)
-    monkeypatch.setattr(loops.kept, "parts", lambda *_: pytest.fail("weighed again"))
+    monkeypatch.setattr("kiwi_gw.query.compiler.kept.parts", lambda *_: pytest.fail("weighed again"))
     query, codes = answered(found)
     assert query.key == sql.read(where, select).key
     there = loops._made_of(query, sql.ROOTS, None, codes)
