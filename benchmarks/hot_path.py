@@ -24,7 +24,7 @@ from kiwi_gw.dialects.kiwi import kiwi_wire
 from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.dialects.zetta.dialect import MAX_EVENT_BYTES
 from kiwi_gw.dialects.zetta.events import Member, events_wire
-from kiwi_gw.dialects.zetta.wishes import wish
+from kiwi_gw.dialects.zetta.wishes import asked, wish
 from kiwi_gw.edge.outlet import Outlet
 from kiwi_gw.edge.transports import Bytes
 from kiwi_gw.model import Batch, Mode, SourceInfo, WireFormat
@@ -98,7 +98,7 @@ def batch(number: int, events: int) -> Batch:
 
 def _zetta(number: int) -> WireFormat:
     """The form for a client whose only topic has this id."""
-    members = [Member(number, wish("kiwi-gw/kafka/flights/events"))]
+    members = [Member(number, wish(asked("kiwi-gw/kafka/flights/events")))]
     return events_wire(_STREAM, members, multiple=False, max_event_bytes=MAX_EVENT_BYTES)
 
 

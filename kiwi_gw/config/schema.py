@@ -157,9 +157,9 @@ class Limits(Section):
     aborted (one that only does not read still answers); 0: when the system gives up. Linux only."""
     max_subscriptions: Number = 128
     """Subscriptions of one connection; 0: any number."""
-    query_bytes: Annotated[Bytes, Field(ge=1, le=4 * KIB)] = 1 * KIB
-    """Longest text of a query of a client (`where` and `select`, or what follows the `?` of a topic). To read
-    and compile one of the default length takes some 5 to 10 ms at most; the loop stands still for that."""
+    query_bytes: Annotated[Bytes, Field(ge=1, le=4 * KIB)] = 4 * KIB
+    """Longest text of a query of a client (`where` and `select`, or what follows the `?` of a topic). One of
+    more than 512 bytes or 100 words is read and compiled by a process of its own."""
     max_queries: Number = 32
     """Subscriptions of one connection that may have different queries, each of which is evaluated for every
     event; one more is refused. 0: any number."""

@@ -115,6 +115,15 @@ class Authenticate:
 
 
 @dataclass(frozen=True, slots=True)
+class Offload:
+    """Have a process beside the event loop answer this. Answered by Offloaded; or given up by Cancel, which
+    is answered by Cancelled."""
+
+    handle: Hashable
+    question: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Hangup:
     """Close the connection with this WebSocket code and reason (at most 123 bytes of UTF-8).
 
@@ -140,7 +149,7 @@ class Examine:
     handle: Hashable
 
 
-Command = Examine | Reply | Open | Grant | Recast | Cancel | Authenticate | Hangup | Remind
+Command = Examine | Reply | Open | Grant | Recast | Cancel | Authenticate | Offload | Hangup | Remind
 
 
 class Session(Protocol):

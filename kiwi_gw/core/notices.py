@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,24 @@ class OpenFailed:
     handle: Hashable
     code: str
     message: str
+
+
+class Unanswered(enum.Enum):
+    """Why a question has no answer: too many wait for one, or there is no process just now; it took too long;
+    the process died of it, and the next one too."""
+
+    BUSY = "busy"
+    TOO_LONG = "too_long"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """seconds: of the processor that the answer took, or what this client has to bear of them."""
+
+    handle: Hashable
+    answer: bytes | Unanswered
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,4 +177,5 @@ Notice = (
     | Draining
     | Reminded
     | Examined
+    | Offloaded
 )

@@ -45,6 +45,13 @@ class Compiling:
                 self._own.charge(used, self._now)
                 self._all.charge(used, self._now, modest=modest)
 
+    def charge_offloaded(self, seconds: float) -> None:
+        """So much was done for it beside the loop, where it costs the others nothing."""
+        self._own.charge(seconds, self._now)
+
+
+BUSY: Final = "Too many queries wait to be read: try again"
+
 
 def busy(wait: float) -> str:
     """What a client is told that must wait."""

@@ -21,6 +21,7 @@ from kiwi_gw.core.commands import (
     Examine,
     Grant,
     Hangup,
+    Offload,
     Open,
     Recast,
     Remind,
@@ -39,6 +40,7 @@ from kiwi_gw.core.notices import (
     Examined,
     Granted,
     Notice,
+    Offloaded,
     Opened,
     OpenFailed,
     Reminded,
@@ -59,8 +61,10 @@ from kiwi_gw.model import (
     SourceInfo,
     WireFormat,
 )
+from kiwi_gw.runtime.errands import Errands
 from kiwi_gw.runtime.hooks import INTERNAL_ERROR
 from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.offloads import Offloads
 
 log = structlog.get_logger(__name__)
 
@@ -128,6 +132,9 @@ class World(Protocol):
 
     def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
         """Find out who it is, and call `done` once. Takes at most `auth_timeout_ms`."""
+
+    @property
+    def offloads(self) -> Offloads: ...
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         """Call `then` in so many seconds, whether the connection is still there or not."""
@@ -214,6 +221,7 @@ class Connection:
             None  # made when a source is waited for: it seldom is
         )
         self._account: OwnAccount | None = None  # made for clients with queries
+        self._errands: Errands | None = None  # made for clients with large queries
         self._asking = False  # who it is now, of a plugin
         self.closed = False
 
@@ -380,6 +388,9 @@ class Connection:
                 self.hang_up(command.code, command.reason)
             case Authenticate():
                 self._authenticate(command.credential)
+            case Offload(handle, question):
+                self._errands = self._errands or Errands(self._world.offloads, self._offloaded)
+                self._errands.add(handle, question, self._asked_at)
             case Examine(handle):
                 self._examine(handle)
             case Remind(seconds):
@@ -470,7 +481,18 @@ class Connection:
             except SubscribeRefused as refused:
                 subscription.feed.withdraw(subscription, str(refused))
 
+    def _offloaded(self, notice: Offloaded, asked_at: float | None) -> None:
+        before, self._asked_at = self._asked_at, asked_at
+        try:
+            self._tell(notice)
+        finally:
+            self._asked_at = before
+
     def _cancel(self, handle: Hashable) -> None:
+        if self._errands is not None and self._errands.drop(handle):
+            self._count("unsubscribe", "ok")
+            self._tell(Cancelled(handle))
+            return
         subscription = self.subscriptions.get(handle)
         if subscription is not None:
             subscription.cancel()
@@ -540,6 +562,8 @@ class Connection:
         return noted or _Opening(None)
 
     def _drop_subscriptions(self) -> None:
+        if self._errands is not None:
+            self._errands.clear()
         for handle, subscription in list(self.subscriptions.items()):
             subscription.cancel(Input.DISCONNECT)
             self._forget(handle, CloseReason.DISCONNECTED)

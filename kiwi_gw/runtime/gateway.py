@@ -40,6 +40,7 @@ from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
@@ -90,6 +91,7 @@ class Gateway:
         )
         self.evaluations = Evaluations(shares, clock)
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
+        self.offloads = Offloads()
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
@@ -119,6 +121,7 @@ class Gateway:
                         self._start(plan)
                     nursery.start_soon(self._pulse)
                     nursery.start_soon(Evaluator(self.evaluations).run)
+                    nursery.start_soon(self.offloads.run)
                     task_status.started()
             finally:
                 self._services.stop()

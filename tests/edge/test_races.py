@@ -49,6 +49,7 @@ from kiwi_gw.model import (
 )
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.offloads import Offloads
 from tests.effort import examples
 from tests.faults.checker import Item, Lag, Run, Verdict, announced, judge, produced, received
 from tests.integration.wire import CLOSE, TEXT, frames
@@ -103,6 +104,7 @@ class Gateway:
     def __init__(self, limits: FeedLimits) -> None:
         self.meters = Meters(10)
         self.refusing = False
+        self.offloads = Offloads()
         self.clock = Clock()
         self.budget = Budget(ENDLESS)
         self.memo = EncodingMemo(2_000, self.budget)

@@ -28,7 +28,7 @@ _STAYS = 1.0
 _AT_ONCE = 100
 
 MOST_BYTES = 1_024
-"""`server.limits.query_bytes`"""
+"""Of a text. Larger ones are possible, up to `server.limits.query_bytes`."""
 
 
 def greedy(port: int, seconds: float, attackers: int, seed: int, source: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
-from kiwi_gw.dialects.compiling import Compiling
+from kiwi_gw.core.notices import Unanswered
+from kiwi_gw.dialects.compiling import BUSY, Compiling
 from kiwi_gw.dialects.kiwi.beginnings import Wrong
 from kiwi_gw.dialects.kiwi.requests import text
 from kiwi_gw.errors import SubscribeRefused
@@ -21,11 +22,14 @@ from kiwi_gw.query import sql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.filtered import filtered, projected
 from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
+from kiwi_gw.query.offloaded import answered, is_little, sql_question
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.tree import Query
 
 if TYPE_CHECKING:
-    from kiwi_gw.query.compiler import Compiled
+    from kiwi_gw.query.compiler import Codes
+
+    Read = tuple[Query, Codes]
 
 _WORDS: Final = 300
 """What the words of a refusal weigh beside the texts."""
@@ -66,82 +70,103 @@ class Asked:
         """What the filter names that these events do not have, in a sentence."""
         from kiwi_gw.query.seen import unseen  # as late as the compiler, see below
 
+        if not is_little(self.where, self.select):
+            return None  # only to say that, it is not read again
         return unseen(sql.read(self.where, self.select), batches, decode)
 
-    def before(self, wire: MakeWire, compiling: Compiling) -> MakeWire:
-        """Puts it before the wire format of a source."""
+    def before(self, wire: MakeWire, compiling: Compiling, read: Read | None = None) -> MakeWire:
+        """Puts it before the wire format of a source. read: what the worker has made of it."""
 
         def make(info: SourceInfo) -> WireFormat:
             with compiling.charged():
-                return _wire(sql.read(self.where, self.select), wire, info)
+                query, codes = read or (sql.read(self.where, self.select), {})
+                return _wire(query, codes, wire, info)
 
         return make
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a SUBSCRIBE asks for, as it was written."""
+
+    where: str | None
+    select: str | None
+
+    @property
+    def is_little(self) -> bool:
+        """Whether it is read and compiled in no time."""
+        return is_little(self.where, self.select)
+
+    @property
+    def question(self) -> bytes:
+        """What a worker is asked, if not."""
+        return sql_question(self.where, self.select)
+
+
+def texts(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> Texts:
+    """What was written. most_bytes: of both together. Raises Wrong, also for what was refused lately."""
+    found: list[str | None] = []
+    for name, raw in (("where", where), ("select", select)):
+        written = None if raw is None else text(raw)
+        if raw is not None and written is None:
+            raise Wrong(f"{name} must be a string")
+        found.append(written)
+    size = sum(len((each or "").encode("utf-8", "surrogatepass")) for each in found)
+    if most_bytes < MAX_TEXT and size > most_bytes:
+        raise Wrong(f"the query is longer than {most_bytes} bytes")
+    known = _refused.known(Texts(*found))
+    if known is not None:
+        raise WrongQuery(known)
+    return Texts(*found)
+
+
+def asked(written: Texts) -> Asked | None:
+    """The query of these texts; None: all of every event. Raises WrongQuery."""
+    from kiwi_gw.query.checked import checked
+
+    try:
+        query = sql.read(written.where, written.select)
+        if query == Query():
+            return None
+        checked(query)  # so that its mistakes are found before the source is
+    except QueryError as error:
+        raise _wrong(written, error) from None
+    return Asked(written.where, written.select, query.key)
+
+
+def offloaded(written: Texts, answer: bytes | Unanswered) -> tuple[Asked | None, Read]:
+    """The same, of what the worker has answered. Raises Wrong."""
+    if answer is Unanswered.BUSY:
+        raise Wrong(BUSY)
+    if isinstance(answer, Unanswered):
+        raise _wrong(written, QueryError("the query takes too much time or memory to be read"))
+    try:
+        query, codes = answered(answer)
+    except QueryError as error:
+        raise _wrong(written, error) from None
+    if query == Query():
+        return None, (query, codes)
+    return Asked(written.where, written.select, query.key), (query, codes)
 
 
 _refused: Final[Recent[QueryError]] = Recent(MAX_KEPT)
 
 
-def asked(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> Asked | None:
-    """The query of a SUBSCRIBE; None: all of every event. most_bytes: of its texts, together. Raises Wrong,
-    the same again for equal texts."""
-    texts: list[str | None] = []
-    for name, raw in (("where", where), ("select", select)):
-        written = None if raw is None else text(raw)
-        if raw is not None and written is None:
-            raise Wrong(f"{name} must be a string")
-        texts.append(written)
-    size = sum(len((each or "").encode("utf-8", "surrogatepass")) for each in texts)
-    if most_bytes < MAX_TEXT and size > most_bytes:
-        raise Wrong(f"the query is longer than {most_bytes} bytes")
-    key = texts[0], texts[1]
-    known = _refused.known(key)
-    if known is not None:
-        raise WrongQuery(known)
-    try:
-        query = sql.read(*key)
-        if query.where is None and query.select is None:
-            return None
-        _compiled(query)  # so that its mistakes are found before the source is
-    except QueryError as error:
-        # Without what led to it, which would be kept with all its frames.
-        refusal = QueryError(error.words, error.position, error.part)
-        _refused.keep(key, sum(len(each or "") for each in key) + _WORDS, refusal)
-        raise WrongQuery(refusal) from None
-    return Asked(texts[0], texts[1], query.key)
+def _wrong(written: Texts, error: QueryError) -> WrongQuery:
+    """Remembers that it is. Without what led to it, which would be kept with all its frames."""
+    refusal = QueryError(error.words, error.position, error.part)
+    if _refused.known(written) is None:
+        weight = len(written.where or "") + len(written.select or "") + _WORDS
+        _refused.keep(written, weight, refusal)
+    return WrongQuery(refusal)
 
 
-def _compile(query: Query, info: SourceInfo | None) -> Compiled:
+def _wire(query: Query, codes: Codes, wire: MakeWire, info: SourceInfo) -> WireFormat:
     # The compiler, its functions and RE2 are for gateways, which have them warm; not for every command.
-    from kiwi_gw.query.compiler import compiled
-    from kiwi_gw.query.schema import Schema
+    from kiwi_gw.query.checked import checked
 
-    fields = info.decode.fields if info is not None else ""
-    return compiled(query, sql.ROOTS, Schema.parse(fields) if fields else None)
-
-
-def _compiled(query: Query, info: SourceInfo | None = None) -> Compiled:
-    """For a source, whose schema may have more to say against it than the query alone."""
     try:
-        return _compile(query, info)
-    except QueryError as error:
-        if error.part:
-            raise
-        # Both texts have positions: which one is it about?
-        part = "where" if query.where is not None and _fails(Query(query.where), info) else "select"
-        raise QueryError(error.words, error.position, part) from None
-
-
-def _fails(query: Query, info: SourceInfo | None) -> bool:
-    try:
-        _compile(query, info)
-    except QueryError:
-        return True
-    return False
-
-
-def _wire(query: Query, wire: MakeWire, info: SourceInfo) -> WireFormat:
-    try:
-        made = _compiled(query, info)
+        made = checked(query, info.decode.fields, codes or None)
     except QueryError as error:
         raise SubscribeRefused("query", str(error)) from None
     # Headers are read where they are on the wire.

@@ -14,13 +14,10 @@ carried out in order, so the same source may be subscribed again in the next fra
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from msgspec import Raw
-
-from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply
+from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Offload, Open, Reply
 from kiwi_gw.core.notices import (
     Cancelled,
     CredentialsExpiring,
@@ -30,6 +27,7 @@ from kiwi_gw.core.notices import (
     Granted,
     Lagged,
     Notice,
+    Offloaded,
     Opened,
     OpenFailed,
     PositionsAre,
@@ -39,15 +37,16 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.compiling import Compiling, busy
 from kiwi_gw.dialects.kiwi import requests
-from kiwi_gw.dialects.kiwi.beginnings import Wrong, beginning
+from kiwi_gw.dialects.kiwi.beginnings import Wrong
 from kiwi_gw.dialects.kiwi.hints import Hints
 from kiwi_gw.dialects.kiwi.members import UnknownMembers
-from kiwi_gw.dialects.kiwi.queries import Asked, WrongQuery, asked
+from kiwi_gw.dialects.kiwi.openings import Wires, opening_of, value_as_of
+from kiwi_gw.dialects.kiwi.queries import Asked, Texts, WrongQuery, asked, offloaded, texts
 from kiwi_gw.dialects.kiwi.replies import Replies
 from kiwi_gw.dialects.kiwi.results import value_fields, value_form
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.errors import ConnectionEnd
-from kiwi_gw.model import Mode, OverflowPolicy, SourceInfo, ValueAs, WireFormat
+from kiwi_gw.model import Mode, ValueAs
 from kiwi_gw.query.filtered import projected
 
 # The original server's sentences.
@@ -62,23 +61,27 @@ RATE_LIMITED: Final = "rate_limited"
 _SENTENCES = {"unknown_source": NO_SUCH_SOURCE}
 """Codes of OpenFailed for which the original has words of its own."""
 
-_MODES = {mode.value: mode for mode in Mode}
-_POLICIES = {policy.value: policy for policy in OverflowPolicy}
-
-
-MIN_POSITIONS_EVERY_MS: Final = 100
-
 MAX_UNANSWERED = 64
 """REQUESTs that may wait for a source that is starting: their replies come all at once."""
 
 
 @dataclass(slots=True)
+class _Reading:
+    """What is to be done when the query is read. credits: what was asked for meanwhile."""
+
+    texts: Texts
+    opening: Open
+    credits: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class _Subscription:
-    """`requests`: those that are not answered yet."""
+    """`requests`: those that are not answered yet. reading: while its query is read elsewhere."""
 
     mode: Mode
     asked: Asked | None
     value_as: ValueAs | None = None
+    reading: _Reading | None = None
     open: bool = False
     requests: int = 0
 
@@ -91,24 +94,6 @@ MAX_SOURCE_ID = 255
 
 _DEEP_COMMAND_CHARACTERS = 1_024
 """So much of a message that is nested deeply is looked through in the time of a command."""
-
-
-class Wires(Protocol):
-    """Makes the wire format of a source. Raises SubscribeRefused."""
-
-    def __call__(self, source: SourceInfo, *, value_as: ValueAs | None = None) -> WireFormat: ...
-
-
-def _value_as(raw: Raw | None) -> ValueAs | None:
-    """Raises Wrong."""
-    match None if raw is None else requests.text(raw):
-        case "text":
-            return "text"
-        case "json":
-            return "json"
-        case None if raw is None:
-            return None
-    raise Wrong('valueAs must be "text" or "json"')
 
 
 class KiwiSession:
@@ -164,7 +149,7 @@ class KiwiSession:
             case "UNSUBSCRIBE":
                 return self._unsubscribe(command.source_id)
             case _:
-                return (self._request(command),)
+                return self._request(command)
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         """What it means for the client. Notices about handles that this session has given up mean nothing,
@@ -174,6 +159,8 @@ class KiwiSession:
                 return self._opened(source_id, notice)
             case OpenFailed(handle=str(source_id)):
                 return self._open_failed(source_id, notice)
+            case Offloaded(handle=str(source_id)):
+                return self._read(source_id, notice)
             case Granted(handle=str(source_id)):
                 return self._granted(source_id, notice)
             case Cancelled(handle=str(source_id)):
@@ -210,23 +197,51 @@ class KiwiSession:
         if most and len(self._subscriptions) >= most:
             return self._error("SUBSCRIBE", source_id, f"A connection can have at most {most} subscriptions")
         try:
-            value_as = _value_as(command.value_as)
-            opening = self._opening(command, value_as)
+            value_as = value_as_of(command.value_as)
+            opening = opening_of(command, self._wire, value_as)
+            query = None
             if command.where is not None or command.select is not None:
                 wait = self._compiling.wait(now)
                 if wait:
                     return self._error("SUBSCRIBE", source_id, busy(wait), Breach.COMMANDS)
-            with self._compiling.charged():
-                query = asked(command.where, command.select, self._limits.query_bytes)
+                with self._compiling.charged():
+                    written = texts(command.where, command.select, self._limits.query_bytes)
+                    if not written.is_little:
+                        reading = _Reading(written, opening)
+                        self._subscriptions[source_id] = _Subscription(opening.mode, None, value_as, reading)
+                        return Offload(source_id, written.question)
+                    query = asked(written)
             if query is not None:
                 self._one_more(query)
                 opening = replace(opening, wire=query.before(opening.wire, self._compiling))
-        except WrongQuery as wrong:
-            return self._error("SUBSCRIBE", source_id, str(wrong), position=wrong.position)
         except Wrong as wrong:
-            return self._error("SUBSCRIBE", source_id, str(wrong))
+            return self._wrong(source_id, wrong)
         self._subscriptions[source_id] = _Subscription(opening.mode, query, value_as)
         return opening
+
+    def _read(self, source_id: str, notice: Offloaded) -> Iterable[Command]:
+        """Its query was read elsewhere: go on with the SUBSCRIBE."""
+        subscription = self._subscriptions.get(source_id)
+        if subscription is None or subscription.reading is None:
+            return ()
+        self._compiling.charge_offloaded(notice.seconds)
+        reading, subscription.reading = subscription.reading, None
+        opening = reading.opening
+        try:
+            with self._compiling.charged():
+                query, read = offloaded(reading.texts, notice.answer)
+            if query is not None:
+                self._one_more(query)
+                opening = replace(opening, wire=query.before(opening.wire, self._compiling, read))
+        except Wrong as wrong:
+            del self._subscriptions[source_id]
+            return (self._wrong(source_id, wrong), *self._unanswered(source_id, subscription))
+        subscription.asked = query
+        return (opening, *(Grant(source_id, n) for n in reading.credits))
+
+    def _wrong(self, source_id: str, wrong: Wrong) -> Reply:
+        position = wrong.position if isinstance(wrong, WrongQuery) else None
+        return self._error("SUBSCRIBE", source_id, str(wrong), position=position)
 
     def _one_more(self, query: Asked) -> None:
         """Raises Wrong if that is a different query too many."""
@@ -234,35 +249,6 @@ class KiwiSession:
         others = {item.asked.key for item in self._subscriptions.values() if item.asked is not None}
         if most and len(others | {query.key}) > most:
             raise Wrong(f"A connection can have at most {most} different queries")
-
-    def _opening(self, command: requests.ClientCommand, value_as: ValueAs | None) -> Open:
-        """What a SUBSCRIBE asks for, its query apart. Raises Wrong."""
-        mode = Mode.PUSH if command.mode is None else _MODES.get(requests.text(command.mode) or "")
-        if mode is None:
-            raise Wrong('mode must be "push" or "pull"')
-        policy = None
-        if command.overflow is not None:
-            policy = _POLICIES.get(requests.text(command.overflow) or "")
-            if policy is None:
-                raise Wrong(f"overflow must be one of {', '.join(_POLICIES)}")
-        capacity = requests.integer(command.buffer_capacity)
-        if capacity is None and command.buffer_capacity is not None:
-            raise Wrong(f"bufferCapacity must be an integer from 1 to {requests.MAX_INTEGER}")
-        every = requests.integer(command.positions_every_ms)
-        if command.positions_every_ms is not None and (every is None or every < MIN_POSITIONS_EVERY_MS):
-            raise Wrong(
-                f"positionsEveryMs must be an integer from {MIN_POSITIONS_EVERY_MS} to {requests.MAX_INTEGER}"
-            )
-        return Open(
-            command.source_id,
-            command.source_id,
-            partial(self._wire, value_as=value_as),
-            mode,
-            overflow=policy,
-            buffer_capacity=capacity,
-            start=beginning(command.begin, command.on_missing),
-            positions_every=None if every is None else every / 1000,
-        )
 
     def _unsubscribe(self, source_id: str) -> Iterable[Command]:
         subscription = self._forget(source_id)
@@ -273,20 +259,25 @@ class KiwiSession:
             unanswered = [self._error("SUBSCRIBE", source_id, CANCELLED), *unanswered]
         return (*unanswered, Cancel(source_id))
 
-    def _request(self, command: requests.ClientCommand) -> Command:
+    def _request(self, command: requests.ClientCommand) -> Iterable[Command]:
         source_id = command.source_id
         subscription = self._subscriptions.get(source_id)
         if subscription is None:
-            return self._error("REQUEST", source_id, NOT_SUBSCRIBED)
+            return (self._error("REQUEST", source_id, NOT_SUBSCRIBED),)
         if subscription.mode is not Mode.PULL:
-            return self._error("REQUEST", source_id, NOT_PULL)
+            return (self._error("REQUEST", source_id, NOT_PULL),)
         n = requests.integer(command.n)
         if n is None:
-            return self._error("REQUEST", source_id, f"n must be an integer from 1 to {requests.MAX_INTEGER}")
+            return (
+                self._error("REQUEST", source_id, f"n must be an integer from 1 to {requests.MAX_INTEGER}"),
+            )
         if subscription.requests >= MAX_UNANSWERED:
-            return self._error("REQUEST", source_id, "Too many REQUESTs wait for the source to start")
+            return (self._error("REQUEST", source_id, "Too many REQUESTs wait for the source to start"),)
         subscription.requests += 1
-        return Grant(source_id, n)
+        if subscription.reading is not None:
+            subscription.reading.credits.append(n)
+            return ()
+        return (Grant(source_id, n),)
 
     # --- what happened in the core ---------------------------------------------------------
 

@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from kiwi_gw.core.commands import Breach, Cancel, Command, Hangup, Limit, Open, Recast, Remind, Reply
+from kiwi_gw.core.commands import Breach, Cancel, Command, Hangup, Limit, Offload, Open, Recast, Remind, Reply
 from kiwi_gw.core.notices import (
     Ended,
     Lagged,
     LimitReached,
     Notice,
+    Offloaded,
     Opened,
     OpenFailed,
     Reminded,
@@ -37,7 +38,7 @@ from kiwi_gw.dialects.zetta import replies, requests
 from kiwi_gw.dialects.zetta.devices import Devices, devices_wire
 from kiwi_gw.dialects.zetta.events import Member, events_wire
 from kiwi_gw.dialects.zetta.streams import Stream
-from kiwi_gw.dialects.zetta.wishes import Wish, wish
+from kiwi_gw.dialects.zetta.wishes import Asked, Wish, asked, wish
 from kiwi_gw.model import CloseReason, SourceInfo, StartAt, WireFormat
 
 RATE_LIMITED: Final = "rate_limited"
@@ -121,6 +122,7 @@ class ZettaSession:
         self._sources: dict[str, SourceInfo] = {}
         self._readers: dict[Hashable, _Reader] = {}
         self._joined: dict[str, _Reader] = {}  # by source: the one that serves its topics
+        self._reading: dict[str, tuple[requests.Subscribe, Asked]] = {}  # by handles of their own
         self._reminded_at: float | None = None
         self._retry: dict[str, float] = {}  # ids of sources that could not be read, and when to try again
 
@@ -148,6 +150,8 @@ class ZettaSession:
     def notice(self, notice: Notice) -> Iterable[Command]:
         """What it means for the client. Notices about readers that are given up mean nothing."""
         match notice:
+            case Offloaded(handle=str(handle)):
+                return self._answered(handle, notice)
             case SourceAppeared(info):
                 return self._appeared(info)
             case LimitReached(_, int(number)):
@@ -175,10 +179,32 @@ class ZettaSession:
             return
         try:
             with self._compiling.charged():
-                wanted = wish(request.topic, self._limits.query_bytes)
+                text = asked(request.topic, self._limits.query_bytes)
+                question = text.question
+                wanted = wish(text) if question is None else None
         except ValueError as error:
             yield self._error(requests.BAD_REQUEST, request.written, str(error))
             return
+        if wanted is not None:
+            yield from self._begin(request, wanted)
+        elif question is not None:
+            reading = f"query {next(self._handles)}"
+            self._reading[reading] = request, text
+            yield Offload(reading, question)
+
+    def _answered(self, handle: str, notice: Offloaded) -> Iterator[Command]:
+        """A query was read elsewhere: go on with its subscription."""
+        self._compiling.charge_offloaded(notice.seconds)
+        request, text = self._reading.pop(handle)
+        try:
+            with self._compiling.charged():
+                wanted = wish(text, notice.answer)
+        except ValueError as error:
+            yield self._error(requests.BAD_REQUEST, request.written, str(error))
+        else:
+            yield from self._begin(request, wanted)
+
+    def _begin(self, request: requests.Subscribe, wanted: Wish) -> Iterator[Command]:
         too_many = self._too_many(wanted)
         if too_many is not None:
             yield self._error(requests.BAD_REQUEST, request.written, too_many)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kiwi_gw.core.notices import Unanswered
+from kiwi_gw.dialects.compiling import BUSY
 from kiwi_gw.dialects.zetta.topics import Pattern, Topic, TopicError, parse
 from kiwi_gw.query import caql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
+from kiwi_gw.query.offloaded import answered, caql_question, is_little
 from kiwi_gw.query.recent import Recent
 
 if TYPE_CHECKING:
@@ -39,43 +42,69 @@ class Wish:
         return self.pattern.concrete and not self.devices
 
 
-def wish(text: str, most_bytes: int = MAX_TEXT) -> Wish:
-    """Reads the topic of a subscription. most_bytes: of its query. ValueError, in words with the position,
-    for one that is none; the same again for an equal text."""
-    key = text, most_bytes
-    known = _refused.known(key)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The topic of a subscription, read as far as that takes no time."""
+
+    text: str
+    topic: Topic
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """What its query sees."""
+        return DEVICE_ROOTS if self.topic.of_devices else EVENT_ROOTS
+
+    @property
+    def question(self) -> bytes | None:
+        """What a worker is to be asked of its query; None: it is read and compiled in no time."""
+        query = self.topic.query
+        return None if query is None or is_little(query) else caql_question(query, self.roots)
+
+
+def asked(text: str, most_bytes: int = MAX_TEXT) -> Asked:
+    """Reads the topic of a subscription, but not its query. most_bytes: of that. ValueError, in words with
+    the position, for one that is none, or was refused lately."""
+    known = _refused.known(text)
     if known is not None:
         raise ValueError(known)
     try:
-        return _read(text, most_bytes)
-    except ValueError as error:
-        if len(text) <= MAX_KEPT:
-            _refused.keep(key, len(text) + len(str(error)), str(error))
-        raise
+        topic = parse(text)
+    except TopicError as error:
+        raise _wrong(text, str(error)) from error
+    if topic.query is not None and len(topic.query.encode("utf-8", "surrogatepass")) > most_bytes:
+        raise ValueError(f"the query is longer than {most_bytes} bytes")
+    return Asked(text, topic)
+
+
+def wish(wanted: Asked, answer: bytes | Unanswered | None = None) -> Wish:
+    """Reads the query, too. answer: what the worker has found, if it was asked. ValueError as above."""
+    topic = wanted.topic
+    if topic.query is None:
+        return Wish(topic.pattern, topic.of_devices)
+    if answer is Unanswered.BUSY:
+        raise ValueError(BUSY)
+    if isinstance(answer, Unanswered):
+        raise _wrong(wanted.text, "the query takes too much time or memory to be read")
+    try:
+        return _with_query(wanted, topic.query, answer)
+    except QueryError as error:
+        raise _wrong(wanted.text, f"the query cannot be used: {error}") from error
 
 
 _refused: Final[Recent[str]] = Recent(MAX_KEPT)
 
 
-def _read(text: str, most_bytes: int) -> Wish:
-    try:
-        topic = parse(text)
-    except TopicError as error:
-        raise ValueError(str(error)) from error
-    if topic.query is None:
-        return Wish(topic.pattern, topic.of_devices)
-    if len(topic.query.encode()) > most_bytes:
-        raise ValueError(f"the query is longer than {most_bytes} bytes")
-    try:
-        return _with_query(topic, topic.query)
-    except QueryError as error:
-        raise ValueError(f"the query cannot be used: {error}") from error
+def _wrong(text: str, words: str) -> ValueError:
+    """Remembers that it is."""
+    if len(text) <= MAX_KEPT and _refused.known(text) is None:
+        _refused.keep(text, len(text) + len(words), words)
+    return ValueError(words)
 
 
-def _with_query(topic: Topic, text: str) -> Wish:
+def _with_query(wanted: Asked, text: str, answer: bytes | None) -> Wish:
     from kiwi_gw.query.compiler import compiled  # as late as in `kiwi.queries`
 
-    roots = DEVICE_ROOTS if topic.of_devices else EVENT_ROOTS
-    query = caql.read(text, roots)
-    made = compiled(query, frozenset(roots))
+    query, codes = (caql.read(text, wanted.roots), None) if answer is None else answered(answer)
+    made = compiled(query, frozenset(wanted.roots), codes=codes)
+    topic = wanted.topic
     return Wish(topic.pattern, topic.of_devices, made, query.key, query.select is not None)

@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from kiwi_gw.query.compiler.loops import Compiled, compiled
+from kiwi_gw.query.compiler.loops import Codes, Compiled, compiled
 
-__all__ = ["Compiled", "compiled"]
+__all__ = ["Codes", "Compiled", "compiled"]

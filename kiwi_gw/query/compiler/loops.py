@@ -116,22 +116,32 @@ class Compiled:
             yield
 
 
-def compiled(query: Query, roots: frozenset[str], schema: Schema | None = None) -> Compiled:
+Codes = dict[str, CodeType]
+"""What Python makes of the sources of loops."""
+
+
+def compiled(
+    query: Query, roots: frozenset[str], schema: Schema | None = None, codes: Codes | None = None
+) -> Compiled:
     """The query as code; equal ones share it.
 
-    roots: the names of columns that there are. schema: of `value`, if it has one.
+    roots: the names of columns that there are. schema: of `value`, if it has one. codes: of an equal query
+    that was compiled elsewhere, which is half of the work; what is not in it is put into it. Empty: they are
+    what is wanted, so it is compiled anew.
 
     Raises:
         QueryError: it names what is not there, is too large, or asks for what cannot be; with the position.
     """
     check_size(query)
+    if codes is not None and not codes:
+        return _made_of(query, roots, schema, codes)
     # Trees alone would take `1`, `1.0` and `true` for the same.
     key = query.key, roots, schema
 
     def make() -> Compiled:
         found = _in_use.get(key)
         if found is None:
-            found = _in_use[key] = _made_of(query, roots, schema)
+            found = _in_use[key] = _made_of(query, roots, schema, codes or {})
         return found
 
     return _recent.get(key, len(query.key), make)
@@ -142,19 +152,23 @@ _in_use: Final[WeakValueDictionary[_Key, Compiled]] = WeakValueDictionary()
 _recent: Final[Recent[Compiled]] = Recent(MAX_KEPT)
 
 
-def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Compiled:
-    _refuse_beyond(MAX_QUERY // 2, kept.parts(query, ()))  # its code is as much, and takes time to be made
+def _made_of(query: Query, known: frozenset[str], schema: Schema | None, codes: Codes) -> Compiled:
+    weighed = len(codes)
+    if not weighed:
+        # Its code is as much, and takes time to be made.
+        _refuse_beyond(MAX_QUERY // 2, kept.parts(query, ()))
     try:
         with effort.limited(), patterns.one_query() as held:  # constants are evaluated here
             columns = placed(query.select)
             where = [] if query.where is None else [query.where]
             used = tuple(dict.fromkeys(_roots([*where, *(column.value for column in columns)], known)))
             plain = _plain(query.where)
-            keep = _keeping(query.where, used, schema, plain=plain > 0)
-            project = None if query.select is None else _projecting(query, used, schema)
+            keep = _keeping(query.where, used, schema, codes, plain=plain > 0)
+            project = None if query.select is None else _projecting(query, used, schema, codes)
             keep.__globals__["patterns"] = held.patterns
             loops = (keep,) if project is None else (keep, project)
-            _refuse_beyond(MAX_QUERY, kept.parts(query, loops))
+            if len(codes) != weighed:  # else it was weighed with this very code
+                _refuse_beyond(MAX_QUERY, kept.parts(query, loops))
             return Compiled(used, keep, project, plain)
     except (RecursionError, MemoryError):
         raise QueryError("the query is too large") from None
@@ -199,7 +213,7 @@ def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:
 
 
 def _keeping(
-    where: Node | None, roots: tuple[str, ...], schema: Schema | None, *, plain: bool
+    where: Node | None, roots: tuple[str, ...], schema: Schema | None, codes: Codes, *, plain: bool
 ) -> Callable[..., Any]:
     space = Space()
     variables = {root: f"r{index}" for index, root in enumerate(roots)}
@@ -231,10 +245,12 @@ def _keeping(
         "" if plain else "        if clock() >= until: return bad, index + 1",
         "    return bad, indexes.stop",
     )
-    return _made(source, "keep", space)
+    return _made(source, "keep", space, codes)
 
 
-def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> Callable[..., Any]:
+def _projecting(
+    query: Query, roots: tuple[str, ...], schema: Schema | None, codes: Codes
+) -> Callable[..., Any]:
     space = Space()
     variables = {root: f"r{index}" for index, root in enumerate(roots)}
     columns = placed(query.select)
@@ -261,7 +277,7 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
         "        if clock() >= until or left < 0: break",
         "    return left",
     )
-    return _made(source, "project", space)
+    return _made(source, "project", space, codes)
 
 
 def _begun(space: Space) -> list[str]:
@@ -273,12 +289,15 @@ def _lines(*lines: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _made(source: str, name: str, space: Space) -> Callable[..., Any]:
+def _made(source: str, name: str, space: Space, codes: Codes) -> Callable[..., Any]:
     names: dict[str, Any] = dict(space.names)
     names.update(UNDECODABLE=UNDECODABLE, MISSING=MISSING, RecordError=RecordError)
     names.update(encoded=_encoded, finite=_finite, weigh=_weigh)
+    code = codes.get(source)
+    if code is None:
+        code = codes[source] = _bare(compile(source, "<query>", "exec"))
     # The source has no character of the query's text in it but in literals: see `codes`.
-    exec(_bare(compile(source, "<query>", "exec")), names)  # noqa: S102
+    exec(code, names)  # noqa: S102
     made: Callable[..., Any] = names.pop(name)
     return made
 

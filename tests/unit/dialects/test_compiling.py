@@ -10,7 +10,6 @@ from kiwi_gw.core.accounts import Pool
 from kiwi_gw.core.commands import Open, Reply, Session
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.compiling import Compiling
-from kiwi_gw.dialects.kiwi import queries
 from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
 from kiwi_gw.dialects.zetta import wishes
 from kiwi_gw.dialects.zetta.dialect import ZettaDialect
@@ -93,7 +92,7 @@ def test_a_topic_that_comes_too_early_is_refused() -> None:
 def test_equal_texts_are_refused_without_being_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = "value.a rlike '(never closed'"
     first = list(kiwi(SessionLimits()).receive(subscribe(wrong), 0.0))
-    monkeypatch.setattr(queries, "_compiled", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr("kiwi_gw.query.checked.checked", lambda *_: pytest.fail("compiled again"))
     monkeypatch.setattr("kiwi_gw.query.sql.read", lambda *_: pytest.fail("read again"))
     assert list(kiwi(SessionLimits()).receive(subscribe(wrong), 0.0)) == first
     message = json.dumps({"type": "subscribe", "topic": "hub/{(never closed}"})

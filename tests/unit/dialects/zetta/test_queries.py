@@ -9,7 +9,7 @@ import pytest
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.dialects.zetta import events
 from kiwi_gw.dialects.zetta.topics import Pattern
-from kiwi_gw.dialects.zetta.wishes import wish
+from kiwi_gw.dialects.zetta.wishes import asked, wish
 from kiwi_gw.model import Batch, Turn, WireFormat, at_once
 from tests.unit.dialects.zetta.bench import Sources
 from tests.unit.dialects.zetta.test_session import ARMS, acks
@@ -165,7 +165,7 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(events, "MOST_PLAN_BYTES", 5_000)
     sources = Sources(arms=ARMS)
     stream = sources.dialect.stream(sources.feeds["arms"].info)
-    members = [events.Member(number, wish("hub/**")) for number in (1, 2, 3)]
+    members = [events.Member(number, wish(asked("hub/**"))) for number in (1, 2, 3)]
     made = events._Events(stream, tuple(members), multiple=False, max_event_bytes=1_000)
 
     def plan(number: int) -> tuple[object, ...]:
@@ -181,7 +181,7 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
 def wire_of(topics: list[str], limited: bool, multiple: bool = False) -> WireFormat:
     sources = Sources(arms=ARMS)
     stream = sources.dialect.stream(sources.feeds["arms"].info)
-    members = [events.Member(number, wish(topic), limited) for number, topic in enumerate(topics, 1)]
+    members = [events.Member(number, wish(asked(topic)), limited) for number, topic in enumerate(topics, 1)]
     return events.events_wire(stream, members, multiple=multiple, max_event_bytes=1_000_000)
 
 

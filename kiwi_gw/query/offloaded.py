@@ -1,0 +1,84 @@
+"""What the gateway and its worker process say to each other about a query.
+
+A text of 4 KiB takes up to 9 ms to be read, and nearly as much again to be compiled. The worker does both, so
+that all that is wrong with it is known. What comes back is its tree, and the code of its loops.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+import re
+from typing import TYPE_CHECKING, Final
+
+from kiwi_gw.query import caql, sql
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.tree import Query
+
+if TYPE_CHECKING:
+    from kiwi_gw.query.compiler import Codes
+
+LITTLE_BYTES: Final = 512
+LITTLE_WORDS: Final = 100
+"""A query that has no more is read and compiled in 5 ms, whatever it says."""
+
+_WORDS: Final = re.compile(r"\w+|[^\s\w]")
+
+
+def is_little(*texts: str | None) -> bool:
+    """Whether 5 ms are enough to read and compile the query of these texts."""
+    written = [text for text in texts if text is not None]
+    if sum(len(text.encode("utf-8", "surrogatepass")) for text in written) > LITTLE_BYTES:
+        return False
+    return sum(len(_WORDS.findall(text)) for text in written) <= LITTLE_WORDS
+
+
+def sql_question(where: str | None, select: str | None) -> bytes:
+    """What the worker is asked of a condition and columns: equal for equal texts."""
+    return pickle.dumps(("sql", where, select))
+
+
+def caql_question(text: str, roots: tuple[str, ...]) -> bytes:
+    """What it is asked of a query in CaQL."""
+    return pickle.dumps(("caql", text, roots))
+
+
+def answer(asked: bytes) -> bytes:
+    """What the worker finds: the query, or what is wrong with it. Takes as long as that takes."""
+    language, *texts = pickle.loads(asked)  # noqa: S301  the gateway has written it
+    codes: Codes = {}
+    try:
+        query = (_sql if language == "sql" else _caql)(codes, *texts)
+    except QueryError as error:
+        return pickle.dumps((error.words, error.position, error.part))
+    return pickle.dumps((query, marshal.dumps(codes)))
+
+
+def _sql(codes: Codes, where: str | None, select: str | None) -> Query:
+    # The other side of this has no need of the compiler before it has a query.
+    from kiwi_gw.query.checked import checked
+
+    query = sql.read(where, select)
+    if query != Query():
+        checked(query, codes=codes)
+    return query
+
+
+def _caql(codes: Codes, text: str, roots: tuple[str, ...]) -> Query:
+    from kiwi_gw.query.compiler import compiled
+
+    query = caql.read(text, roots)
+    compiled(query, frozenset(roots), codes=codes)
+    return query
+
+
+def answered(found: bytes) -> tuple[Query, Codes]:
+    """The query that the worker has read, and the codes of its loops.
+
+    Raises:
+        QueryError: it cannot be used.
+    """
+    first, *rest = pickle.loads(found)  # noqa: S301  a process of ours has written it, as what follows
+    if isinstance(first, Query):
+        return first, marshal.loads(*rest)  # noqa: S302
+    raise QueryError(first, *rest)

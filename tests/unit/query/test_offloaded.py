@@ -1,0 +1,109 @@
+"""What the gateway and its worker say to each other: nothing is lost on the way, nothing is done twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from kiwi_gw.query import caql, sql
+from kiwi_gw.query.checked import checked
+from kiwi_gw.query.compiler import compiled, loops
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.offloaded import (
+    LITTLE_BYTES,
+    LITTLE_WORDS,
+    answer,
+    answered,
+    caql_question,
+    is_little,
+    sql_question,
+)
+from kiwi_gw.query.tree import Query
+from kiwi_gw.query.values import Value
+
+COLUMNS: dict[str, list[Value]] = {
+    "key": ["a1", "b22", None],
+    "value": [{"a": 1.0}, {"a": 10}, {"a": None}],
+    "offset": [1, 2, 3],
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "select"),
+    [
+        ("value.a > 1 AND key LIKE '%2%'", "value.a, offset + 1 AS next"),
+        ("key RLIKE '^[ab]\\\\d+$'", None),
+        (None, "concat(key, '!') AS k, CAST(value.a AS STRING), NULL AS n, 1e308 * 10 AS inf"),
+        ("key IN ('a1', '\ud83d\ude00') OR NOT offset BETWEEN 2 AND 9", None),
+    ],
+)
+def test_what_comes_back_is_what_would_have_been_read_and_compiled_here(
+    where: str | None, select: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = loops._made_of(sql.read(where, select), sql.ROOTS, None, {})
+    loops._recent.clear()
+    found = answer(sql_question(where, select))
+    monkeypatch.setattr(loops, "compile", lambda *_: pytest.fail("compiled again"), raising=False)
+    monkeypatch.setattr("kiwi_gw.query.compiler.kept.parts", lambda *_: pytest.fail("weighed again"))
+    query, codes = answered(found)
+    assert query.key == sql.read(where, select).key
+    there = loops._made_of(query, sql.ROOTS, None, codes)
+    assert there.roots == here.roots
+    kept = here.kept(COLUMNS, 3)
+    assert there.kept(COLUMNS, 3) == kept
+    if select is not None:
+        assert there.projected(COLUMNS, kept[0]) == here.projected(COLUMNS, kept[0])
+
+
+def test_caql_comes_back_too() -> None:
+    text = 'select data.a where data.a > 1 and data.b like "x"'
+    query, codes = answered(answer(caql_question(text, caql.TOPIC_ROOTS)))
+    assert query == caql.read(text)
+    assert compiled(query, frozenset(caql.TOPIC_ROOTS), codes=codes).roots == ("data",)
+
+
+def test_codes_are_there_though_the_query_was_compiled_before() -> None:
+    where = "value.a > 11"
+    checked(sql.read(where, None))
+    for text in (where, where + " "):
+        assert answered(answer(sql_question(text, None)))[1]
+
+
+def test_a_schema_has_its_say_where_the_source_is_known() -> None:
+    query, codes = answered(answer(sql_question("value.b > 1", None)))
+    with pytest.raises(QueryError, match="where: value has no 'b'"):
+        checked(query, "a INT", codes)
+    assert checked(query, "b INT", codes).kept({"value": [{"b": 2}, {"b": 0}]}, 2) == ([0], 0)
+
+
+@pytest.mark.parametrize(
+    ("where", "select", "part", "position"),
+    [
+        ("value.a >", None, "where", 9),
+        ("value.a > 1", "nosuch(key)", "select", 0),
+        ("upper(key)", "key", "where", 0),
+        (" AND ".join(f"value.a{n} > {n}" for n in range(70)), None, "where", None),
+    ],
+)
+def test_refusals_come_back_as_they_were(
+    where: str, select: str | None, part: str, position: int | None
+) -> None:
+    with pytest.raises(QueryError) as refusal:
+        answered(answer(sql_question(where, select)))
+    assert (refusal.value.part, refusal.value.position) == (part, position)
+    with pytest.raises(QueryError) as here:
+        checked(sql.read(where, select))
+    assert str(here.value) == str(refusal.value)
+
+
+def test_nothing_asked_is_nothing_found() -> None:
+    assert answered(answer(sql_question(None, " * "))) == (Query(), {})
+
+
+def test_little_is_what_has_few_words_and_bytes() -> None:
+    assert is_little(None, None)
+    assert is_little("a " * (LITTLE_WORDS - 1), "b")
+    assert not is_little("a " * LITTLE_WORDS, "b")
+    assert is_little("x" * LITTLE_BYTES)
+    assert not is_little("x" * LITTLE_BYTES, "y")
+    assert not is_little("é" * (LITTLE_BYTES // 2), "y")
+    assert not is_little("-" * (LITTLE_WORDS + 1))
