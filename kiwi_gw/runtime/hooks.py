@@ -96,14 +96,15 @@ class Hooks:
         return refusal or next(iter(found), identity)
 
     def reauthentication_due(self) -> bool:
-        """Whether a plugin wants every identity to be judged again."""
-        if not self._plugins.implements("reauthentication_due"):
-            return False
-        try:
-            return any(self._plugins.hook.reauthentication_due())
-        except BaseException as error:  # noqa: BLE001  as above
-            self._failed("reauthentication_due", error)
-            return False
+        """Whether a plugin wants every identity to be judged again. Each is asked, whatever others say or
+        raise: an answer may be given once only."""
+        due = False
+        for _, ask in self._plugins.each("reauthentication_due"):
+            try:
+                due = bool(ask()) or due
+            except BaseException as error:  # noqa: BLE001  as above
+                self._failed("reauthentication_due", error)
+        return due
 
     def authorize(
         self, identity: Identity, action: Action, source: SourceInfo | None, *, switched_on: bool = False

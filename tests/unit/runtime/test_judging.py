@@ -151,6 +151,22 @@ async def test_a_plugin_that_cannot_say_whether_it_is_due_ends_nobody(
         assert len(logged("a plugin failed")) == 1
 
 
+@pytest.mark.parametrize("broken", ["first", "last"])
+async def test_one_plugin_that_cannot_say_does_not_speak_for_the_others(
+    tmp_path: Path, autojump_clock: MockClock, broken: str
+) -> None:
+    judge, other = Judge(), Judge()
+    names = ("other", "judge") if broken == "first" else ("judge", "other")
+    text = config("a", plugins=("fake", *names))
+    async with running(tmp_path, text, fake=Sources(), **{"judge": judge, "other": other}) as bench:
+        client = bench.connect(ANN)
+        judge.says["ann"] = REVOKED
+        judge.due, other.due = True, OSError("no")
+        await trio.sleep(1)
+        assert closed(client) == (4503, "revoked")
+        assert bench.gateway.hooks.failures["reauthentication_due"] >= 1
+
+
 async def test_an_answer_that_has_grown_old_is_judged_before_it_counts(tmp_path: Path) -> None:
     """The key was withdrawn, or the file changed, while a thread looked at the credentials."""
     judge = Judge()
