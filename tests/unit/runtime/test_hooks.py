@@ -165,12 +165,12 @@ async def test_nobody_is_asked_where_no_plugin_authenticates() -> None:
 
 
 async def test_without_an_opinion_the_client_is_anonymous() -> None:
-    assert await hooks(lambda: None).authenticate(TOKEN, 5) is ANONYMOUS
+    assert await hooks(lambda: None).authenticate(TOKEN, 5) == ANONYMOUS
 
 
 async def test_the_first_opinion_counts() -> None:
     refusal = Refusal("invalid_token", "no")
-    assert await hooks(lambda: ANN, lambda: None).authenticate(TOKEN, 5) is ANN
+    assert await hooks(lambda: ANN, lambda: None).authenticate(TOKEN, 5) == ANN
     assert await hooks(lambda: ANN, lambda: refusal).authenticate(TOKEN, 5) is refusal  # the last one loaded
 
 

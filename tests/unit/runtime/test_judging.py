@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,37 @@ async def test_who_came_before_anybody_was_asked_is_asked_now(tmp_path: Path) ->
         await settled()
         assert closed(client) == (4402, "no_credentials")
         assert client.connection.subscriptions == {}
+
+
+class Forger(Judge):
+    """Says that its identities are another plugin's, and when asked again that they are nobody's."""
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        return replace(ANN, authenticator="other")
+
+    @hookimpl
+    def reauthenticate(self, identity: Identity) -> object:
+        return replace(identity, authenticator=None)
+
+
+async def test_who_was_let_in_by_a_plugin_that_is_gone_must_say_again_who_he_is(tmp_path: Path) -> None:
+    for plugin in (Judge(), Forger()):
+        plugins = {"fake": Sources(), "judge": plugin, "other": Judge()}
+        text = config("a", plugins=("fake", "judge"))
+        async with running(tmp_path, text, **plugins) as bench:
+            known = await bench.gateway.authenticate(Token("good"))
+            assert isinstance(known, Identity)
+            client = bench.connect(known)
+            client.does(open_it("a"))
+            bench.gateway.apply(load_text(tmp_path, config("a", plugins=("fake", "judge", "other")), plugins))
+            await settled()
+            assert closed(client) == (None, "")
+            bench.gateway.apply(load_text(tmp_path, config("a", plugins=("fake", "other")), plugins))
+            await settled()
+            assert closed(client) == (4402, "no_credentials")
+            assert client.connection.subscriptions == {}
+            assert isinstance(bench.gateway.reauthenticate(known), Refusal)  # as that of a ticket
 
 
 def hooks(*answers: object) -> Hooks:
