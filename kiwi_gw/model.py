@@ -473,7 +473,7 @@ class Identity:
     authenticator: str | None = field(default=None, compare=False, repr=False)
 
 
-ANONYMOUS = Identity("anonymous", anonymous=True, authenticator="")
+ANONYMOUS = Identity("anonymous", anonymous=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 INTERNAL_ERROR = "internal_error"
 _FAILED = Refusal(INTERNAL_ERROR, "the gateway could not decide this; the error is in its log")
 
+_UNASKED = replace(ANONYMOUS, authenticator="")
 _NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
 
 _THREADS = 32
@@ -68,7 +69,7 @@ class Hooks:
     async def authenticate(self, credential: Credential, deadline: float) -> Identity | Refusal:
         """Who is it? Runs in a worker thread for at most `deadline` seconds; anonymous if nobody cares."""
         if not self.authenticates:
-            return ANONYMOUS
+            return _UNASKED
         plugins = self._plugins
 
         def ask() -> tuple[str, object]:
@@ -81,7 +82,9 @@ class Hooks:
 
         try:
             with trio.fail_after(deadline if deadline > 0 else math.inf):
-                owner, answer = await trio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=self._threads)
+                owner, answer = await trio.to_thread.run_sync(
+                    ask, abandon_on_cancel=True, limiter=self._threads
+                )
         except trio.TooSlowError:
             log.warning("authentication took too long", seconds=deadline)
             return Refusal("auth_timeout", "the credentials could not be checked in time", retry=True)
@@ -93,8 +96,8 @@ class Hooks:
         return found if isinstance(found, Refusal) else self.reauthenticate(_let_in(found, owner))
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        """Who is it now? A refusal if the plugin that let it in is gone; else the first refusal, else the first
-        identity, else the same as before."""
+        """Who is it now? A refusal if the plugin that let it in is gone; else the first refusal, else the
+        first identity, else the same as before."""
         owner = identity.authenticator
         if (owner == "" and self._authenticators) or (owner and owner not in self._authenticators):
             return _NEVER_ASKED

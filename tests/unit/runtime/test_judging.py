@@ -11,7 +11,7 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
-from kiwi_gw.api import Action, Credential, Identity, Permit, Refusal, SourceInfo, Token, hookimpl
+from kiwi_gw.api import ANONYMOUS, Action, Credential, Identity, Permit, Refusal, SourceInfo, Token, hookimpl
 from kiwi_gw.core.commands import Authenticate
 from kiwi_gw.core.notices import Authenticated, AuthenticationFailed
 from kiwi_gw.plugin_manager import PluginManager
@@ -159,7 +159,7 @@ async def test_one_plugin_that_cannot_say_does_not_speak_for_the_others(
     judge, other = Judge(), Judge()
     names = ("other", "judge") if broken == "first" else ("judge", "other")
     text = config("a", plugins=("fake", *names))
-    async with running(tmp_path, text, fake=Sources(), **{"judge": judge, "other": other}) as bench:
+    async with running(tmp_path, text, fake=Sources(), judge=judge, other=other) as bench:
         client = bench.connect(ANN)
         judge.says["ann"] = REVOKED
         judge.due, other.due = True, OSError("no")
@@ -199,7 +199,10 @@ async def test_who_was_on_his_way_when_all_were_judged_is_judged_when_he_is_ther
 
 async def test_who_came_before_anybody_was_asked_is_asked_now(tmp_path: Path) -> None:
     async with running(tmp_path, config("a"), fake=Sources()) as bench:
-        client = bench.subscribe("a")
+        unasked = await bench.gateway.authenticate(Token("whatever"))
+        assert unasked == ANONYMOUS
+        client = bench.connect(unasked)
+        client.does(open_it("a"))
         plugins = {"fake": Sources(), "judge": Judge()}
         bench.gateway.apply(load_text(tmp_path, config("a", plugins=("fake", "judge")), plugins))
         await settled()
