@@ -461,15 +461,22 @@ class CloseReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client is. `expires_at`: seconds since the epoch, wall clock; None: never."""
+    """Who a client is. `expires_at`: seconds since the epoch, wall clock; None: never.
+
+    anonymous: it has shown no credentials, so it is told from others by its address; the name says nothing.
+    authenticator: the plugin that let it in, empty if none was asked. The gateway writes it, over whatever a
+    plugin says.
+    """
 
     name: str
     roles: frozenset[str] = frozenset()
     claims: Mapping[str, object] = field(default_factory=dict, repr=False)
     expires_at: float | None = None
+    anonymous: bool = False
+    authenticator: str | None = field(default=None, compare=False, repr=False)
 
 
-ANONYMOUS = Identity("anonymous")
+ANONYMOUS = Identity("anonymous", anonymous=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ entries in here as there are connections, and none when all have left.
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -16,7 +15,8 @@ from typing import TypeVar
 from kiwi_gw.config import Limits
 from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.edge.answers import HttpError
-from kiwi_gw.model import ANONYMOUS, Identity, Refusal
+from kiwi_gw.model import Identity, Refusal
+from kiwi_gw.runtime.clients import client_at, name_of
 
 K = TypeVar("K")
 
@@ -68,7 +68,7 @@ class Admission:
 
     def place(self, address: object) -> Place:
         """For a socket that comes from there (as the socket itself says it). It counts nothing yet."""
-        return Place(self, _client(address))
+        return Place(self, client_at(address))
 
     # --- what places do --------------------------------------------------------------------
 
@@ -94,24 +94,27 @@ class Admission:
 
 
 class Place:
-    """One connection among those that are counted. Implements `runtime.connection.Place`."""
+    """One connection among those that are counted. Implements `runtime.connection.Place`.
 
-    __slots__ = ("_admission", "_client", "_entered", "_name")
+    client: whose it is, as `client_at` has it.
+    """
+
+    __slots__ = ("_admission", "_entered", "_name", "client")
 
     def __init__(self, admission: Admission, client: Hashable) -> None:
         self._admission = admission
-        self._client = client
+        self.client = client
         self._entered = False
         self._name: str | None = None
 
     def enter(self) -> None:
         """It shakes hands. Raises RejectedError 503 if there are too many of them."""
-        self._admission.enter(self._client)
+        self._admission.enter(self.client)
         self._entered = True
 
     def identify(self, identity: Identity) -> Refusal | None:
         """It is this one from now on; a Refusal if that one has too many: then it stays who it was."""
-        name = None if identity.name == ANONYMOUS.name else identity.name
+        name = name_of(identity)
         if name == self._name:
             return None
         if name is not None:
@@ -127,8 +130,8 @@ class Place:
         self._forget_name()
         if self._entered:
             self._entered = False
-            if self._client is not None:
-                _take_off(self._admission.addresses, self._client)
+            if self.client is not None:
+                _take_off(self._admission.addresses, self.client)
 
     def _forget_name(self) -> None:
         if self._name is not None:
@@ -140,15 +143,3 @@ def _take_off(counts: Counter[K], key: K) -> None:
     counts[key] -= 1
     if not counts[key]:
         del counts[key]
-
-
-def _client(address: object) -> Hashable:
-    """What counts as one client: an IPv4 address, a /64 network of IPv6 (whoever has one address of it has
-    them all); None for a Unix socket."""
-    if not isinstance(address, tuple):
-        return None
-    found = ipaddress.ip_address(str(address[0]).partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        # An IPv4 client at a socket for both.
-        return found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64))
-    return found

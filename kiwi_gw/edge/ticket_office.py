@@ -16,7 +16,7 @@ from kiwi_gw.edge.head import RequestHead
 from kiwi_gw.edge.origin import why_refused
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tickets import Tickets
-from kiwi_gw.model import ANONYMOUS, Refusal
+from kiwi_gw.model import Refusal
 from kiwi_gw.runtime.gateway import Gateway
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ async def _issue(gateway: Gateway, tickets: Tickets, scope: Scope) -> str:
     identity = await gateway.authenticate(credential)
     if isinstance(identity, Refusal):
         raise rejection(identity)
-    if identity.name == ANONYMOUS.name:
+    if identity.anonymous:
         raise rejection(_NOBODY)
     try:
         text = tickets.issue(identity)

@@ -51,7 +51,6 @@ from kiwi_gw.core.states import Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import (
-    ANONYMOUS,
     Action,
     CloseReason,
     Credential,
@@ -61,6 +60,7 @@ from kiwi_gw.model import (
     SourceInfo,
     WireFormat,
 )
+from kiwi_gw.runtime.clients import name_of
 from kiwi_gw.runtime.errands import Errands
 from kiwi_gw.runtime.hooks import INTERNAL_ERROR
 from kiwi_gw.runtime.meters import Meters
@@ -141,7 +141,11 @@ class World(Protocol):
 
 
 class Place(Protocol):
-    """Where a connection is counted among those of its identity."""
+    """Where a connection is counted among those of its identity and its address."""
+
+    @property
+    def client(self) -> Hashable:
+        """As `clients.client_at` has it."""
 
     def identify(self, identity: Identity) -> Refusal | None:
         """It is this one from now on; a Refusal if that one has too many connections."""
@@ -446,10 +450,12 @@ class Connection:
     def _payer(self) -> Payer:
         if self._account is None:
             self._account = self._world.account()
-        named = self.identity != ANONYMOUS
-        # Those without a name are told apart by their addresses.
-        who = ("name", self.identity.name) if named else ("address", self.remote.rpartition(":")[0])
-        return Payer(self._account, who)
+        name = name_of(self.identity)
+        if name is not None:
+            return Payer(self._account, ("name", name))
+        client = self._place.client if self._place is not None else None
+        # Where nothing tells clients apart, each connection is one.
+        return Payer(self._account, ("connection", self.number) if client is None else ("address", client))
 
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> Wire:
         if self._world.authorize(self.identity, Action.SUBSCRIBE, info) is not None:

@@ -57,8 +57,6 @@ _LOOK_SECONDS = 1.0
 _SLICE_SECONDS = 0.005
 """How long the loop is held while all connections are judged again."""
 
-_NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
-
 
 class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
@@ -186,7 +184,6 @@ class Gateway:
             self.hooks_configure(self.loaded)  # those that had agreed must go back
             raise
         self.loaded = loaded
-        asked = self.hooks.authenticates
         self.hooks.replace(loaded.plugins)
         self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
         drain = loaded.settings.server.drain_ms / 1000
@@ -199,8 +196,6 @@ class Gateway:
         for source_id in difference.added:
             self._start(plans[source_id])
         for connection in list(self.connections):
-            if self.hooks.authenticates and not asked:
-                connection.dismiss(_NEVER_ASKED)
             connection.judge_again()
         for source_id in starting:
             self._appeared(source_id)

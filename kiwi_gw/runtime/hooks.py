@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 import trio
@@ -34,6 +35,9 @@ log = structlog.get_logger(__name__)
 INTERNAL_ERROR = "internal_error"
 _FAILED = Refusal(INTERNAL_ERROR, "the gateway could not decide this; the error is in its log")
 
+_UNASKED = replace(ANONYMOUS, authenticator="")
+_NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
+
 _THREADS = 32
 """Questions to plugins at a time. Threads of their own: a plugin that hangs takes no others with it."""
 
@@ -43,6 +47,7 @@ class Hooks:
 
     def __init__(self, plugins: PluginManager) -> None:
         self._plugins = plugins
+        self._authenticators = _authenticators(plugins)
         self._generation = (
             0  # of the configuration: an interceptor of the one before is never taken for its own
         )
@@ -53,6 +58,7 @@ class Hooks:
     def replace(self, plugins: PluginManager) -> None:
         """Ask these plugins from now on, with the configuration that they know now."""
         self._plugins = plugins
+        self._authenticators = _authenticators(plugins)
         self._generation += 1
 
     @property
@@ -63,15 +69,22 @@ class Hooks:
     async def authenticate(self, credential: Credential, deadline: float) -> Identity | Refusal:
         """Who is it? Runs in a worker thread for at most `deadline` seconds; anonymous if nobody cares."""
         if not self.authenticates:
-            return ANONYMOUS
-        hook = self._plugins.hook.authenticate
+            return _UNASKED
+        plugins = self._plugins
 
-        def ask() -> object:
-            return hook(credential=credential)
+        def ask() -> tuple[str, object]:
+            """The first answer, in the order in which pluggy asks, and whose it is; None of the last."""
+            owner = ""
+            for owner, of in reversed(list(plugins.each("authenticate"))):
+                if (answer := of(credential=credential)) is not None:
+                    return owner, answer
+            return owner, None
 
         try:
             with trio.fail_after(deadline if deadline > 0 else math.inf):
-                answer = await trio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=self._threads)
+                owner, answer = await trio.to_thread.run_sync(
+                    ask, abandon_on_cancel=True, limiter=self._threads
+                )
         except trio.TooSlowError:
             log.warning("authentication took too long", seconds=deadline)
             return Refusal("auth_timeout", "the credentials could not be checked in time", retry=True)
@@ -80,10 +93,14 @@ class Hooks:
             return _FAILED
         found = ANONYMOUS if answer is None else self._somebody("authenticate", answer)
         # The rules may have changed while it ran.
-        return found if isinstance(found, Refusal) else self.reauthenticate(found)
+        return found if isinstance(found, Refusal) else self.reauthenticate(_let_in(found, owner))
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        """Who is it now? The first refusal, else the first identity, else the same as before."""
+        """Who is it now? A refusal if the plugin that let it in is gone; else the first refusal, else the
+        first identity, else the same as before."""
+        owner = identity.authenticator
+        if (owner == "" and self._authenticators) or (owner and owner not in self._authenticators):
+            return _NEVER_ASKED
         if not self._plugins.implements("reauthenticate"):
             return identity
         try:
@@ -93,17 +110,20 @@ class Hooks:
             return _FAILED
         found = [self._somebody("reauthenticate", answer) for answer in answers]
         refusal = next((item for item in found if isinstance(item, Refusal)), None)
-        return refusal or next(iter(found), identity)
+        if refusal is not None:
+            return refusal
+        return next((_let_in(item, owner) for item in found if isinstance(item, Identity)), identity)
 
     def reauthentication_due(self) -> bool:
-        """Whether a plugin wants every identity to be judged again."""
-        if not self._plugins.implements("reauthentication_due"):
-            return False
-        try:
-            return any(self._plugins.hook.reauthentication_due())
-        except BaseException as error:  # noqa: BLE001  as above
-            self._failed("reauthentication_due", error)
-            return False
+        """Whether a plugin wants every identity to be judged again. Each is asked, whatever others say or
+        raise: an answer may be given once only."""
+        due = False
+        for _, ask in self._plugins.each("reauthentication_due"):
+            try:
+                due = bool(ask()) or due
+            except BaseException as error:  # noqa: BLE001  as above
+                self._failed("reauthentication_due", error)
+        return due
 
     def authorize(
         self, identity: Identity, action: Action, source: SourceInfo | None, *, switched_on: bool = False
@@ -185,6 +205,14 @@ class Hooks:
         if kind not in self._told and len(self._told) < 1_000:
             self._told.add(kind)
             log.error("a plugin failed", hook=hook, exc_info=error)
+
+
+def _authenticators(plugins: PluginManager) -> frozenset[str]:
+    return frozenset(name for name, _ in plugins.each("authenticate"))
+
+
+def _let_in(identity: Identity, owner: str | None) -> Identity:
+    return identity if identity.authenticator == owner else replace(identity, authenticator=owner)
 
 
 def _is_time(expires_at: object) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from kiwi_gw.core.commands import Breach
 from kiwi_gw.core.feed import Feed
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, Credential, Head, Identity, Mode, Password, Refusal
+from kiwi_gw.model import Batch, CloseReason, Credential, Head, Identity, Mode, Password, Refusal
 
 OTHER = "other"
 """The label of what has none of its own."""
@@ -232,7 +232,7 @@ class Meters:
             else "token"
         )
         if isinstance(answer, Identity):
-            result = "anonymous" if answer.name == ANONYMOUS.name else "accepted"
+            result = "anonymous" if answer.anonymous else "accepted"
         else:
             result = "failed" if answer.code in UNDECIDED else "refused"
         self.auth[method, result] += 1

@@ -87,8 +87,8 @@ def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:
     """The usable signature keys of a JWKS document.
 
     A key is left out, with a line in the log, if it is private, symmetric, weak, damaged, for another
-    use or for none of `algorithms`. Raises ValueError, in words that quote nothing of the document, if
-    it is no key set or no key is left.
+    use or for none of `algorithms`. None may be left: so an issuer withdraws them all. Raises ValueError, in
+    words that quote nothing of the document, if it is no key set.
     """
     if len(document) > MAX_DOCUMENT:
         raise ValueError("it is too large")
@@ -108,7 +108,7 @@ def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:
             continue
         table.setdefault((kid, key.algorithm_name), key)
     if not table:
-        raise ValueError("it has no key that can be used")
+        log.warning("the key set has no key that can be used: no JWT is accepted")
     return table
 
 

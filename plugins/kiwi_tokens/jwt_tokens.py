@@ -9,7 +9,7 @@ from typing import Any
 
 import jwt
 
-from kiwi_gw.api import Identity, Refusal
+from kiwi_gw.api import ANONYMOUS, Identity, Refusal
 from kiwi_tokens.credentials import invalid
 from kiwi_tokens.jwks import Keys, KeysUnavailable, SecretKey, VerifyingKey, thumbprint
 from kiwi_tokens.key_sources import FileKeys, RemoteKeys
@@ -144,6 +144,8 @@ class JwtTokens:
         name = _claim(claims, self._name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
             return invalid(f"the token's {self._name_claim} is not a short text")
+        if name == ANONYMOUS.name:
+            return invalid(f"the token's {self._name_claim} is the name of those who have none")
         return Identity(
             name=name, roles=_roles(_claim(claims, self._roles_claim)), claims=claims, expires_at=over
         )

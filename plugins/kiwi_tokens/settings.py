@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from kiwi_gw.api import Action, Section
+from kiwi_gw.api import ANONYMOUS, Action, Section
 
 _HS_KEY_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}  # RFC 7518, 3.2
 AsymmetricAlgorithm = Literal[
@@ -218,6 +218,8 @@ class TokensSettings(_Quiet):
     @field_validator("static")
     @classmethod
     def _are_distinct(cls, tokens: tuple[StaticToken, ...], info: ValidationInfo) -> tuple[StaticToken, ...]:
+        if any(token.name == ANONYMOUS.name for token in tokens):
+            raise ValueError(f"no token can be called {ANONYMOUS.name!r}: so are clients without one")
         for name, count in Counter(token.name for token in tokens).items():
             if count > 1:
                 raise ValueError(f"{count} tokens are called {name!r}")

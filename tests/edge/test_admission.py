@@ -7,15 +7,19 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 import trustme
 
-from kiwi_gw.api import Credential, Head, Identity, Refusal, hookimpl
+from kiwi_gw.api import ANONYMOUS, Credential, Head, Identity, Refusal, hookimpl
 from kiwi_gw.config import Limits
+from kiwi_gw.core.accounts import OwnAccount
 from kiwi_gw.edge.admission import Admission, RejectedError
+from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.hooks_bench import configuration, knock
 from tests.edge.wire import Client, command, connect, upgrade
@@ -29,7 +33,9 @@ class Named:
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity | Refusal:
         assert isinstance(credential, Head)
-        name = credential.query or "anonymous"
+        name = credential.query
+        if not name:
+            return replace(ANONYMOUS, roles=frozenset({"visitor"}), claims={"seen": 1})
         if name == "broken":
             raise RuntimeError("the hook is broken")
         return Refusal("invalid_token", "no") if name == "no" else Identity(name)
@@ -71,12 +77,17 @@ async def test_an_address_has_so_many_connections_and_one_more_when_one_ends() -
 
 async def test_an_identity_has_so_many_connections_and_anonymous_clients_any_number() -> None:
     async with running(max_connections_per_identity=1) as gateway, AsyncExitStack() as stack:
-        for name in ("ann", "bob", "anonymous", "anonymous"):
+        for name in ("ann", "bob", "", ""):
             await stack.enter_async_context(connect(gateway, f"/?{name}"))
         status, _, body = await knock(gateway, "/?ann")
         assert (status, body[:21]) == (503, b"too_many_connections:")
         assert gateway.listener.rejected == {"limit_identity": 1}
         assert dict(gateway.listener.admission.identities) == {"ann": 1, "bob": 1}
+
+
+async def test_who_is_called_anonymous_is_an_identity_like_others() -> None:
+    async with running(max_connections_per_identity=1) as gateway, connect(gateway, "/?anonymous"):
+        assert (await knock(gateway, "/?anonymous"))[0] == 503
 
 
 async def test_only_so_many_come_in_a_second() -> None:
@@ -169,7 +180,7 @@ def test_ten_thousand_places_leave_nothing_however_they_end() -> None:
         try:
             place.enter()
             for _ in range(dice.randrange(3)):
-                place.identify(Identity(dice.choice(["ann", "bob", "anonymous"])))
+                place.identify(dice.choice([Identity("ann"), Identity("bob"), ANONYMOUS]))
         except RejectedError:
             pass
         if dice.random() < 0.6:
@@ -266,3 +277,39 @@ async def test_handshakes_of_tls_that_fail_and_connections_that_are_cancelled_le
             assert sum(admission.addresses.values()) == 1
     assert not admission.addresses
     assert not admission.identities
+
+
+@pytest.mark.parametrize(
+    ("who", "one", "other", "same"),
+    [
+        ("", ("10.0.0.1", 1), ("10.0.0.1", 2), True),
+        ("", ("10.0.0.1", 1), ("10.0.0.2", 1), False),
+        ("", ("2001:db8:0:1::1", 1, 0, 0), ("2001:db8:0:1::2", 1, 0, 0), True),
+        ("", "", "", False),  # Unix sockets
+        ("ann", ("10.0.0.1", 1), ("10.0.0.2", 1), True),
+        ("anonymous", ("10.0.0.1", 1), ("10.0.0.2", 1), True),
+    ],
+)
+def test_who_pays_for_a_query_is_whom_admission_counts(
+    who: str, one: object, other: object, same: bool
+) -> None:
+    """Anonymous clients of a plugin have roles and claims, and no account in common for it."""
+    visitor = replace(ANONYMOUS, roles=frozenset({"visitor"}), claims={"seen": 1})
+    identity = Identity(who) if who else visitor
+    admission = Admission(Limits)
+    payers = []
+    for number, address in enumerate((one, other)):
+        connection = Connection(
+            number,
+            SimpleNamespace(account=lambda: OwnAccount(1)),
+            None,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            identity,
+            "kiwi",
+            str(address),
+            0.0,
+            lambda: None,
+            admission.place(address),
+        )
+        payers.append(connection._payer().identity)
+    assert (payers[0] == payers[1]) is same

@@ -218,7 +218,7 @@ def test_the_same_name_for_another_key_is_another_key(gate: Any, issuer: Any, ke
     assert again(gate, old).code == "key_withdrawn"
 
 
-@pytest.mark.parametrize("harm", [{"status": 500}, {"document": b"{}"}, {"document": b'{"keys": []}'}])
+@pytest.mark.parametrize("harm", [{"status": 500}, {"document": b"{}"}])
 def test_a_fetch_that_fails_withdraws_nothing(
     gate: Any, issuer: Any, key_server: Any, harm: dict[str, object]
 ) -> None:
@@ -231,6 +231,26 @@ def test_a_fetch_that_fails_withdraws_nothing(
     assert key_server.requests == 2
     assert not due(gate)
     assert again(gate, identity).name == "ada"
+
+
+def test_an_issuer_withdraws_all_keys_by_an_empty_set(
+    gate: Any, issuer: Any, key_server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate.configure(jwt=block(issuer, jwks_url=key_server.url))
+    identity = gate.bearer(issuer.token())
+    assert due(gate)
+    key_server.document = b'{"keys": []}'
+    assert gate.bearer(issuer.token("stranger")).code == "invalid_token"
+    assert due(gate)
+    assert again(gate, identity).code == "key_withdrawn"
+    assert isinstance(gate.bearer(issuer.token()), Refusal)
+    assert "no JWT is accepted" in caplog.text
+    path = tmp_path / "keys.json"
+    path.write_bytes(issuer.key_set("ec"))
+    keys = key_sources.FileKeys(path, ("RS256", "ES256"))
+    assert keys.find("ec", "ES256") is not None
+    path.write_bytes(json.dumps({"keys": [issuer.jwk("rsa", use="enc")]}).encode())
+    assert keys.find("ec", "ES256") is None
 
 
 def test_where_keys_come_from_another_place_nobody_is_ended_before_they_are_there(

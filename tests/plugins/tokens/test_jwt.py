@@ -102,6 +102,10 @@ def test_the_name_comes_from_its_claim(gate: Any, issuer: Any, tmp_path: Path) -
     assert gate.bearer(issuer.token()).code == "invalid_token"
 
 
+def test_nobody_is_called_like_those_without_a_name(jwt_gate: Any, issuer: Any) -> None:
+    assert jwt_gate.bearer(issuer.token(sub="anonymous")).code == "invalid_token"
+
+
 def test_without_a_kid_the_only_fitting_key_is_meant(gate: Any, issuer: Any, tmp_path: Path) -> None:
     nameless = issuer.sign("rsa", {"alg": "RS256"}, issuer.claims())
     configure(gate, issuer, issuer.key_set("rsa", "ec"), tmp_path)

@@ -49,6 +49,7 @@ def test_what_is_not_given_has_a_safe_default() -> None:
         ({"static": [{"name": "a", "token": TOKEN + "\n"}]}, "only letters, digits and . _ ~ -"),
         ({"static": [{"name": "a"}]}, "static.0.token"),
         ({"static": [{"name": "", "token": TOKEN}]}, "static.0.name"),
+        ({"static": [{"name": "anonymous", "token": TOKEN}]}, "no token can be called 'anonymous'"),
         (
             {"static": [{"name": "a", "token": TOKEN}, {"name": "a", "token": OTHER}]},
             "2 tokens are called 'a'",

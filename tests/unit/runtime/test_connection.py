@@ -411,6 +411,8 @@ async def test_one_connection_too_many_of_an_identity_is_refused_as_its_credenti
     world: Fixture,
 ) -> None:
     class Full:
+        client = None
+
         def identify(self, identity: Identity) -> Refusal | None:
             return Refusal("too_many_connections", "no") if identity.name == "ann" else None
 

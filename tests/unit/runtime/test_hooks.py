@@ -161,16 +161,16 @@ async def test_a_fault_is_counted_every_time_and_told_once_per_line(logged: Logg
 
 
 async def test_nobody_is_asked_where_no_plugin_authenticates() -> None:
-    assert await hooks().authenticate(TOKEN, 5) is ANONYMOUS
+    assert await hooks().authenticate(TOKEN, 5) == ANONYMOUS
 
 
 async def test_without_an_opinion_the_client_is_anonymous() -> None:
-    assert await hooks(lambda: None).authenticate(TOKEN, 5) is ANONYMOUS
+    assert await hooks(lambda: None).authenticate(TOKEN, 5) == ANONYMOUS
 
 
 async def test_the_first_opinion_counts() -> None:
     refusal = Refusal("invalid_token", "no")
-    assert await hooks(lambda: ANN, lambda: None).authenticate(TOKEN, 5) is ANN
+    assert await hooks(lambda: ANN, lambda: None).authenticate(TOKEN, 5) == ANN
     assert await hooks(lambda: ANN, lambda: refusal).authenticate(TOKEN, 5) is refusal  # the last one loaded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
-from kiwi_gw.api import Action, Credential, Identity, Permit, Refusal, SourceInfo, Token, hookimpl
+from kiwi_gw.api import ANONYMOUS, Action, Credential, Identity, Permit, Refusal, SourceInfo, Token, hookimpl
 from kiwi_gw.core.commands import Authenticate
 from kiwi_gw.core.notices import Authenticated, AuthenticationFailed
 from kiwi_gw.plugin_manager import PluginManager
@@ -151,6 +152,22 @@ async def test_a_plugin_that_cannot_say_whether_it_is_due_ends_nobody(
         assert len(logged("a plugin failed")) == 1
 
 
+@pytest.mark.parametrize("broken", ["first", "last"])
+async def test_one_plugin_that_cannot_say_does_not_speak_for_the_others(
+    tmp_path: Path, autojump_clock: MockClock, broken: str
+) -> None:
+    judge, other = Judge(), Judge()
+    names = ("other", "judge") if broken == "first" else ("judge", "other")
+    text = config("a", plugins=("fake", *names))
+    async with running(tmp_path, text, fake=Sources(), judge=judge, other=other) as bench:
+        client = bench.connect(ANN)
+        judge.says["ann"] = REVOKED
+        judge.due, other.due = True, OSError("no")
+        await trio.sleep(1)
+        assert closed(client) == (4503, "revoked")
+        assert bench.gateway.hooks.failures["reauthentication_due"] >= 1
+
+
 async def test_an_answer_that_has_grown_old_is_judged_before_it_counts(tmp_path: Path) -> None:
     """The key was withdrawn, or the file changed, while a thread looked at the credentials."""
     judge = Judge()
@@ -182,12 +199,46 @@ async def test_who_was_on_his_way_when_all_were_judged_is_judged_when_he_is_ther
 
 async def test_who_came_before_anybody_was_asked_is_asked_now(tmp_path: Path) -> None:
     async with running(tmp_path, config("a"), fake=Sources()) as bench:
-        client = bench.subscribe("a")
+        unasked = await bench.gateway.authenticate(Token("whatever"))
+        assert unasked == ANONYMOUS
+        client = bench.connect(unasked)
+        client.does(open_it("a"))
         plugins = {"fake": Sources(), "judge": Judge()}
         bench.gateway.apply(load_text(tmp_path, config("a", plugins=("fake", "judge")), plugins))
         await settled()
         assert closed(client) == (4402, "no_credentials")
         assert client.connection.subscriptions == {}
+
+
+class Forger(Judge):
+    """Says that its identities are another plugin's, and when asked again that they are nobody's."""
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        return replace(ANN, authenticator="other")
+
+    @hookimpl
+    def reauthenticate(self, identity: Identity) -> object:
+        return replace(identity, authenticator=None)
+
+
+async def test_who_was_let_in_by_a_plugin_that_is_gone_must_say_again_who_he_is(tmp_path: Path) -> None:
+    for plugin in (Judge(), Forger()):
+        plugins = {"fake": Sources(), "judge": plugin, "other": Judge()}
+        text = config("a", plugins=("fake", "judge"))
+        async with running(tmp_path, text, **plugins) as bench:
+            known = await bench.gateway.authenticate(Token("good"))
+            assert isinstance(known, Identity)
+            client = bench.connect(known)
+            client.does(open_it("a"))
+            bench.gateway.apply(load_text(tmp_path, config("a", plugins=("fake", "judge", "other")), plugins))
+            await settled()
+            assert closed(client) == (None, "")
+            bench.gateway.apply(load_text(tmp_path, config("a", plugins=("fake", "other")), plugins))
+            await settled()
+            assert closed(client) == (4402, "no_credentials")
+            assert client.connection.subscriptions == {}
+            assert isinstance(bench.gateway.reauthenticate(known), Refusal)  # as that of a ticket
 
 
 def hooks(*answers: object) -> Hooks:

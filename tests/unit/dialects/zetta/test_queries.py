@@ -248,7 +248,7 @@ def test_one_topic_in_one_frame_is_no_work_of_a_client() -> None:
 
     def steps(name: str, *topics: str) -> object:
         stream = sources.dialect.stream(sources.feeds[name].info)
-        members = [events.Member(number, wish(topic)) for number, topic in enumerate(topics)]
+        members = [events.Member(number, wish(asked(topic))) for number, topic in enumerate(topics)]
         return events.events_wire(stream, members, multiple=False, max_event_bytes=1_000).steps
 
     assert steps("flat", "hub/flat") is None
