@@ -89,8 +89,8 @@ MAX_SOURCE_ID = 255
 """Characters of the longest id that a source can have."""
 
 
-_DEEP_COMMAND_CHARACTERS = 1_024
-"""So much of a message that is nested deeply is looked through in the time of a command."""
+_COMMAND_CHARACTERS = 1_024
+"""So much of a message is looked through in the time of a command. A REQUEST is shorter."""
 
 
 class Wires(Protocol):
@@ -140,13 +140,15 @@ class KiwiSession:
                 ),
             )
         try:
-            command = requests.read(message)
+            command = requests.read(message, check_members=self._unknown_members == "refuse")
         except ConnectionEnd as end:
             return (Hangup(end.code, end.reason, Breach.MESSAGE),)
-        cost = len(message) // _DEEP_COMMAND_CHARACTERS if command.too_deep else 1
+        length = 1 + len(message) // _COMMAND_CHARACTERS
         if isinstance(command, requests.Misunderstood):
-            return self._misunderstood(command, self._commands.admit(now, cost))
-        flow_control = command.type == "REQUEST" and not command.too_deep
+            return self._misunderstood(command, self._commands.admit(now, length))
+        wrong = TOO_DEEP if command.too_deep else command.unknown
+        flow_control = command.type == "REQUEST" and wrong is None and length == 1
+        cost = 1 if command.type == "SUBSCRIBE" and wrong is None else length
         verdict = (self._requests if flow_control else self._commands).admit(now, cost)
         breach = Breach.REQUESTS if flow_control else Breach.COMMANDS
         if verdict is Verdict.FLOOD:
@@ -154,10 +156,8 @@ class KiwiSession:
         if verdict is Verdict.EXCESS:
             words = self._too_many(flow_control=flow_control)
             return (self._error(command.type, command.source_id, words, breach),)
-        if command.too_deep:
-            return (self._error(command.type, command.source_id, TOO_DEEP),)
-        if command.unknown is not None and self._unknown_members == "refuse":
-            return (self._error(command.type, command.source_id, command.unknown),)
+        if wrong is not None:
+            return (self._error(command.type, command.source_id, wrong, Breach.MESSAGE),)
         match command.type:
             case "SUBSCRIBE":
                 return (self._subscribe(command, now),)
