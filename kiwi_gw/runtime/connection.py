@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import structlog
@@ -446,6 +446,10 @@ class Connection:
         interceptor = self._world.intercept(self.identity, info)
         if isinstance(interceptor, Refusal):
             raise SubscribeRefused(interceptor.code, interceptor.message)
+        if (
+            interceptor is not None
+        ):  # declared types tell of members that it may take out, and of none it adds
+            info = replace(info, decode=replace(info.decode, fields=""))
         return wire(make(info), interceptor)
 
     def _grant(self, command: Grant) -> None:

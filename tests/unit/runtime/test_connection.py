@@ -40,7 +40,7 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Encoded, WireFormat
+from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Decode, Encoded, WireFormat
 from kiwi_gw.runtime.connection import describe
 from kiwi_gw.runtime.memory_watch import Overload
 from tests.unit.core.fakes import names
@@ -219,6 +219,23 @@ async def test_a_recast_that_is_not_allowed_any_more_ends_it(world: Fixture) -> 
     world.rules.forbidden = {"a"}
     client.does(Recast("a", lambda info: names("other")))
     assert client.ends == ["unauthorized"]
+
+
+async def test_the_types_of_a_source_are_not_for_queries_behind_an_interceptor(world: Fixture) -> None:
+    feed = world.gateway.feed("a")
+    assert feed is not None
+    feed.info = replace(feed.info, decode=Decode(fields="id INT, ssn STRING"))
+    given: list[str] = []
+
+    def make(info: SourceInfo) -> WireFormat:
+        given.append(info.decode.fields)
+        return names()
+
+    for interceptor in (None, Interceptor(lambda record: record, "same")):
+        world.rules.interceptor = interceptor
+        client = world.connect()
+        client.does(open_it("a", make), Recast("a", make))
+    assert given == ["id INT, ssn STRING"] * 2 + [""] * 2
 
 
 # --- closing -----------------------------------------------------------------------------------
