@@ -487,7 +487,7 @@ class Connection:
         if subscription is not None:
             feed, bare = subscription.feed, subscription.group.wire.interceptor is None
             newest = feed.window.latest(_LOOKED_AT) if bare else []
-            batches = tuple(entry.batch for entry in newest)
+            batches = tuple(entry.batch for entry in newest if entry.base >= subscription.began)
             self._tell(Examined(handle, feed.info, subscription.matched, batches))
 
     def _remind(self) -> None:
