@@ -13,7 +13,8 @@ carried out in order, so the same source may be subscribed again in the next fra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -112,7 +113,7 @@ def _value_as(raw: Raw | None) -> ValueAs | None:
 
 
 class KiwiSession:
-    """Implements `kiwi_gw.core.commands.Session`."""
+    """Implements `kiwi_gw.core.commands.Session`. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -120,7 +121,9 @@ class KiwiSession:
         replies: Replies,
         limits: SessionLimits,
         unknown_members: UnknownMembers = "refuse",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._unknown_members = unknown_members
         self._wire = wire
         self._replies = replies
@@ -301,7 +304,7 @@ class KiwiSession:
         reply = Reply(self._replies.subscribed(source_id, subscription.mode, opened, form))
         if query is None or not query.filters:
             return (reply,)
-        self._hints = self._hints or Hints()
+        self._hints = self._hints or Hints(self._clock)
         return (reply, *self._hints.watch(source_id))
 
     def _examined(self, source_id: str, examined: Examined) -> Iterable[Command]:

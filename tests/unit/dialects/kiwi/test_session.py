@@ -234,7 +234,12 @@ def test_a_name_that_is_much_longer_than_any_member_is_compared_with_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr(members, "get_close_matches", lambda *args: compared.append(args[:2]) or [])
+
+    def close_matches(name: str, known: list[str], most: int) -> list[str]:
+        compared.append((name, known))
+        return []
+
+    monkeypatch.setattr(members, "get_close_matches", close_matches)
     session().receive(json.dumps({"type": "REQUEST", "sourceId": "a", "positionsEveryMs_" * 2: 1}), now=1.0)
     assert compared == [("positionsEveryMs_" * 2, [])]
     named = {f"typ{n}": 1 for n in range(9)}
