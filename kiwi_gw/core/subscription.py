@@ -46,6 +46,7 @@ class Subscription(Reading):
         "_progress",
         "_reported",
         "_reported_at",
+        "began",
         "capacity",
         "handle",
         "keeps",
@@ -85,6 +86,8 @@ class Subscription(Reading):
         # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
         # it is on its way from a start in the past, until it has been within its capacity.
         self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
+        # began: the first event of the source's window that it may know of; all, if it began in the past.
+        self.began = 0
         # repeats: it began in the past, and has not had everything since.
         self.repeats = False
         self.blocks = policy is OverflowPolicy.BLOCK
@@ -234,7 +237,7 @@ class Subscription(Reading):
     def open_at_head(self) -> None:
         """The source runs: begin with its next event."""
         window = self.feed.window
-        self.cursor = window.head
+        self.cursor = self.began = window.head
         self._lost_mark, self._unknown_mark = window.lost, window.unknown
         if self.apply(Input.OPENED) is not State.LIVE:
             return  # cancelled by what its owner was told of another one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import structlog
@@ -463,6 +463,9 @@ class Connection:
         interceptor = self._world.intercept(self.identity, info)
         if isinstance(interceptor, Refusal):
             raise SubscribeRefused(interceptor.code, interceptor.message)
+        if interceptor is not None:
+            # Declared types tell of members that it may take out, and of none that it adds.
+            info = replace(info, decode=replace(info.decode, fields=""))
         return wire(make(info), interceptor)
 
     def _grant(self, command: Grant) -> None:
@@ -511,7 +514,7 @@ class Connection:
         if subscription is not None:
             feed, bare = subscription.feed, subscription.group.wire.interceptor is None
             newest = feed.window.latest(_LOOKED_AT) if bare else []
-            batches = tuple(entry.batch for entry in newest)
+            batches = tuple(entry.batch for entry in newest if entry.base >= subscription.began)
             self._tell(Examined(handle, feed.info, subscription.matched, batches))
 
     def _remind(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from kiwi_gw.api import Identity, Interceptor, SourceInfo, hookimpl
 from kiwi_gw.core.commands import Command
 from kiwi_gw.dialects.kiwi import hints
 from kiwi_gw.dialects.kiwi.session import KiwiSession
@@ -290,6 +291,24 @@ async def test_a_typo_on_a_source_with_known_members_is_an_error_at_subscribe() 
             )
             await client.subscribe("ticks", where="value.count >= 2", select="value.count AS n, value AS all")
             assert (await client.message())["data"]["value"] == {"n": 2, "all": {"count": 2}}
+
+
+class Relabel:
+    """Tells some clients another number."""
+
+    @hookimpl
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | None:
+        return Interceptor(lambda record: {**record, "count": {"shown": record["count"]}}, "relabel")
+
+
+async def test_behind_an_interceptor_no_declared_member_is_named_and_none_that_it_adds_is_refused() -> None:
+    sources = [{"type": "counter", "id": "c", "min": 0, "max": 5, "interval_ms": 1, "lazy": True}]
+    async with running(Relabel(), sources=sources) as (gateway, _), connect(gateway) as client:
+        reply = await client.ask("SUBSCRIBE", "c", where="value.cuont > 1")
+        assert reply["type"] == "SUBSCRIBE_OK", reply
+        await client.ask("UNSUBSCRIBE", "c")
+        await client.subscribe("c", where="value.count.shown >= 2", select="value.count.shown AS n")
+        assert (await client.message())["data"]["value"] == {"n": 2}
 
 
 async def test_trivial_queries_of_others_do_not_take_the_place_of_plain_subscriptions() -> None:

@@ -118,7 +118,7 @@ class Player:
     def session(self) -> Session:
         if self._session is None:
             limits = SessionLimits(**self.limits)
-            self._session = KiwiDialect(self.envelope).session("", ANONYMOUS, limits)
+            self._session = KiwiDialect(self.envelope, clock=lambda: self.now).session("", ANONYMOUS, limits)
         return self._session
 
     def play(self, line: str) -> list[str]:

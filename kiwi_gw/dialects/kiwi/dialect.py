@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import get_args
@@ -23,13 +25,14 @@ class KiwiDialect:
 
     envelope: `flat` as the document says, `nested` as the original server does.
     max_event_bytes: larger frames are given up and announced (`limits.event_bytes`). unknown_members: what
-    becomes of a command with members that there are not.
+    becomes of a command with members that there are not. clock: monotonic seconds.
     """
 
     envelope: Envelope = "flat"
     max_event_bytes: int = MAX_EVENT_BYTES
     max_message_bytes: int = MAX_MESSAGE_BYTES
     unknown_members: UnknownMembers = "refuse"
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         if self.envelope not in get_args(Envelope):
@@ -51,4 +54,4 @@ class KiwiDialect:
 
     def session(self, head_query: str, identity: Identity, limits: SessionLimits) -> Session:
         wire = partial(kiwi_wire, envelope=self.envelope, max_event_bytes=self.max_event_bytes)
-        return KiwiSession(wire, REPLIES[self.envelope], limits, self.unknown_members)
+        return KiwiSession(wire, REPLIES[self.envelope], limits, self.unknown_members, self.clock)

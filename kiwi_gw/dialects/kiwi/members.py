@@ -24,6 +24,8 @@ MEMBERS: Final = {
 _NAMED: Final = 3
 _SHOWN: Final = 32
 """Characters of a name that a client made up."""
+_APART: Final = 4
+"""Characters by which a name may be longer or shorter than one that was meant: others are not compared."""
 
 
 def unknown(command: str, members: Iterable[str]) -> str | None:
@@ -47,5 +49,6 @@ def shown(name: str) -> str:
 
 
 def _named(name: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(name[:_SHOWN], known, 1)
+    alike = [each for each in known if abs(len(each) - len(name)) <= _APART]
+    near = get_close_matches(name, alike, 1)
     return f'"{shown(name)}"' + (f' (did you mean "{near[0]}"?)' if near else "")

@@ -66,8 +66,9 @@ _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_string = msgspec.json.Decoder(str).decode
 
 
-def read(message: str) -> ClientCommand | Misunderstood:
-    """The command in a text frame. Raises ConnectionEnd (1008) for text that is no JSON object."""
+def read(message: str, *, check_members: bool = True) -> ClientCommand | Misunderstood:
+    """The command in a text frame. check_members: say what is wrong with their names. Raises ConnectionEnd
+    (1008) for text that is no JSON object."""
     try:
         members, too_deep = _read(message)
     except _HalfACharacterError:
@@ -80,7 +81,7 @@ def read(message: str) -> ClientCommand | Misunderstood:
     if kind not in MEMBERS:
         known = f"the type is none of {', '.join(TYPES)}"
         return Misunderstood(known, None if kind is None else shown(kind), too_deep)
-    strange = unknown(kind, members)
+    strange = unknown(kind, members) if check_members else None
     source_id = text(members["sourceId"]) if "sourceId" in members else None
     if not source_id:  # one that is too long is one that no source has
         words = f"{kind} has no sourceId"

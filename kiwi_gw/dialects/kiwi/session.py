@@ -13,7 +13,8 @@ carried out in order, so the same source may be subscribed again in the next fra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -92,12 +93,12 @@ MAX_SOURCE_ID = 255
 """Characters of the longest id that a source can have."""
 
 
-_DEEP_COMMAND_CHARACTERS = 1_024
-"""So much of a message that is nested deeply is looked through in the time of a command."""
+_COMMAND_CHARACTERS = 1_024
+"""So much of a message is looked through in the time of a command. A REQUEST is shorter."""
 
 
 class KiwiSession:
-    """Implements `kiwi_gw.core.commands.Session`."""
+    """Implements `kiwi_gw.core.commands.Session`. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -105,7 +106,9 @@ class KiwiSession:
         replies: Replies,
         limits: SessionLimits,
         unknown_members: UnknownMembers = "refuse",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._unknown_members = unknown_members
         self._wire = wire
         self._replies = replies
@@ -125,13 +128,15 @@ class KiwiSession:
                 ),
             )
         try:
-            command = requests.read(message)
+            command = requests.read(message, check_members=self._unknown_members == "refuse")
         except ConnectionEnd as end:
             return (Hangup(end.code, end.reason, Breach.MESSAGE),)
-        cost = len(message) // _DEEP_COMMAND_CHARACTERS if command.too_deep else 1
+        length = 1 + len(message) // _COMMAND_CHARACTERS
         if isinstance(command, requests.Misunderstood):
-            return self._misunderstood(command, self._commands.admit(now, cost))
-        flow_control = command.type == "REQUEST" and not command.too_deep
+            return self._misunderstood(command, self._commands.admit(now, length))
+        wrong = TOO_DEEP if command.too_deep else command.unknown
+        flow_control = command.type == "REQUEST" and wrong is None and length == 1
+        cost = 1 if command.type == "SUBSCRIBE" and wrong is None else length
         verdict = (self._requests if flow_control else self._commands).admit(now, cost)
         breach = Breach.REQUESTS if flow_control else Breach.COMMANDS
         if verdict is Verdict.FLOOD:
@@ -139,10 +144,8 @@ class KiwiSession:
         if verdict is Verdict.EXCESS:
             words = self._too_many(flow_control=flow_control)
             return (self._error(command.type, command.source_id, words, breach),)
-        if command.too_deep:
-            return (self._error(command.type, command.source_id, TOO_DEEP),)
-        if command.unknown is not None and self._unknown_members == "refuse":
-            return (self._error(command.type, command.source_id, command.unknown),)
+        if wrong is not None:
+            return (self._error(command.type, command.source_id, wrong, Breach.MESSAGE),)
         match command.type:
             case "SUBSCRIBE":
                 return (self._subscribe(command, now),)
@@ -292,7 +295,7 @@ class KiwiSession:
         reply = Reply(self._replies.subscribed(source_id, subscription.mode, opened, form))
         if query is None or not query.filters:
             return (reply,)
-        self._hints = self._hints or Hints()
+        self._hints = self._hints or Hints(self._clock)
         return (reply, *self._hints.watch(source_id))
 
     def _examined(self, source_id: str, examined: Examined) -> Iterable[Command]:

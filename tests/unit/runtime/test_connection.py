@@ -24,13 +24,14 @@ from kiwi_gw.api import (
     Token,
     hookimpl,
 )
-from kiwi_gw.core.commands import Authenticate, Cancel, Command, Grant, Hangup, Recast, Remind, Reply
+from kiwi_gw.core.commands import Authenticate, Cancel, Command, Examine, Grant, Hangup, Recast, Remind, Reply
 from kiwi_gw.core.notices import (
     Authenticated,
     AuthenticationFailed,
     Cancelled,
     Draining,
     Ended,
+    Examined,
     Granted,
     Lagged,
     Notice,
@@ -40,7 +41,7 @@ from kiwi_gw.core.notices import (
     SourceAppeared,
 )
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Encoded, WireFormat
+from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Decode, Encoded, StartAt, WireFormat
 from kiwi_gw.runtime.connection import describe
 from kiwi_gw.runtime.memory_watch import Overload
 from tests.unit.core.fakes import names
@@ -219,6 +220,40 @@ async def test_a_recast_that_is_not_allowed_any_more_ends_it(world: Fixture) -> 
     world.rules.forbidden = {"a"}
     client.does(Recast("a", lambda info: names("other")))
     assert client.ends == ["unauthorized"]
+
+
+async def test_the_types_of_a_source_are_not_for_queries_behind_an_interceptor(world: Fixture) -> None:
+    feed = world.gateway.feed("a")
+    assert feed is not None
+    feed.info = replace(feed.info, decode=Decode(fields="id INT, ssn STRING"))
+    given: list[str] = []
+
+    def make(info: SourceInfo) -> WireFormat:
+        given.append(info.decode.fields)
+        return names()
+
+    for interceptor in (None, Interceptor(lambda record: record, "same")):
+        world.rules.interceptor = interceptor
+        client = world.connect()
+        client.does(open_it("a", make), Recast("a", make))
+    assert given == ["id INT, ssn STRING"] * 2 + [""] * 2
+
+
+async def test_what_came_before_a_subscription_began_is_not_examined_for_it(world: Fixture) -> None:
+    await world.publish("a", 0, 3)
+    client, past = world.subscribe("a"), world.connect()
+    past.does(replace(open_it("a"), start=StartAt.EARLIEST))
+    client.does(Examine("a"))
+    await world.publish("a", 3, 2)
+    client.does(Examine("a"))
+    past.does(Examine("a"))
+    looked_at = [
+        [list(batch.offsets) for batch in notice.newest]
+        for each in (client, past)
+        for notice in each.told(Examined)
+        if isinstance(notice, Examined)
+    ]
+    assert looked_at == [[], [[3, 4]], [[0, 1, 2], [3, 4]]]
 
 
 # --- closing -----------------------------------------------------------------------------------

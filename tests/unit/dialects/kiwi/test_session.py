@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply, Session
 from kiwi_gw.core.notices import Cancelled, Ended, Granted, Notice, Opened, OpenFailed
 from kiwi_gw.dialects.base import Dialect, SessionLimits
-from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
+from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect, members
 from kiwi_gw.dialects.kiwi.members import UnknownMembers
 from kiwi_gw.model import ANONYMOUS, CloseReason, Mode, OverflowPolicy, Shape, SourceInfo
 from tests.effort import examples
@@ -197,6 +197,55 @@ def test_a_deep_message_counts_for_as_many_commands_as_it_takes_to_look_through(
     deep = '{"type":"SUBSCRIBE","sourceId":"a","x":' + '{"a":' * 6_000 + "1" + "}" * 6_000 + "}"
     words = [said(command)[1]["error"] for _ in range(3) for command in client.receive(deep, now=1.0)]
     assert words == ["The message is nested too deeply", *["Too many commands: at most 1 a second"] * 2]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n": 1, **{f"x{n}": n for n in range(6_000)}},
+        {"n": 1, "sourceID": "a", "m": 2},
+        {"n": int("9" * 4_000)},
+    ],
+    ids=["many", "near", "long"],
+)
+def test_a_request_that_no_client_needs_counts_among_the_commands_by_its_length(
+    more: dict[str, object],
+) -> None:
+    message = json.dumps({"type": "REQUEST", "sourceId": "a", **more})
+    cost = 1 + len(message) // 1024
+    client = session(limits=SessionLimits(commands_per_second=1, commands_burst=2 * cost))
+    answers = [command for _ in range(3) for command in client.receive(message, now=1.0)]
+    words = [said(command)[1]["error"] for command in answers]
+    assert ["Too many" in each for each in words] == [False, False, True]
+    assert words[2] == "Too many commands: at most 1 a second"
+    breaches = [command.breach for command in answers if isinstance(command, Reply)]
+    wrong = Breach.MESSAGE if len(more) > 1 else None
+    assert breaches == [wrong, wrong, Breach.COMMANDS]
+
+
+def test_what_is_no_command_counts_by_its_length() -> None:
+    client = session(limits=SessionLimits(commands_per_second=1, commands_burst=20))
+    message = json.dumps({"x": "y" * 15_000})
+    words = [said(command)[1]["message"] for _ in range(2) for command in client.receive(message, now=1.0)]
+    assert words == ["the message has no type", "Too many commands: at most 1 a second"]
+
+
+def test_a_name_that_is_much_longer_than_any_member_is_compared_with_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[tuple[str, list[str]]] = []
+
+    def close_matches(name: str, known: list[str], most: int) -> list[str]:
+        compared.append((name, known))
+        return []
+
+    monkeypatch.setattr(members, "get_close_matches", close_matches)
+    session().receive(json.dumps({"type": "REQUEST", "sourceId": "a", "positionsEveryMs_" * 2: 1}), now=1.0)
+    assert compared == [("positionsEveryMs_" * 2, [])]
+    named = {f"typ{n}": 1 for n in range(9)}
+    session().receive(json.dumps({"type": "REQUEST", "sourceId": "a", **named}), now=1.0)
+    assert len(compared) == 4
+    assert all(abs(len(name) - len(each)) <= 4 for name, known in compared for each in known)
 
 
 DEEP = '{"x":[' * 990 + "1" + "]}" * 990
