@@ -117,8 +117,11 @@ class World(Protocol):
 
     def subscribed(self, source_id: str) -> None: ...
 
-    def account(self) -> OwnAccount:
-        """For the time that the queries of a connection take."""
+    def account(self, who: Hashable) -> OwnAccount:
+        """For the time that the queries of a connection of this client take."""
+
+    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+        """The connection is gone that had it."""
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
 
@@ -336,6 +339,9 @@ class Connection:
         """The client is gone: let go of everything it had."""
         self.closed = True
         self._drop_subscriptions()
+        if self._account is not None:
+            self._world.account_left(self._who(), self._account)
+            self._account = None
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -433,12 +439,15 @@ class Connection:
         return feed.subscribe(request, self.outlet, self)
 
     def _payer(self) -> Payer:
+        who = self._who()
         if self._account is None:
-            self._account = self._world.account()
+            self._account = self._world.account(who)
+        return Payer(self._account, who, self.number)
+
+    def _who(self) -> Hashable:
         named = self.identity != ANONYMOUS
         # Those without a name are told apart by their addresses.
-        who = ("name", self.identity.name) if named else ("address", self.remote.rpartition(":")[0])
-        return Payer(self._account, who)
+        return ("name", self.identity.name) if named else ("address", self.remote.rpartition(":")[0])
 
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> Wire:
         if self._world.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
