@@ -544,7 +544,7 @@ async def test_a_hook_that_fails_is_an_error_for_the_client_and_counted(world: F
 async def test_a_client_that_comes_back_has_what_it_left_of_its_account(
     world: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen, ann, now = replace(names(), chosen=True), Identity("ann", {}), 0.0
+    chosen, ann, now = replace(names(), chosen=True), Identity("ann"), 0.0
     monkeypatch.setattr(world.gateway, "now", lambda: now)
 
     def used(identity: Identity) -> float:
