@@ -445,9 +445,7 @@ class Connection:
         return Payer(self._account, who, self.number)
 
     def _who(self) -> Hashable:
-        named = self.identity != ANONYMOUS
-        # Those without a name are told apart by their addresses.
-        return ("name", self.identity.name) if named else ("address", self.remote.rpartition(":")[0])
+        return who_pays(self.identity, self.remote)
 
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> Wire:
         if self._world.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
@@ -555,6 +553,12 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<Connection {self.number} {self.dialect} {self.remote}>"
+
+
+def who_pays(identity: Identity, remote: str) -> Hashable:
+    """Whose shares a connection uses: those without a name are told apart by their addresses."""
+    named = identity != ANONYMOUS
+    return ("name", identity.name) if named else ("address", remote.rpartition(":")[0])
 
 
 def _unknown() -> SubscribeRefused:

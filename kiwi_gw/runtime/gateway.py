@@ -90,6 +90,7 @@ class Gateway:
         )
         self.evaluations = Evaluations(shares, clock)
         self._accounts: Kept[OwnAccount] = Kept()
+        self.compiling_kept: Kept[OwnAccount] = Kept()
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
