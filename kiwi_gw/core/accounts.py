@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar
 
 SAVED_SECONDS: Final = 1.0
 """What flows in within this time may be used at once."""
@@ -13,6 +14,10 @@ SAVED_SECONDS: Final = 1.0
 
 COMPILING_SAVED_SECONDS: Final = 2.0
 """The same, for reading queries: a client asks for all that it wants when it comes."""
+
+
+MOST_KEPT: Final = 4_096
+"""Accounts of those who are gone, of each kind."""
 
 
 class Account:
@@ -45,6 +50,10 @@ class Account:
             self._at = now
         return self._left
 
+    def full(self, now: float) -> bool:
+        """Whether it is as good as a new one."""
+        return self.left(now) >= self._most
+
     def rests(self, now: float) -> float:
         """Seconds until something may be used again, 0 if it may now."""
         left = self.left(now)
@@ -71,6 +80,10 @@ class OwnAccount:
     def rests(self, now: float) -> float:
         """Seconds until something may be used again, 0 if it may now."""
         return self._account.rests(now)
+
+    def full(self, now: float) -> bool:
+        """Whether it is as good as a new one."""
+        return self._account.full(now) and self._tenth.full(now)
 
     def modest(self, now: float) -> bool:
         """Whether it has used little lately."""
@@ -110,7 +123,54 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who is charged for a subscription: the account of its connection, and whose connection that is."""
+    """Who is charged for a subscription: the account of its connection, whose that is, and which."""
 
     account: OwnAccount
     identity: Hashable
+    connection: Hashable = field(default_factory=object)
+
+
+class _Fills(Protocol):
+    def full(self, now: float) -> bool: ...
+
+
+_A = TypeVar("_A", bound=_Fills)
+
+
+class Kept(Generic[_A]):
+    """Accounts of those who are gone, until they are full again: who comes back has what it left behind.
+
+    At most so many; those go first whose owner left last for the longest time.
+    """
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._of: OrderedDict[Hashable, list[_A]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def take(self, who: Hashable, now: float) -> _A | None:
+        """One that is not full, the newest; None if there is none."""
+        accounts = self._of.get(who, [])
+        while accounts:
+            account = accounts.pop()
+            self._size -= 1
+            if not accounts:
+                del self._of[who]
+            if not account.full(now):
+                return account
+        return None
+
+    def keep(self, who: Hashable, account: _A, now: float) -> None:
+        if not account.full(now):
+            self._of.setdefault(who, []).append(account)
+            self._of.move_to_end(who)
+            self._size += 1
+        while self._size > self._most:
+            oldest = next(iter(self._of))
+            del self._of[oldest][0]
+            self._size -= 1
+            if not self._of[oldest]:
+                del self._of[oldest]

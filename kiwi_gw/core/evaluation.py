@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from kiwi_gw.core.accounts import Account, OwnAccount, Payer, Pool
+from kiwi_gw.core.accounts import Account, Kept, OwnAccount, Payer, Pool
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Encoded, Steps, Turn
 
@@ -38,6 +38,9 @@ TURN_SECONDS: Final = 0.005
 
 IDLE_SECONDS: Final = 0.002
 """The same, of what is overdrawn, while nothing else waits: something may come meanwhile."""
+
+_QUERIES_KEPT: Final = 256
+"""Accounts of queries that nobody asks for any more: each with its text."""
 
 MOST_HELD: Final = 32 * 1024 * 1024
 _DECODED: Final = 4
@@ -71,8 +74,8 @@ class Costs:
 
     __slots__ = ("_modest", "jobs", "own", "payers", "rest_until", "unbilled")
 
-    def __init__(self, rate: float) -> None:
-        self.own = Account(rate)
+    def __init__(self, own: Account) -> None:
+        self.own = own
         self.payers: dict[OwnAccount, int] = {}
         self.jobs: dict[_Job, None] = {}
         self.unbilled = 0.0
@@ -143,6 +146,7 @@ class Evaluations:
     ) -> None:
         self.shares = shares
         self.all = Pool(shares.all)
+        self._kept: Kept[Account] = Kept(_QUERIES_KEPT)
         self.woken: Callable[[], None] = lambda: None
         self.seconds = 0.0
         self.postponed = 0
@@ -161,9 +165,9 @@ class Evaluations:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def costs(self) -> Costs:
-        """For a new group."""
-        return Costs(self.shares.query)
+    def costs(self, source_id: str, key: Hashable) -> Costs:
+        """For a new group of a source: what is left of a wire key that was there before."""
+        return Costs(self._kept.take((source_id, key), self._clock()) or Account(self.shares.query))
 
     def turned(self) -> None:
         """Others have had their turn."""
@@ -215,9 +219,10 @@ class Evaluations:
         if jobs:
             self.woken()
 
-    def emptied(self, group: Group) -> None:
+    def emptied(self, source_id: str, group: Group) -> None:
         """Nobody is left in it: nobody waits for what is evaluated for it."""
         if group.costs is not None:
+            self._kept.keep((source_id, group.wire.key), group.costs.own, self._clock())
             for job in list(group.costs.jobs):
                 self._drop(job)
 

@@ -527,7 +527,7 @@ class Feed:
         if group is None:
             costs = None
             if item.format.steps is not None and self._evaluations is not None:
-                costs = self._evaluations.costs()
+                costs = self._evaluations.costs(self.info.id, item.key)
             group = self._groups[item.key] = Group(item, costs)
         return group
 
@@ -549,7 +549,7 @@ class Feed:
         if group.size == 0:
             self._groups.pop(group.wire.key, None)
             if self._evaluations is not None:
-                self._evaluations.emptied(group)
+                self._evaluations.emptied(self.info.id, group)
 
     def _fail_group(self, group: Group, message: str) -> None:
         members = [*group.live, *(item for item in self._not_live if item.group is group)]

@@ -55,7 +55,7 @@ class Forms:
 
 
 def _of(payer: Payer | None) -> tuple[Hashable, ...]:
-    return () if payer is None else (("identity", payer.identity), payer.account)
+    return () if payer is None else (("identity", payer.identity), ("connection", payer.connection))
 
 
 def _more(counted: Counter[Group], group: Group | None, leaving: Group | None) -> int:

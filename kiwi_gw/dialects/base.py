@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kiwi_gw.core.accounts import Pool
+from kiwi_gw.core.accounts import OwnAccount, Pool
 from kiwi_gw.core.commands import Session
 from kiwi_gw.model import Identity
 from kiwi_gw.query.limits import MAX_TEXT
@@ -23,7 +23,7 @@ class SessionLimits:
     subscriptions, 0 different queries, rates of 0 and a share of 0 are no limit.
 
     compiling: what all clients may use for reading and compiling queries. compiling_share: what flows into
-    the client's own, of the time of the loop.
+    the client's own, of the time of the loop. compiling_own: the client's own, if it has left one behind.
     """
 
     subscriptions: int = 128
@@ -35,6 +35,7 @@ class SessionLimits:
     queries: int = 32
     query_bytes: int = MAX_TEXT
     compiling_share: float = 0
+    compiling_own: OwnAccount | None = field(default=None, compare=False)
     compiling: Pool = field(default_factory=lambda: Pool(0), compare=False)
 
 

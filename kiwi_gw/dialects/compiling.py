@@ -20,7 +20,7 @@ class Compiling:
     __slots__ = ("_all", "_cpu", "_now", "_own")
 
     def __init__(self, limits: SessionLimits, cpu: Callable[[], float] = time.thread_time) -> None:
-        self._own = OwnAccount(limits.compiling_share, COMPILING_SAVED_SECONDS)
+        self._own = limits.compiling_own or OwnAccount(limits.compiling_share, COMPILING_SAVED_SECONDS)
         self._all = limits.compiling
         self._cpu = cpu
         self._now = 0.0

@@ -13,13 +13,14 @@ closed with unread bytes resets the connection and may destroy what we said last
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from functools import partial
 from typing import Any
 
 import structlog
 import trio
 
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, OwnAccount
 from kiwi_gw.core.commands import Breach
 from kiwi_gw.dialects.base import Dialect, SessionLimits
 from kiwi_gw.dialects.frames import CLOSE, PONG, close_frame, header
@@ -31,6 +32,7 @@ from kiwi_gw.edge.outlet import Outlet
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import Identity
+from kiwi_gw.runtime.clients import who_pays
 from kiwi_gw.runtime.connection import Connection, describe
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Meters
@@ -93,10 +95,13 @@ async def serve_websocket(
             partial(end_within, close_seconds),
             gateway.meters.stalls if gateway.measured else None,
         )
+        number = gateway.next_number()
+        who = who_pays(identity, place.client, number)
+        session = session_limits(gateway, who)
         connection = Connection(
-            gateway.next_number(),
+            number,
             gateway,
-            dialect.session(query, identity, session_limits(gateway)),
+            dialect.session(query, identity, session),
             outlet,
             identity,
             dialect.name,
@@ -124,6 +129,8 @@ async def serve_websocket(
             pass  # it left while we said goodbye
         finally:
             connection.end()
+            if session.compiling_own is not None:
+                gateway.compiling_kept.keep(who, session.compiling_own, gateway.now())
             outlet.abandon()
             transport.close()
             gateway.left(connection)
@@ -243,9 +250,11 @@ class _TooOftenError(ConnectionEnd):
     """What came was sound, but came too often."""
 
 
-def session_limits(gateway: Gateway) -> SessionLimits:
-    """What the configuration lets one client ask for."""
+def session_limits(gateway: Gateway, who: Hashable) -> SessionLimits:
+    """What the configuration lets one client ask for. who: whose shares it uses."""
     limits = gateway.loaded.settings.server.limits
+    share = limits.connection_compiling_percent / 100
+    own = gateway.compiling_kept.take(who, gateway.now())
     return SessionLimits(
         subscriptions=limits.max_subscriptions,
         commands_per_second=limits.commands_per_second,
@@ -255,6 +264,7 @@ def session_limits(gateway: Gateway) -> SessionLimits:
         flood_seconds=limits.flood_ms / 1000,
         queries=limits.max_queries,
         query_bytes=limits.query_bytes,
-        compiling_share=limits.connection_compiling_percent / 100,
+        compiling_share=share,
+        compiling_own=own or OwnAccount(share, COMPILING_SAVED_SECONDS),
         compiling=gateway.compiling,
     )

@@ -24,3 +24,12 @@ def client_at(address: object) -> Hashable:
 def name_of(identity: Identity) -> str | None:
     """The name that stands for it; None if it is anyone's."""
     return None if identity.anonymous else identity.name
+
+
+def who_pays(identity: Identity, client: Hashable | None, connection: int) -> Hashable:
+    """Whose shares of the gateway's time a connection uses. client: whose it is, as `client_at` has it;
+    where nothing tells clients apart, each connection is one."""
+    name = name_of(identity)
+    if name is not None:
+        return "name", name
+    return ("connection", connection) if client is None else ("address", client)

@@ -60,7 +60,7 @@ from kiwi_gw.model import (
     SourceInfo,
     WireFormat,
 )
-from kiwi_gw.runtime.clients import name_of
+from kiwi_gw.runtime.clients import who_pays
 from kiwi_gw.runtime.errands import Errands
 from kiwi_gw.runtime.hooks import INTERNAL_ERROR
 from kiwi_gw.runtime.meters import Meters
@@ -121,8 +121,11 @@ class World(Protocol):
 
     def subscribed(self, source_id: str) -> None: ...
 
-    def account(self) -> OwnAccount:
-        """For the time that the queries of a connection take."""
+    def account(self, who: Hashable) -> OwnAccount:
+        """For the time that the queries of a connection of this client take."""
+
+    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+        """The connection is gone that had it."""
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
 
@@ -348,6 +351,9 @@ class Connection:
         """The client is gone: let go of everything it had."""
         self.closed = True
         self._drop_subscriptions()
+        if self._account is not None:
+            self._world.account_left(self._who(), self._account)
+            self._account = None
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -448,14 +454,14 @@ class Connection:
         return feed.subscribe(request, self.outlet, self)
 
     def _payer(self) -> Payer:
+        who = self._who()
         if self._account is None:
-            self._account = self._world.account()
-        name = name_of(self.identity)
-        if name is not None:
-            return Payer(self._account, ("name", name))
+            self._account = self._world.account(who)
+        return Payer(self._account, who, self.number)
+
+    def _who(self) -> Hashable:
         client = self._place.client if self._place is not None else None
-        # Where nothing tells clients apart, each connection is one.
-        return Payer(self._account, ("connection", self.number) if client is None else ("address", client))
+        return who_pays(self.identity, client, self.number)
 
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> Wire:
         if self._world.authorize(self.identity, Action.SUBSCRIBE, info) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ import trio
 
 from kiwi_gw.api import PluginContext, Source, SourceContext, SourceType
 from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
-from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, OwnAccount, Pool
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, Kept, OwnAccount, Pool
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.evaluation import Evaluations, Shares
 from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
@@ -88,6 +88,8 @@ class Gateway:
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
         )
         self.evaluations = Evaluations(shares, clock)
+        self._accounts: Kept[OwnAccount] = Kept()
+        self.compiling_kept: Kept[OwnAccount] = Kept()
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self.offloads = Offloads()
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
@@ -224,9 +226,13 @@ class Gateway:
         if runner is not None:
             runner.subscriber_came()
 
-    def account(self) -> OwnAccount:
-        """For the queries of a connection."""
-        return OwnAccount(self.evaluations.shares.connection)
+    def account(self, who: Hashable) -> OwnAccount:
+        """For the queries of a connection of this client: one that it has left behind and is not full."""
+        return self._accounts.take(who, self.now()) or OwnAccount(self.evaluations.shares.connection)
+
+    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+        """The connection is gone."""
+        self._accounts.keep(who, account, self.now())
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return self.hooks.authorize(identity, action, source)

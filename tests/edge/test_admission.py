@@ -301,7 +301,7 @@ def test_who_pays_for_a_query_is_whom_admission_counts(
     for number, address in enumerate((one, other)):
         connection = Connection(
             number,
-            SimpleNamespace(account=lambda: OwnAccount(1)),
+            SimpleNamespace(account=lambda who: OwnAccount(1)),
             None,  # type: ignore[arg-type]
             None,  # type: ignore[arg-type]
             identity,

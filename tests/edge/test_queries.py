@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from kiwi_gw.api import Identity, Interceptor, SourceInfo, hookimpl
+from kiwi_gw.core.accounts import OwnAccount
 from kiwi_gw.core.commands import Command
 from kiwi_gw.dialects.kiwi import hints
 from kiwi_gw.dialects.kiwi.session import KiwiSession
@@ -375,6 +376,24 @@ async def test_between_the_messages_of_one_read_others_have_their_turn(
         assert len(done) < 20
         for _ in range(40):
             assert (await many.message())["type"] == "UNSUBSCRIBE_ERROR"
+
+
+async def test_who_comes_back_has_what_it_left_of_its_time_for_reading_queries() -> None:
+    async with running() as (bench, _):
+        gateway = bench.gateway
+        left = OwnAccount(0.05, 2.0)
+        left.charge(1_000.0, gateway.now())
+        gateway.compiling_kept.keep(("address", "127.0.0.1"), left, gateway.now())
+        async with connect(bench) as client, connect(bench) as other:
+            await client.send(command("SUBSCRIBE", "a", where="value.a > 123456"))
+            assert "Queries take too much time" in (await client.message())["data"]["error"]
+            await other.subscribe("a", where="value.a > 123456")
+            assert len(gateway.compiling_kept) == 0
+        with trio.fail_after(5):
+            while gateway.connections:
+                await trio.lowlevel.checkpoint()
+        found = [gateway.compiling_kept.take(("address", "127.0.0.1"), gateway.now()) for _ in range(2)]
+        assert left in found
 
 
 async def test_a_flood_of_patterns_is_compiled_as_far_as_its_share_goes() -> None:

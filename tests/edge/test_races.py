@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import types
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,8 +159,11 @@ class Gateway:
     def subscribed(self, source_id: str) -> None:
         """They run anyway."""
 
-    def account(self) -> OwnAccount:
+    def account(self, who: Hashable) -> OwnAccount:
         return OwnAccount(0)
+
+    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+        """Nothing is charged here."""
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
         return identity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.core.accounts import Account, OwnAccount, Pool
+from kiwi_gw.core.accounts import Account, Kept, OwnAccount, Pool
 
 
 def test_the_rest_is_in_proportion_to_what_was_used() -> None:
@@ -73,3 +73,29 @@ def test_what_is_for_those_who_use_little_is_not_used_by_others() -> None:
         pool.charge(0.1, 0.0)
     assert pool.rests(0.0) > 0
     assert pool.rests(0.0, modest=True) == 0
+
+
+def test_who_comes_back_has_the_account_it_left_behind_until_that_is_full() -> None:
+    kept: Kept[OwnAccount] = Kept(3)
+    used, unused = OwnAccount(0.1), OwnAccount(0.1)
+    used.charge(0.5, 0.0)
+    kept.keep("ann", unused, 0.0)
+    assert len(kept) == 0, "as good as a new one"
+    kept.keep("ann", used, 0.0)
+    assert kept.take("bob", 1.0) is None
+    assert kept.take("ann", 1.0) is used
+    assert kept.take("ann", 1.0) is None, "two connections at once have two"
+    kept.keep("ann", used, 1.0)
+    assert kept.take("ann", 100.0) is None, "full by now"
+    assert len(kept) == 0
+
+
+def test_accounts_that_were_left_behind_are_bounded() -> None:
+    kept: Kept[Account] = Kept(3)
+    for who in "abcdaa":
+        account = Account(0.1)
+        account.charge(5.0, 0.0)
+        kept.keep(who, account, 0.0)
+    assert len(kept) == 3
+    assert [kept.take(who, 0.0) is not None for who in "abcdaa"] == [True, False, False, True, True, False]
+    assert (len(kept), len(kept._of)) == (0, 0)

@@ -161,6 +161,21 @@ def test_what_nobody_waits_for_is_not_evaluated() -> None:
     assert one.memo.misses == 2
 
 
+def test_a_query_that_goes_and_comes_back_is_the_same_query() -> None:
+    one = world(Shares(0, 0, 0.05))
+    first = one.subscribe(Client(), slow(one, seconds=1.0))
+    one.produce(1)
+    first.cancel()
+    client = Client()
+    one.subscribe(client, slow(one, seconds=1.0))
+    one.produce(1)
+    assert client.places == [], "it rests"
+    before = one.clock.now
+    finish(one)
+    assert client.places == one.made[1:]
+    assert one.clock.now - before == pytest.approx((1.0 - 0.05) / 0.05 + 1.0, abs=0.01)
+
+
 @pytest.mark.parametrize("bound", ["all", "connection", "query"])
 def test_each_of_the_three_budgets_binds_alone(bound: str) -> None:
     one = world(replace(Shares(0, 0, 0), **{bound: 0.1}))

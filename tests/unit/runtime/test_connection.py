@@ -576,3 +576,26 @@ async def test_a_hook_that_fails_is_an_error_for_the_client_and_counted(world: F
     assert client.refusals == ["internal_error"]
     assert world.gateway.hooks.failures == {"intercept": 1}
     assert world.gateway.feed("a").subscribers == 0  # type: ignore[union-attr]
+
+
+async def test_a_client_that_comes_back_has_what_it_left_of_its_account(
+    world: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, ann, now = replace(names(), chosen=True), Identity("ann"), 0.0
+    monkeypatch.setattr(world.gateway, "now", lambda: now)
+
+    def used(identity: Identity) -> float:
+        """What was used before on the account of a new connection, which uses a second more and goes."""
+        client = world.connect(identity)
+        client.does(open_it("a", lambda info: chosen))
+        (subscription,) = client.connection.subscriptions.values()
+        assert subscription.payer is not None
+        account = subscription.payer.account
+        before = account.used
+        account.charge(1.0, now)
+        client.connection.end()
+        return before
+
+    assert [used(ann), used(ann), used(ANONYMOUS), used(ann), used(ANONYMOUS)] == [0, 1, 0, 2, 1]
+    now = 1_000.0
+    assert used(ann) == 0, "it was full again"
