@@ -146,8 +146,8 @@ async def check_query(spark: Spark, source: SparkSourceSettings, context: Plugin
 
 async def vet(settings: Section, context: SourceContext) -> list[Finding]:
     """What would keep a query from working, by Spark's analysis; also that there is none, as the driver has
-    died of it or Spark has failed at it. Nothing where something else does not answer (Kafka, for a schema that is
-    inferred): that is no fault of the query.
+    died of it or Spark has failed at it. Nothing where something else does not answer (Kafka, for a schema
+    that is inferred): that is no fault of the query.
     """
     source = cast("SparkSourceSettings", settings)
     if source.sink is not None and not writes_here(source.sink.write, context.plugins):
