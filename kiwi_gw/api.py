@@ -413,7 +413,8 @@ class SourceType:
     figures: metrics that its sources have beside those of every source (`SourceContext.figures`).
     decode: what queries make of the columns `key` and `value` of its events.
     vet: asked at a reload, before it replaces a source that works: whether one with these settings can. Its
-        findings of level `error` refuse the reload. It has the services of the new source, and `start_ms`.
+        findings of level `error` refuse the reload, and so does an error that it raises, or no answer within
+        `start_ms`. It has the services of the new source.
     """
 
     name: str

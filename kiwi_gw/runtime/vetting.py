@@ -16,7 +16,7 @@ from kiwi_gw.api import Finding, PluginContext, SourceContext, SourceType
 from kiwi_gw.config import Loaded, SourceSettings, diff
 from kiwi_gw.core.feed import FeedState
 from kiwi_gw.errors import Problem
-from kiwi_gw.runtime.faults import fault
+from kiwi_gw.runtime.faults import fault, words
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
 
@@ -37,7 +37,8 @@ class Vetting:
     ) -> tuple[Problem, ...]:
         """Why sources that work would not with this configuration, in the order of its file.
 
-        Each has the type's `start_ms` to say so. One that cannot tell is taken as it would be at a start.
+        Each has the type's `start_ms` to say so. One of which that is not known then, or whose type fails
+        to say it, is not taken either; the next reload asks again.
         `SourceRunner.refused` of all runners says afterwards what was said of them.
         """
         types = wanted.plugins.source_types()
@@ -74,9 +75,17 @@ class Vetting:
                 async with self._services.use(wanted.plugins.service_types(), services, context) as values:
                     said += await kind.vet(entry.settings, SourceContext(entry.id, context, values))
             if scope.cancelled_caught:
-                log.warning("it was not said in time whether an altered source can work", source=entry.id)
-        except BaseException as error:
-            if fault(error) is None:
+                said = [_unknown(entry.id, f"there was no answer within {kind.start_ms / 1000:g} s")]
+        except BaseException as raised:
+            error = fault(raised)
+            if error is None:
                 raise
             log.error("it is not known whether an altered source can work", source=entry.id, exc_info=error)
+            said = [_unknown(entry.id, words(error))]
         found += [wanted.problem(finding) for finding in said if finding.level == "error"]
+
+
+def _unknown(source_id: str, why: str) -> Finding:
+    """What is wrong where nobody has said whether a source can work. It may pass."""
+    message = f"could not be analysed ({why}); the old one stays, reload again"
+    return Finding("error", f"source {source_id}", message, ("sources", source_id))

@@ -145,9 +145,9 @@ async def check_query(spark: Spark, source: SparkSourceSettings, context: Plugin
 
 
 async def vet(settings: Section, context: SourceContext) -> list[Finding]:
-    """What would keep a query from working for good, by Spark's analysis; nothing if that is not known.
-
-    Kafka may not answer when a schema is inferred, or the driver may die: that is no fault of the query.
+    """What would keep a query from working, by Spark's analysis; also that there is none, as the driver has
+    died of it or Spark has failed at it. Nothing where something else does not answer (Kafka, for a schema
+    that is inferred): that is no fault of the query.
     """
     source = cast("SparkSourceSettings", settings)
     if source.sink is not None and not writes_here(source.sink.write, context.plugins):
@@ -159,9 +159,13 @@ async def vet(settings: Section, context: SourceContext) -> list[Finding]:
     except KiwiError as error:
         return [Finding("error", f"spark source {source.id}", str(error), ("sources", source.id))]
     answer = await spark.analyse(query)
-    if isinstance(answer, Over) or answer.trouble not in FINAL:
+    if isinstance(answer, Analysed) and answer.trouble in FINAL:
+        return [_refused(source, answer)]
+    if isinstance(answer, Analysed) and (not answer.error or answer.trouble == "unreachable"):
         return []
-    return [_refused(source, answer)]
+    why = answer.message if isinstance(answer, Over) else answer.error
+    message = f"could not be analysed ({why}); the old one stays, reload again"
+    return [Finding("error", f"spark source {source.id}", message, _where(source))]
 
 
 def _where(source: SparkSourceSettings) -> tuple[str, ...]:

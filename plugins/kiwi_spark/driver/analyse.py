@@ -6,9 +6,13 @@ import re
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
+from pyspark.sql import is_remote
 
+from kiwi_spark.driver.checkpoints import Checkpoints
+from kiwi_spark.driver.files import HadoopFiles
 from kiwi_spark.driver.forms import as_json
 from kiwi_spark.driver.plans import build, check_streaming, explained
+from kiwi_spark.driver.remote_files import SparkFiles
 from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.troubles import causes_of, message_of, trouble_of
 from kiwi_spark.spec import Query
@@ -20,10 +24,13 @@ _LINE: Final = re.compile(
 
 
 def analyse(engine: Engine, run: int, query: Query, token: str, *, explain: bool) -> Analysed:
-    """What Spark says of a query. Schemas that are not given are inferred, for which Kafka is asked."""
+    """What Spark says of a query. Schemas that are neither given nor in its checkpoint, with which it would
+    run, are inferred, for which Kafka is asked."""
     try:
         with engine.passing() as spark:
-            built = build(spark, query, token, elsewhere=engine.elsewhere)
+            files = SparkFiles(spark) if is_remote() else HadoopFiles(spark)
+            known = Checkpoints(files, query.checkpoint, query.source, spark.version).schemas()
+            built = build(spark, query, token, known, elsewhere=engine.elsewhere)
             rows = as_json(built.frame, query.key)
             check_streaming(rows, query)
             plan = explained(built.frame) if explain else ""

@@ -148,6 +148,11 @@ class Checkpoints:
                 f"{self._meta_path} cannot be read ({error}); remove {self._folder} to begin afresh"
             ) from error
 
+    def schemas(self) -> dict[str, str]:
+        """Those that were inferred for the inputs when it was made. Raises CheckpointRefused."""
+        meta = self.meta()
+        return {} if meta is None else meta.schemas
+
     def take(self, query: Query, stateful: bool, schemas: dict[str, str]) -> Place:
         """Decide where the query goes on, and note it. Raises CheckpointRefused."""
         now = parts_of(query, self._spark)

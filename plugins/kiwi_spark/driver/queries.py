@@ -189,8 +189,7 @@ class Run:
         """The rows in JSON, and where the query goes on."""
         query = self._query
         checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
-        meta = checkpoints.meta()
-        known = meta.schemas if meta is not None else None
+        known = checkpoints.schemas()
         built = build(spark, query, self._token, known, elsewhere=self._engine.elsewhere)
         rows = as_json(built.frame, query.key)
         if not rows.isStreaming:

@@ -214,6 +214,10 @@ class Run:
 
 
 def analysed(message: Analyse) -> Analysed:
+    if '"dies"' in message.query.sql:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if '"breaks"' in message.query.sql:
+        return Analysed(run=message.run, error="StackOverflowError: null", trouble="gone")
     if "nonsense" in message.query.sql:
         return Analysed(
             run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", trouble="query", line=2

@@ -98,10 +98,11 @@ def test_code_is_the_same_code_in_every_version_of_python(
         tree = parse(source)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                node._fields = tuple(name for name in type(node)._fields if name != "type_params")
+                fields = [name for name in type(node)._fields if name != "type_params"]
                 if add_empty:
-                    node._fields = (*node._fields, "type_params")
-                    node.type_params = []  # type: ignore[union-attr,unused-ignore]
+                    fields.append("type_params")
+                    vars(node)["type_params"] = []
+                vars(node)["_fields"] = tuple(fields)
         return tree
 
     monkeypatch.setattr(ast, "parse", parsed)

@@ -261,6 +261,26 @@ async def test_a_reload_that_spark_cannot_judge_is_applied(tmp_path: Path) -> No
             await _batches(gateway, 2)
 
 
+@pytest.mark.usefixtures("short_pauses")
+@pytest.mark.parametrize(
+    ("how", "why"), [("dies", "the Spark driver"), ("breaks", "StackOverflowError: null")], ids=str
+)
+async def test_a_reload_that_spark_dies_of_or_fails_at_leaves_the_query_that_works(
+    tmp_path: Path, how: str, why: str
+) -> None:
+    with trio.fail_after(SECONDS), structlog.testing.capture_logs() as lines:
+        async with open_gateway(config(tmp_path, {"batches": 1}), plugins=PLUGINS) as gateway:
+            await _batches(gateway, 1)
+            feed = gateway.gateway.feed("s")
+            gateway.file.write_text(config(tmp_path, {"batches": 3, how: 1}))
+            assert not await gateway.reloader.reload()
+            assert gateway.gateway.feed("s") is feed
+    (line,) = [line for line in lines if line["event"].startswith("configuration refused")]
+    assert "sources[1].sql: could not be analysed (" in line["problem"]
+    assert why in line["problem"]
+    assert line["problem"].endswith("the old one stays, reload again")
+
+
 async def _batches(gateway: GatewayUnderTest, count: int) -> None:
     """Until the source, as it is now, has brought so many."""
     feed = gateway.gateway.feed("s")

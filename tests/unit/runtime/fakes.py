@@ -18,6 +18,7 @@ from kiwi_gw.api import (
     Batch,
     ConfigSection,
     Field,
+    Finding,
     Identity,
     Kind,
     Out,
@@ -208,6 +209,7 @@ class Sources:
     open: dict[str, OpenService] = field(default_factory=dict)
     shape: Callable[[Section], Shape] = lambda settings: SHAPE
     start_ms: int = 5_000
+    vet: Callable[[Section, SourceContext], Awaitable[Sequence[Finding]]] | None = None
     built: list[str] = field(default_factory=list)
 
     @hookimpl
@@ -221,6 +223,7 @@ class Sources:
                 services=self.services_of_sources,
                 sections=("dial",),
                 start_ms=self.start_ms,
+                vet=self.vet,
             ),
         )
 

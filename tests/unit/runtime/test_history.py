@@ -439,7 +439,9 @@ async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 100)
         late = Late({1: 10**6, 2: 3, 3: 1})
-        bench.gateway.feed("news").traced = cast("Traced", SimpleNamespace(lineage=late))
+        feed = bench.gateway.feed("news")
+        assert feed is not None
+        feed.traced = cast("Traced", SimpleNamespace(lineage=late))
         clients = {epoch: bench.connect() for epoch in late.looks}
         for epoch, client in clients.items():
             client.does(begin(AtPositions({"0": epoch})))

@@ -14,7 +14,7 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
-from kiwi_gw.api import ConfigSection, PluginContext, hookimpl
+from kiwi_gw.api import ConfigSection, Finding, PluginContext, Section, SourceContext, hookimpl
 from kiwi_gw.config import Loaded
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import LONGEST_PAUSE, LOOK_SECONDS, Reloader
@@ -472,3 +472,34 @@ async def test_secret_files_are_watched_too(autojump_clock: MockClock, tmp_path:
         secret.write_text("a third one")
         await watched.looks()
         assert watched.counts == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(None, "there was no answer within 5 s"), (RuntimeError("no idea"), "RuntimeError: no idea")],
+    ids=["silent", "broken"],
+)
+async def test_a_source_works_on_where_nobody_says_that_the_altered_one_can(
+    autojump_clock: MockClock, tmp_path: Path, logged: Logged, answer: Exception | None, why: str
+) -> None:
+    answers: list[Exception | None] = [answer]
+
+    async def vet(settings: Section, context: SourceContext) -> list[Finding]:
+        if answers:
+            if (raised := answers.pop()) is not None:
+                raise raised
+            await trio.sleep_forever()
+        return []
+
+    async with watching(tmp_path, config("a"), fake=Sources(vet=vet)) as watched:
+        feed = watched.gateway.feed("a")
+        watched.file.write_text(config("a other", "b"))
+        await watched.looks()
+        await trio.sleep(6)
+        assert watched.counts == (0, 1)
+        assert watched.gateway.feed("a") is feed
+        (line,) = logged("configuration refused; the old one stays")
+        told = f"sources[0]: could not be analysed ({why}); the old one stays, reload again"
+        assert line["problem"].endswith(told)
+        assert await watched.reloader.reload(), "the next one asks again"
+        assert watched.gateway.feed("a") is not feed

@@ -1,0 +1,56 @@
+"""What Spark is asked when a query is only analysed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kiwi_spark.driver import analyse as module
+from kiwi_spark.driver.analyse import analyse
+from kiwi_spark.driver.checkpoints import Meta
+from kiwi_spark.spec import Query
+from tests.plugins.spark.test_checkpoints import MemoryFiles
+
+KNOWN = {"flights": "a BIGINT, seldom STRING"}
+
+
+class Here:
+    elsewhere = False
+    version = "4.0.1"
+
+    def session(self, query: Query) -> AbstractContextManager[Any]:
+        raise AssertionError(f"{query.source} was to be run")
+
+    @contextmanager
+    def passing(self) -> Iterator[Any]:
+        yield SimpleNamespace(version="4.0.1")
+
+
+@pytest.mark.parametrize("known", [KNOWN, {}], ids=["a checkpoint", "none"])
+def test_a_query_is_analysed_with_the_schemas_with_which_it_would_run(
+    monkeypatch: pytest.MonkeyPatch, known: dict[str, str]
+) -> None:
+    """Else a column that the newest records lack would have a reload refused that works."""
+    files = MemoryFiles()
+    if known:
+        meta = Meta(generation=0, parts={}, stateful=False, schemas=known)
+        files.write("/c/s/meta.json", msgspec.json.encode(meta).decode())
+    given: list[Mapping[str, str]] = []
+
+    def build(spark: object, query: Query, token: str, known: Mapping[str, str], **_: object) -> object:
+        given.append(known)
+        schema = SimpleNamespace(fields=[])
+        return SimpleNamespace(frame=SimpleNamespace(schema=schema), schemas=known, stateful=False)
+
+    monkeypatch.setattr(module, "HadoopFiles", lambda spark: files)
+    monkeypatch.setattr(module, "build", build)
+    monkeypatch.setattr(module, "as_json", lambda frame, key: frame)
+    monkeypatch.setattr(module, "check_streaming", lambda rows, query: None)
+    answer = analyse(Here(), 1, Query(source="s", checkpoint="/c"), "", explain=False)
+    assert answer.error == ""
+    assert given == [known]
