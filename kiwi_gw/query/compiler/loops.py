@@ -19,10 +19,10 @@ from kiwi_gw.query.compiler.paths import Paths, inside
 from kiwi_gw.query.compiler.projection import assignments, placed
 from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_KEPT, MAX_MADE, MAX_PROJECTION, MAX_QUERY, check_size
+from kiwi_gw.query.limits import MAX_KEPT, MAX_PROJECTION, MAX_QUERY, check_size
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.schema import Schema
-from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
+from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path, Query
 from kiwi_gw.query.values import MISSING, UNDECODABLE, RecordError, Value
 from kiwi_gw.query.values.types import ANY, BOOLEAN, NULL, STRING
 
@@ -172,18 +172,23 @@ def _refuse_beyond(most: int, parts: dict[str, int]) -> None:
 
 def _plain(where: Node | None) -> int:
     """How many events a filter may look at before somebody looks at the clock: 0, none, where one of its
-    terms may take longer for a longer text."""
+    terms may take longer for a longer text: a function, or two long texts or arrays that are compared."""
     terms = 1
     for node in () if where is None else inside(where):
         if isinstance(node, Cast) or (isinstance(node, Call) and node.name not in _PLAIN):
+            return 0
+        if isinstance(node, Call) and node.name in _COMPARES and not _has_literal(node):
             return 0
         terms += 1
     return max(1, effort.PLAIN_TERMS // terms)
 
 
-_PLAIN: Final = frozenset(
-    ("and", "or", "not", "is_null", "is_true", "is_false", "=", "<>", "<=>", "<", "<=", ">", ">=")
-)
+_COMPARES: Final = frozenset(("=", "<>", "<=>", "<", "<=", ">", ">="))
+_PLAIN: Final = _COMPARES | {"and", "or", "not", "is_null", "is_true", "is_false"}
+
+
+def _has_literal(node: Call) -> bool:
+    return any(isinstance(each, Literal) for each in node.arguments)
 
 
 def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:
@@ -224,7 +229,7 @@ def _keeping(
         else "    for index in indexes:",
         *(f"        if {name} is UNDECODABLE: bad += 1; continue" for name in variables.values()),
         "        try:",
-        *_begun(space),
+        *(f"            {line}" for line in space.begun),
         *(f"            {line}" for line in paths.head),
         f"            if {test}: append(index)",
         "        except Exception: bad += 1",
@@ -250,7 +255,7 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
         "        try:",
         *(f"            {name} = c_{name}[index]" for name in variables.values()),
         *(f"            if {name} is UNDECODABLE: raise RecordError" for name in variables.values()),
-        *_begun(space),
+        *(f"            {line}" for line in space.begun),
         *(f"            {line}" for line in paths.head),
         *(f"            {line}" for line in lines),
         "            text = encoded(result)",
@@ -262,11 +267,6 @@ def _projecting(query: Query, roots: tuple[str, ...], schema: Schema | None) -> 
         "    return left",
     )
     return _made(source, "project", space)
-
-
-def _begun(space: Space) -> list[str]:
-    """What an event begins with: its own allowance."""
-    return [f"            {space.given(space.allowance)}.left = {MAX_MADE}"] if space.counts else []
 
 
 def _lines(*lines: str) -> str:
