@@ -143,7 +143,6 @@ _recent: Final[Recent[Compiled]] = Recent(MAX_KEPT)
 
 
 def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Compiled:
-    _refuse_beyond(MAX_QUERY // 2, kept.parts(query, ()))  # its code is as much, and takes time to be made
     try:
         with effort.limited(), patterns.one_query() as held:  # constants are evaluated here
             columns = placed(query.select)
@@ -154,18 +153,18 @@ def _made_of(query: Query, known: frozenset[str], schema: Schema | None) -> Comp
             project = None if query.select is None else _projecting(query, used, schema)
             keep.__globals__["patterns"] = held.patterns
             loops = (keep,) if project is None else (keep, project)
-            _refuse_beyond(MAX_QUERY, kept.parts(query, loops))
+            _refuse_beyond(kept.parts(query, loops))
             return Compiled(used, keep, project, plain)
     except (RecursionError, MemoryError):
         raise QueryError("the query is too large") from None
 
 
-def _refuse_beyond(most: int, parts: dict[str, int]) -> None:
+def _refuse_beyond(parts: dict[str, int]) -> None:
     """
     Raises:
         QueryError: the query keeps more than one may.
     """
-    if sum(parts.values()) > most:
+    if sum(parts.values()) > MAX_QUERY:
         listed = ", ".join(f"{size} of {name}" for name, size in parts.items())
         raise QueryError(f"the query would keep more than {MAX_QUERY} bytes: {listed}")
 
