@@ -23,6 +23,8 @@ MAX_PROJECTION: Final = 1_048_576
 # Bytes of all that one evaluation makes for one event, and of a text that is read as JSON.
 MAX_MADE: Final = 1_048_576
 MAX_JSON: Final = 1_048_576
+# Bytes that the calls of one evaluation read of long texts and arrays of one event, each time anew.
+MAX_READ: Final = 8_388_608
 # Of the result of a call on constants that is kept instead of the call: bytes, and items of an array.
 MAX_FOLDED: Final = 1_024
 MAX_FOLDED_ITEMS: Final = 64

@@ -13,6 +13,7 @@ from typing import Final
 
 from kiwi_gw.query.compiler.allowance import Allowance
 from kiwi_gw.query.functions.base import VARIABLE, Argument
+from kiwi_gw.query.limits import MAX_MADE, MAX_READ
 from kiwi_gw.query.values import Value
 from kiwi_gw.query.values.types import Type
 
@@ -38,7 +39,7 @@ class Code:
 
 
 class Space:
-    """The names of one compiled query. made, text: of its allowance."""
+    """The names of one compiled query. made, text, read: of its allowance."""
 
     def __init__(self) -> None:
         self.names: dict[str, object] = {}
@@ -46,11 +47,17 @@ class Space:
         self._count = 0
         self.allowance = Allowance()
         self.made, self.text = self.allowance.made, self.allowance.text
+        self.read = self.allowance.read
 
     @property
-    def counts(self) -> bool:
-        """Whether the allowance is in use, and the loop has to set it for every event."""
-        return id(self.made) in self._by_id or id(self.text) in self._by_id
+    def begun(self) -> list[str]:
+        """Statements that give an event an allowance of its own, as far as that is in use."""
+        limits = {"left": (MAX_MADE, self.made, self.text), "unread": (MAX_READ, self.read)}
+        return [
+            f"{self.given(self.allowance)}.{name} = {most}"
+            for name, (most, *users) in limits.items()
+            if any(id(user) in self._by_id for user in users)
+        ]
 
     def fresh(self, prefix: str) -> str:
         self._count += 1

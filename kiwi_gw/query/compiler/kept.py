@@ -1,7 +1,7 @@
-"""How many bytes a query keeps: its tree, constants, code and the programs of its patterns.
+"""How many bytes a query keeps: its text, constants, code and the programs of its patterns.
 
 An estimate, a little above what there is: what several queries share counts for each. A test compares it with
-what the process takes.
+what the process takes. The tree is not kept: whoever compiles lets go of it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
 from kiwi_gw.query.patterns import Pattern
-from kiwi_gw.query.tree import Call, Cast, Column, Literal, Path, Query
+from kiwi_gw.query.tree import Query
 
 _COUNTED: Final = (
-    *(Query, Column, Call, Cast, Literal, Path),
     *(dict, tuple, list, set, frozenset, str, bytes, int, float),
     *(FunctionType, CodeType, CellType),
 )
@@ -23,23 +22,22 @@ _COUNTED: Final = (
 
 def parts(query: Query, loops: tuple[Callable[..., Any], ...]) -> dict[str, int]:
     """Bytes of a query and of the functions that were made for it with all that is in their namespaces, by
-    what they are: its text and tree, its constants and code, its patterns."""
+    what they are: its text (its key, and that of its filter), its constants and code, its patterns."""
     spaces = [loop.__globals__ for loop in loops]
-    found = dict.fromkeys(("its text and tree", "its constants and code", "its patterns"), 0)
+    text = getsizeof(query.key) + (0 if query.where is None else getsizeof(query.where.key))
+    found = {"its text": text, "its constants and code": 0, "its patterns": 0}
     seen: set[int] = set()
     waiting: list[object] = [*loops, *spaces]
-    for name in ("its constants and code", "its text and tree"):
-        while waiting:
-            one = waiting.pop()
-            if id(one) in seen:
-                continue
-            seen.add(id(one))
-            if isinstance(one, Pattern):
-                found["its patterns"] += one.bytes
-            elif isinstance(one, _COUNTED):
-                found[name] += getsizeof(one)
-                waiting += _inside(one, spaces)
-        waiting = [query, query.key]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Pattern):
+            found["its patterns"] += one.bytes
+        elif isinstance(one, _COUNTED):
+            found["its constants and code"] += getsizeof(one)
+            waiting += _inside(one, spaces)
     return found
 
 
@@ -56,6 +54,4 @@ def _inside(one: object, spaces: list[dict[str, Any]]) -> Iterable[object]:
             return [one.co_consts, one.co_names, one.co_varnames]
         case tuple() | list() | set() | frozenset():
             return one
-        case Query() | Column() | Call() | Cast() | Literal() | Path():
-            return [getattr(one, name) for name in type(one).__slots__]
     return ()

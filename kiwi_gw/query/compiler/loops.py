@@ -19,10 +19,10 @@ from kiwi_gw.query.compiler.paths import Paths, inside
 from kiwi_gw.query.compiler.projection import assignments, placed
 from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.limits import MAX_KEPT, MAX_MADE, MAX_PROJECTION, MAX_QUERY, check_size
+from kiwi_gw.query.limits import MAX_KEPT, MAX_PROJECTION, MAX_QUERY, check_size
 from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.schema import Schema
-from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
+from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path, Query
 from kiwi_gw.query.values import MISSING, UNDECODABLE, RecordError, Value
 from kiwi_gw.query.values.types import ANY, BOOLEAN, NULL, STRING
 
@@ -154,9 +154,6 @@ _recent: Final[Recent[Compiled]] = Recent(MAX_KEPT)
 
 def _made_of(query: Query, known: frozenset[str], schema: Schema | None, codes: Codes) -> Compiled:
     weighed = len(codes)
-    if not weighed:
-        # Its code is as much, and takes time to be made.
-        _refuse_beyond(MAX_QUERY // 2, kept.parts(query, ()))
     try:
         with effort.limited(), patterns.one_query() as held:  # constants are evaluated here
             columns = placed(query.select)
@@ -168,36 +165,41 @@ def _made_of(query: Query, known: frozenset[str], schema: Schema | None, codes: 
             keep.__globals__["patterns"] = held.patterns
             loops = (keep,) if project is None else (keep, project)
             if len(codes) != weighed:  # else it was weighed with this very code
-                _refuse_beyond(MAX_QUERY, kept.parts(query, loops))
+                _refuse_beyond(kept.parts(query, loops))
             return Compiled(used, keep, project, plain)
     except (RecursionError, MemoryError):
         raise QueryError("the query is too large") from None
 
 
-def _refuse_beyond(most: int, parts: dict[str, int]) -> None:
+def _refuse_beyond(parts: dict[str, int]) -> None:
     """
     Raises:
         QueryError: the query keeps more than one may.
     """
-    if sum(parts.values()) > most:
+    if sum(parts.values()) > MAX_QUERY:
         listed = ", ".join(f"{size} of {name}" for name, size in parts.items())
         raise QueryError(f"the query would keep more than {MAX_QUERY} bytes: {listed}")
 
 
 def _plain(where: Node | None) -> int:
     """How many events a filter may look at before somebody looks at the clock: 0, none, where one of its
-    terms may take longer for a longer text."""
+    terms may take longer for a longer text: a function, or two long texts or arrays that are compared."""
     terms = 1
     for node in () if where is None else inside(where):
         if isinstance(node, Cast) or (isinstance(node, Call) and node.name not in _PLAIN):
+            return 0
+        if isinstance(node, Call) and node.name in _COMPARES and not _has_literal(node):
             return 0
         terms += 1
     return max(1, effort.PLAIN_TERMS // terms)
 
 
-_PLAIN: Final = frozenset(
-    ("and", "or", "not", "is_null", "is_true", "is_false", "=", "<>", "<=>", "<", "<=", ">", ">=")
-)
+_COMPARES: Final = frozenset(("=", "<>", "<=>", "<", "<=", ">", ">="))
+_PLAIN: Final = _COMPARES | {"and", "or", "not", "is_null", "is_true", "is_false"}
+
+
+def _has_literal(node: Call) -> bool:
+    return any(isinstance(each, Literal) for each in node.arguments)
 
 
 def _roots(nodes: list[Node], known: frozenset[str]) -> list[str]:
@@ -238,7 +240,7 @@ def _keeping(
         else "    for index in indexes:",
         *(f"        if {name} is UNDECODABLE: bad += 1; continue" for name in variables.values()),
         "        try:",
-        *_begun(space),
+        *(f"            {line}" for line in space.begun),
         *(f"            {line}" for line in paths.head),
         f"            if {test}: append(index)",
         "        except Exception: bad += 1",
@@ -266,7 +268,7 @@ def _projecting(
         "        try:",
         *(f"            {name} = c_{name}[index]" for name in variables.values()),
         *(f"            if {name} is UNDECODABLE: raise RecordError" for name in variables.values()),
-        *_begun(space),
+        *(f"            {line}" for line in space.begun),
         *(f"            {line}" for line in paths.head),
         *(f"            {line}" for line in lines),
         "            text = encoded(result)",
@@ -278,11 +280,6 @@ def _projecting(
         "    return left",
     )
     return _made(source, "project", space, codes)
-
-
-def _begun(space: Space) -> list[str]:
-    """What an event begins with: its own allowance."""
-    return [f"            {space.given(space.allowance)}.left = {MAX_MADE}"] if space.counts else []
 
 
 def _lines(*lines: str) -> str:

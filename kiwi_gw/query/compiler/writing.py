@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from kiwi_gw.query.compiler.allowance import Allowance
+from kiwi_gw.query.compiler.allowance import FEW, SHORT, Allowance
 from kiwi_gw.query.compiler.codes import Code, Space
 from kiwi_gw.query.compiler.paths import Paths
 from kiwi_gw.query.errors import QueryError
@@ -53,6 +53,11 @@ _NUMBERS: Final = {
     ">": "not {0} <= {1}",
     ">=": "not {0} < {1}",
 }
+
+
+# Types of which a value may be long, and from which length on it counts; None: that is not known.
+_LONG: Final = {"STRING": SHORT, "BINARY": SHORT, "ARRAY": FEW, "OBJECT": None, "MAP": None, "ANY": None}
+_SHORT: Final = frozenset((int, float, bool))
 
 
 class Writer:
@@ -158,12 +163,12 @@ class Writer:
                 return folded
         call = self._space.given(asking(binding.call, cost))
         if not binding.strict:
-            text = f"{call}({', '.join(code.text for code in codes)})"
+            text = f"{call}({', '.join(self._read(code.text, code, cost) for code in codes)})"
             return Code(self._counted(text, cost), binding.result, position=position)
         tests, arguments = [], []
         for code in codes:
             test, argument = self._named(code)
-            arguments.append(argument)
+            arguments.append(self._read(argument, code, cost))
             if not code.is_constant:
                 tests.append(f"{test} is None")
         text = self._counted(f"{call}({', '.join(arguments)})", cost)
@@ -172,6 +177,19 @@ class Writer:
             binding.result,
             position=position,
         )
+
+    def _read(self, text: str, code: Code, cost: Cost) -> str:
+        """An argument of a call; if it may be long, and the call reads all of it, that is counted."""
+        kind = code.type.kind
+        if code.is_constant or cost.work is Work.CONSTANT or kind not in _LONG:
+            return text
+        read = f"{self._space.given(self._space.read)}({text}, {cost.pace})"
+        most = _LONG[kind]
+        if not text.isidentifier():
+            return read
+        # A name in a strict call is no NULL.
+        short = f"len({text}) < {most}" if most else f"type({text}) in {self._space.given(_SHORT)}"
+        return f"({text} if {short} else {read})"
 
     def _counted(self, text: str, cost: Cost) -> str:
         """The call, with what it makes counted."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
-from kiwi_gw.query.functions.cost import FIXED, LOOKS, Cost, Makes, Work
+from kiwi_gw.query.functions.cost import FIXED, SEEKS, Cost, Makes, Work
 from kiwi_gw.query.values import Value, convert, room
 from kiwi_gw.query.values.types import ANY, BIGINT, BINARY, INT, NULL, STRING
 
@@ -91,7 +91,7 @@ _CODE: Final = Cost(Makes.TEXT, Work.CONSTANT, factor=0, plus=2)
 
 
 def _sum(digits: int) -> Cost:
-    return Cost(Makes.TEXT, factor=0, plus=digits)
+    return Cost(Makes.TEXT, factor=0, plus=digits, pace=2)
 
 
 FUNCTIONS: Final = (
@@ -118,7 +118,7 @@ FUNCTIONS: Final = (
         "the SHA-2 sum of 224, 256, 384 or 512 bits",
         cost=_sum(128),
     ),
-    plain("crc32(s)", (BINARY,), BIGINT, zlib.crc32, "the CRC-32 sum", cost=LOOKS),
+    plain("crc32(s)", (BINARY,), BIGINT, zlib.crc32, "the CRC-32 sum", cost=SEEKS),
     plain(
         "base64(s)",
         (BINARY,),

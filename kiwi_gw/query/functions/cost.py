@@ -40,7 +40,8 @@ class Cost:
 
     factor: bytes (items) of a result for each byte (item) of all arguments; None: an argument says how many,
     up to the cap. plus: so many more, whatever the arguments. ahead: gives, for the arguments of a call, how
-    many characters or items it makes at least; asked before the call, where that could be many.
+    many characters or items it makes at least; asked before the call, where that could be many. pace: a byte
+    of a long argument counts for so many, of those that the calls for one event may read.
     """
 
     makes: Makes = Makes.NOTHING
@@ -48,12 +49,15 @@ class Cost:
     factor: int | None = 1
     plus: int = 0
     ahead: Callable[..., int] | None = None
+    pace: int = 1
 
 
 FIXED: Final = Cost(work=Work.CONSTANT)
-"""A number, a truth, a date, out of such."""
+"""A number, a truth, a date, out of such, or out of the length or an end of a text."""
 LOOKS: Final = Cost()
 """The same out of texts or arrays; or one of the arguments, or what is in it."""
+SEEKS: Final = Cost(pace=2)
+"""The same, where a byte takes as long as two."""
 MATCHES: Final = Cost(work=Work.PATTERN)
 
 

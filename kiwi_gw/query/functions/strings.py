@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kiwi_gw.query.functions.base import Function, plain
-from kiwi_gw.query.functions.cost import LOOKS, Cost, Makes
+from kiwi_gw.query.functions.cost import FIXED, LOOKS, SEEKS, Cost, Makes
 from kiwi_gw.query.values import RecordError, Value
 from kiwi_gw.query.values.types import BOOLEAN, INT, STRING
 
@@ -190,14 +190,14 @@ def _alias(name: str, function: Function) -> Function:
     )
 
 
-_LENGTH = plain("length(s)", _S, INT, len, "the number of characters", cost=LOOKS)
+_LENGTH = plain("length(s)", _S, INT, len, "the number of characters", cost=FIXED)
 _SUBSTRING = plain(
     "substring(s, start[, count])", (STRING, INT, INT), STRING, substring,
     "count characters from start, which is from 1, or from -1 at the end", optional=1, cost=_PART,
 )  # fmt: skip
 _LOCATE = plain(
     "locate(part, s[, start])", (STRING, STRING, INT), INT, _locate,
-    "the place of the part in s, from 1; 0: it is not there", optional=1, strict=False, cost=LOOKS,
+    "the place of the part in s, from 1; 0: it is not there", optional=1, strict=False, cost=SEEKS,
 )  # fmt: skip
 _LEFT = plain(
     "left(s, count)",
@@ -282,13 +282,13 @@ FUNCTIONS: Final = (
         INT,
         _instr,
         "the place of the part in s, from 1; 0: it is not there",
-        cost=LOOKS,
+        cost=SEEKS,
     ),
     _LOCATE,
     _alias("position", _LOCATE),
-    plain("startswith(s, part)", _SS, BOOLEAN, str.startswith, "whether s begins so", cost=LOOKS),
-    plain("endswith(s, part)", _SS, BOOLEAN, str.endswith, "whether s ends so", cost=LOOKS),
-    plain("contains(s, part)", _SS, BOOLEAN, str.__contains__, "whether the part is in s", cost=LOOKS),
+    plain("startswith(s, part)", _SS, BOOLEAN, str.startswith, "whether s begins so", cost=FIXED),
+    plain("endswith(s, part)", _SS, BOOLEAN, str.endswith, "whether s ends so", cost=FIXED),
+    plain("contains(s, part)", _SS, BOOLEAN, str.__contains__, "whether the part is in s", cost=SEEKS),
     plain(
         "lpad(s, length[, padding])",
         (STRING, INT, STRING),

@@ -10,7 +10,7 @@ import msgspec
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function, plain
-from kiwi_gw.query.functions.cost import LOOKS, Cost, Makes
+from kiwi_gw.query.functions.cost import FIXED, Cost, Makes
 from kiwi_gw.query.limits import MAX_JSON, MAX_STEPS, MAX_TEXT
 from kiwi_gw.query.values import RecordError, Value, compare, convert, items, room
 from kiwi_gw.query.values.types import ANY, ARRAY, BIGINT, BOOLEAN, INT, NULL, STRING, Type, common
@@ -256,7 +256,9 @@ def _without_nulls(value: Value, kind: Type) -> Value:
 
 
 # A control character is six in JSON.
-_JSON: Final = Cost(Makes.TEXT, factor=6, plus=64)
+_JSON: Final = Cost(Makes.TEXT, factor=6, plus=64, pace=4)
+# A microsecond for each item.
+_COMPARES: Final = Cost(pace=32)
 _MEMBERS: Final = Cost(Makes.ITEMS)
 
 FUNCTIONS: Final = (
@@ -274,7 +276,7 @@ FUNCTIONS: Final = (
         INT,
         _json_array_length,
         "the number of items of an array in JSON text",
-        cost=LOOKS,
+        cost=Cost(pace=4),
     ),
     plain(
         "json_object_keys(s)",
@@ -291,7 +293,7 @@ FUNCTIONS: Final = (
         "size(x)",
         "the number of items or members; -1 for NULL",
         lambda a: _bind_size("size", a),
-        cost=LOOKS,
+        cost=FIXED,
     ),
     Function(
         "cardinality",
@@ -299,16 +301,16 @@ FUNCTIONS: Final = (
         "cardinality(x)",
         "the same as size",
         lambda a: _bind_size("cardinality", a),
-        cost=LOOKS,
+        cost=FIXED,
     ),
-    plain("array_size(array)", (ARRAY,), INT, len, "the number of items", cost=LOOKS),
+    plain("array_size(array)", (ARRAY,), INT, len, "the number of items", cost=FIXED),
     Function(
         "array_contains",
         (2, 2),
         "array_contains(array, x)",
         "whether x is an item",
         _bind_contains,
-        cost=LOOKS,
+        cost=_COMPARES,
     ),
     Function(
         "array_position",
@@ -316,7 +318,7 @@ FUNCTIONS: Final = (
         "array_position(array, x)",
         "the place of x, from 1; 0: it is not there",
         _bind_position,
-        cost=LOOKS,
+        cost=_COMPARES,
     ),
     Function(
         "element_at",
@@ -324,9 +326,9 @@ FUNCTIONS: Final = (
         "element_at(x, at)",
         "an item, from 1 or from -1 at the end, or a member",
         _bind_element,
-        cost=LOOKS,
+        cost=FIXED,
     ),
-    Function("get", (2, 2), "get(array, at)", "an item, from 0; as array[at]", _bind_get, cost=LOOKS),
+    Function("get", (2, 2), "get(array, at)", "an item, from 0; as array[at]", _bind_get, cost=FIXED),
     Function(
         "map_keys",
         (1, 1),

@@ -11,6 +11,7 @@ from kiwi_gw.model import Turn
 from kiwi_gw.query import effort, sql
 from kiwi_gw.query.compiler import Compiled, compiled
 from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.limits import MAX_READ
 from kiwi_gw.query.values import RecordError
 
 SLOW = "(a|b)*a(a|b){300}c"
@@ -164,3 +165,56 @@ def test_projections_of_a_batch_have_an_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert texts[-1] == b""
     more = made.projected(values, range(100), 10_000_000)  # of large events it is more
     assert all(more[:60])
+
+
+MEGABYTE = "x" * 1_000_000
+WHOLE = (
+    "octet_length(value.s) = {}", "crc32(value.s) = {}", "md5(value.s) = '{}'", "sha2(value.s, 512) = '{}'",
+    "instr(value.s, 'xy{}') > 0", "locate('xy{}', value.s) > 0", "contains(value.s, 'y{}')",
+    "value.s rlike 'y{}'", "value.s like '%y{}%'", "value.s like '%y{}%z%'",
+    "json_array_length(value.s) = {}",
+)  # fmt: skip
+
+
+def repeated(term: str, count: int) -> Compiled:
+    return query(" OR ".join(term.format(number) for number in range(count)))
+
+
+@pytest.mark.parametrize("term", WHOLE)
+def test_an_event_is_read_so_often_and_then_it_is_bad(term: str) -> None:
+    """Beyond 8 MiB, whatever reads them; those events that are short have no such end, and each event has an
+    allowance of its own."""
+    most = MAX_READ // len(MEGABYTE)
+    dear = repeated(term, most + 1)
+    record, short = {"s": MEGABYTE}, {"s": "x" * 4_000}
+    assert dear.kept(columns(dear, short, record, short, record), 4) == ([], 2)
+    once = repeated(term, 1)
+    assert once.kept(columns(once, *[record] * 20), 20) == ([], 0)
+
+
+def test_a_projection_reads_no_more() -> None:
+    made = query(None, ", ".join(f"md5(value.s) AS a{number}" for number in range(9)))
+    texts = made.projected(columns(made, {"s": MEGABYTE}, {"s": "x"}), range(2))
+    assert texts[0] == b""
+    assert texts[1] != b""
+
+
+def test_long_arrays_are_looked_through_so_often() -> None:
+    made = repeated("array_contains(value.a, 'x{}')", 3)
+    assert made.kept(columns(made, {"a": [1] * 5_000}, {"a": [1] * 3_000}), 2) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "where", ["length(value.s) = {}", "value.s = '{}'", "size(value.s) = {}", "startswith(value.s, '{}')"]
+)
+def test_what_does_not_read_all_of_a_text_may_be_asked_again_and_again(where: str) -> None:
+    made = repeated(where, 20)
+    assert made.kept(columns(made, {"s": MEGABYTE}), 1) == ([], 0)
+
+
+@pytest.mark.parametrize(("where", "looks"), [("value.s <> value.t", True), ("value.s = 'x'", False)])
+def test_the_clock_is_looked_at_behind_each_event_where_two_long_texts_are_compared(
+    where: str, looks: bool
+) -> None:
+    made = query(where)
+    assert (made.at_once == 0) is looks
