@@ -86,7 +86,7 @@ async def test_only_a_projection_and_a_star() -> None:
         ({"where": None}, {"error": "where must be a string"}),
         (
             {"where": "a" * 5000},
-            {"error": "the query is longer than 1024 bytes"},
+            {"error": "the query is longer than 4096 bytes"},
         ),
     ],
 )

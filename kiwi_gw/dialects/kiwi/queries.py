@@ -112,7 +112,7 @@ def texts(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> 
             raise Wrong(f"{name} must be a string")
         found.append(written)
     size = sum(len((each or "").encode("utf-8", "surrogatepass")) for each in found)
-    if most_bytes < MAX_TEXT and size > most_bytes:
+    if size > most_bytes:
         raise Wrong(f"the query is longer than {most_bytes} bytes")
     known = _refused.known(Texts(*found))
     if known is not None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable
 
-from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Open, Recast, Reply, Session
+from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Offload, Open, Recast, Reply, Session
 from kiwi_gw.core.encoding import EncodingMemo, wire
 from kiwi_gw.core.feed import Feed, FeedLimits, Request
-from kiwi_gw.core.notices import Cancelled, Ended, Granted, Notice, Opened, OpenFailed, SourceAppeared
+from kiwi_gw.core.notices import (
+    Cancelled,
+    Ended,
+    Granted,
+    Notice,
+    Offloaded,
+    Opened,
+    OpenFailed,
+    SourceAppeared,
+)
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget
 from kiwi_gw.model import Batch, Shape, SourceInfo
+from kiwi_gw.query.offloaded import answer
 from tests.unit.core.fakes import Clock, FakeOutlet
 
 Json = dict[str, object]
@@ -95,6 +105,8 @@ class Desk:
                 case Cancel(handle):
                     self.open.pop(handle).cancel()
                     self.carry_out(self.session.notice(Cancelled(handle)))
+                case Offload(handle, question):
+                    self.carry_out(self.session.notice(Offloaded(handle, answer(question))))
                 case Hangup():
                     self.hung_up = command
 
