@@ -133,21 +133,39 @@ class Tickets:
             return _TOO_MANY
         secret = secrets.token_urlsafe(24)
         name = _name(self._slot, secret)
-        until = now + limits.ticket_ttl_ms / 1000
-        self._store.put(name, Kept(until, identity))
-        self._waiting[name] = (until, identity.name)
-        self._of.setdefault(identity.name, set()).add(name)
+        kept = Kept(now + limits.ticket_ttl_ms / 1000, identity)
+        self._store.put(name, kept)
+        self._remember(name, kept)
         return f"{self._start}.{self._slot}.{secret}"
 
     def redeem(self, text: str) -> Identity | Refusal:
         """Who a ticket stands for: told once."""
-        match = _TEXT.fullmatch(text)
-        if match is None or match[1] != self._start:
+        kept = self.take(text)
+        return kept if isinstance(kept, Refusal) else kept.identity
+
+    def take(self, text: str) -> Kept | Refusal:
+        """What a ticket stands for, once; more than once only to who gives it back."""
+        name = self._name_of(text)
+        if name is None:
             return _INVALID
-        name = _name(int(match[2]), match[3])
         kept = self._store.take(name)
         self._forget(name)
-        return kept.identity if kept is not None and self._clock() < kept.until else _INVALID
+        return kept if kept is not None and self._clock() < kept.until else _INVALID
+
+    def give_back(self, text: str, kept: Kept) -> None:
+        """It was not used after all. From now on it counts as one of ours."""
+        name = self._name_of(text)
+        if name is not None:
+            self._store.put(name, kept)
+            self._remember(name, kept)
+
+    def _name_of(self, text: str) -> str | None:
+        match = _TEXT.fullmatch(text)
+        return None if match is None or match[1] != self._start else _name(int(match[2]), match[3])
+
+    def _remember(self, name: str, kept: Kept) -> None:
+        self._waiting[name] = (kept.until, kept.identity.name)
+        self._of.setdefault(kept.identity.name, set()).add(name)
 
     def _forget_expired(self, now: float) -> None:
         while self._waiting:
