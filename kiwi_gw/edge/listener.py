@@ -43,6 +43,7 @@ _ACCEPT_AT_ONCE = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
+_TICKETS_SECONDS = 1.0
 _HTTP_KEPT = 64  # plain HTTP connections that are kept alive
 _AT_ONCE = trio.Event()
 _AT_ONCE.set()
@@ -133,6 +134,7 @@ class Listener:
         admission: Admission | None = None,
     ) -> None:
         self._own_origins = own_origins
+        self._tickets = tickets
         self._owns_paths = owns_paths
         self._gateway = gateway
         self._routes = routes
@@ -158,12 +160,19 @@ class Listener:
                     async with trio.open_nursery() as accepting:
                         for sock in self._sockets:
                             accepting.start_soon(self._accept, sock, connections)
+                        if self._tickets is not None:
+                            accepting.start_soon(self._forget_tickets, self._tickets)
                         if self._tls is not None:
                             accepting.start_soon(self._tls.watch)
                         task_status.started()
         finally:
             self.stop_accepting()
             self._last_resort.close()
+
+    async def _forget_tickets(self, tickets: Tickets) -> None:
+        while True:
+            await trio.sleep(_TICKETS_SECONDS)
+            tickets.forget_expired()
 
     def use_certificates(self, certificates: Certificates | None) -> None:
         """Other files from now on. Switching TLS on or off needs a restart."""

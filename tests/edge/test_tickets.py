@@ -329,6 +329,41 @@ def test_what_was_given_out_is_bounded_and_what_expired_or_was_used_elsewhere_do
     assert len(one._waiting) == len(one._of) == 1
 
 
+def test_tickets_that_were_used_elsewhere_take_no_place_of_all(tmp_path: Path) -> None:
+    limits = Limits(max_tickets=6)
+    one = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"))
+    other = Tickets(lambda: limits, START, 1, InFolder(tmp_path, "1-"))
+    texts = [str(one.issue(Identity(name))) for name in "abcdef"]
+    for text in texts[1:]:
+        assert isinstance(other.redeem(text), Identity)
+    assert isinstance(one.issue(Identity("g")), str)
+    assert len(one._waiting) == len(one._of) == 2
+
+
+def test_those_that_expire_are_let_go_of_in_whatever_order(tmp_path: Path) -> None:
+    now, limits = 0.0, Limits(ticket_ttl_ms=60_000)
+    tickets = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"), lambda: now)
+    tickets.issue(ANN)
+    limits = Limits(ticket_ttl_ms=1_000)
+    tickets.issue(ANN)
+    now = 1.0
+    tickets.forget_expired()
+    assert len(tickets._waiting) == len(list(tmp_path.iterdir())) == 1
+    now = 60.0
+    tickets.forget_expired()
+    assert (tickets._waiting, tickets._of, list(tmp_path.iterdir())) == ({}, {}, [])
+
+
+async def test_who_asks_for_no_more_tickets_leaves_none() -> None:
+    async with running(ticket_ttl_ms=1_000) as gateway:
+        assert (await ask(gateway, "Authorization: Bearer ann"))[0] == 200
+        tickets = gateway.listener._tickets
+        assert tickets is not None
+        assert tickets._waiting
+        while tickets._waiting:
+            await trio.lowlevel.checkpoint()
+
+
 def test_a_worker_that_is_replaced_leaves_nothing(tmp_path: Path) -> None:
     text = str(office(InFolder(tmp_path, "0-")).issue(ANN))
     kept = str(office(InFolder(tmp_path, "1-"), slot=1).issue(ANN))
