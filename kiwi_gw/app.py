@@ -31,6 +31,7 @@ from kiwi_gw.edge.admin.book import Book
 from kiwi_gw.edge.admin.fleet import Alone, Fleet
 from kiwi_gw.edge.admin.private import add_private_routes
 from kiwi_gw.edge.admin.team import Team
+from kiwi_gw.edge.admission import Admission
 from kiwi_gw.edge.asgi import Scope, answering
 from kiwi_gw.edge.descriptors import raise_limit
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
@@ -290,7 +291,8 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
 
     add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
     tickets = _tickets(gateway, post)
-    add_ticket_routes(routes, gateway, tickets)
+    admission = Admission(lambda: gateway.loaded.settings.server.limits)
+    add_ticket_routes(routes, gateway, tickets, admission)
     sockets: list[socket.socket] = []
     try:
         if post is None:
@@ -306,6 +308,7 @@ def open_listener(gateway: Gateway, dialects: Sequence[Dialect] = (), post: Post
             owns_paths=post is None,
             own_origins=own_origins,
             tickets=tickets,
+            admission=admission,
         )
     except BaseException:
         for sock in sockets:

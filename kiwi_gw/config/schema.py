@@ -105,14 +105,15 @@ class Limits(Section):
     max_connections: Number = 10_000
     """Connections at a time; more get 503. 0: as many as there are descriptors for."""
     max_connections_per_address: Number = 0
-    """WebSocket connections at a time from one address (IPv6: from one /64 network); more get 503. It is the
-    socket's address: behind a proxy all clients have the same one. Unix sockets have none. 0: any number."""
-    max_connections_per_identity: Number = 0
-    """WebSocket connections at a time of one identity, by its name; more get 503, or where it is told later,
-    its credentials are refused. Anonymous clients are not counted. 0: any number."""
-    connections_per_second: Number = 0
-    """New WebSocket connections of all clients, before their credentials are checked; more get 503.
+    """WebSocket connections at a time from one address (IPv6: from one /64 network), of one worker; more get
+    503. It is the socket's address: behind a proxy all clients have the same one. Unix sockets have none.
     0: any number."""
+    max_connections_per_identity: Number = 0
+    """WebSocket connections at a time of one identity, by its name, of one worker; more get 503, or where it
+    is told later, its credentials are refused. Anonymous clients are not counted. 0: any number."""
+    connections_per_second: Number = 0
+    """New WebSocket connections and requests for tickets of all clients of one worker, before their
+    credentials are checked; more get 503. 0: any number."""
     connections_burst: Positive = 200
     """New connections that may come at once, where `connections_per_second` is set."""
     memory_shed_percent: Annotated[int, Field(ge=0, le=100)] = 80
@@ -127,9 +128,9 @@ class Limits(Section):
     ticket_ttl_ms: Delay = 30_000
     """How long a one-use ticket (`POST /api/v1/ticket`) may wait for being used."""
     max_tickets: Number = 10_000
-    """Tickets that wait for being used, of all clients; more get 429. 0: none are given."""
+    """Tickets of one worker that wait for being used, of all clients; more get 429. 0: none are given."""
     max_tickets_per_identity: Positive = 16
-    """Those of one identity."""
+    """Those of one identity, of one worker."""
     expiry_notice_ms: Milliseconds = 60_000
     """How long before its credentials expire a client is told so; 0: it is not."""
     max_message_bytes: Size = 64 * KIB

@@ -20,22 +20,20 @@ import structlog
 import trio
 
 from kiwi_gw.config import Address, TcpAddress, UnixAddress
-from kiwi_gw.edge.admission import Admission, Place, RejectedError, rejection
+from kiwi_gw.edge.admission import Admission, Place, RejectedError
 from kiwi_gw.edge.answers import HttpError, refuse
+from kiwi_gw.edge.callers import check_host
 from kiwi_gw.edge.exchange import Ends, HttpLimits
+from kiwi_gw.edge.handshake import Handshake
 from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.http import Check, serve_http
 from kiwi_gw.edge.last_resort import LastResort
-from kiwi_gw.edge.origin import host_allowed, why_refused
 from kiwi_gw.edge.routing import Routes, WebSocketRoute
-from kiwi_gw.edge.ticket_office import tickets_given
-from kiwi_gw.edge.tickets import Tickets, ticket_of
+from kiwi_gw.edge.tickets import Tickets
 from kiwi_gw.edge.tls import Certificates, TlsFiles
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.edge.upgrade import wants_websocket
-from kiwi_gw.edge.websocket import serve_websocket
 from kiwi_gw.errors import KiwiError
-from kiwi_gw.model import Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
 
 log = structlog.get_logger(__name__)
@@ -45,9 +43,8 @@ _ACCEPT_AT_ONCE = 64
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.1
-_SHOWN = 200  # characters of what a client sent, in a line of the log
+_TICKETS_SECONDS = 1.0
 _HTTP_KEPT = 64  # plain HTTP connections that are kept alive
-_EXPIRED = Refusal("token_expired", "the credentials have expired", retry=True)
 _AT_ONCE = trio.Event()
 _AT_ONCE.set()
 
@@ -118,9 +115,10 @@ def _listening(sock: socket.socket) -> socket.socket:
 class Listener:
     """The open ports of a gateway. `run` serves until cancelled; `stop_accepting` closes the ports.
 
-    owns_paths: whether the files of Unix sockets go with it. own_origins: by whose hosts it may be called,
-    where no plugin authenticates clients (`host_allowed`). rejected: connections that were refused, by
-    reason. admission: who is in. tickets: those that are taken instead of credentials, None: none.
+    owns_paths: whether the files of Unix sockets go with it. own_origins: by whose hosts it may be called by
+    those who show no credentials (`host_allowed`). rejected: connections that were refused, by reason.
+    admission: who is in, one of its own if none is given. tickets: those that are taken instead of
+    credentials, None: none.
     """
 
     def __init__(
@@ -133,6 +131,7 @@ class Listener:
         owns_paths: bool = True,
         own_origins: Callable[[], Sequence[str]] = tuple,
         tickets: Tickets | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._own_origins = own_origins
         self._tickets = tickets
@@ -145,7 +144,8 @@ class Listener:
         self._http_connections = 0
         self._accepting = trio.CancelScope()
         self._last_resort = LastResort()
-        self.admission = Admission(lambda: gateway.loaded.settings.server.limits)
+        self.admission = admission or Admission(lambda: gateway.loaded.settings.server.limits)
+        self._handshake = Handshake(gateway, own_origins, tickets)
         self.rejected: Counter[str] = Counter()
 
     @property
@@ -160,12 +160,19 @@ class Listener:
                     async with trio.open_nursery() as accepting:
                         for sock in self._sockets:
                             accepting.start_soon(self._accept, sock, connections)
+                        if self._tickets is not None:
+                            accepting.start_soon(self._forget_tickets, self._tickets)
                         if self._tls is not None:
                             accepting.start_soon(self._tls.watch)
                         task_status.started()
         finally:
             self.stop_accepting()
             self._last_resort.close()
+
+    async def _forget_tickets(self, tickets: Tickets) -> None:
+        while True:
+            await trio.sleep(_TICKETS_SECONDS)
+            tickets.forget_expired()
 
     def use_certificates(self, certificates: Certificates | None) -> None:
         """Other files from now on. Switching TLS on or off needs a restart."""
@@ -264,11 +271,11 @@ class Listener:
             if head is None:
                 return None
             ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
-            check = partial(self._check_host, ends)
+            check = partial(self._check_host, remote, ends)
             check(head)
             route = self._routes.resolve(head)
             if isinstance(route, WebSocketRoute):
-                admitted = await self._websocket(transport, head, route, remote, place)
+                admitted = await self._handshake.admit(transport, head, route, ends, remote, place)
                 self._gateway.meters.handshake_over("ws", time.monotonic() - began)
                 return admitted
         except HttpError as error:
@@ -299,76 +306,12 @@ class Listener:
         finally:
             self._http_connections -= 1
 
-    async def _websocket(
-        self,
-        transport: SocketTransport | TlsTransport,
-        head: RequestHead,
-        route: WebSocketRoute,
-        remote: str,
-        place: Place,
-    ) -> Coroutine[object, object, None]:
-        """Whether this client may come in: its origin and who it is. Raises HttpError."""
-        settings = self._gateway.loaded.settings.server
-        secure = isinstance(transport, TlsTransport)
-        self._check_room()
-        refused = why_refused(head, settings.allowed_origins, secure)
-        if refused is not None:
-            origin = (head.header("origin") or "")[:_SHOWN]
-            log.warning("origin refused", origin=origin, why=refused, path=head.path[:_SHOWN], remote=remote)
-            raise HttpError(403, f"this Origin is not allowed here: {refused} (server.allowed_origins)")
-        place.enter()
-        identity = await self._who(head, remote, secure=secure)
-        self._check_room()  # others came in meanwhile
-        if self._gateway.draining:
-            raise RejectedError("draining", 503, "the gateway is about to stop; try again later")
-        if isinstance(identity, Refusal):
-            raise rejection(identity)
-        if identity.expires_at is not None and identity.expires_at <= time.time():
-            raise rejection(_EXPIRED)
-        if (crowded := place.identify(identity)) is not None:
-            raise RejectedError("limit_identity", 503, f"{crowded.code}: {crowded.message}")
-        return serve_websocket(
-            self._gateway,
-            transport,
-            route.dialect,
-            identity,
-            remote,
-            head.query,
-            route.upgrade.response(_subprotocol(route)),
-            head.surplus,
-            place,
-        )
-
-    async def _who(self, head: RequestHead, remote: str, *, secure: bool) -> Identity | Refusal:
-        """By its ticket, if it has one, else by its credentials."""
-        text = ticket_of(head) if self._tickets is not None and tickets_given(self._gateway) else None
-        if self._tickets is None or text is None:
-            return await self._gateway.authenticate(head.credential(remote, secure=secure))
-        identity = self._tickets.redeem(text)
-        if isinstance(identity, Identity):
-            identity = self._gateway.reauthenticate(identity)  # it may have grown old meanwhile
-        result = "refused" if isinstance(identity, Refusal) else "accepted"
-        self._gateway.meters.auth["ticket", result] += 1
-        return identity
-
-    def _check_host(self, ends: Ends, head: RequestHead) -> None:
-        """Raises HttpError 403 for a page that may have pointed its own name at us."""
-        if self._gateway.hooks.authenticates:
-            return  # a page has no credentials
-        here = ends.server[0] if ends.server is not None else None
-        if not host_allowed(head.header("host"), here, self._own_origins()):
-            raise RejectedError(
-                "host", 403, "forbidden: on loopback the Host must be an address, localhost, or listed"
-            )
-
-    def _check_room(self) -> None:
-        """Raises HttpError 503 at the limit, and where memory is short. Sockets that have not said what they
-        want yet do not count: they are given five seconds, and no client's place."""
-        most = self._gateway.loaded.settings.server.limits.max_connections
-        if most and len(self._gateway.connections) >= most:
-            raise HttpError(503, "too many connections; try again later")
-        if self._gateway.refusing:
-            raise RejectedError("overload", 503, "memory is short; try again later")
+    def _check_host(self, remote: str, ends: Ends, head: RequestHead) -> None:
+        """Raises HttpError 403 for a page that may have pointed its own name at us. Where clients must say
+        who they are, that decides (`check_caller`)."""
+        if not self._gateway.hooks.authenticates:
+            here = ends.server[0] if ends.server is not None else None
+            check_host(head, here, self._own_origins(), remote)
 
 
 _REASONS = {403: "origin", 408: "timeout", 503: "limit_total"}
@@ -384,14 +327,6 @@ def _name(address: object) -> str:
         host, port = address[0], address[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return f"unix:{os.fsdecode(address)}" if isinstance(address, str | bytes) and address else ""
-
-
-def _subprotocol(route: WebSocketRoute) -> str | None:
-    """The one to answer with. Browsers give up if they offered some and none is chosen, so a single one
-    that we do not know (a token travels as one) is sent back."""
-    offered = route.upgrade.subprotocols
-    known = next((name for name in route.dialect.subprotocols if name in offered), None)
-    return offered[0] if known is None and len(offered) == 1 else known
 
 
 def _end(address: object) -> tuple[str, int] | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from kiwi_gw.edge.admission import rejection
+from kiwi_gw.edge.admission import Admission, rejection
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
+from kiwi_gw.edge.callers import check_caller, check_origin
 from kiwi_gw.edge.head import RequestHead
-from kiwi_gw.edge.origin import why_refused
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tickets import Tickets
 from kiwi_gw.model import Refusal
@@ -32,20 +32,21 @@ def tickets_given(gateway: Gateway) -> bool:
     return bool(wanted) and gateway.hooks.authenticates
 
 
-def add_ticket_routes(routes: Routes, gateway: Gateway, tickets: Tickets) -> None:
+def add_ticket_routes(routes: Routes, gateway: Gateway, tickets: Tickets, admission: Admission) -> None:
     """Serve tickets and the preflights of pages that ask for them."""
-    routes.add_http("POST", PATH, office(gateway, tickets))
+    routes.add_http("POST", PATH, office(gateway, tickets, admission))
     routes.add_http("OPTIONS", PATH, preflight(gateway))
 
 
-def office(gateway: Gateway, tickets: Tickets) -> App:
+def office(gateway: Gateway, tickets: Tickets, admission: Admission) -> App:
     """ASGI application: `{"ticket", "expires_in_ms"}`. 401 and the like as for a handshake, 404 where no
-    plugin authenticates clients, 429 if too many were not used."""
+    plugin authenticates clients, 429 if too many were not used. Until it is known who asks, a request counts
+    as a new connection of its address."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         cors = _cors(gateway, scope)
         try:
-            text = await _issue(gateway, tickets, scope)
+            text = await _issue(gateway, tickets, admission, scope)
         except HttpError as error:  # with the headers without which a page would not learn why
             more = tuple((name.decode(), value.decode("latin-1")) for name, value in cors)
             raise HttpError(error.status, error.message, (*error.headers, *more)) from None
@@ -71,17 +72,23 @@ def preflight(gateway: Gateway) -> App:
     return app
 
 
-async def _issue(gateway: Gateway, tickets: Tickets, scope: Scope) -> str:
+async def _issue(gateway: Gateway, tickets: Tickets, admission: Admission, scope: Scope) -> str:
     if not tickets_given(gateway):
         raise HttpError(404, "no tickets are given: no plugin authenticates clients")
-    client = scope["client"]
-    remote = f"{client[0]}:{client[1]}" if client is not None else "unix"
-    credential = _head(scope).credential(remote, secure=scope["scheme"] == "https")
-    identity = await gateway.authenticate(credential)
-    if isinstance(identity, Refusal):
-        raise rejection(identity)
-    if identity.anonymous:
-        raise rejection(_NOBODY)
+    credential = _head(scope).credential(_remote(scope), secure=scope["scheme"] == "https")
+    place = admission.place(scope["client"])
+    place.enter()  # as for a handshake, while it is found out who this is
+    try:
+        identity = await gateway.authenticate(credential)
+        if isinstance(identity, Refusal):
+            raise rejection(identity)
+        if identity.anonymous:
+            raise rejection(_NOBODY)
+        here = scope["server"][0] if scope["server"] is not None else None
+        origins = gateway.loaded.settings.server.allowed_origins
+        await check_caller(gateway, credential, identity, here, origins)
+    finally:
+        place.leave()
     try:
         text = tickets.issue(identity)
     except Exception as error:
@@ -91,6 +98,11 @@ async def _issue(gateway: Gateway, tickets: Tickets, scope: Scope) -> str:
         wait = str(max(1, gateway.loaded.settings.server.limits.ticket_ttl_ms // 1000))
         raise HttpError(429, f"{text.code}: {text.message}", (("Retry-After", wait),))
     return text
+
+
+def _remote(scope: Scope) -> str:
+    client = scope["client"]
+    return f"{client[0]}:{client[1]}" if client is not None else "unix"
 
 
 def _head(scope: Scope) -> RequestHead:
@@ -106,9 +118,11 @@ def _cors(gateway: Gateway, scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     origins = head.values("origin")
     if not origins:
         return ()
-    why = why_refused(head, allowed, scope["scheme"] == "https")
-    if why is not None:
-        raise HttpError(403, f"this Origin is not allowed here: {why} (server.allowed_origins)")
+    check_origin(head, allowed, _remote(scope), secure=scope["scheme"] == "https")
     named = ((b"access-control-allow-origin", origins[0].encode("latin-1")), (b"vary", b"origin"))
-    # With `*` any page may ask, but none with what a browser adds by itself.
-    return named if "*" in allowed else (*named, (b"access-control-allow-credentials", b"true"))
+    # With `*` any page may ask, and with `null` any in a frame, but none with what a browser adds by itself.
+    return (
+        named
+        if "*" in allowed or origins[0] == "null"
+        else (*named, (b"access-control-allow-credentials", b"true"))
+    )

@@ -10,12 +10,14 @@ a restart.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import pickle
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import parse_qsl
@@ -29,6 +31,12 @@ PARAMETER = "ticket"
 
 SUBPROTOCOL = "kiwi-gw.ticket."
 """A subprotocol that begins so has a ticket behind it."""
+
+_LOOK_SECONDS = 1.0
+"""Between two looks at which of all tickets were used elsewhere."""
+
+_AT_ONCE = 1_000
+"""Tickets that are let go of at a time."""
 
 _TEXT = re.compile(r"([0-9a-f]{16})\.([0-9]{1,3})\.([A-Za-z0-9_-]{32})")
 _INVALID = Refusal("invalid_ticket", "the ticket is not one of ours, has expired or was used", retry=True)
@@ -49,7 +57,11 @@ class Store(Protocol):
 
     def take(self, name: str) -> Kept | None: ...
 
+    def drop(self, name: str) -> None: ...
+
     def has(self, name: str) -> bool: ...
+
+    def names(self) -> Container[str]: ...
 
 
 class InMemory:
@@ -64,8 +76,14 @@ class InMemory:
     def take(self, name: str) -> Kept | None:
         return self._kept.pop(name, None)
 
+    def drop(self, name: str) -> None:
+        self._kept.pop(name, None)
+
     def has(self, name: str) -> bool:
         return name in self._kept
+
+    def names(self) -> Container[str]:
+        return self._kept
 
 
 class InFolder:
@@ -97,8 +115,14 @@ class InFolder:
         kept: Kept = pickle.loads(data)  # noqa: S301  only workers of ours can write here
         return kept
 
+    def drop(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
     def has(self, name: str) -> bool:
         return (self._folder / name).exists()
+
+    def names(self) -> Container[str]:
+        return frozenset(os.listdir(self._folder))
 
 
 class Tickets:
@@ -118,43 +142,68 @@ class Tickets:
         self._slot = slot
         self._store = store or InMemory()
         self._clock = clock
+        self._look_at = -math.inf
         self._waiting: dict[str, tuple[float, str]] = {}  # end and identity of those given out, oldest first
         self._of: dict[str, set[str]] = {}
 
     def issue(self, identity: Identity) -> str | Refusal:
         """The text of a new ticket; a Refusal if too many of this identity, or in all, were not used."""
         limits, now = self._limits(), self._clock()
-        self._forget_expired(now)
+        self.forget_expired()
         own = self._of.get(identity.name, set())
         if len(own) >= limits.max_tickets_per_identity:
             for name in [name for name in own if not self._store.has(name)]:
                 self._forget(name)  # another worker took it in
+        if len(self._waiting) >= limits.max_tickets and now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            there = self._store.names()
+            for name in [name for name in self._waiting if name not in there]:
+                self._forget(name)
+        own = self._of.get(identity.name, set())
         if len(own) >= limits.max_tickets_per_identity or len(self._waiting) >= limits.max_tickets:
             return _TOO_MANY
         secret = secrets.token_urlsafe(24)
         name = _name(self._slot, secret)
-        until = now + limits.ticket_ttl_ms / 1000
-        self._store.put(name, Kept(until, identity))
-        self._waiting[name] = (until, identity.name)
-        self._of.setdefault(identity.name, set()).add(name)
+        kept = Kept(now + limits.ticket_ttl_ms / 1000, identity)
+        self._store.put(name, kept)
+        self._remember(name, kept)
         return f"{self._start}.{self._slot}.{secret}"
 
     def redeem(self, text: str) -> Identity | Refusal:
         """Who a ticket stands for: told once."""
-        match = _TEXT.fullmatch(text)
-        if match is None or match[1] != self._start:
+        kept = self.take(text)
+        return kept if isinstance(kept, Refusal) else kept.identity
+
+    def take(self, text: str) -> Kept | Refusal:
+        """What a ticket stands for, once; more than once only to who gives it back."""
+        name = self._name_of(text)
+        if name is None:
             return _INVALID
-        name = _name(int(match[2]), match[3])
         kept = self._store.take(name)
         self._forget(name)
-        return kept.identity if kept is not None and self._clock() < kept.until else _INVALID
+        return kept if kept is not None and self._clock() < kept.until else _INVALID
 
-    def _forget_expired(self, now: float) -> None:
-        while self._waiting:
-            name = next(iter(self._waiting))
-            if self._waiting[name][0] > now:
-                return
-            self._store.take(name)
+    def give_back(self, text: str, kept: Kept) -> None:
+        """It was not used after all. From now on it counts as one of ours."""
+        name = self._name_of(text)
+        if name is not None:
+            self._store.put(name, kept)
+            self._remember(name, kept)
+
+    def _name_of(self, text: str) -> str | None:
+        match = _TEXT.fullmatch(text)
+        return None if match is None or match[1] != self._start else _name(int(match[2]), match[3])
+
+    def _remember(self, name: str, kept: Kept) -> None:
+        self._waiting[name] = (kept.until, kept.identity.name)
+        self._of.setdefault(kept.identity.name, set()).add(name)
+
+    def forget_expired(self) -> None:
+        """Let go of those whose time is over, whatever the order in which it ends: of so many at once."""
+        now = self._clock()
+        over = (name for name, (until, _) in self._waiting.items() if until <= now)
+        for name in list(islice(over, _AT_ONCE)):
+            self._store.drop(name)
             self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -193,7 +193,8 @@ class Connection:
     """See the top of this file. Implements `core.subscription.Owner`.
 
     heard_at: when the client last sent a byte (monotonic seconds); kept by whoever reads the socket.
-    cut_off: ends the socket after a moment, whatever the client does. place: None where nobody counts.
+    cut_off: ends the socket after a moment, whatever the client does. place: None where nobody counts. due:
+    it is to be judged again before anything else.
     """
 
     def __init__(
@@ -230,6 +231,7 @@ class Connection:
         self._account: OwnAccount | None = None  # made for clients with queries
         self._errands: Errands | None = None  # made for clients with large queries
         self._asking = False  # who it is now, of a plugin
+        self.due = False
         self.closed = False
 
     def start(self) -> None:
@@ -239,6 +241,8 @@ class Connection:
 
     def receive(self, message: str | bytes, now: float) -> None:
         """One message of the client. One that comes after the close frame is not looked at."""
+        if self.due:
+            self.judge_again()
         if self.outlet.close_code is not None:
             return
         self._asked_at = now
@@ -306,6 +310,7 @@ class Connection:
 
     def judge_again(self) -> None:
         """After a reload, or when something else has changed by which clients are told apart."""
+        self.due = False
         if self.outlet.close_code is not None:
             return
         answer = self._world.reauthenticate(self.identity)

@@ -10,17 +10,16 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 
 import structlog
 import trio
 
-from kiwi_gw.api import PluginContext, Source, SourceContext, SourceType
-from kiwi_gw.config import Difference, Loaded, SourceSettings, diff
+from kiwi_gw.api import PluginContext, Source, SourceContext
+from kiwi_gw.config import Difference, Loaded, diff
 from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, Kept, OwnAccount, Pool
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.evaluation import Evaluations, Shares
-from kiwi_gw.core.feed import Feed, FeedLimits, FeedState
+from kiwi_gw.core.feed import Feed, FeedState
 from kiwi_gw.core.window import Budget
 from kiwi_gw.errors import PluginError
 from kiwi_gw.model import (
@@ -29,7 +28,6 @@ from kiwi_gw.model import (
     Credential,
     Identity,
     Interceptor,
-    OverflowPolicy,
     Refusal,
     SourceInfo,
 )
@@ -37,10 +35,12 @@ from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
+from kiwi_gw.runtime.judging import Judging
 from kiwi_gw.runtime.keepalive import Keepalive
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
+from kiwi_gw.runtime.plans import Plan, limits_of, plan_of
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
@@ -53,9 +53,6 @@ PULSE_SECONDS = 0.25
 
 _LOOK_SECONDS = 1.0
 """How often sources are looked at for stalls, and the memory."""
-
-_SLICE_SECONDS = 0.005
-"""How long the loop is held while all connections are judged again."""
 
 
 class Gateway:
@@ -102,6 +99,7 @@ class Gateway:
         self._services = Services()
         self.vetting = Vetting(self._services, self._place)
         self._readers = Readers(self)
+        self._judging = Judging(self._info, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
         self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
 
@@ -110,7 +108,7 @@ class Gateway:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. `started` means that every source has its feed, not that it works."""
         self.hooks_configure(self.loaded)
-        plans = [_plan(entry, self.loaded) for entry in self.loaded.settings.sources.values()]
+        plans = [plan_of(entry, self.loaded) for entry in self.loaded.settings.sources.values()]
         async with trio.open_nursery() as outer:
             outer.start_soon(self._services.run)
             try:
@@ -120,6 +118,7 @@ class Gateway:
                     for plan in plans:
                         self._start(plan)
                     nursery.start_soon(self._pulse)
+                    nursery.start_soon(self._judging.run)
                     nursery.start_soon(Evaluator(self.evaluations).run)
                     nursery.start_soon(self.offloads.run)
                     task_status.started()
@@ -179,7 +178,7 @@ class Gateway:
             difference = diff(self.loaded.settings, loaded.settings, loaded.plugins.source_types())
             starting = (*difference.altered, *difference.added)
             plans = {
-                key: _plan(loaded.settings.sources[key], loaded, altered=key in self._known)
+                key: plan_of(loaded.settings.sources[key], loaded, altered=key in self._known)
                 for key in starting
             }
         except BaseException:
@@ -197,10 +196,7 @@ class Gateway:
             self._start(plans[source_id])
         for source_id in difference.added:
             self._start(plans[source_id])
-        for connection in list(self.connections):
-            connection.judge_again()
-        for source_id in starting:
-            self._appeared(source_id)
+        self._judging.ask(self.connections, starting)
         return difference
 
     # --- what connections need (runtime.connection.World) ----------------------------------
@@ -217,6 +213,10 @@ class Gateway:
     def feed(self, source_id: str) -> Feed | None:
         runner = self._runners.get(source_id)
         return runner.feed if runner is not None else None
+
+    def _info(self, source_id: str) -> SourceInfo | None:
+        runner = self._runners.get(source_id)
+        return runner.feed.info if runner is not None else None
 
     def sources(self) -> Iterable[SourceInfo]:
         return [runner.feed.info for runner in self._runners.values()]
@@ -296,12 +296,12 @@ class Gateway:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _start(self, plan: _Plan) -> None:
+    def _start(self, plan: Plan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
         entry, kind, loaded, context = plan.entry, plan.kind, self.loaded, self._context
         feed = Feed(
             plan.info,
-            _limits(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
+            limits_of(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
             self._memo,
             self._budget,
             self._clock,
@@ -324,17 +324,13 @@ class Gateway:
             self._remove(entry.id, CloseReason.CHANGED, message, drain)
             self.meters.source(entry.id).restarts["changed"] += 1
             self._start(plan)
-            self._appeared(entry.id)
+            self._judging.ask(self.connections, (entry.id,), judge=False)
 
         meter = self.meters.source(entry.id) if self.measured else None
         self._known.add(entry.id)
         runner = SourceRunner(feed, build, changed, meter, SourceFigures(kind.figures, meter))
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
-
-    def _appeared(self, source_id: str) -> None:
-        for connection in list(self.connections):
-            connection.source_appeared(self._runners[source_id].feed.info)
 
     def _remove(self, source_id: str, reason: CloseReason, message: str, drain: float) -> None:
         runner = self._runners.pop(source_id)
@@ -368,81 +364,8 @@ class Gateway:
                     self.meters.feed_over(feed)
             self.keepalive.look(self.connections, now, time.time())
             if self.hooks.reauthentication_due():
-                await self._judge_everybody()
-
-    async def _judge_everybody(self) -> None:
-        until = self._clock() + _SLICE_SECONDS
-        for connection in list(self.connections):
-            if self._clock() >= until:
-                await trio.lowlevel.checkpoint()
-                until = self._clock() + _SLICE_SECONDS
-            if not connection.closed:
-                connection.judge_again()
+                self._judging.ask(self.connections)
 
 
 def _log_mistake(error: Exception) -> None:
     log.error("events could not be encoded", exc_info=error)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A source that can be started: everything that a plugin says of it has been asked.
-
-    altered: as in `SourceContext`."""
-
-    entry: SourceSettings
-    kind: SourceType
-    info: SourceInfo
-    services: tuple[str, ...]
-    altered: bool
-
-
-def _plan(entry: SourceSettings, loaded: Loaded, *, altered: bool = False) -> _Plan:
-    kind = loaded.plugins.source_types()[entry.type]
-    own = entry.settings
-    decode = replace(kind.decode_of(own), close=entry.subscriber.on_bad_record == "close")
-    info = SourceInfo(
-        entry.id,
-        entry.type,
-        kind.shape_of(own),
-        kind.codec_of(own),
-        kind.replayable_of(own),
-        decode,
-        entry.blocks,
-        entry.subscriber.value_as,
-    )
-    return _Plan(entry, kind, info, kind.services_of(own), altered)
-
-
-def _limits(entry: SourceSettings, loaded: Loaded, start_ms: int, *, replayable: bool) -> FeedLimits:
-    subscriber, window = entry.subscriber, entry.window
-    usual = OverflowPolicy.REPLAY if replayable else OverflowPolicy.DROP_OLDEST
-    overflow, fallback = subscriber.overflow or usual, subscriber.block_fallback or usual
-    if OverflowPolicy.REPLAY in (overflow, fallback) and not replayable:
-        # It was said for all sources together: of this one, which cannot, it says nothing.
-        overflow = usual if overflow is OverflowPolicy.REPLAY else overflow
-        fallback = usual if fallback is OverflowPolicy.REPLAY else fallback
-    limits = loaded.settings.server.limits
-    return FeedLimits(
-        window_events=window.events,
-        window_bytes=window.bytes,
-        buffer_capacity=subscriber.buffer_capacity or 0,
-        lag_threshold=subscriber.lag_notice_threshold or 0,
-        lag_interval=subscriber.lag_notice_interval_ms / 1000,
-        overflow=overflow,
-        allow=frozenset(subscriber.allow),
-        block_timeout=subscriber.block_timeout_ms / 1000,
-        block_fallback=fallback,
-        subscribe_timeout=(subscriber.subscribe_timeout_ms or start_ms) / 1000,
-        max_wire_keys=window.max_wire_keys,
-        wire_keys_identity=window.wire_keys_identity,
-        wire_keys_connection=window.wire_keys_connection,
-        history_readers=window.history_readers,
-        history_events=window.history_events,
-        history_bytes=window.history_bytes,
-        last_values=window.last_values or OverflowPolicy.LATEST in (overflow, fallback),
-        last_values_keys=window.last_values_keys,
-        last_values_bytes=window.last_values_bytes,
-        direct_bytes=limits.send_bytes,
-        slice_seconds=limits.fan_out_slice_ms / 1000,
-    )

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from structlog.typing import EventDict
 
+from kiwi_gw.api import Credential, Head, Identity, hookimpl
 from kiwi_gw.edge.origin import host_allowed
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 
@@ -155,6 +157,79 @@ async def test_where_clients_prove_who_they_are_any_name_will_do() -> None:
         assert await status("127.0.0.1", port, "/", *page, *UPGRADE) == 401
         token = "Authorization: Bearer readers-token-0001"
         assert await status("127.0.0.1", port, "/", *page, token, *UPGRADE) == 101
+
+
+OPEN = (
+    CONFIG
+    + """
+tokens:
+  static: [{name: reader, token: readers-token-0001, roles: [reader]}]
+  anonymous: {roles: [visitor]}
+  roles: {reader: {sources: ["*"]}, visitor: {sources: ["*"], actions: [subscribe, admin]}}
+"""
+)
+
+
+async def test_where_a_plugin_lets_in_who_shows_nothing_a_foreign_name_is_refused(
+    log_lines: list[EventDict],
+) -> None:
+    async with calling(OPEN, "127.0.0.1:0") as (gateway, port):
+        admin = int(gateway.admin_address.rpartition(":")[2])
+        page = ("Host: evil.example", "Origin: http://evil.example", "Connection: close")
+        token = "Authorization: Bearer readers-token-0001"
+        for path in WEBSOCKETS:
+            assert await status("127.0.0.1", port, path, *page[:2], *UPGRADE) == 403
+            assert await status("127.0.0.1", port, path, "Host: localhost", *UPGRADE) == 101
+            assert await status("127.0.0.1", port, path, *page[:2], token, *UPGRADE) == 101
+        for path in ("/metrics", "/sources", "/connections", "/subscriptions"):
+            assert await status("127.0.0.1", admin, path, *page) == 403
+            assert await status("127.0.0.1", admin, path, "Host: localhost", "Connection: close") == 200
+        assert gateway.listener.rejected["host"] == len(WEBSOCKETS)
+        lines = [line for line in log_lines if line["event"] == "host refused"]
+        assert len(lines) == len(WEBSOCKETS) + 4
+        assert {line["host"] for line in lines} == {"evil.example"}
+
+
+class Doorman:
+    """Knows guests by nothing, and members by a header."""
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        assert isinstance(credential, Head)
+        return Identity("member" if credential.header("x-member") else "guest")
+
+
+async def test_credentials_that_make_no_difference_are_none() -> None:
+    """A page can add a query, a header or a subprotocol to what it asks for."""
+    plugins = {"scripted": ScriptedSources(), "doorman": Doorman()}
+    text = CONFIG.replace("[scripted]", "[scripted, doorman]")
+    async with open_gateway(text, plugins=plugins) as gateway:
+        with trio.fail_after(30):
+            port = int(gateway.address.rpartition(":")[2])
+            page = ("Host: evil.example", "Origin: http://evil.example")
+            for extra in ("X-Nothing: 1", "Authorization: Bearer x", "Sec-WebSocket-Protocol: kiwi"):
+                assert await status("127.0.0.1", port, "/?token=x", *page, extra, *UPGRADE) == 403
+            assert await status("127.0.0.1", port, "/", *page, "X-Member: 1", *UPGRADE) == 101
+            # Without an Origin: a page of the same origin need not send one.
+            lines = ["POST /api/v1/ticket HTTP/1.1", page[0], "Connection: close", "", ""]
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all("\r\n".join(lines).encode())
+                answer = b""
+                while chunk := await stream.receive_some():
+                    answer += chunk
+            assert answer.split()[1] == b"403"
+            assert b"server.allowed_origins" in answer
+
+
+async def test_a_name_that_is_refused_is_in_the_log(log_lines: list[EventDict]) -> None:
+    async with calling(CONFIG, "127.0.0.1:0") as (_, port):
+        for target, headers in (("/", UPGRADE), ("/readyz", ("Connection: close",))):
+            assert await status("127.0.0.1", port, target, "Host: gw.example", *headers) == 403
+    lines = [line for line in log_lines if line["event"] == "host refused"]
+    assert [(line["host"], line["path"]) for line in lines] == [
+        ("gw.example", "/"),
+        ("gw.example", "/readyz"),
+    ]
 
 
 @pytest.mark.parametrize(

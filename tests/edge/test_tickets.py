@@ -199,6 +199,52 @@ async def test_pages_of_listed_origins_may_ask_and_no_others(origin: str, prefli
             assert (status, headers["access-control-allow-origin"]) == (401, origin)
 
 
+async def test_pages_without_an_origin_may_ask_where_listed_but_send_nothing_by_themselves() -> None:
+    text = configuration(["scripted", "bearers"], {"server": {"allowed_origins": [OWN, "null"]}})
+    plugins = {"scripted": ScriptedSources(), "bearers": Bearers()}
+    async with open_gateway(text, plugins=plugins) as gateway:
+        with trio.fail_after(20):
+            for origin, expected in (("null", None), (OWN, "true")):
+                for method in ("OPTIONS", "POST"):
+                    bearer = "Authorization: Bearer ann"
+                    status, headers, _ = await ask(gateway, f"Origin: {origin}", bearer, method=method)
+                    assert (status, headers["access-control-allow-origin"]) == (200, origin)
+                    assert headers.get("access-control-allow-credentials") == expected
+
+
+async def test_a_page_that_is_refused_is_in_the_log(log_lines: list[EventDict]) -> None:
+    async with running() as gateway:
+        for method in ("OPTIONS", "POST"):
+            assert (await ask(gateway, f"Origin: {FOREIGN}", method=method))[0] == 403
+    lines = [line for line in log_lines if line["event"] == "origin refused"]
+    assert [(line["origin"], line["path"]) for line in lines] == [(FOREIGN, "/api/v1/ticket")] * 2
+
+
+async def test_who_asks_for_tickets_is_held_back_like_who_connects() -> None:
+    async with running(connections_per_second=1, connections_burst=3) as gateway:
+        answers = [await ask(gateway) for _ in range(20)]
+        assert [status for status, _, _ in answers[:4]] == [401, 401, 401, 503]
+        assert answers[3][1]["retry-after"] == "1"
+    async with running(max_connections_per_address=1) as gateway:
+        text = await ticket(gateway)
+        async with connect(gateway, f"/?ticket={text}"):
+            assert (await ask(gateway, "Authorization: Bearer ann"))[0] == 503
+
+
+async def test_a_ticket_is_kept_by_who_finds_no_room() -> None:
+    async with running(max_connections_per_identity=1) as gateway:
+        first, second = await ticket(gateway), await ticket(gateway)
+        async with connect(gateway, f"/?ticket={first}"):
+            assert (await knock(gateway, f"/?ticket={second}"))[0] == 503
+            gateway.gateway.draining = True
+            assert (await knock(gateway, f"/?ticket={second}"))[0] == 503
+            gateway.gateway.draining = False
+        while gateway.listener.admission.identities:
+            await trio.lowlevel.checkpoint()
+        assert (await knock(gateway, f"/?ticket={second}"))[0] == 101
+        assert (await knock(gateway, f"/?ticket={second}"))[0] == 401
+
+
 async def test_nothing_of_a_ticket_is_in_the_log_or_the_metrics(log_lines: list[EventDict]) -> None:
     async with running(admin="127.0.0.1:0") as gateway:
         text = await ticket(gateway)
@@ -281,6 +327,41 @@ def test_what_was_given_out_is_bounded_and_what_expired_or_was_used_elsewhere_do
     assert isinstance(one.issue(Identity("d")), str)
     assert len(list(tmp_path.iterdir())) == 1
     assert len(one._waiting) == len(one._of) == 1
+
+
+def test_tickets_that_were_used_elsewhere_take_no_place_of_all(tmp_path: Path) -> None:
+    limits = Limits(max_tickets=6)
+    one = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"))
+    other = Tickets(lambda: limits, START, 1, InFolder(tmp_path, "1-"))
+    texts = [str(one.issue(Identity(name))) for name in "abcdef"]
+    for text in texts[1:]:
+        assert isinstance(other.redeem(text), Identity)
+    assert isinstance(one.issue(Identity("g")), str)
+    assert len(one._waiting) == len(one._of) == 2
+
+
+def test_those_that_expire_are_let_go_of_in_whatever_order(tmp_path: Path) -> None:
+    now, limits = 0.0, Limits(ticket_ttl_ms=60_000)
+    tickets = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"), lambda: now)
+    tickets.issue(ANN)
+    limits = Limits(ticket_ttl_ms=1_000)
+    tickets.issue(ANN)
+    now = 1.0
+    tickets.forget_expired()
+    assert len(tickets._waiting) == len(list(tmp_path.iterdir())) == 1
+    now = 60.0
+    tickets.forget_expired()
+    assert (tickets._waiting, tickets._of, list(tmp_path.iterdir())) == ({}, {}, [])
+
+
+async def test_who_asks_for_no_more_tickets_leaves_none() -> None:
+    async with running(ticket_ttl_ms=1_000) as gateway:
+        assert (await ask(gateway, "Authorization: Bearer ann"))[0] == 200
+        tickets = gateway.listener._tickets
+        assert tickets is not None
+        assert tickets._waiting
+        while tickets._waiting:
+            await trio.lowlevel.checkpoint()
 
 
 def test_a_worker_that_is_replaced_leaves_nothing(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Who may look: the `authenticate` and `authorize` hooks, asked for every request.
 
 Where no plugin authenticates clients, whoever is on this machine may look, and others see metrics and
-health, unless `server.admin_unauthenticated` lets them do everything. (Pages in a browser on this machine are
-kept away by the listener: `origin.host_allowed`.)
+health, unless `server.admin_unauthenticated` lets them do everything. Pages in a browser on this machine are
+kept away by the listener, or where plugins authenticate, here: `callers.check_host`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kiwi_gw.edge.answers import HttpError
 from kiwi_gw.edge.asgi import Scope
+from kiwi_gw.edge.callers import check_caller
 from kiwi_gw.model import Action, Head, Identity, Refusal, SourceInfo
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import UNDECIDED
@@ -78,11 +79,14 @@ class Access:
         return hooks.authorize(identity, Action.ADMIN, source, switched_on=switched_on) is None
 
     async def _identity(self, scope: Scope) -> Identity:
-        answer = await self._gateway.authenticate(_credential(scope))
+        credential = _credential(scope)
+        answer = await self._gateway.authenticate(credential)
         if isinstance(answer, Refusal):
             status = 503 if answer.code in UNDECIDED else 403 if answer.code == "forbidden" else 401
             headers = _CHALLENGE if status == 401 else ()
             raise HttpError(status, f"{answer.code}: {answer.message}", headers)
+        server = scope["server"]
+        await check_caller(self._gateway, credential, answer, server[0] if server is not None else None, ())
         return answer
 
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import ANONYMOUS, Action, Credential, Identity, Permit, Refusal, SourceInfo, Token, hookimpl
 from kiwi_gw.core.commands import Authenticate
-from kiwi_gw.core.notices import Authenticated, AuthenticationFailed
+from kiwi_gw.core.notices import Authenticated, AuthenticationFailed, SourceAppeared
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.hooks import Hooks
 from tests.unit.runtime.fakes import Bench, Client, Sources, config, load_text, open_it, running, settled
@@ -239,6 +239,48 @@ async def test_who_was_let_in_by_a_plugin_that_is_gone_must_say_again_who_he_is(
             assert closed(client) == (4402, "no_credentials")
             assert client.connection.subscriptions == {}
             assert isinstance(bench.gateway.reauthenticate(known), Refusal)  # as that of a ticket
+
+
+class Slow(Judge):
+    """Takes 2 ms for every identity, on a clock that only it moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    @hookimpl
+    def reauthenticate(self, identity: Identity) -> object:
+        self.now += 0.002
+        return super().reauthenticate(identity)
+
+
+async def test_many_are_judged_a_slice_at_a_time_and_told_of_sources_only_after_it(tmp_path: Path) -> None:
+    judge = Slow()
+    judge.says["bob"] = REVOKED
+    plugins = {"fake": Sources(), "judge": judge}
+    async with running(tmp_path, config("a", plugins=("fake", "judge")), **plugins) as bench:
+        clients = [bench.connect(ANN) for _ in range(20)]
+        judge.judged.clear()
+        bench.gateway._judging._clock = lambda: judge.now
+        more = load_text(tmp_path, config("a", "b", "c", plugins=("fake", "judge")), plugins)
+        bench.gateway.apply(more)
+        assert len(judge.judged) == 3, "5 ms"
+        waiting = [client for client in clients if client.connection.due]
+        assert [sources(client) for client in waiting] == [["a"]] * 17
+        for client in waiting[1:]:
+            client.connection.identity = BOB
+        waiting[-1].does(open_it("a"))  # asks for more before it is its turn
+        assert closed(waiting[-1]) == (4503, "revoked")
+        assert waiting[-1].connection.subscriptions == {}
+        await settled()
+        assert len(judge.judged) == 20, "each once"
+        assert [closed(client)[0] for client in waiting] == [None] + [4503] * 16
+        assert [sources(client) for client in waiting] == [["a", "b", "c"]] + [["a"]] * 16
+
+
+def sources(client: Client) -> list[str]:
+    """Those that it was told of."""
+    return [notice.source.id for notice in client.told(SourceAppeared) if isinstance(notice, SourceAppeared)]
 
 
 def hooks(*answers: object) -> Hooks:
