@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kiwi_gw.core.commands import Open
 from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.notices import OpenFailed
 from kiwi_gw.dialects.zetta import events
 from kiwi_gw.dialects.zetta.wishes import wish
+from kiwi_gw.model import StartAt
 from tests.unit.dialects.zetta.bench import Sources
 from tests.unit.dialects.zetta.test_session import ARMS, acks
 
@@ -168,3 +171,16 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
         assert made._plan(f"hub/arm/{number}/state") is made._plan(f"hub/arm/{number}/state")
         assert made._plan_bytes < 7_000
     assert len(made._plans) < 10
+
+
+def test_a_query_for_devices_without_the_right_to_replay_begins_with_what_comes() -> None:
+    client = Sources(FeedLimits(last_values=True), arms=ARMS).client()
+    asked: list[Open] = []
+
+    def refuse(command: Open) -> None:
+        asked.append(command)
+        client.carry_out(client.session.notice(OpenFailed(command.handle, "forbidden", "no")))
+
+    client._open = refuse  # type: ignore[method-assign]
+    client.subscribe('hub/query/where type = "arm"')
+    assert [command.start for command in asked] == [StartAt.SNAPSHOT, StartAt.LATEST]
