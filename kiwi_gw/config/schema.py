@@ -132,7 +132,8 @@ class Limits(Section):
     max_tickets_per_identity: Positive = 16
     """Those of one identity, of one worker."""
     expiry_notice_ms: Milliseconds = 60_000
-    """How long before its credentials expire a client is told so; 0: it is not."""
+    """How long before its credentials expire a client is told so; 0: it is not. Only Kiwi has a message for
+    that, and not with `envelope: nested`; the others' connections end without it."""
     max_message_bytes: Size = 64 * KIB
     """Largest message of a client; a larger one closes the connection with 1009."""
     max_fragments: Number = 1024

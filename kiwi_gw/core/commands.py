@@ -65,7 +65,7 @@ class Open:
     wire: makes the wire format once the source is known; it may raise SubscribeRefused.
     credits: the first balance of a pull subscription. limits: by label of `Encoded.tallies`, or None
     for all events; when a limit is reached LimitReached is sent (label None: the subscription closes).
-    start: where it begins; anything but latest and snapshot needs the right to replay. until: None, for
+    start: where it begins; anything but latest needs the right to replay. until: None, for
     ever; positions otherwise (in the source's JSON form).
     positions_every: seconds between notices of where it is (PositionsAre); None: without being asked never.
     """

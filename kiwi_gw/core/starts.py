@@ -35,8 +35,8 @@ class Begin:
 
 
 def is_past(start: Start) -> bool:
-    """Whether it repeats what was sent before. The newest event of every key is how things are now."""
-    return start not in (StartAt.LATEST, StartAt.SNAPSHOT)
+    """Whether it repeats what was sent before: the newest event of every key may be all that a source has."""
+    return start is not StartAt.LATEST
 
 
 def load(start: Start, info: SourceInfo) -> Where:

@@ -61,8 +61,8 @@ class RoleSettings(_Quiet):
     sources: tuple[Text, ...] = ()
     """Shell patterns of ids. Only the pattern `*`, as it stands, also means the gateway as a whole."""
     actions: tuple[Action, ...] = (Action.SUBSCRIBE, Action.REPLAY)
-    """`replay` is to begin in the past; who has begun later may catch up without it. `admin` is to see (with
-    the source `*`: everything, and to close connections) on the admin address."""
+    """`replay` is to begin in the past (any `from` but `latest`); who began later catches up without it.
+    `admin` is to see (with the source `*`: everything, and to close connections) on the admin address."""
 
     @field_validator("sources")
     @classmethod

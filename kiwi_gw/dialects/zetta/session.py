@@ -385,7 +385,8 @@ class ZettaSession:
         if reader is None:
             return
         self._forget(reader)
-        if reader.snapshot and failed.code == "start":  # the newest events are not kept by key
+        # The newest events are not kept by key, or are not for one without the right to replay.
+        if reader.snapshot and failed.code not in ("unknown_source", *_PASSING):
             for item in reader.members.values():
                 yield from self._look_for_devices(item, reader.info, StartAt.LATEST)
             return

@@ -119,3 +119,14 @@ async def test_without_the_right_no_new_replay_begins(tmp_path: Path, autojump_c
         assert client.refusals == ["forbidden"]
         client.does(begin(StartAt.LATEST))
         assert state(client) is State.LIVE
+
+
+async def test_a_snapshot_needs_the_right(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Of a compacted topic the newest event of every key is everything."""
+    rules = Rules()
+    async with gateway(tmp_path, TEXT, rules=rules) as (bench, _):
+        client = bench.connect()
+        client.does(begin(StartAt.SNAPSHOT))
+        rules.withdraw(bench)
+        client.does(begin(StartAt.SNAPSHOT))
+        assert client.refusals == ["start", "forbidden"], "its keys are not kept; and then it may not"

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from kiwi_gw.core.commands import Open
 from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.notices import OpenFailed
 from kiwi_gw.dialects.zetta import events
 from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import asked, wish
-from kiwi_gw.model import Batch, Turn, WireFormat, at_once
+from kiwi_gw.model import Batch, StartAt, Turn, WireFormat, at_once
 from tests.unit.dialects.zetta.bench import Sources
 from tests.unit.dialects.zetta.test_session import ARMS, acks
 
@@ -255,3 +257,16 @@ def test_one_topic_in_one_frame_is_no_work_of_a_client() -> None:
     for topics in (["hub/flat", "hub/*"], ["hub/flat?where data > 1"]):
         assert steps("flat", *topics) is not None
     assert steps("arms", "hub/arm/1/state") is not None
+
+
+def test_a_query_for_devices_without_the_right_to_replay_begins_with_what_comes() -> None:
+    client = Sources(FeedLimits(last_values=True), arms=ARMS).client()
+    asked: list[Open] = []
+
+    def refuse(command: Open) -> None:
+        asked.append(command)
+        client.carry_out(client.session.notice(OpenFailed(command.handle, "forbidden", "no")))
+
+    client._open = refuse  # type: ignore[method-assign]
+    client.subscribe('hub/query/where type = "arm"')
+    assert [command.start for command in asked] == [StartAt.SNAPSHOT, StartAt.LATEST]
