@@ -198,7 +198,7 @@ async def test_what_it_takes_is_charged_to_the_connection_and_not_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     charged: list[float] = []
-    monkeypatch.setattr(Pool, "charge", lambda self, seconds, now: charged.append(seconds))
+    monkeypatch.setattr(Pool, "charge", lambda self, seconds, now, **_: charged.append(seconds))
     limits = {"server": {"limits": {"connection_compiling_percent": 1}}}
     async with running(extra=limits) as (gateway, _), connect(gateway) as client:
         ask = gateway.gateway.offloads.ask

@@ -18,6 +18,7 @@ from kiwi_gw.core.commands import Command
 from kiwi_gw.dialects.kiwi import hints
 from kiwi_gw.dialects.kiwi.session import KiwiSession
 from kiwi_gw.query import decode as decoding
+from kiwi_gw.runtime.clients import client_at
 from kiwi_gw.testing import open_gateway
 from tests.edge.bench import running as plainly
 from tests.edge.hooks_bench import running
@@ -383,7 +384,7 @@ async def test_who_comes_back_has_what_it_left_of_its_time_for_reading_queries()
         gateway = bench.gateway
         left = OwnAccount(0.05, 2.0)
         left.charge(1_000.0, gateway.now())
-        gateway.compiling_kept.keep(("address", "127.0.0.1"), left, gateway.now())
+        gateway.compiling_kept.keep(("address", client_at(("127.0.0.1", 0))), left, gateway.now())
         async with connect(bench) as client, connect(bench) as other:
             await client.send(command("SUBSCRIBE", "a", where="value.a > 123456"))
             assert "Queries take too much time" in (await client.message())["data"]["error"]
@@ -392,7 +393,10 @@ async def test_who_comes_back_has_what_it_left_of_its_time_for_reading_queries()
         with trio.fail_after(5):
             while gateway.connections:
                 await trio.lowlevel.checkpoint()
-        found = [gateway.compiling_kept.take(("address", "127.0.0.1"), gateway.now()) for _ in range(2)]
+        found = [
+            gateway.compiling_kept.take(("address", client_at(("127.0.0.1", 0))), gateway.now())
+            for _ in range(2)
+        ]
         assert left in found
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-MOST_BRACKETS: Final = 16_384
+MOST_BRACKETS: Final = 24_576
+"""Quotes among them."""
 
 # Strings, brackets, and whatever else; a quote alone is of a string without an end. Possessive: linear.
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^"\[\]{}]++|"', re.DOTALL)
@@ -24,7 +25,7 @@ class TooMuch(Exception):  # noqa: N818  (it states what the message is)
 def outline(message: str) -> str | None:
     """The message with every array and object inside its outermost one emptied. None: its brackets do not
     match, so it is no JSON. Raises TooMuch."""
-    if sum(map(message.count, "[]{}")) > MOST_BRACKETS:
+    if sum(map(message.count, '[]{}"')) > MOST_BRACKETS:
         bare = message.strip()
         if bare.startswith("{") and bare.endswith("}"):
             raise TooMuch

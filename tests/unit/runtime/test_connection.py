@@ -581,7 +581,7 @@ async def test_a_hook_that_fails_is_an_error_for_the_client_and_counted(world: F
 async def test_a_client_that_comes_back_has_what_it_left_of_its_account(
     world: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen, ann, now = replace(names(), chosen=True), Identity("ann"), 0.0
+    chosen, ann, bob, now = replace(names(), chosen=True), Identity("ann"), Identity("bob"), 0.0
     monkeypatch.setattr(world.gateway, "now", lambda: now)
 
     def used(identity: Identity) -> float:
@@ -596,6 +596,6 @@ async def test_a_client_that_comes_back_has_what_it_left_of_its_account(
         client.connection.end()
         return before
 
-    assert [used(ann), used(ann), used(ANONYMOUS), used(ann), used(ANONYMOUS)] == [0, 1, 0, 2, 1]
+    assert [used(ann), used(ann), used(bob), used(ann), used(bob)] == [0, 1, 0, 2, 1]
     now = 1_000.0
     assert used(ann) == 0, "it was full again"
