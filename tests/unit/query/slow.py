@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from kiwi_gw.query.functions import function
 from kiwi_gw.query.functions.base import VARIABLE, Argument
+from kiwi_gw.query.functions.cost import asking
 from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path
 from kiwi_gw.query.values import MISSING, Value, compare, convert
 from kiwi_gw.query.values.implicit import conversion, settler
@@ -169,9 +170,9 @@ def settled(node: Call, chosen: Value, record: Record) -> Value:
 
 
 def applied(node: Call, record: Record) -> Value:
-    bind = function(node.name).bind
-    assert bind is not None
-    binding = bind(arguments(node))
+    called = function(node.name)
+    assert called.bind is not None
+    binding = called.bind(arguments(node))
     values = []
     for each, want in zip(node.arguments, binding.wants, strict=True):
         if binding.missing and isinstance(each, Path):
@@ -181,4 +182,4 @@ def applied(node: Call, record: Record) -> Value:
         if value is None and binding.strict:
             return None
         values.append(value)
-    return binding.call(*values)
+    return asking(binding.call, called.cost)(*values)
