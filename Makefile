@@ -72,7 +72,7 @@ test: lint ## every check, all fast tests, and once what the README promises, wi
 
 test-rest: setup ## what make test leaves out: several brokers, long faults, repetitions, small rounds of the benchmarks
 	@failed=; \
-	$(MAKE) --no-print-directory test-alone test-beside MARKS=extended BEHIND="$(OF_SPARK)" || failed=1; \
+	$(MAKE) --no-print-directory -k test-alone test-beside MARKS=extended BEHIND="$(OF_SPARK)" || failed=1; \
 	if [ "$$failed" ]; then echo "make test-rest: there were failures" >&2; exit 1; fi
 
 test-all: setup ## make test, then make test-rest: every test there is, and what they went through (45 minutes)
