@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 FLOORS: Mapping[str, float] = {
-    "kiwi_gw/core": 93.0,
-    "kiwi_gw/dialects": 93.0,
-    "kiwi_gw/runtime": 95.0,
+    "kiwi_gw/core": 93.5,
+    "kiwi_gw/dialects": 94.5,
+    "kiwi_gw/runtime": 96.0,
     "kiwi_gw/query": 86.0,
-    "plugins": 73.0,
+    "plugins": 79.5,
 }
 """Percent of the branches, by folder: what was measured when this was written, rounded down, less one, for it
 is not the same in every run."""

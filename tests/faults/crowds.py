@@ -18,9 +18,10 @@ import msgspec
 
 from tests.faults.attackers import HOST, reset, subscribed, upgraded
 from tests.integration.wire import command, handshake
+from tests.offsets_of import offsets_of
 
 _EVENT = re.compile(rb'"partition":(\d+),"offset":(\d+)')
-_OPENED = re.compile(rb'"SUBSCRIBE_OK".*?"positions":(\{[^}]*\})')
+_OPENED = re.compile(rb'"SUBSCRIBE_OK".*?"positions":(\{(?:[^{}]|\{[^}]*\})*\})')
 _ERROR = re.compile(rb'_ERROR".*')
 _GIVEN_UP = re.compile(rb'"dropped":(?:null|[1-9])|"SUBSCRIPTION_CLOSED"')
 _PATIENCE = 60.0
@@ -49,7 +50,7 @@ class Places:
             if found is None:
                 self._rest = whole + self._rest
                 return
-            self._open({p.encode(): n for p, n in msgspec.json.decode(found[1]).items()})
+            self._open({p.encode(): n for p, n in offsets_of(msgspec.json.decode(found[1])).items()})
             whole = whole[found.end() :]
         self.given_up += len(_GIVEN_UP.findall(whole))
         assert self.at is not None
