@@ -86,7 +86,7 @@ test-all: setup ## make test, then make test-rest: every test there is, and what
 # traced, for they are looked at with a clock), and the others a second time, with fewer examples: tracing takes
 # twice as long, and what fails for that has passed before. What counts here is tests.covered.
 coverage: setup
-	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --hypothesis-profile check -n 2 \
+	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --tb=no --hypothesis-profile check -n 2 \
 	  -m "not integration and not extended"
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered
