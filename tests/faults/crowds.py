@@ -21,7 +21,8 @@ from tests.integration.wire import command, handshake
 from tests.offsets_of import offsets_of
 
 _EVENT = re.compile(rb'"partition":(\d+),"offset":(\d+)')
-_OPENED = re.compile(rb'"SUBSCRIBE_OK".*?"positions":(\{(?:[^{}]|\{[^}]*\})*\})')
+# (Positions also say of which history they are, in members that are no partitions.)
+_OPENED = re.compile(rb'"SUBSCRIBE_OK".*?"positions":(\{(?:[^{}]|\{[^{}]*\})*\})')
 _ERROR = re.compile(rb'_ERROR".*')
 _GIVEN_UP = re.compile(rb'"dropped":(?:null|[1-9])|"SUBSCRIPTION_CLOSED"')
 _PATIENCE = 60.0
@@ -50,7 +51,8 @@ class Places:
             if found is None:
                 self._rest = whole + self._rest
                 return
-            self._open({p.encode(): n for p, n in offsets_of(msgspec.json.decode(found[1])).items()})
+            positions = offsets_of(msgspec.json.decode(found[1]))
+            self._open({partition.encode(): offset for partition, offset in positions.items()})
             whole = whole[found.end() :]
         self.given_up += len(_GIVEN_UP.findall(whole))
         assert self.at is not None

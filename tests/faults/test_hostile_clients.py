@@ -128,7 +128,7 @@ async def test_clients_that_use_all_they_may(
             assert answers["SUBSCRIBE_ERROR"] > 10
             return True
 
-        grown = await unnoticed(stage, "greedy", all_of_it, figure, floor=0.03)
+        grown = await unnoticed(stage, "greedy", all_of_it, figure)
         figure("greedy: MiB that the gateway has grown by", round(grown / MIB, 1))
         assert grown < 64 * MIB
 
@@ -138,7 +138,6 @@ async def unnoticed(
     name: str,
     attacking: Callable[[], Awaitable[bool]],
     figure: Figure,
-    floor: float = FLOOR,
 ) -> int:
     """Attacks until the others notice no more of it than they may, at most TRIES times. `attacking` returns
     whether the loop got round often enough. Returns by how many KiB the gateway has grown."""
@@ -153,7 +152,7 @@ async def unnoticed(
         seen.append((before * 1000, during * 1000))
         figure(f"{name}: p99 of the others before and during, ms", seen[-1])
         await stage.others[0].until(lambda: bool(stage.beats.late))
-        if got_round and during <= max(2 * before, floor):
+        if got_round and during <= max(2 * before, FLOOR):
             return int(stage.beats.last["residentKib"] - resident)
         await trio.sleep(2 * STEADY)
     pytest.fail(f"{name}: p99 of the others before and during, ms: {seen}")
