@@ -20,7 +20,7 @@ def written(lineage: AnyLineage, positions: Positions) -> dict[str, object]:
 
 
 @pytest.fixture
-def cluster(autojump_clock: MockClock) -> FakeTransport:
+def cluster() -> FakeTransport:
     cluster = FakeTransport()
     cluster.create("t")
     cluster.elect("t")
@@ -34,7 +34,9 @@ async def running(kafka: object, nursery: trio.Nursery, start: dict[int, int] | 
     return run
 
 
-async def test_a_log_that_was_cut_off_and_has_grown_again_ends_the_source(cluster: FakeTransport) -> None:
+async def test_a_log_that_was_cut_off_and_has_grown_again_ends_the_source(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = await running(kafka, nursery)
         cluster.add("t", 0, b"0", b"1", b"2")
@@ -54,6 +56,7 @@ async def test_a_log_that_was_cut_off_and_has_grown_again_ends_the_source(cluste
 
 
 async def test_another_leader_with_the_same_log_costs_one_question_and_no_record(
+    autojump_clock: MockClock,
     cluster: FakeTransport,
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
@@ -75,7 +78,9 @@ async def test_another_leader_with_the_same_log_costs_one_question_and_no_record
         nursery.cancel_scope.cancel()
 
 
-async def test_history_of_a_log_that_was_cut_off_is_not_served(cluster: FakeTransport) -> None:
+async def test_history_of_a_log_that_was_cut_off_is_not_served(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
     """Though nothing new has come since, so that the live reader could not see it."""
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = await running(kafka, nursery)
@@ -92,7 +97,7 @@ async def test_history_of_a_log_that_was_cut_off_is_not_served(cluster: FakeTran
 
 @pytest.mark.parametrize("anew", [False, True])
 async def test_positions_of_another_history_are_refuted_after_a_reconnect(
-    cluster: FakeTransport, anew: bool
+    autojump_clock: MockClock, cluster: FakeTransport, anew: bool
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = await running(kafka, nursery)
@@ -123,6 +128,7 @@ async def test_positions_of_another_history_are_refuted_after_a_reconnect(
 
 
 async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leader(
+    autojump_clock: MockClock,
     cluster: FakeTransport,
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
@@ -140,7 +146,9 @@ async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leade
         nursery.cancel_scope.cancel()
 
 
-async def test_an_epoch_that_never_was_is_of_another_history(cluster: FakeTransport) -> None:
+async def test_an_epoch_that_never_was_is_of_another_history(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
         given = {"0": 0, "epochs": {"0": [77, 5], "9999": [3, 3]}}
@@ -184,7 +192,9 @@ def test_members_that_were_not_written_here_are_refused(extra: dict[str, object]
         BY_TOPIC.load({"0": 1} | extra)
 
 
-async def test_what_clients_make_up_is_neither_asked_nor_kept(cluster: FakeTransport) -> None:
+async def test_what_clients_make_up_is_neither_asked_nor_kept(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
         asked = len(cluster.epochs_asked)
@@ -197,7 +207,9 @@ async def test_what_clients_make_up_is_neither_asked_nor_kept(cluster: FakeTrans
         nursery.cancel_scope.cancel()
 
 
-async def test_a_leader_that_does_not_answer_is_asked_again(cluster: FakeTransport) -> None:
+async def test_a_leader_that_does_not_answer_is_asked_again(
+    autojump_clock: MockClock, cluster: FakeTransport
+) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         cluster.add("t", 0, b"0", b"1")
         cluster.elect("t")
