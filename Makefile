@@ -39,6 +39,9 @@ AT_LEISURE := $(OF_SPARK) tests/integration/kafka $(patsubst %,tests/integration
 MARKS := not extended
 BEHIND := $(AT_LEISURE)
 
+# In two processes; the one that is done first takes from the other.
+BOTH := -n 2 --dist worksteal
+
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
@@ -59,7 +62,7 @@ check-static: setup
 	@$(MAKE) --no-print-directory -k types layers > build/static.log 2>&1
 
 check-tests: setup
-	$(BIN)/python -m pytest -m "not slow and not integration and not extended" -n 2 --hypothesis-profile check $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not integration and not extended" $(BOTH) --hypothesis-profile check $(ARGS)
 
 # What needs no broker runs in two processes, beside what looks at the code. Then those that need one, in two
 # processes that share it; what the one that stands back says comes at its end.
@@ -72,7 +75,7 @@ test: lint ## every check, all fast tests, and once what the README promises, wi
 
 test-rest: setup ## what make test leaves out: several brokers, long faults, repetitions, small rounds of the benchmarks
 	@failed=; \
-	$(MAKE) --no-print-directory test-alone test-beside MARKS=extended BEHIND="$(OF_SPARK)" || failed=1; \
+	$(MAKE) --no-print-directory -k test-alone test-beside MARKS=extended BEHIND="$(OF_SPARK)" || failed=1; \
 	if [ "$$failed" ]; then echo "make test-rest: there were failures" >&2; exit 1; fi
 
 test-all: setup ## make test, then make test-rest: every test there is, and what they went through (45 minutes)
@@ -86,7 +89,7 @@ test-all: setup ## make test, then make test-rest: every test there is, and what
 # traced, for they are looked at with a clock), and the others a second time, with fewer examples: tracing takes
 # twice as long, and what fails for that has passed before. What counts here is tests.covered.
 coverage: setup
-	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --hypothesis-profile check -n 2 \
+	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --tb=no --hypothesis-profile check $(BOTH) \
 	  -m "not integration and not extended"
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered
@@ -97,7 +100,7 @@ audit: setup ## whether packages of requirements.lock have known vulnerabilities
 
 test-alone: override COVERED =
 test-alone: setup
-	$(call run,-m "not integration and ($(MARKS))" -n 2)
+	$(call run,-m "not integration and ($(MARKS))" $(BOTH))
 
 test-beside: setup
 	@$(BIN)/python -m tests.integration.shared_broker $(MAKE) --no-print-directory -k -j 2 test-behind test-others

@@ -15,13 +15,13 @@ from typing import Any
 
 FLOORS: Mapping[str, float] = {
     "kiwi_gw/core": 93.0,
-    "kiwi_gw/dialects": 93.0,
-    "kiwi_gw/runtime": 95.0,
-    "kiwi_gw/query": 86.0,
-    "plugins": 73.0,
+    "kiwi_gw/dialects": 94.0,
+    "kiwi_gw/runtime": 95.5,
+    "kiwi_gw/query": 89.0,
+    "plugins": 79.0,
 }
-"""Percent of the branches, by folder: what was measured when this was written, rounded down, less one, for it
-is not the same in every run."""
+"""Percent of the branches, by folder: what was measured when this was written, less a half and rounded down
+to halves, for it is not the same in every run."""
 
 
 def measured() -> Mapping[str, Any]:

@@ -91,6 +91,7 @@ async def test_without_max_it_never_ends(autojump_clock: trio.testing.MockClock)
     assert out.counts == list(range(100))
 
 
+@pytest.mark.slow
 async def test_it_does_not_drift(autojump_clock: trio.testing.MockClock) -> None:
     out, began = FakeOut(), trio.current_time()
     await counter(min=0, max=9_999, interval_ms=7).run(out, None)

@@ -67,6 +67,7 @@ async def test_who_comes_back_to_a_topic_made_anew_is_told(
                 assert begins["topic"] != at["topic"]
 
 
+@pytest.mark.extended
 async def test_a_broker_says_where_an_epoch_ends(own_broker: Broker) -> None:
     topics = Topics(own_broker.bootstrap)
     topic = await topics.create("epochs", 1)
@@ -87,6 +88,7 @@ async def test_a_broker_says_where_an_epoch_ends(own_broker: Broker) -> None:
             assert source.source.lineage.known(0) == (epoch, 16)
 
 
+@pytest.mark.extended
 async def test_a_log_that_was_lost_and_has_grown_again_is_told_live_and_after_a_reconnect(
     own_broker: Broker, tmp_path: Path
 ) -> None:

@@ -345,3 +345,44 @@ def test_one_that_resumed_beyond_an_idle_partition_is_sent_to_directly() -> None
     assert client.outlet.wakes == wakes
     assert client.places[-2:] == [(1, 6), (0, 11)]
     assert client.lags == []
+
+
+def resumed_in_the_window(overflow: OverflowPolicy) -> tuple[World, Client, Subscription]:
+    """One that resumed where its offsets lie across batches of the window, and had one event since: it is as
+    near as its capacity allows, so that its policy holds from here on."""
+    world, client = World(FeedLimits(window_events=40), info=REPLAYABLE, start={0: 0, 1: 0}), Client()
+    for _ in range(5):
+        world.produce([0, 1])
+    start = AtPositions({"0": 1, "1": 3})
+    subscription = world.subscribe(client, credit=0, capacity=10, overflow=overflow, start=start)
+    world.feed.resolved(subscription, Extent({0: 0, 1: 0}, dict(world.next)))
+    subscription.grant(1)
+    assert client.places == [(0, 1)]
+    assert subscription.floor == {1: 3}
+    return world, client, subscription
+
+
+@pytest.mark.parametrize("more", [6, 30])
+def test_one_that_resumed_across_batches_gives_up_only_what_it_had_not(more: int) -> None:
+    world, client, subscription = resumed_in_the_window(OverflowPolicy.DROP_OLDEST)
+    for _ in range(more):
+        world.produce([0, 1])
+    subscription.grant(100)
+    places, end = client.places, 5 + more
+    assert places[-2:] == [(0, end - 1), (1, end - 1)]
+    assert len(places) == len(set(places))
+    given_up = {(p, n) for lag in client.lags for p, (a, b) in lag.ranges.items() for n in range(a, b + 1)}
+    assert given_up.isdisjoint(places)
+    assert given_up | {*places} == {(0, n) for n in range(1, end)} | {(1, n) for n in range(3, end)}
+    assert sum(lag.dropped or 0 for lag in client.lags) == len(given_up)
+
+
+@pytest.mark.parametrize("more", [6, 30])
+def test_one_that_resumed_across_batches_ends_where_its_policy_is_to_close(more: int) -> None:
+    world, client, subscription = resumed_in_the_window(OverflowPolicy.CLOSE)
+    for _ in range(more):
+        world.produce([0, 1])
+    world.pass_time(1.0)
+    assert [end.reason for end in client.ends] == [CloseReason.OVERFLOW]
+    assert subscription.closed
+    assert client.places == [(0, 1)]

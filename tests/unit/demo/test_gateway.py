@@ -46,6 +46,7 @@ async def start(code: str, port: int, log: Path) -> Child:
     return await Child.start([sys.executable, "-X", "faulthandler", "-c", code, str(port)], log)
 
 
+@pytest.mark.slow
 async def test_a_gateway_that_is_slow_is_waited_for_as_long_as_it_works(port: int, tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = await start(SLOW, port, log)

@@ -52,6 +52,7 @@ def loops_of(made: Compiled) -> tuple[Callable[..., object], ...]:
     return tuple(loop for loop in (made._keep, made._project) if loop is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_of_what_a_query_keeps_is_honest(kind: str) -> None:
     """Between 0.8 and 1.8 times what Python has of it, over twenty queries."""
@@ -107,6 +108,7 @@ print(real, estimate)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["(a|b)*a(a|b){6}x", "a?" * 100, "x{1,300}", "[^a-c]" * 20])
 def test_what_patterns_hold_beside_python_is_no_more_than_estimated(pattern: str) -> None:
     found = subprocess.run(

@@ -107,6 +107,7 @@ def test_a_query_in_use_is_shared_however_many_came_after_it(little_is_kept: Non
     assert made.kept({"value": [{"n": 1}, {"n": 200_000}]}, 2) == ([1], 0)
 
 
+@pytest.mark.slow
 def test_what_strangers_ask_leaves_a_bounded_number_of_objects(
     little_is_kept: None, uncollected: None
 ) -> None:

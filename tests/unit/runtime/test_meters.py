@@ -171,6 +171,7 @@ class _Origin:
         return found
 
 
+@pytest.mark.slow
 async def test_a_source_stalls_while_it_is_behind_and_nothing_comes(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
