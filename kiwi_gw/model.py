@@ -199,24 +199,25 @@ Start = StartAt | AtTime | AtPositions
 class Lineage(Protocol):
     """Says of which history positions are, so that nobody goes on in another one with the same numbers.
 
-    It writes members beside the positions that clients are given, and reads them back. Positions without
-    them are taken as they are.
+    It writes members beside the positions that clients are given. Where the source's codec reads them back,
+    what it returns says of which history the positions are; without, they are taken as they are.
     """
 
     def marks(self, positions: Positions) -> Mapping[str, object]:
         """What is written beside these positions."""
 
-    def knows(self, given: object) -> bool:
-        """Whether `refuted` can answer; else `learn` comes first."""
+    def knows(self, given: Positions) -> bool:
+        """Whether `refuted` can answer; else `learn` comes first. given: as the source's codec read it."""
 
-    async def learn(self, given: Sequence[object]) -> None:
-        """Ask the origin once about all of these. It may not be able to say yet: `knows` tells."""
+    async def learn(self, given: Sequence[Positions]) -> None:
+        """Ask the origin once about all of these, however many clients have brought them, in turns with other
+        tasks. It may not be able to say yet: `knows` tells."""
 
-    def unknown(self, given: object) -> str:
+    def unknown(self, given: Positions) -> str:
         """What the origin has not said yet of these positions; empty if nothing."""
 
-    def refuted(self, given: object) -> str | None:
-        """Why these positions, as a client gave them, are of another history; None if they are not."""
+    def refuted(self, given: Positions) -> str | None:
+        """Why these positions are of another history; None if they are not."""
 
 
 @runtime_checkable

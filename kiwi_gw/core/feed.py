@@ -9,7 +9,7 @@ up its slice of time, so that the caller can let others run.
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.outlet import Outlet, Owner
 from kiwi_gw.core.policies import holds
-from kiwi_gw.core.starts import Wanted, Where, at_once, begin, is_past, load
+from kiwi_gw.core.starts import Wanted, Where, at_once, begin, check_number, is_past, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry, Window
@@ -149,6 +149,7 @@ class Feed:
         self._groups: dict[Hashable, Group] = {}
         self._opening: dict[Subscription, float] = {}
         self._starts: dict[Subscription, Where] = {}
+        self._unbegun: deque[Subscription] = deque()  # they came while the source started
         self._blocking: dict[Subscription, None] = {}
         self._reporting: dict[Subscription, None] = {}
         self._not_live: dict[Subscription, None] = {}
@@ -264,11 +265,11 @@ class Feed:
         """History has answered: begin there, if the source can say of which history the positions are; else
         the subscription stays `unresolved`. `extent.first` is what was asked for where that is a time."""
         where = self._starts.get(subscription)
-        if where is not None and not self._unknown(where):
+        if where is StartAt.LATEST or where is StartAt.SNAPSHOT:
+            self._begin(subscription)  # it waits for nothing but what is known of its end
+        elif where is not None and not self._unknown(subscription) and not self._refuted(subscription):
             known = self.window.positions  # of partitions that it has only now, this feed knows nothing
             first = {p: offset for p, offset in extent.first.items() if p in known}
-            if self._refuted(subscription, where):
-                return
             try:
                 found = begin(where, Extent(first, extent.end), self.info)
             except SubscribeRefused as refused:
@@ -277,19 +278,30 @@ class Feed:
                 subscription.open_at(found.positions, found.missing)
                 self._end_if_over(subscription)
 
+    def given(self, subscription: Subscription) -> list[Positions]:
+        """The positions that an unopened subscription has brought: where it begins, and where it ends."""
+        where = self._starts.get(subscription)
+        given = [where.positions] if isinstance(where, Wanted) else []
+        return given if subscription.until is None else [*given, subscription.until]
+
     def _begin(self, subscription: Subscription) -> None:
         where = self._starts[subscription]
+        try:
+            check_number(where, self.window.positions)
+        except SubscribeRefused as refused:
+            subscription.refuse(refused.code, str(refused))
+            return
+        if self._unknown(subscription):
+            self.replay.changed()
+            return
+        if self._refuted(subscription):
+            return
         if where is StartAt.LATEST:
             subscription.open_at_head()
             return
         if where is StartAt.SNAPSHOT and self.last_values is not None:
             passes.open_with_snapshot(subscription, self.last_values)
             self._end_if_over(subscription)
-            return
-        if self._unknown(where):
-            self.replay.changed()
-            return
-        if self._refuted(subscription, where):
             return
         try:
             found = at_once(where, self.window, self.info)
@@ -308,17 +320,17 @@ class Feed:
         if self.over:
             subscription.end(self.end_reason, self.end_message, Input.ENDED)
 
-    def _unknown(self, where: Where) -> bool:
-        """Whether the source must be asked first of which history positions are."""
+    def _unknown(self, subscription: Subscription) -> bool:
+        """Whether the source must be asked first of which history its positions are."""
         lineage = self.lineage
-        return lineage is not None and isinstance(where, Wanted) and not lineage.knows(where.given)
+        return lineage is not None and not all(map(lineage.knows, self.given(subscription)))
 
-    def _refuted(self, subscription: Subscription, where: Where) -> bool:
-        """Whether positions are of another history than the source's: they are refused, then."""
+    def _refuted(self, subscription: Subscription) -> bool:
+        """Whether its positions are of another history than the source's: it is refused, then."""
         lineage = self.lineage
-        if not isinstance(where, Wanted) or lineage is None:
+        if lineage is None:
             return False
-        why = lineage.refuted(where.given)
+        why = next(filter(None, map(lineage.refuted, self.given(subscription))), None)
         if why is not None:
             subscription.refuse("positions", why)
         return why is not None
@@ -379,9 +391,19 @@ class Feed:
         if self.state is FeedState.STARTING:
             self.window.reset(positions)
             self.state = FeedState.RUNNING
-            for subscription in list(self._opening):
-                if subscription in self._starts:
-                    self._begin(subscription)
+            self._unbegun.extend(self._opening)
+        self.begin_some()
+
+    def begin_some(self) -> bool:
+        """Begin with those that waited for the source, for a slice of time. Whether there are more."""
+        until = self._clock() + self.limits.slice_seconds
+        while self._unbegun:
+            subscription = self._unbegun.popleft()
+            if subscription in self._starts:
+                self._begin(subscription)
+            if self._clock() >= until:
+                break
+        return bool(self._unbegun)
 
     def publish(self, batch: Batch) -> Iterator[None]:
         """Take a batch and send it to everyone who can take it. Yields when it has run for a slice.
@@ -451,7 +473,7 @@ class Feed:
         now = self.now
         for subscription, deadline in list(self._opening.items()):
             if now >= deadline:
-                message = self._late(self._starts.get(subscription))
+                message = self._late(subscription)
                 subscription.end(CloseReason.FAILED, message, Input.OPEN_FAILED)
         self.replay.sweep(now)
         if self.last_values is not None:
@@ -462,14 +484,15 @@ class Feed:
             if subscription.state is not State.OPENING:
                 subscription.report(now)
 
-    def _late(self, where: Where | None) -> str:
+    def _late(self, subscription: Subscription) -> str:
         """Why a subscription is not open yet whose time is up. It may be tried again."""
         late = "started" if self.state is FeedState.STARTING else "said where that is"
         message = f"the source has not {late} within {self.limits.subscribe_timeout:g} s"
-        if self.lineage is not None and isinstance(where, Wanted):
-            unknown = self.lineage.unknown(where.given)
-            return f"{message}: {unknown}; try again" if unknown else message
-        return message
+        lineage = self.lineage
+        if lineage is None:
+            return message
+        unknown = next(filter(None, map(lineage.unknown, self.given(subscription))), "")
+        return f"{message}: {unknown}; try again" if unknown else message
 
     def close(self) -> None:
         """Let go of the memory. Every subscription must be closed."""

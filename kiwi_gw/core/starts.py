@@ -16,11 +16,10 @@ from kiwi_gw.model import AtPositions, AtTime, Extent, Positions, Ranges, Source
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`AtPositions`, read by the source's codec. given: as they were, with what says of which history."""
+    """`AtPositions`, read by the source's codec: they may say of which history they are."""
 
     positions: Positions
     skip_missing: bool
-    given: object = None
 
 
 Where = StartAt | AtTime | Wanted
@@ -46,9 +45,17 @@ def load(start: Start, info: SourceInfo) -> Where:
     if not isinstance(start, AtPositions):
         return start
     try:
-        return Wanted(info.codec.load(start.positions), start.skip_missing, start.positions)
+        return Wanted(info.codec.load(start.positions), start.skip_missing)
     except ValueError as error:
         raise SubscribeRefused("positions", str(error)) from error
+
+
+def check_number(where: Where, known: Positions) -> None:
+    """Raises SubscribeRefused for positions in more partitions than the source has: nobody is to be asked
+    about them, and they need not be kept until an answer comes."""
+    if isinstance(where, Wanted) and len(where.positions) > len(known):
+        named = len(where.positions)
+        raise SubscribeRefused("positions", f"{named} partitions are named, and there are {len(known)}")
 
 
 def at_once(where: Where, window: Window, info: SourceInfo) -> Begin | None:
@@ -61,7 +68,7 @@ def at_once(where: Where, window: Window, info: SourceInfo) -> Begin | None:
     if isinstance(where, Wanted):
         complete = where.positions.keys() == held.end.keys()
         if complete and reached(where.positions, held.first) and reached(held.end, where.positions):
-            return Begin(where.positions)
+            return Begin(dict(where.positions))  # without what they said beside
     return None if info.replayable else begin(where, held, info)
 
 
@@ -71,7 +78,7 @@ def within(where: Where, extent: Extent, live: Positions) -> Begin | None:
     if not isinstance(where, Wanted) or where.positions.keys() != live.keys():
         return None
     if reached(where.positions, extent.first) and reached(furthest(extent.end, live), where.positions):
-        return Begin(where.positions)
+        return Begin(dict(where.positions))
     return None
 
 

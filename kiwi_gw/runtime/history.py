@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from contextlib import closing
 
 import structlog
@@ -17,7 +18,8 @@ from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
 from kiwi_gw.core.feed import Feed
 from kiwi_gw.core.history import Replay, SharedReader
 from kiwi_gw.core.places import pieces
-from kiwi_gw.core.starts import Wanted, Where
+from kiwi_gw.core.starts import Where
+from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.model import AtTime, Batch, Extent
 from kiwi_gw.runtime.faults import fault, words
 
@@ -40,8 +42,9 @@ of those who lost their gateway some take their time. What it holds is read from
 
 _QUESTIONS_AT_ONCE = 4
 _AT_ONCE = 16
-_NOT_SAID_SECONDS = 0.25
-"""Until the source is asked again about positions of which it could not say of which history they are."""
+_NOT_SAID_SECONDS, _NOT_SAID_AT_MOST = 0.25, 1.0
+"""Until the source is asked again about positions of which it could not say of which history they are: longer
+where that took long, for instance because there are many."""
 _PATIENCE_REGAINED = 0.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
 
@@ -91,12 +94,11 @@ class HistoryTask:
         try:
             async with self._questions:
                 while asking := [s for s, w in self._feed.unresolved.items() if _question(w) == question]:
-                    asked_at = self._feed.now
+                    asked_at, looked_at = self._feed.now, trio.current_time()
                     try:
                         extent = await source.extent()
                         if (lineage := self._feed.lineage) is not None:
-                            wanted = (self._feed.unresolved.get(item) for item in asking)
-                            await lineage.learn([item.given for item in wanted if isinstance(item, Wanted)])
+                            await lineage.learn([p for item in asking for p in self._feed.given(item)])
                         if question is None:
                             self._feed.replay.has(extent, asked_at)
                         else:
@@ -106,15 +108,23 @@ class HistoryTask:
                         await pauses.wait()
                         continue
                     self._failing = False
-                    for number, subscription in enumerate(asking, 1):
-                        self._feed.resolved(subscription, extent)
-                        if number % _AT_ONCE == 0:
-                            await trio.lowlevel.checkpoint()
-                    await trio.lowlevel.checkpoint()
+                    await self._resolve(asking, extent)
                     if any(subscription in self._feed.unresolved for subscription in asking):
-                        await trio.sleep(_NOT_SAID_SECONDS)
+                        took = trio.current_time() - looked_at
+                        await trio.sleep(min(max(_NOT_SAID_SECONDS, 4 * took), _NOT_SAID_AT_MOST))
         finally:
             self._asking.discard(question)
+
+    async def _resolve(self, asking: Iterable[Subscription], extent: Extent) -> None:
+        """Tell them where they begin, a slice of time at once."""
+        feed = self._feed
+        until = feed.now + feed.limits.slice_seconds
+        for number, subscription in enumerate(asking, 1):
+            feed.resolved(subscription, extent)
+            if number % _AT_ONCE == 0 or feed.now >= until:
+                await trio.lowlevel.checkpoint()
+                until = feed.now + feed.limits.slice_seconds
+        await trio.lowlevel.checkpoint()
 
     # --- reading ---------------------------------------------------------------------------
 

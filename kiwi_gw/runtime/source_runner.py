@@ -47,6 +47,8 @@ class FeedOut:
 
     async def ready(self, positions: Positions) -> None:
         self._feed.started(positions)
+        while self._feed.begin_some():
+            await trio.lowlevel.checkpoint()
         self._feed.troubled("")
         await trio.lowlevel.checkpoint()
 

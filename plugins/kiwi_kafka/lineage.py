@@ -8,18 +8,22 @@ how far the log reached under it. It still reaches so far exactly if the end of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, cast
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import trio
 
 from kiwi_gw.api import Positions
 from kiwi_kafka.columns import Fetched
-from kiwi_kafka.positions import EPOCHS, TOPIC, topic_text
+from kiwi_kafka.positions import EPOCHS, TOPIC, Marked, topic_text
 from kiwi_kafka.seam import NO_ID, TopicView
 
 _MOST_ANSWERS = 4_096
 """More are forgotten when it is asked again: of a topic there are as many as it has partitions and epochs."""
 _MOST_QUESTIONS = 16
 """So many in a row, then others have their turn: with each one epoch of every partition."""
+_AT_ONCE = 2_000
+"""So many partitions are looked at before the event loop has its turn: about a millisecond."""
 _OTHERS = "these offsets mean other records now"
 
 
@@ -93,29 +97,29 @@ class Lineage:
         }
         return marks | ({EPOCHS: epochs} if epochs else {})
 
-    def knows(self, given: object) -> bool:
-        return self._is_another(given) or not self._open(given)
+    def knows(self, given: Positions) -> bool:
+        return next(self._open(given), None) is None
 
-    async def learn(self, given: Sequence[object]) -> None:
+    async def learn(self, given: Sequence[Positions]) -> None:
         if len(self._ends) > _MOST_ANSWERS:
             self._ends.clear()
-        if all(map(self.knows, given)):
+        unknown = [one async for one in _in_turns(given) if not self.knows(one)]
+        if not unknown:
             return
         view = await self._cluster.find(self._name)
         self._newest = view.epochs
-        wanted = {mark for one in given if not self._is_another(one) for mark in self._open(one)}
-        # Of an epoch that this broker has not heard of yet there is nothing to ask.
-        wanted = {(p, epoch) for p, epoch in wanted if epoch <= view.epochs[p]}
+        wanted = await self._wanted(unknown)
         for _ in range(_MOST_QUESTIONS):
-            asked = dict(sorted(wanted))  # of each partition one epoch at a time
+            asked = {partition: max(epochs) for partition, epochs in wanted.items() if epochs}
             ends = await self._cluster.epoch_ends(view, asked) if asked else {}
-            self._ends.update(((p, asked[p]), end) for p, end in ends.items())
-            wanted -= self._ends.keys()
-            if len(ends) < len(asked) or not wanted:
+            for partition, end in ends.items():
+                self._ends[partition, asked[partition]] = end
+                wanted[partition].discard(asked[partition])
+            if len(ends) < len(asked) or not asked:
                 return
 
-    def unknown(self, given: object) -> str:
-        for partition, epoch in sorted(self._open(given)):
+    def unknown(self, given: Positions) -> str:
+        for partition, epoch in self._open(given):
             newest = -1 if self._newest is None else self._newest.get(partition, -1)
             of = f"partition {partition} of topic {self._name!r}"
             if epoch > newest >= 0:
@@ -123,16 +127,14 @@ class Lineage:
             return f"no leader has said where epoch {epoch} of {of} ends"
         return ""
 
-    def refuted(self, given: object) -> str | None:
+    def refuted(self, given: Positions) -> str | None:
+        if not isinstance(given, Marked):
+            return None
         if self._is_another(given):
             return f"topic {self._name!r} has been deleted and created anew since; {_OTHERS}"
-        positions = cast("Mapping[str, object]", given)
-        for partition, (epoch, offset) in _marks(given).items():
+        for partition, (epoch, offset) in given.epochs.items():
             end = self._ends.get((partition, epoch), -1)
-            if end < 0 or end >= offset or self._settled(partition, epoch, offset):
-                continue
-            here = positions.get(str(partition))
-            if isinstance(here, int) and end < here:
+            if 0 <= end < min(offset, given[partition]) and not self._settled(partition, epoch, offset):
                 return f"partition {partition} of topic {self._name!r} was cut off since; {_OTHERS}"
         return None
 
@@ -142,23 +144,42 @@ class Lineage:
         known = self._known.get(partition)
         return known is not None and epoch == known[0] and offset <= known[1]
 
-    def _is_another(self, given: object) -> bool:
-        text = given.get(TOPIC) if isinstance(given, dict) else None
+    def _is_another(self, given: Marked) -> bool:
+        text = given.topic
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
-    def _open(self, given: object) -> set[tuple[int, int]]:
+    def _open(self, given: Positions) -> Iterator[tuple[int, int]]:
         """Partitions and epochs of which it is not known where they end, and should be. Of partitions
         that are not there, and where brokers have no epochs, there is nothing to learn."""
-        return {
-            (partition, epoch)
-            for partition, (epoch, offset) in _marks(given).items()
-            if (self._newest is None or self._newest.get(partition, -1) >= 0)
-            and (partition, epoch) not in self._ends
-            and not self._settled(partition, epoch, offset)
-        }
+        if not isinstance(given, Marked) or self._is_another(given):
+            return
+        newest, ends = self._newest, self._ends
+        for partition, (epoch, offset) in given.epochs.items():
+            if (
+                (newest is None or newest.get(partition, -1) >= 0)
+                and (partition, epoch) not in ends
+                and not self._settled(partition, epoch, offset)
+            ):
+                yield partition, epoch
+
+    async def _wanted(self, given: Sequence[Positions]) -> dict[int, set[int]]:
+        """The epochs to ask for, by partition, of all of them. Of an epoch that this broker has not heard of
+        yet there is nothing to ask."""
+        newest = self._newest or {}
+        found: dict[int, set[int]] = {}
+        async for one in _in_turns(given):
+            for partition, epoch in self._open(one):
+                if epoch <= newest[partition]:
+                    found.setdefault(partition, set()).add(epoch)
+        return found
 
 
-def _marks(given: object) -> dict[int, tuple[int, int]]:
-    """Epoch and offset by partition, of positions that were checked when they were read."""
-    epochs = given.get(EPOCHS, {}) if isinstance(given, dict) else {}
-    return {int(name): (epoch, offset) for name, (epoch, offset) in epochs.items()}
+async def _in_turns(given: Sequence[Positions]) -> AsyncIterator[Positions]:
+    """Each of them, and now and then others have their turn."""
+    count = 0
+    for one in given:
+        yield one
+        count += len(one)
+        if count >= _AT_ONCE:
+            count = 0
+            await trio.lowlevel.checkpoint()

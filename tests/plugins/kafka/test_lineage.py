@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
@@ -10,19 +11,24 @@ import trio
 from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError
 from trio.testing import MockClock
 
+from kiwi_gw.api import AtPositions, Extent, Positions, Shape, SourceChanged, SourceInfo, StartAt, Traced
 from kiwi_gw.api import Lineage as AnyLineage
-from kiwi_gw.api import Positions, SourceChanged, Traced
+from kiwi_gw.core.notices import OpenFailed
 from kiwi_kafka.columns import Fetched
 from kiwi_kafka.epochs import Epochs
 from kiwi_kafka.lineage import Lineage
-from kiwi_kafka.positions import BY_TOPIC
+from kiwi_kafka.positions import BY_TOPIC, Marked
 from kiwi_kafka.seam import Place, TopicView, UnreachableError
 from kiwi_kafka.transport import AioScout, client_loop
 from tests.plugins.kafka.fakes import FakeTransport, Nobody, Run, pool_on
+from tests.unit.core.fakes import Client, World
 
 
 def written(lineage: AnyLineage, positions: Positions) -> dict[str, object]:
     return BY_TOPIC.dump(positions) | dict(lineage.marks(positions))
+
+
+read = BY_TOPIC.load
 
 
 @pytest.fixture
@@ -118,13 +124,13 @@ async def test_positions_of_another_history_are_refuted_after_a_reconnect(
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
         if not anew:
-            assert not lineage.knows(given)
-            await lineage.learn([given])
-        assert lineage.knows(given)
+            assert not lineage.knows(read(given))
+            await lineage.learn([read(given)])
+        assert lineage.knows(read(given))
         words = "deleted and created anew" if anew else "was cut off"
-        assert words in str(lineage.refuted(given))
-        assert lineage.refuted({"0": 3}) is None, "bare offsets are taken as they are"
-        assert lineage.knows({"0": 3})
+        assert words in str(lineage.refuted(read(given)))
+        assert lineage.refuted(read({"0": 3})) is None, "bare offsets are taken as they are"
+        assert lineage.knows(read({"0": 3}))
         nursery.cancel_scope.cancel()
 
 
@@ -141,8 +147,8 @@ async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leade
         await trio.sleep(1)
         given["0"] = 5  # as the README's snippet does, whose other members stay
         lineage = run.source.lineage  # type: ignore[attr-defined]
-        await lineage.learn([given])
-        assert lineage.refuted(given) is None
+        await lineage.learn([read(given)])
+        assert lineage.refuted(read(given)) is None
         nursery.cancel_scope.cancel()
 
 
@@ -154,12 +160,12 @@ async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_quest
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
         given = {"0": 4, "epochs": {"0": [77, 5], "9999": [3, 3]}}
         began, asked = trio.current_time(), len(cluster.epochs_asked)
-        await lineage.learn([given] * 100)
+        await lineage.learn([read(given)] * 100)
         assert trio.current_time() - began < 0.1
         assert len(cluster.epochs_asked) == asked
-        assert not lineage.knows(given)
-        assert lineage.refuted(given) is None
-        assert lineage.unknown(given) == (
+        assert not lineage.knows(read(given))
+        assert lineage.refuted(read(given)) is None
+        assert lineage.unknown(read(given)) == (
             "brokers have not heard yet of epoch 77 of partition 0 of topic 't' (the newest is 0)"
         )
         nursery.cancel_scope.cancel()
@@ -174,13 +180,13 @@ async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(clus
         cluster.knows_epochs = 0
         given = {"0": 2, "epochs": {"0": [1, 2]}}  # from a gateway whose broker knows of it
         lineage = run.source.lineage  # type: ignore[attr-defined]
-        await lineage.learn([given])
-        assert not lineage.knows(given)
-        assert lineage.refuted(given) is None
+        await lineage.learn([read(given)])
+        assert not lineage.knows(read(given))
+        assert lineage.refuted(read(given)) is None
         cluster.knows_epochs = 1
-        await lineage.learn([given])
-        assert lineage.knows(given)
-        assert lineage.refuted(given) is None
+        await lineage.learn([read(given)])
+        assert lineage.knows(read(given))
+        assert lineage.refuted(read(given)) is None
         nursery.cancel_scope.cancel()
 
 
@@ -193,9 +199,10 @@ async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_el
         cluster.stubborn = True
         given = {"0": 2, "epochs": {"0": [0, 2]}}
         with trio.fail_after(1):
-            await lineage.learn([given])
-        assert not lineage.knows(given)
-        assert lineage.unknown(given) == "no leader has said where epoch 0 of partition 0 of topic 't' ends"
+            await lineage.learn([read(given)])
+        assert not lineage.knows(read(given))
+        why = lineage.unknown(read(given))
+        assert why == "no leader has said where epoch 0 of partition 0 of topic 't' ends"
         nursery.cancel_scope.cancel()
 
 
@@ -209,8 +216,8 @@ async def test_a_cluster_without_epochs_is_read_as_before(autojump_clock: MockCl
         assert run.values == [b"0", b"1"]
         assert set(run.source.lineage.marks({0: 2})) == {"topic"}  # type: ignore[attr-defined]
         given = {"0": 1, "epochs": {"0": [3, 1]}}
-        await run.source.lineage.learn([given])  # type: ignore[attr-defined]
-        assert run.source.lineage.refuted(given) is None  # type: ignore[attr-defined]
+        await run.source.lineage.learn([read(given)])  # type: ignore[attr-defined]
+        assert run.source.lineage.refuted(read(given)) is None  # type: ignore[attr-defined]
         nursery.cancel_scope.cancel()
 
 
@@ -238,11 +245,89 @@ async def test_what_clients_make_up_is_neither_asked_nor_kept(cluster: FakeTrans
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
         asked = len(cluster.epochs_asked)
         partitions = {str(partition): [partition, 1] for partition in range(1, 5_000)}
-        epochs = [{"0": 0, "epochs": {"0": [epoch, 5]}} for epoch in range(1, 5_000)]
+        named: dict[str, object] = {str(partition): 1 for partition in range(5_000)}
+        epochs = [read({"0": 1, "epochs": {"0": [epoch, 5]}}) for epoch in range(1, 5_000)]
         with trio.fail_after(5):
-            await lineage.learn([{"0": 0, "epochs": partitions}, *epochs])
+            await lineage.learn([read(named | {"epochs": partitions}), *epochs])
         assert len(cluster.epochs_asked) == asked
         assert not lineage._ends
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(cluster: FakeTransport) -> None:
+    """400 clients, each with as many partitions and epochs as go into one message (64 KiB)."""
+    partitions = 2_000
+    lineage = Lineage(Large(partitions), "t", b"1" * 16)
+    names = list(map(str, range(partitions)))
+    offsets: dict[str, object] = dict.fromkeys(names, 2)
+    given = [read(offsets | {"epochs": {name: [n % 9, 2] for name in names}}) for n in range(400)]
+    asked, turns = Large.asked, 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await lineage.learn(given)
+        nursery.cancel_scope.cancel()
+    assert turns >= 2 * len(given) - 1, "every look at one of them is a turn of its own"
+    assert Large.asked - asked == 9, "one question for each epoch, however many clients ask"
+    assert all(map(lineage.knows, given))
+
+
+class Large:
+    """A cluster whose topic has so many partitions."""
+
+    asked = 0
+
+    def __init__(self, partitions: int) -> None:
+        numbers = range(partitions)
+        self._view = TopicView("t", b"1" * 16, dict.fromkeys(numbers, 1), None, dict.fromkeys(numbers, 9))
+
+    async def find(self, topic: str) -> TopicView:
+        return self._view
+
+    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
+        Large.asked += 1
+        return dict.fromkeys(epochs, 5)
+
+
+def test_of_what_a_client_says_of_epochs_only_what_can_matter_is_kept() -> None:
+    given = read({"0": 3, "1": 0, "topic": "x", "epochs": {"0": [1, 2], "1": [1, 2], "7": [1, 2]}})
+    assert given == {0: 3, 1: 0}
+    assert isinstance(given, Marked)
+    assert (given.topic, given.epochs) == ("x", {0: (1, 2)})
+    assert not isinstance(read({"0": 3}), Marked)
+
+
+async def test_where_a_reader_is_to_end_is_of_the_same_history_too(cluster: FakeTransport) -> None:
+    """`until` of a topic made anew, or of a log that was cut off, is told as `from` is."""
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        cluster.add("t", 0, *(b"old",) * 9)
+        cluster.elect("t", [4])
+        run = await running(kafka, nursery)
+        lineage = run.source.lineage  # type: ignore[attr-defined]
+        world = World(info=SourceInfo("t", "kafka", Shape(()), codec=BY_TOPIC, replayable=True), start={0: 4})
+        assert isinstance(run.source, Traced)
+        world.feed.traced = run.source
+        for start in (StartAt.LATEST, StartAt.EARLIEST, AtPositions({"0": 1})):
+            for until, words in (
+                ({"0": 5, "topic": "elsewhere"}, "deleted and created anew"),
+                ({"0": 5, "epochs": {"0": [0, 5]}}, "was cut off"),
+                ({"0": 4, "epochs": {"0": [0, 4]}}, None),
+                ({"0": 5}, None),
+            ):
+                client = Client()
+                subscription = world.subscribe(client, start=start, until=read(until))
+                if subscription in world.feed.unresolved:
+                    await lineage.learn(world.feed.given(subscription))
+                    world.feed.resolved(subscription, Extent({0: 0}, {0: 9}))
+                refused = [one.message for one in client.notices if isinstance(one, OpenFailed)]
+                assert len(refused) == (words is not None)
+                assert words is None or words in refused[0]
         nursery.cancel_scope.cancel()
 
 
@@ -253,13 +338,13 @@ async def test_a_leader_that_does_not_answer_is_asked_again(cluster: FakeTranspo
         cluster.add("t", 0, b"2")
         lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
         cluster.frozen = True
-        nursery.start_soon(lineage.learn, [{"0": 2, "epochs": {"0": [0, 2]}}])
+        nursery.start_soon(lineage.learn, [read({"0": 2, "epochs": {"0": [0, 2]}})])
         await trio.sleep(5)
-        assert not lineage.knows({"0": 2, "epochs": {"0": [0, 2]}})
+        assert not lineage.knows(read({"0": 2, "epochs": {"0": [0, 2]}}))
         cluster.frozen = False
         await trio.sleep(5)
-        assert lineage.knows({"0": 2, "epochs": {"0": [0, 2]}})
-        assert lineage.refuted({"0": 2, "epochs": {"0": [0, 2]}}) is None
+        assert lineage.knows(read({"0": 2, "epochs": {"0": [0, 2]}}))
+        assert lineage.refuted(read({"0": 2, "epochs": {"0": [0, 2]}})) is None
         nursery.cancel_scope.cancel()
 
 
@@ -341,9 +426,9 @@ async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(cluster: 
             assert run.values == [b"0", b"1", b"2", b"3"]
             lineage = run.source.lineage  # type: ignore[attr-defined]
             with trio.fail_after(5):
-                await lineage.learn([{"0": 1, "epochs": {"0": [1, 1]}}])
-            assert lineage.knows({"0": 1, "epochs": {"0": [1, 1]}})
-            assert lineage.refuted({"0": 1, "epochs": {"0": [1, 1]}}) is None
+                await lineage.learn([read({"0": 1, "epochs": {"0": [1, 1]}})])
+            assert lineage.knows(read({"0": 1, "epochs": {"0": [1, 1]}}))
+            assert lineage.refuted(read({"0": 1, "epochs": {"0": [1, 1]}})) is None
             nursery.cancel_scope.cancel()
     told = [line for line in lines if line["event"] == "kafka does not say whether a log was cut off"]
     assert [(line["topic"], line["error"]) for line in told] == [("t", "not authorized")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import accumulate
 
@@ -14,15 +14,15 @@ from kiwi_gw.core.accounts import OwnAccount, Payer
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.feed import FeedLimits, lost
-from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened
+from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened, OpenFailed
 from kiwi_gw.core.offers import pieces
 from kiwi_gw.core.reading import MAX_CREDIT
 from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, Encoded, Gap, Interceptor, OverflowPolicy, WireFormat
-from tests.unit.core.fakes import Client, Event, Mailbox, World, joined, names, parse
+from kiwi_gw.model import AtPositions, CloseReason, Encoded, Gap, Interceptor, OverflowPolicy, WireFormat
+from tests.unit.core.fakes import REPLAYABLE, Client, Event, Mailbox, World, joined, names, parse
 
 
 def no(size: int) -> int:
@@ -692,3 +692,39 @@ def test_take_while_it_waits_for_its_source_gives_nothing() -> None:
     reader = Reader(world)
     reader.take()
     assert reader.log == [None]
+
+
+def test_positions_in_more_partitions_than_a_source_has_are_refused_at_once_and_nobody_is_asked() -> None:
+    """So many are not kept until its history has been looked at."""
+    world = World(info=REPLAYABLE)
+    client = Client()
+    asked: list[bool] = []
+    world.feed.replay.changed = lambda: asked.append(True)
+    world.subscribe(client, start=AtPositions({str(p): 1 for p in range(5_000)}))
+    (refused,) = client.notices
+    assert isinstance(refused, OpenFailed)
+    assert (refused.code, refused.message) == ("positions", "5000 partitions are named, and there are 1")
+    assert not world.feed.unresolved
+    assert not asked
+
+
+def test_those_who_waited_for_a_source_begin_in_slices_and_all_do() -> None:
+    world = World(begin=False, limits=FeedLimits(slice_seconds=0.005))
+    clients = [Client() for _ in range(20)]
+    subscriptions = [world.subscribe(client) for client in clients]
+    for client in clients:  # one of them takes two milliseconds
+        client.notify = tired(world, client.notify)  # type: ignore[method-assign]
+    world.feed.started({0: 0})
+    begun = [sum(item.state is State.LIVE for item in subscriptions)]
+    while world.feed.begin_some():
+        begun.append(sum(item.state is State.LIVE for item in subscriptions))
+    assert begun == [3, 6, 9, 12, 15, 18]
+    assert all(item.state is State.LIVE for item in subscriptions)
+
+
+def tired(world: World, notify: Callable[..., None]) -> Callable[..., None]:
+    def told(*args: object) -> None:
+        world.clock.now += 0.002
+        notify(*args)
+
+    return told

@@ -429,7 +429,7 @@ class Late:
         return None
 
     def _epoch(self, given: object) -> int:
-        return cast("dict[str, int]", given)["0"]
+        return cast("Positions", given)[0]
 
 
 async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now(
