@@ -336,8 +336,8 @@ class ReadSource(Protocol):
         ReadingOver with the reason `until`.
 
         Waits while the source is starting. SubscribeRefused: it cannot be read from there; `code` is
-        `unknown_source`, `positions` (`start` or `until` is gone, not there yet, or of another history), `start`
-        (it has no past), `ended`, `removed` or `failed`, among others.
+        `unknown_source`, `positions` (`start` or `until` is gone, not there yet, or of another history),
+        `start` (it has no past), `ended`, `removed` or `failed`, among others.
         """
 
 
