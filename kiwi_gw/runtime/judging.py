@@ -7,7 +7,7 @@ anything, and before it is asked to do anything more: nobody gets something new 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import trio
 
@@ -28,17 +28,21 @@ class Judging:
         self._wake = trio.Event()
 
     def ask(
-        self, connections: Iterable[Connection], appeared: tuple[str, ...] = (), *, judge: bool = True
+        self, connections: Collection[Connection], appeared: tuple[str, ...] = (), *, judge: bool = True
     ) -> None:
         """See to these connections: what fits into one slice now, the rest as soon as others had their turn.
 
         appeared: ids of sources that are new. judge: False, only tell of them.
         """
-        for connection in connections:
-            connection.due = connection.due or judge
-            before = self._due.get(connection, ())
-            self._due[connection] = tuple(dict.fromkeys((*before, *appeared))) if before else appeared
-        self._slice()
+        until = self._clock() + _SLICE_SECONDS
+        if judge:
+            for connection in connections:
+                connection.due = True
+        told = {one: seen for one in connections if (seen := self._due.get(one))} if self._due else {}
+        self._due.update(dict.fromkeys(connections, appeared))
+        for connection, before in told.items():
+            self._due[connection] = tuple(dict.fromkeys((*before, *appeared)))
+        self._slice(until)
         if self._due:
             self._wake.set()
 
@@ -49,10 +53,9 @@ class Judging:
             self._wake = trio.Event()
             while self._due:
                 await trio.lowlevel.checkpoint()
-                self._slice()
+                self._slice(self._clock() + _SLICE_SECONDS)
 
-    def _slice(self) -> None:
-        until = self._clock() + _SLICE_SECONDS
+    def _slice(self, until: float) -> None:
         while self._due:
             connection, appeared = self._due.popitem(last=False)
             self._see_to(connection, appeared)

@@ -16,6 +16,7 @@ from kiwi_gw.core.commands import Authenticate
 from kiwi_gw.core.notices import Authenticated, AuthenticationFailed, SourceAppeared
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.hooks import Hooks
+from kiwi_gw.runtime.judging import Judging
 from tests.unit.runtime.fakes import Bench, Client, Sources, config, load_text, open_it, running, settled
 
 Logged = Callable[[str], list[EventDict]]
@@ -307,3 +308,35 @@ def test_one_refusal_of_several_plugins_suffices(
     answers: tuple[object, ...], expected: Identity | Refusal
 ) -> None:
     assert hooks(*answers).reauthenticate(ANN) is expected
+
+
+class Counted:
+    """A connection that takes 0.1 ms to be judged, on the clock of a test."""
+
+    closed = False
+
+    def __init__(self, clock: list[float]) -> None:
+        self.due = False
+        self._clock = clock
+
+    def judge_again(self) -> None:
+        self.due = False
+        self._clock[0] += 0.0001
+
+
+async def test_ten_thousand_are_judged_in_turns_of_five_milliseconds_that_others_have_between() -> None:
+    clock = [0.0]
+    connections = {Counted(clock) for _ in range(10_000)}
+    judging = Judging(lambda source_id: None, lambda: clock[0])
+    judging.ask(connections)  # type: ignore[arg-type]
+    assert sum(one.due for one in connections) == 10_000 - 50, "all the others are, before they do anything"
+    turns = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(judging.run)
+        while any(one.due for one in connections):
+            turns += 1
+            before = clock[0]
+            await trio.lowlevel.checkpoint()
+            assert clock[0] - before < 0.0052
+        nursery.cancel_scope.cancel()
+    assert 199 <= turns <= 203
