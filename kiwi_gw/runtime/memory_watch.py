@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -26,6 +27,8 @@ _LOWER = 5
 """Percent points."""
 
 _KEPT, _LEAST = 0.75, 0.125
+_NUMBER = re.compile(r"([0-9]+)")
+_OF_ALL_ABOVE = re.compile(r"^hierarchical_memory_limit ([0-9]+)$", re.MULTILINE)
 _ENCODINGS = 0.125
 
 
@@ -127,7 +130,8 @@ def read_memory(root: Path = Path("/")) -> Memory | None:
 
 
 def _group_limits(root: Path) -> Iterator[int]:
-    """Of the process's control groups and all that they are in (cgroups(7), version 2 and 1)."""
+    """Of the process's control groups and all that they are in (cgroups(7), version 2 and 1), as far as they
+    can be seen from here. Beyond `memory.high` a process crawls, so that is a limit, too."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -135,17 +139,19 @@ def _group_limits(root: Path) -> Iterator[int]:
     for line in groups:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            mount, name = root / "sys/fs/cgroup", "memory.max"
+            mount, names = root / "sys/fs/cgroup", ("memory.max", "memory.high")
         elif "memory" in controllers.split(","):
-            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            mount, names = root / "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.stat")
         else:
             continue
         # In a container the mount may show its own group only, which the path then does not lead to.
         inside = Path(path.lstrip("/"))
-        for folder in (inside, *inside.parents):
+        for file in (mount / folder / name for folder in (inside, *inside.parents) for name in names):
             try:
-                text = (mount / folder / name).read_text().strip()
+                text = file.read_text().strip()
             except OSError:
                 continue
-            if text.isdigit():
-                yield int(text)
+            # Version 1 says there what the groups above allow, which a container may not see.
+            found = _OF_ALL_ABOVE.search(text) if file.name == "memory.stat" else _NUMBER.fullmatch(text)
+            if found is not None:
+                yield int(found[1])

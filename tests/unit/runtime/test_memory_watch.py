@@ -141,11 +141,14 @@ def linux(root: Path, groups: str, **limits: str) -> Memory | None:
     (root / "proc/self/cgroup").write_text(groups)
     (root / "proc/meminfo").write_text("MemTotal:        1000 kB\nMemFree:  10 kB\n")
     for name, text in limits.items():
-        file = (
-            root
-            / "sys/fs/cgroup"
-            / name.replace("__", "/").replace("_in_", ".limit_in_").replace("max", "memory.max")
-        )
+        for short, full in (
+            ("__", "/"),
+            ("_in_", ".limit_in_"),
+            ("max", "memory.max"),
+            ("high", "memory.high"),
+        ):
+            name = name.replace(short, full)
+        file = root / "sys/fs/cgroup" / name.replace("stat", "memory.stat")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text + "\n")
     return read_memory(root)
@@ -168,6 +171,24 @@ def test_the_machines_memory_is_the_limit_without_groups(tmp_path: Path) -> None
         ("0::/a\n", {"a__max": "99999999999"}, 1_024_000),
         ("3:cpu:/\n4:memory:/x\n", {"memory__x__memory_in_bytes": "8000"}, 8_000),
         ("3:cpu,cpuacct:/\n", {"memory__memory_in_bytes": "8000"}, 1_024_000),
+        # The group above has less than that of the process, and so does one that only version 1 tells of.
+        (
+            "4:memory:/a/b\n",
+            {"memory__a__b__memory_in_bytes": "8000", "memory__a__memory_in_bytes": "600"},
+            600,
+        ),
+        (
+            "4:memory:/docker/a\n",
+            {"memory__memory_in_bytes": "8000", "memory__stat": "rss 5\nhierarchical_memory_limit 600\nx 3"},
+            600,
+        ),
+        ("4:memory:/\n", {"memory__memory_in_bytes": "9223372036854771712"}, 1_024_000),
+        # Both versions at once: memory is of the first.
+        ("0::/u\n4:memory:/x\n", {"memory__x__memory_in_bytes": "8000"}, 8_000),
+        ("0::/a/b\n", {"a__b__max": "9000", "a__high": "7000", "a__b__high": "max"}, 7_000),
+        ("0::/../c\n", {"max": "5000"}, 5_000),  # seen from another namespace
+        ("0::/a:b\n", {"a:b__max": "5000"}, 5_000),
+        ("0::/\n", {"max": ""}, 1_024_000),
     ],
 )
 def test_the_least_limit_of_all_groups_is_what_counts(
