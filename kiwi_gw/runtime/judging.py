@@ -6,8 +6,8 @@ anything, and before it is asked to do anything more: nobody gets something new 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Iterable
 
 import trio
 
@@ -24,24 +24,24 @@ class Judging:
     def __init__(self, source: Callable[[str], SourceInfo | None], clock: Callable[[], float]) -> None:
         self._source = source
         self._clock = clock
-        self._due: OrderedDict[Connection, tuple[str, ...]] = OrderedDict()  # which sources to tell of
+        self._due: dict[Connection, tuple[str, ...]] = {}  # which sources to tell of
+        self._order: deque[Connection] = deque()  # of the same; to take the first of a dict is dear
         self._wake = trio.Event()
 
     def ask(
-        self, connections: Collection[Connection], appeared: tuple[str, ...] = (), *, judge: bool = True
+        self, connections: Iterable[Connection], appeared: tuple[str, ...] = (), *, judge: bool = True
     ) -> None:
         """See to these connections: what fits into one slice now, the rest as soon as others had their turn.
 
         appeared: ids of sources that are new. judge: False, only tell of them.
         """
         until = self._clock() + _SLICE_SECONDS
-        if judge:
-            for connection in connections:
-                connection.due = True
-        told = {one: seen for one in connections if (seen := self._due.get(one))} if self._due else {}
-        self._due.update(dict.fromkeys(connections, appeared))
-        for connection, before in told.items():
-            self._due[connection] = tuple(dict.fromkeys((*before, *appeared)))
+        for connection in connections:
+            connection.due = connection.due or judge
+            before = self._due.get(connection)
+            if before is None:
+                self._order.append(connection)
+            self._due[connection] = tuple(dict.fromkeys((*before, *appeared))) if before else appeared
         self._slice(until)
         if self._due:
             self._wake.set()
@@ -57,8 +57,8 @@ class Judging:
 
     def _slice(self, until: float) -> None:
         while self._due:
-            connection, appeared = self._due.popitem(last=False)
-            self._see_to(connection, appeared)
+            connection = self._order.popleft()
+            self._see_to(connection, self._due.pop(connection))
             if self._clock() >= until:
                 return
 

@@ -47,10 +47,10 @@ class FeedOut:
 
     async def ready(self, positions: Positions) -> None:
         self._feed.started(positions)
+        await trio.lowlevel.checkpoint()
         while self._feed.begin_some():
             await trio.lowlevel.checkpoint()
         self._feed.troubled("")
-        await trio.lowlevel.checkpoint()
 
     async def publish(self, batch: Batch) -> None:
         state = self._feed.state
