@@ -62,7 +62,8 @@ class RoleSettings(_Quiet):
     """Shell patterns of ids. Only the pattern `*`, as it stands, also means the gateway as a whole."""
     actions: tuple[Action, ...] = (Action.SUBSCRIBE, Action.REPLAY)
     """`replay` is to begin in the past (any `from` but `latest`); who began later catches up without it.
-    `admin` is to see (with the source `*`: everything, and to close connections) on the admin address."""
+    `admin` is to see (with the source `*`: everything, and to close connections) on the admin address.
+    Nothing asks for `publish` and `commit` yet: no protocol does either."""
 
     @field_validator("sources")
     @classmethod
