@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -130,6 +131,36 @@ async def test_subscribers_are_told_what_keeps_a_source_from_its_origin(
         failed = ["the well is dry", "", "the source has failed and is started again", ""]
         assert troubles(live) == troubles(late) == failed
         nursery.cancel_scope.cancel()
+
+
+async def test_all_who_waited_for_a_source_begin_before_its_first_event_and_others_have_turns_between(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[int] = []
+
+    async def busy(out: Out, start: Positions | None) -> None:
+        await out.ready({0: 0})
+        seen.append(opened())
+        await trio.sleep_forever()
+
+    def opened() -> int:
+        return sum(type(notice) is Opened for client in clients for notice in client.notices)
+
+    bench = Bench(Acts(busy))
+    now = itertools.count(0.0, 0.004)  # whoever looks at the clock finds it 4 ms later
+    bench.feed._clock = lambda: next(now)
+    clients = [Client() for _ in range(50)]
+    for client in clients:
+        bench.subscribe(client)
+    turns: set[int] = set()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.runner.run)
+        while not seen:
+            await trio.lowlevel.checkpoint()
+            turns.add(opened())
+        nursery.cancel_scope.cancel()
+    assert seen == [50]
+    assert len(turns) > 10
 
 
 def troubles(client: Client) -> list[str]:
