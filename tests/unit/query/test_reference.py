@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kiwi_gw.core import evaluation
+from kiwi_gw.core import accounts, evaluation
 from kiwi_gw.marked import replaced
 from kiwi_gw.query import effort, filtered, limits, patterns, sql, views
 from kiwi_gw.query.compiler import allowance
@@ -87,3 +87,7 @@ def test_the_turns_and_shares_of_evaluation_are_those() -> None:
     words = " ".join(TEXT.split())
     assert f"evaluated in turns of {evaluation.TURN_SECONDS * 1000:g} ms" in words
     assert f"goes on with it {evaluation.IDLE_SECONDS * 1000:g} ms at a time" in words
+    assert (accounts.SAVED_SECONDS, accounts.COMPILING_SAVED_SECONDS) == (1, 2)
+    assert "saved for a second (for reading and compiling, two)" in words
+    kept = f"the last {accounts.MOST_KEPT:,} connections that have ended, and of {evaluation._QUERIES_KEPT} q"
+    assert kept in words
