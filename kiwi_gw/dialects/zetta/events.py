@@ -19,13 +19,11 @@ import msgspec
 
 from kiwi_gw.dialects import frames
 from kiwi_gw.dialects.encoder import separators
+from kiwi_gw.dialects.zetta.plans import Plans
 from kiwi_gw.dialects.zetta.streams import Line, Lines, Stream
 from kiwi_gw.dialects.zetta.wishes import Wish
 from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat, at_once
 from kiwi_gw.query.views import View
-
-MOST_PLAN_BYTES: Final = 8 * 1024 * 1024
-"""Of the plans that a format keeps: one for each concrete topic, with a head for each of its frames."""
 
 MOST_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Of the frames of one batch, and twice its own bytes for every subscription: many with one query that makes
@@ -61,6 +59,8 @@ class Member:
 _Frame = tuple[bytes, int, tuple[int, ...]]
 """One frame of an event: its head, whose lines it has (0: the data as they are, else the query with that
 number, from 1), and those of its ids whose events are counted."""
+
+_all_plans: Final[Plans[tuple[_Frame, ...]]] = Plans()
 
 
 def events_wire(
@@ -98,7 +98,6 @@ class _Events:
         "_max_event_bytes",
         "_members",
         "_multiple",
-        "_plan_bytes",
         "_plans",
         "_queries",
         "_stream",
@@ -114,13 +113,13 @@ class _Events:
         self._limited = tuple(m.number for m in members if m.limited)
         self._queries = {m.wish.key: m.wish for m in members if m.wish.query is not None}
         self._plans: dict[str, tuple[_Frame, ...]] = {}
-        self._plan_bytes = 0
 
     def __call__(self, batch: Batch) -> Encoded:
         return at_once(self.steps(batch, Turn()))
 
     def steps(self, batch: Batch, turn: Turn) -> Steps[Encoded]:
         """The same, in turns."""
+        _all_plans.used(self._plans)
         view = self._stream.view(batch)
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
@@ -215,11 +214,8 @@ class _Events:
         found = self._plans.get(topic)
         if found is None:
             found = yield from self._made(topic, turn)
-            if self._plan_bytes > MOST_PLAN_BYTES:
-                self._plans.clear()
-                self._plan_bytes = 0
-            self._plans[topic] = found
-            self._plan_bytes += _FRAME_BYTES + sum(len(head) + _FRAME_BYTES for head, _, _ in found)
+            size = _FRAME_BYTES + sum(len(head) + _FRAME_BYTES for head, _, _ in found)
+            _all_plans.keep(self._plans, topic, found, size)
         return found
 
     def _made(self, topic: str, turn: Turn) -> Steps[tuple[_Frame, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable
+from functools import lru_cache
 
 from kiwi_gw.core.accounts import OwnAccount, Payer
 from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Offload, Open, Recast, Reply, Session
@@ -28,6 +29,8 @@ from kiwi_gw.query.offloaded import answer
 from tests.unit.core.fakes import Clock, FakeOutlet
 
 Json = dict[str, object]
+_answered = lru_cache(maxsize=64)(answer)
+"""As by the process beside the loop, whose last answers are known, too."""
 
 
 def line(value: object) -> bytes:
@@ -109,7 +112,7 @@ class Desk:
                     self.open.pop(handle).cancel()
                     self.carry_out(self.session.notice(Cancelled(handle)))
                 case Offload(handle, question):
-                    self.carry_out(self.session.notice(Offloaded(handle, answer(question))))
+                    self.carry_out(self.session.notice(Offloaded(handle, _answered(question))))
                 case Hangup():
                     self.hung_up = command
 
