@@ -320,8 +320,9 @@ class Window(Section):
     event_bytes: Size = 8 * MIB
     """Largest encoded event; a larger one is given up and announced."""
     max_wire_keys: Positive = 1_000
-    """Different encodings of one source at a time that clients have chosen (by a query, or by the ids of
-    their topics); a subscription that needs one more is refused. Plain ones do not count."""
+    """Different wire keys of one source at a time (each an encoding of its events) that clients have chosen,
+    by a query or by a Zetta pattern that leaves events out; what needs one more is refused. Others do not
+    count."""
     wire_keys_identity: Number = 250
     """Those of one identity, of clients without one those of an address; 0: any number."""
     wire_keys_connection: Number = 64

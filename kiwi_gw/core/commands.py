@@ -93,11 +93,17 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Recast:
-    """Go on with another wire format, from the next event on (the session's set of readers changed)."""
+    """Go on with another wire format, from the next event on (the session's set of readers changed).
+
+    Where that is one wire key too many it goes on as before, and RecastRefused says so. fewer: it leaves out
+    some of what was written before, and may not go on with it: then the subscription ends instead, but only
+    if the client's own shares have no room.
+    """
 
     handle: Hashable
     wire: Callable[[SourceInfo], WireFormat]
     limits: Mapping[Hashable, Limit] = field(default_factory=dict)
+    fewer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import EncodingMemo, Wire
 from kiwi_gw.core.fanout import Group, fan_out
-from kiwi_gw.core.forms import Forms
 from kiwi_gw.core.history import Replay
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
@@ -28,6 +27,7 @@ from kiwi_gw.core.starts import Wanted, Where, at_once, begin, check_number, is_
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget, Entry, Window
+from kiwi_gw.core.wire_keys import ChosenKeys
 from kiwi_gw.errors import EncodingFailed, SubscribeRefused
 from kiwi_gw.model import (
     Batch,
@@ -121,7 +121,9 @@ class Feed:
         self.trouble = ""
         self.window = Window(limits.window_events, limits.window_bytes, budget, {})
         self.dropped: Counter[OverflowPolicy] = Counter()  # events given up, by who gave them up
-        self.forms = Forms(limits.max_wire_keys, limits.wire_keys_identity, limits.wire_keys_connection)
+        self.chosen_keys = ChosenKeys(
+            limits.max_wire_keys, limits.wire_keys_identity, limits.wire_keys_connection
+        )
         self.replay = Replay(self, budget)
         self.last_values: LastValues | None = None
         if limits.last_values:
@@ -242,7 +244,7 @@ class Feed:
             request.payer,
         )
         subscription.repeats = is_past(request.start)
-        self._join(subscription)
+        self._join(subscription.group, request.payer)
         if subscription.blocks:
             self._blocking[subscription] = None
         if request.report_every is not None:
@@ -335,20 +337,33 @@ class Feed:
             subscription.refuse("positions", why)
         return why is not None
 
-    def regroup(self, subscription: Subscription, item: Wire, *, all_at_once: bool = False) -> None:
-        """Give a subscription another wire key. all_at_once: all others are about to get another one, too."""
-        old = subscription.group
-        group = self._group(item, subscription.payer, old, counted=not all_at_once)
-        if old is group:
+    def regroup(
+        self,
+        subscription: Subscription,
+        item: Wire,
+        payer: Payer | None = None,
+        *,
+        all_at_once: bool = False,
+        fewer: bool = False,
+    ) -> None:
+        """Give a subscription another wire key. payer: of that, None: as before. all_at_once: all others are
+        about to get another one, too. fewer: it asks for less than before.
+
+        Raises SubscribeRefused, and then it has the old one, as if nothing had been asked.
+        """
+        old, paid = subscription.group, subscription.payer
+        payer = payer or paid
+        group = self._group(item, payer, old, counted=not all_at_once, fewer=fewer)
+        if old is group and payer == paid:
             return
         if subscription.state is State.LIVE and not subscription.caught_up:
             self._demote(subscription)  # fan-out is on its way, and would look for it in the old group
         live = subscription in old.live
-        old.live.pop(subscription, None)
-        self._leave(subscription)
-        subscription.group = group
-        self._join(subscription)
-        if live:
+        self._join(group, payer)
+        self._leave(old, paid)
+        subscription.group, subscription.payer = group, payer
+        if live and old is not group:
+            del old.live[subscription]
             group.live[subscription] = None
 
     def moved(self, subscription: Subscription, old: State, new: State) -> None:
@@ -371,7 +386,7 @@ class Feed:
             self._reporting.pop(subscription, None)
             if self._blocking.pop(subscription, self) is None:
                 self.freed()
-            self._leave(subscription)
+            self._leave(subscription.group, subscription.payer)
 
     def troubled(self, message: str) -> None:
         """The source is cut off from its origin, or (an empty message) works again: everyone is told."""
@@ -537,16 +552,22 @@ class Feed:
             subscription.fall_behind(newest)
 
     def _group(
-        self, item: Wire, payer: Payer | None, leaving: Group | None = None, *, counted: bool = True
+        self,
+        item: Wire,
+        payer: Payer | None,
+        leaving: Group | None = None,
+        *,
+        counted: bool = True,
+        fewer: bool = False,
     ) -> Group:
         """The group of a wire key. leaving: the one that is left when this one is joined. counted: whether it
-        may be one too many.
+        may be one too many; fewer: as in `ChosenKeys.check`.
 
         Raises SubscribeRefused.
         """
         group = self._groups.get(item.key)
         if counted and item.format.chosen and (group is None or group is not leaving):
-            self.forms.check(group, payer, leaving)
+            self.chosen_keys.check(group, payer, leaving, fewer=fewer)
         if group is None:
             costs = None
             if item.format.steps is not None and self._evaluations is not None:
@@ -554,21 +575,19 @@ class Feed:
             group = self._groups[item.key] = Group(item, costs)
         return group
 
-    def _join(self, subscription: Subscription) -> None:
-        group, payer = subscription.group, subscription.payer
+    def _join(self, group: Group, payer: Payer | None) -> None:
         group.size += 1
         if group.costs is not None:
             group.costs.joined(payer)
         if group.wire.format.chosen:
-            self.forms.joined(group, payer)
+            self.chosen_keys.joined(group, payer)
 
-    def _leave(self, subscription: Subscription) -> None:
-        group, payer = subscription.group, subscription.payer
+    def _leave(self, group: Group, payer: Payer | None) -> None:
         group.size -= 1
         if group.costs is not None:
             group.costs.left(payer)
         if group.wire.format.chosen:
-            self.forms.left(group, payer)
+            self.chosen_keys.left(group, payer)
         if group.size == 0:
             self._groups.pop(group.wire.key, None)
             if self._evaluations is not None:

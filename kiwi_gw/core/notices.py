@@ -27,6 +27,15 @@ class OpenFailed:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecastRefused:
+    """It goes on as before."""
+
+    handle: Hashable
+    code: str
+    message: str
+
+
 class Unanswered(enum.Enum):
     """Why a question has no answer: too many wait for one, or there is no process just now; it took too long;
     the process died of it, and the next one too."""
@@ -163,6 +172,7 @@ class Examined:
 Notice = (
     Opened
     | OpenFailed
+    | RecastRefused
     | Granted
     | Cancelled
     | Lagged

@@ -181,11 +181,22 @@ class Subscription(Reading):
             self.outlet.wake(self)
         return balance
 
-    def recast(self, item: Wire, limits: Mapping[Hashable, Limit]) -> None:
-        """Go on with other fragments and limits, from the next event on. Raises SubscribeRefused."""
+    def recast(
+        self,
+        item: Wire,
+        limits: Mapping[Hashable, Limit],
+        payer: Payer | None = None,
+        *,
+        fewer: bool = False,
+    ) -> None:
+        """Go on with other fragments and limits, from the next event on. payer: who is charged for those,
+        None: as before. fewer: they are a part of what it had.
+
+        Raises SubscribeRefused, and then it goes on as before.
+        """
         if self.closed:
             return
-        self.feed.regroup(self, item)
+        self.feed.regroup(self, item, payer, fewer=fewer)
         self.join = item.format.join
         self.limits = dict(limits)
         self._simplify()
@@ -193,12 +204,12 @@ class Subscription(Reading):
         if self.readable:
             self.outlet.wake(self)
 
-    def intercept(self, interceptor: Interceptor | None) -> None:
+    def intercept(self, interceptor: Interceptor | None, payer: Payer | None = None) -> None:
         """Go on behind another interceptor (None: behind none), otherwise as before, from the next event
-        on. Raises SubscribeRefused."""
+        on. payer: who is charged from then on, None: as before."""
         if not self.closed:
             # The format may be another member's of the group, but only `join` could differ, and it stays.
-            self.feed.regroup(self, wire(self.group.wire.format, interceptor), all_at_once=True)
+            self.feed.regroup(self, wire(self.group.wire.format, interceptor), payer, all_at_once=True)
             if self.readable:
                 self.outlet.wake(self)
 

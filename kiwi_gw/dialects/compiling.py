@@ -28,10 +28,14 @@ class Compiling:
     def wait(self, now: float) -> float:
         """Seconds until it may have a query read; 0: now. Whoever has used little need not wait for those
         who have used much."""
-        self._now = now
-        wait = self._own.rests(now) or self._all.rests(now, modest=self._own.modest(now))
+        wait = self.rests(now)
         self._all.refused += wait > 0
         return wait
+
+    def rests(self, now: float) -> float:
+        """The same, where that refuses nothing."""
+        self._now = now
+        return self._own.rests(now) or self._all.rests(now, modest=self._own.modest(now))
 
     @contextmanager
     def charged(self) -> Iterator[None]:

@@ -20,6 +20,9 @@ from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Encoded, Field
 
 _MOST_SEPARATORS = 8_192
+_MOST_BYTES = 512 * 1024
+"""Of those of one head: with the ids of a Zetta client it may be long."""
+_EACH = 80
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,11 +35,12 @@ class _Separators(dict[int, bytes]):
         super().__init__()
         self._head = head
         self._tail = tail
+        self._most = min(_MOST_SEPARATORS, _MOST_BYTES // (_EACH + len(head) + len(tail)))
 
     def __missing__(self, length: int) -> bytes:
         header = frames.header(len(self._head) + length + len(self._tail))
         separator = self._tail + header + self._head
-        if len(self) < _MOST_SEPARATORS:
+        if len(self) < self._most:
             self[length] = separator
         return separator
 

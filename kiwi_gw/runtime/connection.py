@@ -43,6 +43,7 @@ from kiwi_gw.core.notices import (
     Offloaded,
     Opened,
     OpenFailed,
+    RecastRefused,
     Reminded,
     SourceAppeared,
 )
@@ -319,7 +320,7 @@ class Connection:
         if isinstance(answer, Refusal):
             self.dismiss(answer)
         else:
-            self.identity = answer
+            self._become(answer)
             self.apply_rules()
 
     def dismiss(self, refusal: Refusal) -> None:
@@ -347,18 +348,13 @@ class Connection:
             if isinstance(found, Refusal):
                 feed.withdraw(subscription, found.message)
                 continue
-            try:
-                subscription.intercept(found)
-            except SubscribeRefused as refused:  # never on under the old rule
-                feed.withdraw(subscription, str(refused))
+            subscription.intercept(found, self._payer(subscription.group.wire.format))
 
     def end(self) -> None:
         """The client is gone: let go of everything it had."""
         self.closed = True
         self._drop_subscriptions()
-        if self._account is not None:
-            self._world.account_left(self._who(), self._account)
-            self._account = None
+        self._leave_account(self._who())
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -454,15 +450,31 @@ class Connection:
             until,
             command.start,
             command.positions_every,
-            self._payer() if item.format.chosen else None,
+            self._payer(item.format),
         )
         return feed.subscribe(request, self.outlet, self)
 
-    def _payer(self) -> Payer:
+    def _payer(self, form: WireFormat) -> Payer | None:
+        """Whose shares a wire format takes from, None if from nobody's."""
+        if not form.chosen and form.steps is None:
+            return None
         who = self._who()
         if self._account is None:
             self._account = self._world.account(who)
         return Payer(self._account, who, self.number)
+
+    def _become(self, identity: Identity) -> None:
+        """It is this one from now on. What it has still counts among the shares of the one before, until the
+        rules are applied."""
+        before = self._who()
+        self.identity = identity
+        if self._who() != before:
+            self._leave_account(before)
+
+    def _leave_account(self, who: Hashable) -> None:
+        if self._account is not None:
+            self._world.account_left(who, self._account)
+            self._account = None
 
     def _who(self) -> Hashable:
         client = self._place.client if self._place is not None else None
@@ -494,12 +506,21 @@ class Connection:
 
     def _recast(self, command: Recast) -> None:
         subscription = self.subscriptions.get(command.handle)
-        if subscription is not None:
-            try:
-                item = self._wire(subscription.feed.info, command.wire)
-                subscription.recast(item, command.limits)
-            except SubscribeRefused as refused:
+        if subscription is None:
+            return
+        try:
+            item = self._wire(subscription.feed.info, command.wire)
+        except SubscribeRefused as refused:
+            subscription.feed.withdraw(subscription, str(refused))
+            return
+        try:
+            payer = self._payer(item.format)
+            subscription.recast(item, command.limits, payer, fewer=command.fewer)
+        except SubscribeRefused as refused:
+            if command.fewer:
                 subscription.feed.withdraw(subscription, str(refused))
+            else:
+                self._tell(RecastRefused(command.handle, refused.code, str(refused)))
 
     def _offloaded(self, notice: Offloaded, asked_at: float | None) -> None:
         before, self._asked_at = self._asked_at, asked_at
@@ -553,7 +574,7 @@ class Connection:
         if isinstance(answer, Refusal):
             self._tell(AuthenticationFailed(answer))
         else:
-            self.identity = answer
+            self._become(answer)
             self._tell(Authenticated(answer))
             self.apply_rules()
 

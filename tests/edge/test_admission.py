@@ -23,6 +23,7 @@ from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.hooks_bench import configuration, knock
 from tests.edge.wire import Client, command, connect, upgrade
+from tests.unit.core.fakes import names
 
 LOCAL = ("127.0.0.1", 40_000)
 
@@ -315,5 +316,7 @@ def test_who_pays_for_a_query_is_whom_admission_counts(
             lambda: None,
             admission.place(address),
         )
-        payers.append(connection._payer().identity)
+        payer = connection._payer(replace(names(), chosen=True))
+        assert payer is not None
+        payers.append(payer.identity)
     assert (payers[0] == payers[1]) is same

@@ -321,7 +321,7 @@ async def test_trivial_queries_of_others_do_not_take_the_place_of_plain_subscrip
             await client.subscribe("a", where=f"value.n > {number}")
         more = await stack.enter_async_context(connect(gateway))
         await more.send(command("SUBSCRIBE", "a", where="value.n > 7"))
-        assert "different forms" in (await more.message())["data"]["error"]
+        assert "different wire keys" in (await more.message())["data"]["error"]
         await more.subscribe("a")
 
 
@@ -333,7 +333,7 @@ async def test_clients_without_a_name_have_the_share_of_their_address() -> None:
             await client.subscribe("a", where=f"value.n > {number}")
         await clients[2].send(command("SUBSCRIBE", "a", where="value.n > 2"))
         message = await clients[2].message()
-        assert "a client can have at most 2 different forms" in message["data"]["error"]
+        assert "a client can have at most 2 different wire keys" in message["data"]["error"]
         await clients[2].subscribe("a", where="value.n > 1")
 
 

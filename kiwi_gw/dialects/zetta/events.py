@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final, cast
 
@@ -19,13 +19,11 @@ import msgspec
 
 from kiwi_gw.dialects import frames
 from kiwi_gw.dialects.encoder import separators
+from kiwi_gw.dialects.zetta.plans import Plans
 from kiwi_gw.dialects.zetta.streams import Line, Lines, Stream
 from kiwi_gw.dialects.zetta.wishes import Wish
 from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat, at_once
 from kiwi_gw.query.views import View
-
-MOST_PLAN_BYTES: Final = 8 * 1024 * 1024
-"""Of the plans that a format keeps: one for each concrete topic, with a head for each of its frames."""
 
 MOST_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Of the frames of one batch, and twice its own bytes for every subscription: many with one query that makes
@@ -42,18 +40,27 @@ _FEW: Final = 15
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A subscription that reads the source. limited: whether its events are counted."""
+PLAIN_IDS: Final = 128
+"""What a topic alone makes of a source with one topic is made for all, if its id is not above this."""
 
-    number: int
-    wish: Wish
-    limited: bool = False
+
+class Member:
+    """A subscription that reads a source. limited: whether its events are counted."""
+
+    __slots__ = ("limited", "marks", "number", "wish")
+
+    def __init__(self, number: int, wish: Wish, limited: bool = False) -> None:
+        self.number, self.wish, self.limited = number, wish, limited
+        mark = b"%d %d %b " % (number, limited, wish.key.encode())
+        self.marks: Final = mark, mark + wish.pattern.digest
+        """What it adds to a wire key: where its pattern leaves nothing out, and where it does."""
 
 
 _Frame = tuple[bytes, int, tuple[int, ...]]
 """One frame of an event: its head, whose lines it has (0: the data as they are, else the query with that
 number, from 1), and those of its ids whose events are counted."""
+
+_all_plans: Final[Plans[tuple[_Frame, ...]]] = Plans()
 
 
 def events_wire(
@@ -62,14 +69,25 @@ def events_wire(
     """The wire format of a source for these subscriptions, in the order of their ids.
 
     multiple: those without a query share one frame, with the list of their ids; others have a list of one.
+
+    A client chooses its queries, and the patterns that leave some of the source's events out. It does not
+    choose ids, which count up from 1, nor has it more than one form of a source by them; what those take that
+    are not the same for most is charged to it.
     """
-    readers = [(m.number, stream.key_of(m.wish.pattern), m.wish.key, m.limited) for m in members]
+    selecting = [stream.selects(member.wish.pattern) for member in members]
+    made = blake2b(digest_size=20)
+    for member, selects in zip(members, selecting, strict=True):
+        mark = member.marks[selects]
+        made.update(b"%d " % len(mark))
+        made.update(mark)
     # One string, whose hash is computed once: the key is looked up for every batch.
-    key = f"zetta {multiple} {max_event_bytes} {readers!r}"
+    key = f"zetta {multiple} {max_event_bytes} {made.hexdigest()}"
     events = _Events(stream, tuple(members), multiple, max_event_bytes)
+    queries = any(member.wish.query is not None for member in members)
     # One topic, one frame, no query: what is to be done is the source's matter, and no client's.
-    simple = stream.naming.static is not None and len(members) == 1 and members[0].wish.query is None
-    return WireFormat(key, events, steps=None if simple else events.steps, chosen=True)
+    plain = len(members) == 1 and members[0].number <= PLAIN_IDS and not queries
+    simple = stream.naming.static is not None and plain
+    return WireFormat(key, events, steps=None if simple else events.steps, chosen=queries or any(selecting))
 
 
 class _Events:
@@ -80,7 +98,6 @@ class _Events:
         "_max_event_bytes",
         "_members",
         "_multiple",
-        "_plan_bytes",
         "_plans",
         "_queries",
         "_stream",
@@ -96,13 +113,13 @@ class _Events:
         self._limited = tuple(m.number for m in members if m.limited)
         self._queries = {m.wish.key: m.wish for m in members if m.wish.query is not None}
         self._plans: dict[str, tuple[_Frame, ...]] = {}
-        self._plan_bytes = 0
 
     def __call__(self, batch: Batch) -> Encoded:
         return at_once(self.steps(batch, Turn()))
 
     def steps(self, batch: Batch, turn: Turn) -> Steps[Encoded]:
         """The same, in turns."""
+        _all_plans.used(self._plans)
         view = self._stream.view(batch)
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
@@ -197,11 +214,8 @@ class _Events:
         found = self._plans.get(topic)
         if found is None:
             found = yield from self._made(topic, turn)
-            if self._plan_bytes > MOST_PLAN_BYTES:
-                self._plans.clear()
-                self._plan_bytes = 0
-            self._plans[topic] = found
-            self._plan_bytes += _FRAME_BYTES + sum(len(head) + _FRAME_BYTES for head, _, _ in found)
+            size = _FRAME_BYTES + sum(len(head) + _FRAME_BYTES for head, _, _ in found)
+            _all_plans.keep(self._plans, topic, found, size)
         return found
 
     def _made(self, topic: str, turn: Turn) -> Steps[tuple[_Frame, ...]]:

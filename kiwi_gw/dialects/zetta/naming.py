@@ -62,6 +62,10 @@ class Naming:
             return pattern.matches(self.static)
         return pattern.may_match(self._levels)
 
+    def must_match(self, pattern: Pattern) -> bool:
+        """Whether a pattern that may match means the topics of all events."""
+        return self.static is not None or pattern.must_match(self._levels)
+
 
 def at(view: Columns, path: str) -> Sequence[Value]:
     """The values at a path (`value.readings[0].celsius`) of every event of a batch: MISSING where it has no

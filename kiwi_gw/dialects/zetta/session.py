@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import Final
 
 from kiwi_gw.core.commands import Breach, Cancel, Command, Hangup, Limit, Offload, Open, Recast, Remind, Reply
@@ -28,6 +28,7 @@ from kiwi_gw.core.notices import (
     Offloaded,
     Opened,
     OpenFailed,
+    RecastRefused,
     Reminded,
     SourceAppeared,
 )
@@ -38,6 +39,7 @@ from kiwi_gw.dialects.zetta import replies, requests
 from kiwi_gw.dialects.zetta.devices import Devices, devices_wire
 from kiwi_gw.dialects.zetta.events import Member, events_wire
 from kiwi_gw.dialects.zetta.streams import Stream
+from kiwi_gw.dialects.zetta.turns import STEPS, Steps, Turns
 from kiwi_gw.dialects.zetta.wishes import Asked, Wish, asked, wish
 from kiwi_gw.model import CloseReason, SourceInfo, StartAt, WireFormat
 
@@ -45,7 +47,10 @@ RATE_LIMITED: Final = "rate_limited"
 POLICY_VIOLATION: Final = 1008
 
 MAX_DEVICE_QUERIES: Final = 4
-"""Queries for devices of one connection: each is a form of its own of every source that it reads."""
+"""Queries for devices of one connection: each has a wire key of its own of every source that it reads."""
+
+_LOOKED_AT: Final = 8
+"""Sources that are looked at in one step, for a pattern without regular expressions."""
 
 LOSS_SECONDS: Final = 1.0
 """A subscription is told of losses at most once in this time."""
@@ -77,17 +82,22 @@ class _Subscription:
     told_at: float = float("-inf")
     over: set[str] = field(default_factory=set)
     devices: Devices | None = None
+    member: Member = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.member = Member(self.number, self.wish, self.limit is not None)
 
 
 @dataclass(slots=True)
 class _Reader:
-    """One core subscription. members: whom it serves, in the order of their ids. snapshot: it begins with the
-    newest event of every key."""
+    """One core subscription. members: whom it serves, in the order of their ids; before: whom it served until
+    its last recast. snapshot: it begins with the newest event of every key."""
 
     handle: int
     info: SourceInfo
     stream: Stream
     members: dict[int, _Subscription] = field(default_factory=dict)
+    before: dict[int, _Subscription] = field(default_factory=dict)
     snapshot: bool = False
 
 
@@ -116,6 +126,7 @@ class ZettaSession:
         self._max_event_bytes = max_event_bytes
         self._throttle = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
         self._compiling = Compiling(limits)
+        self._turns = Turns(self._compiling, clock)
         self._numbers = count(1)
         self._handles = count(1)
         self._subscriptions: dict[int, _Subscription] = {}
@@ -165,6 +176,8 @@ class ZettaSession:
                 return ()
             case OpenFailed(handle=int(handle)):
                 return self._open_failed(handle, notice)
+            case RecastRefused(handle=int(handle)):
+                return self._recast_refused(handle, notice)
             case Reminded():
                 return self._reminded()
             case _:
@@ -219,10 +232,7 @@ class ZettaSession:
         self._subscriptions[number] = new
         if wanted.devices:
             new.devices = Devices(request.written, number, self._multiple, wanted)
-            for info in list(self._sources.values()):
-                yield from self._look_for_devices(new, info)
-        else:
-            yield from self._refresh(new)
+        yield from self._in_turns(self._refresh(new))
 
     def _too_many(self, wanted: Wish) -> str | None:
         most = self._limits.subscriptions
@@ -247,12 +257,25 @@ class ZettaSession:
         left = self._subscriptions.pop(number, None)
         if left is None:
             return
+        readers = [reader for reader in self._readers.values() if number in reader.members]
+        if len(readers) < STEPS:  # all in one turn: no event comes in between
+            with self._compiling.charged():
+                yield from self._left(left)
+                for reader in readers:
+                    yield from self._leave_reader(reader)
+        else:
+            steps = (command for reader in readers for command in self._leave_reader(reader))
+            yield from self._in_turns(chain(steps, self._left(left)))
+
+    def _left(self, left: _Subscription) -> Iterator[Command]:
         # What it still knew of a loss is told while its id means something.
         yield from self._tell_loss(left)
-        yield Reply(replies.unsubscribed(self._wall(), number))
-        for reader in list(self._readers.values()):
-            if number in reader.members:
-                yield from self._recast(reader)
+        yield Reply(replies.unsubscribed(self._wall(), left.number))
+
+    def _in_turns(self, steps: Steps) -> Iterator[Command]:
+        yield from self._turns.do(steps)
+        if (wait := self._turns.waits) is not None:
+            yield from self._remind(wait)
 
     # --- which sources are read ------------------------------------------------------------
 
@@ -272,44 +295,59 @@ class ZettaSession:
         """Whoever wants something of a source that is not read yet."""
         yield from self._join(info)
         for item in [item for item in self._subscriptions.values() if item.wish.devices]:
-            if not any(item.number in r.members and r.info is info for r in self._readers.values()):
-                yield from self._look_for_devices(item, info)
+            yield from self._look_for_devices(item, info)
 
-    def _refresh(self, new: _Subscription) -> Iterator[Command]:
-        for info in list(self._sources.values()):
-            if new.number in self._subscriptions and self._stream(info).may_match(new.wish.pattern):
-                reader = self._joined.get(info.id)
-                if reader is not None:
-                    yield from self._recast(reader, new)
-                else:
-                    yield from self._join(info)
+    def _refresh(self, new: _Subscription) -> Steps:
+        """Read the sources that a new subscription may want."""
+        every = 1 if new.wish.pattern.patterns else _LOOKED_AT
+        for seen, info in enumerate(list(self._sources.values())):
+            if new.number not in self._subscriptions:
+                return
+            if self._sources.get(info.id) is not info:
+                continue  # it was read when it came in the place of this one
+            if new.wish.devices:
+                yield from self._look_for_devices(new, info)
+            elif self._stream(info).may_match(new.wish.pattern):
+                yield from self._join(info, new)
+            if seen % every == 0:
+                yield None
 
-    def _join(self, info: SourceInfo) -> Iterator[Command]:
-        """Open the reader of a source, if somebody wants it and it is not read yet."""
-        if info.id in self._joined:
-            return
-        stream = self._stream(info)
-        reader = _Reader(next(self._handles), info, stream)
-        reader.members = {
-            number: item
-            for number, item in self._subscriptions.items()
-            if not item.wish.devices and stream.may_match(item.wish.pattern)
-        }
-        if reader.members:
+    def _join(self, info: SourceInfo, new: _Subscription | None = None) -> Iterator[Command]:
+        """Have a source read for all that want it. new: it alone is new among those."""
+        reader = self._joined.get(info.id)
+        members = {} if reader is None else dict(reader.members)
+        if reader is not None and new is not None:
+            members[new.number] = new
+        else:
+            may_match = self._stream(info).may_match
+            for number, item in self._subscriptions.items():
+                if not item.wish.devices and may_match(item.wish.pattern):
+                    members[number] = item
+        if reader is not None:
+            yield from self._recast(reader, members)
+        elif members:
+            reader = _Reader(next(self._handles), info, self._stream(info), members)
             self._joined[info.id] = self._readers[reader.handle] = reader
             yield Open(reader.handle, info.id, self._form(reader), limits=_limits(reader))
 
-    def _recast(self, reader: _Reader, new: _Subscription | None = None) -> Iterator[Command]:
-        """Have a reader serve those of its members that are still there, and the new one."""
+    def _recast(self, reader: _Reader, members: dict[int, _Subscription]) -> Iterator[Command]:
+        """Have a reader serve others, or be told that it goes on as before."""
+        if members.keys() != reader.members.keys() and reader.handle in self._readers:
+            fewer = members.keys() < reader.members.keys()
+            served = dict(sorted(members.items()))
+            reader.members, reader.before = served, reader.members
+            yield Recast(reader.handle, self._form(reader), _limits(reader), fewer)
+            reader.before = {}
+            if reader.members is served:
+                for item in served.values():
+                    item.over.discard(reader.info.id)
+
+    def _leave_reader(self, reader: _Reader) -> Iterator[Command]:
+        """Have a reader serve those of its members that are still there."""
         members = {n: item for n, item in reader.members.items() if n in self._subscriptions}
-        if new is not None:
-            members[new.number] = new
-        if members.keys() == reader.members.keys() or reader.handle not in self._readers:
-            return
-        reader.members = members
         if members:
-            yield Recast(reader.handle, self._form(reader), _limits(reader))
-        else:
+            yield from self._recast(reader, members)
+        elif reader.handle in self._readers:
             self._forget(reader)
             yield Cancel(reader.handle)
 
@@ -319,6 +357,8 @@ class ZettaSession:
         """A reader of its own for a query for devices: it begins with what is there."""
         stream = self._stream(info)
         if item.number not in self._subscriptions or not stream.has_devices:
+            return
+        if any(item.number in r.members and r.info is info for r in self._readers.values()):
             return
         reader = _Reader(next(self._handles), info, stream, {item.number: item})
         reader.snapshot = start is StartAt.SNAPSHOT
@@ -330,7 +370,7 @@ class ZettaSession:
         alone = members[0].devices if len(members) == 1 else None
         if alone is not None:
             return lambda info: devices_wire(alone, reader.stream, reader.handle, self._max_event_bytes)
-        readers = tuple(Member(item.number, item.wish, item.limit is not None) for item in members)
+        readers = tuple(item.member for item in members)
         return lambda info: events_wire(
             reader.stream, readers, multiple=self._multiple, max_event_bytes=self._max_event_bytes
         )
@@ -400,6 +440,18 @@ class ZettaSession:
         if passing:
             yield from self._try_later(reader.info)
 
+    def _recast_refused(self, handle: int, refused: RecastRefused) -> Iterator[Command]:
+        reader = self._readers.get(handle)
+        if reader is None:
+            return
+        new = [item for number, item in reader.members.items() if number not in reader.before]
+        reader.members = reader.before
+        for item in new:
+            if reader.info.id not in item.over:
+                item.over.add(reader.info.id)
+                yield self._error(requests.SERVER_ERROR, item.written, refused.message, item.number)
+        yield from self._try_later(reader.info)
+
     # --- what is to be done in a while -----------------------------------------------------
 
     def _try_later(self, info: SourceInfo) -> Iterator[Command]:
@@ -415,6 +467,8 @@ class ZettaSession:
     def _reminded(self) -> Iterator[Command]:
         self._reminded_at = None
         now = self._clock()
+        if self._turns.waits == 0:
+            yield from self._turns.go_on()
         waits = []
         for item in list(self._subscriptions.values()):
             if item.lost or item.unknown:
@@ -427,7 +481,10 @@ class ZettaSession:
             if at > now:
                 waits.append(at - now)
             elif info is not None:
-                yield from self._read(info)
+                del self._retry[source_id]
+                yield from self._in_turns(self._read(info))
+        if (wait := self._turns.waits) is not None:
+            yield from self._remind(wait)
         if waits:
             yield from self._remind(max(0.001, min(waits)))
 

@@ -60,9 +60,9 @@ class Stream:
         """Whether some event may have a topic that the pattern means."""
         return self.naming.may_match(pattern)
 
-    def key_of(self, pattern: Pattern) -> str:
-        """What of a pattern that may match decides the bytes: nothing, if all events have one topic."""
-        return "" if self.naming.static is not None else pattern.text
+    def selects(self, pattern: Pattern) -> bool:
+        """Whether a pattern that may match leaves events out. If not, it decides nothing of the bytes."""
+        return not self.naming.must_match(pattern)
 
     @property
     def has_devices(self) -> bool:

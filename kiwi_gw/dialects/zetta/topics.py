@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 from kiwi_gw.dialects.zetta.levels import Any, Level, Regular, WrongLevel, level
@@ -97,6 +98,23 @@ class _Program:
                 grown, here = here, here | self._step(here, None)
         return bool(here & self._accept)
 
+    def must_run(self, levels: Sequence[str | None]) -> bool:
+        """Whether every such topic is meant, as far as the levels before the first unknown one tell: there,
+        a `**` at the end takes in what follows."""
+        here = self._stepped_over(1)
+        for name in levels:
+            if here & self._last:
+                return True
+            if name is None:
+                return False
+            here = self._step(here, name)
+        return bool(here & self._accept)
+
+    @property
+    def patterns(self) -> int:
+        """Levels that are regular expressions."""
+        return len(self._patterns)
+
     def _stepped_over(self, places: int) -> int:
         return places | (places & self._many) << 1
 
@@ -104,18 +122,21 @@ class _Program:
 class Pattern:
     """Which concrete topics are meant. Equal for equal texts."""
 
-    __slots__ = ("_program", "concrete", "text")
+    __slots__ = ("_program", "concrete", "digest", "patterns", "text")
 
     def __init__(self, text: str, levels: tuple[Level, ...]) -> None:
         self.text: Final = text
         self.concrete: Final = all(isinstance(item, str) for item in levels)
         """Whether its text is the one topic that is meant."""
         self._program = _Program(levels)
+        self.digest: Final = blake2b(text.encode(), digest_size=16).digest()
+        """In its place where what is kept must be small: clients choose the text, of 4 KiB."""
+        self.patterns: Final = self._program.patterns
 
     def matches(self, concrete: str) -> bool:
         """Whether a concrete topic is meant. Asked again it costs a look into a table of bounded size."""
-        found = _answers.get((self.text, concrete))
-        return _answers.keep(self.text, concrete, self.decide(concrete)) if found is None else found
+        found = _answers.get((self.digest, concrete))
+        return _answers.keep(self.digest, concrete, self.decide(concrete)) if found is None else found
 
     def decide(self, concrete: str) -> bool:
         """The same, without the table."""
@@ -123,7 +144,19 @@ class Pattern:
 
     def may_match(self, levels: Sequence[str | None]) -> bool:
         """Whether a topic could be meant of which some levels are not known. None: one level or more."""
-        return self._program.may_run(levels)
+        known = _written("may", levels)
+        found = _of_templates.get((self.digest, known))
+        if found is None:
+            found = _of_templates.keep(self.digest, known, self._program.may_run(levels))
+        return found
+
+    def must_match(self, levels: Sequence[str | None]) -> bool:
+        """Whether all topics are meant of which some levels are not known; false where that is not plain."""
+        known = _written("must", levels)
+        found = _of_templates.get((self.digest, known))
+        if found is None:
+            found = _of_templates.keep(self.digest, known, self._program.must_run(levels))
+        return found
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pattern) and self.text == other.text
@@ -135,15 +168,15 @@ class Pattern:
         return f"Pattern({self.text!r})"
 
 
-class _Answers(dict[tuple[str, str], bool]):
-    """By the texts of pattern and topic, and not by the pattern: of a client that makes one after another,
-    the programs of all its regular expressions would be kept, 100 KB each."""
+class _Answers(dict[tuple[bytes, str], bool]):
+    """By the digest of the pattern and the topic, and not by the pattern: of a client that makes one after
+    another, the programs of all its regular expressions would be kept, 100 KB each."""
 
     def __init__(self) -> None:
         super().__init__()
         self._characters = 0
 
-    def keep(self, pattern: str, concrete: str, answer: bool) -> bool:
+    def keep(self, pattern: bytes, concrete: str, answer: bool) -> bool:
         if len(self) >= MOST_ANSWERS or self._characters > MOST_CHARACTERS:
             self.clear()
             self._characters = 0
@@ -153,6 +186,12 @@ class _Answers(dict[tuple[str, str], bool]):
 
 
 _answers: Final = _Answers()
+_of_templates: Final = _Answers()
+
+
+def _written(question: str, levels: Sequence[str | None]) -> str:
+    """What is asked of the levels of a template, in which no name has a NUL."""
+    return f"{question}/" + "/".join(name or "\0" for name in levels)
 
 
 @dataclass(frozen=True, slots=True)

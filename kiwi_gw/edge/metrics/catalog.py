@@ -246,7 +246,7 @@ _SOURCES = (
         ("source_last_event_timestamp_seconds", "source", "When the newest event happened.", _MAX),
         ("window_events", "source", "Events in the window."),
         ("window_bytes", "source", "Memory of these events."),
-        ("wire_keys", "source", "Different encodings in use."),
+        ("wire_keys", "source", "Different wire keys in use: each is an encoding of its own."),
     ),
     *_own(
         Kind.COUNTER,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable
+from functools import lru_cache
 
+from kiwi_gw.core.accounts import OwnAccount, Payer
 from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Offload, Open, Recast, Reply, Session
 from kiwi_gw.core.encoding import EncodingMemo, wire
 from kiwi_gw.core.feed import Feed, FeedLimits, Request
@@ -16,15 +18,19 @@ from kiwi_gw.core.notices import (
     Offloaded,
     Opened,
     OpenFailed,
+    RecastRefused,
     SourceAppeared,
 )
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import Budget
+from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, Shape, SourceInfo
 from kiwi_gw.query.offloaded import answer
 from tests.unit.core.fakes import Clock, FakeOutlet
 
 Json = dict[str, object]
+_answered = lru_cache(maxsize=64)(answer)
+"""As by the process beside the loop, whose last answers are known, too."""
 
 
 def line(value: object) -> bytes:
@@ -69,6 +75,7 @@ class Desk:
         self.outlet = FakeOutlet()
         self.open: dict[Hashable, Subscription] = {}
         self.hung_up: Hangup | None = None
+        self.payer = Payer(OwnAccount(0), self)
         self._read = 0
         gateway.desks.append(self)
         for feed in gateway.feeds.values():
@@ -99,14 +106,13 @@ class Desk:
                     self._open(command)
                 case Grant(handle, n):
                     self.carry_out(self.session.notice(Granted(handle, n, self.open[handle].grant(n))))
-                case Recast(handle, make, limits):
-                    subscription = self.open[handle]
-                    subscription.recast(wire(make(subscription.feed.info), None), limits)
+                case Recast():
+                    self._recast(command)
                 case Cancel(handle):
                     self.open.pop(handle).cancel()
                     self.carry_out(self.session.notice(Cancelled(handle)))
                 case Offload(handle, question):
-                    self.carry_out(self.session.notice(Offloaded(handle, answer(question))))
+                    self.carry_out(self.session.notice(Offloaded(handle, _answered(question))))
                 case Hangup():
                     self.hung_up = command
 
@@ -126,5 +132,17 @@ class Desk:
             command.limits,
             until=until if command.until is not None else None,
             start=command.start,
+            payer=self.payer,
         )
         feed.subscribe(request, self.outlet, self)
+
+    def _recast(self, command: Recast) -> None:
+        subscription = self.open[command.handle]
+        item = wire(command.wire(subscription.feed.info), None)
+        try:
+            subscription.recast(item, command.limits, fewer=command.fewer)
+        except SubscribeRefused as refused:
+            if command.fewer:
+                subscription.feed.withdraw(subscription, str(refused))
+            else:
+                self.carry_out(self.session.notice(RecastRefused(command.handle, refused.code, str(refused))))

@@ -79,7 +79,7 @@ def test_wire_keys_are_bounded_and_freed() -> None:
     first = world.subscribe(Client(), chosen("a"))
     world.subscribe(Client(), chosen("b"))
     world.subscribe(Client(), chosen("a")).cancel()
-    with pytest.raises(SubscribeRefused, match="already has 2 different forms"):
+    with pytest.raises(SubscribeRefused, match="already has 2 different wire keys"):
         world.subscribe(Client(), chosen("c"))
     first.recast(wire(chosen("c"), None), {})  # the last of its key may change it
     shared = world.subscribe(Client(), chosen("b"))
@@ -95,7 +95,7 @@ def chosen(name: str) -> WireFormat:
     return replace(names(name), chosen=True)
 
 
-def test_forms_that_no_client_has_chosen_do_not_count() -> None:
+def test_wire_keys_that_no_client_has_chosen_do_not_count() -> None:
     world = World(FeedLimits(max_wire_keys=1))
     world.subscribe(Client(), chosen("a"))
     for name in "bcd":
@@ -104,24 +104,24 @@ def test_forms_that_no_client_has_chosen_do_not_count() -> None:
         world.subscribe(Client(), chosen("e"))
 
 
-def test_one_client_does_not_use_up_the_forms_of_all() -> None:
+def test_one_client_does_not_use_up_the_wire_keys_of_all() -> None:
     world = World(FeedLimits(max_wire_keys=10, wire_keys_identity=3, wire_keys_connection=2))
     one, more, other = (Payer(OwnAccount(0), identity) for identity in ("ann", "ann", "bob"))
     first = world.subscribe(Client(), chosen("a"), payer=one)
     world.subscribe(Client(), chosen("b"), payer=one)
     world.subscribe(Client(), chosen("b"), payer=one)  # the same again is no other
-    with pytest.raises(SubscribeRefused, match="a connection can have at most 2 different forms"):
+    with pytest.raises(SubscribeRefused, match="a connection can have at most 2 different wire keys"):
         world.subscribe(Client(), chosen("c"), payer=one)
     first.recast(wire(chosen("c"), None), {})  # another one instead
     world.subscribe(Client(), chosen("d"), payer=more)
-    with pytest.raises(SubscribeRefused, match="a client can have at most 3 different forms"):
+    with pytest.raises(SubscribeRefused, match="a client can have at most 3 different wire keys"):
         world.subscribe(Client(), chosen("e"), payer=more)
     world.subscribe(Client(), chosen("e"), payer=other)
     first.cancel()
     world.subscribe(Client(), chosen("f"), payer=more)
     for subscription in [item for group in world.feed._groups.values() for item in list(group.live)]:
         subscription.cancel()
-    assert (world.feed.forms._all, world.feed.forms._of) == ({}, {})
+    assert (world.feed.chosen_keys._all, world.feed.chosen_keys._of) == ({}, {})
 
 
 def test_recast_after_the_end_changes_nothing() -> None:
@@ -634,7 +634,7 @@ def test_when_all_get_another_interceptor_there_are_enough_wire_keys_for_both() 
         assert world.feed.wire_keys == 4
     world.produce(2)
     assert all(client.places == world.made for client in clients)
-    with pytest.raises(SubscribeRefused, match="4 different forms"):
+    with pytest.raises(SubscribeRefused, match="4 different wire keys"):
         world.subscribe(Client(), chosen("e"))
 
 

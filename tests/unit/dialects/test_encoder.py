@@ -15,7 +15,7 @@ from wsproto import ConnectionType
 from wsproto.connection import Connection
 from wsproto.events import TextMessage
 
-from kiwi_gw.dialects.encoder import FrameEncoder
+from kiwi_gw.dialects.encoder import FrameEncoder, separators
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Encoded, Field, Kind
 from tests.effort import examples
@@ -307,3 +307,11 @@ def test_a_batch_without_its_columns_cannot_be_encoded() -> None:
     for values in ([b"1"], [b"1", b"2", b"3"]):
         with pytest.raises(EncodingFailed, match="2 events"):
             encoder((Field("v", Kind.TEXT),))(batch_of(2, v=values))
+
+
+def test_what_stands_before_frames_is_kept_within_bytes() -> None:
+    found = separators(b"h" * 10_000, b"")
+    assert [len(found[length]) for length in (1, 200, 65_536)] == [10_004, 10_004, 10_010]
+    for length in range(2_000):
+        assert found[length].endswith(b"h" * 10_000)
+    assert sum(map(len, found.values())) <= 512 * 1024

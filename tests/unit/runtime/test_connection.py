@@ -37,9 +37,11 @@ from kiwi_gw.core.notices import (
     Notice,
     Opened,
     OpenFailed,
+    RecastRefused,
     Reminded,
     SourceAppeared,
 )
+from kiwi_gw.core.wire_keys import ChosenKeys
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Decode, Encoded, StartAt, WireFormat
 from kiwi_gw.runtime.connection import describe
@@ -220,6 +222,59 @@ async def test_a_recast_that_is_not_allowed_any_more_ends_it(world: Fixture) -> 
     world.rules.forbidden = {"a"}
     client.does(Recast("a", lambda info: names("other")))
     assert client.ends == ["unauthorized"]
+
+
+async def test_a_recast_that_is_one_wire_key_too_many_leaves_it_as_it_was(world: Fixture) -> None:
+    feed = world.gateway.feed("a")
+    assert feed is not None
+    feed.chosen_keys = ChosenKeys(1, 0, 0)
+    client, other = world.connect(), world.connect()
+    for each in (client, other):
+        each.does(open_it("a", lambda info: replace(names("one"), chosen=True)))
+    shares = {who: dict(counted) for who, counted in feed.chosen_keys._of.items()}
+    client.does(Recast("a", lambda info: replace(names("two"), chosen=True)))
+    (refused,) = client.told(RecastRefused)
+    assert isinstance(refused, RecastRefused)
+    assert (refused.handle, refused.code) == ("a", "too_many_wire_keys")
+    assert {who: dict(counted) for who, counted in feed.chosen_keys._of.items()} == shares
+    await world.publish("a", 0)
+    assert b"<one:0:0:" in client.socket.wire
+    assert (client.ends, client.offsets) == ([], [0])
+
+
+async def test_a_recast_to_less_is_refused_only_for_the_clients_own_shares(world: Fixture) -> None:
+    feed = world.gateway.feed("a")
+    assert feed is not None
+    feed.chosen_keys = ChosenKeys(1, 1, 0)
+    ann, more, bob = (world.connect(Identity(name)) for name in ("ann", "ann", "bob"))
+    for each in (ann, more, bob):
+        each.does(open_it("a", lambda info: replace(names("one"), chosen=True)))
+    less = Recast("a", lambda info: replace(names("less"), chosen=True), fewer=True)
+    bob.does(less)
+    assert (bob.ends, len(feed.chosen_keys)) == ([], 2)
+    ann.does(less)
+    assert ann.ends == ["unauthorized"]
+
+
+async def test_shares_follow_a_connection_that_becomes_somebody_else(world: Fixture) -> None:
+    feed = world.gateway.feed("a")
+    assert feed is not None
+    client = world.connect(Identity("ann"))
+    client.does(open_it("a", lambda info: replace(names("one"), chosen=True)))
+    (subscription,) = client.connection.subscriptions.values()
+    assert subscription.payer is not None
+    anns = subscription.payer.account
+    anns.charge(1.0, world.gateway.now())
+    world.rules.who = Identity("bob")
+    client.does(Authenticate(Token("secret")))
+    await client.session.wait_told(Authenticated)
+    mine = ("connection", client.connection.number)
+    assert feed.chosen_keys._of.keys() == {("identity", ("name", "bob")), mine}
+    assert subscription.payer.account is not anns
+    client.leave()
+    assert feed.chosen_keys._of == {}
+    assert world.gateway.account(("name", "ann")) is anns
+    assert world.gateway.account(("name", "bob")).used == 0
 
 
 async def test_the_types_of_a_source_are_not_for_queries_behind_an_interceptor(world: Fixture) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kiwi_gw.core.commands import Open
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.notices import OpenFailed
-from kiwi_gw.dialects.zetta import events
+from kiwi_gw.dialects.zetta import events, plans
 from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import asked, wish
 from kiwi_gw.model import Batch, StartAt, Turn, WireFormat, at_once
@@ -164,7 +164,7 @@ def test_what_one_batch_may_become_has_an_end(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MOST_PLAN_BYTES", 5_000)
+    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 5_000)
     sources = Sources(arms=ARMS)
     stream = sources.dialect.stream(sources.feeds["arms"].info)
     members = [events.Member(number, wish(asked("hub/**"))) for number in (1, 2, 3)]
@@ -176,8 +176,29 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(100):
         assert len(plan(number)) == 3
         assert plan(number) is plan(number)
-        assert made._plan_bytes < 7_000
+        assert events._all_plans.bytes_of(made._plans) < 7_000
     assert len(made._plans) < 10
+
+
+def test_plans_of_many_formats_are_forgotten_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(events, "_all_plans", plans.Plans())
+    sources = Sources(arms=ARMS)
+    keys = [str(number) for number in range(20)]
+    often = sources.client()
+    often.subscribe("hub/arm/1*/state")
+    clients = [sources.client() for _ in range(20)]
+    for number, client in enumerate(clients):
+        client.subscribe(f"hub/arm/*{number}/state")
+        client.seen()
+        sources.send("arms", *range(20), keys=keys)
+        assert events._all_plans.bytes <= 50_000
+    formats = [group.wire.format.encode for group in sources.feeds["arms"]._groups.values()]
+    tables = [each._plans for each in formats if isinstance(each, events._Events)]
+    assert len(tables) == 21
+    assert 0 < sum(1 for table in tables if table) < 21, "some are forgotten"
+    assert len(often.seen()) == 1 + 11 * 20
+    assert clients[0].seen()[-2:] == [("hub/arm/0/state", 1, 0), ("hub/arm/10/state", 1, 10)]
 
 
 def wire_of(topics: list[str], limited: bool, multiple: bool = False) -> WireFormat:
@@ -203,7 +224,7 @@ def test_patterns_without_a_query_give_way_behind_each_topic_and_few_events(
     limited: bool, multiple: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if no plan is kept, each pattern is asked once for each event, and one at a time."""
-    monkeypatch.setattr(events, "MOST_PLAN_BYTES", 0)
+    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 0)
     asked: list[str] = []
     matches = Pattern.matches
 

@@ -287,6 +287,6 @@ def test_answers_that_are_too_many_are_forgotten(
     answers = topics._Answers()
     monkeypatch.setattr(topics, name, most)
     for index in range(100):
-        assert answers.keep("hub/*/kept", f"hub/{index}/kept", answer=True)
+        assert answers.keep(b"hub/*/kept", f"hub/{index}/kept", answer=True)
         assert 0 < len(answers) <= 11
-    assert answers["hub/*/kept", "hub/99/kept"]
+    assert answers[b"hub/*/kept", "hub/99/kept"]

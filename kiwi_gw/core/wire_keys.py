@@ -1,7 +1,7 @@
-"""How many forms of a source's events clients may have chosen, all together and each.
+"""How many wire keys of a source clients may have chosen, all together and each.
 
-A form that every client gets which asks for nothing special does not count. Others are made of what clients
-write: each identity and each connection has a share of them, so that none takes the place of all.
+A wire key that every client gets which asks for nothing special does not count. Others are made of what
+clients write: each identity and each connection has a share of them, so that none takes the place of all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kiwi_gw.core.fanout import Group
 
 
-class Forms:
+class ChosenKeys:
     """Those of one source. Bounds: of all, of one identity, of one connection; 0 is none."""
 
     def __init__(self, most: int, identity: int, connection: int) -> None:
@@ -29,16 +29,19 @@ class Forms:
     def __len__(self) -> int:
         return len(self._all)
 
-    def check(self, group: Group | None, payer: Payer | None, leaving: Group | None) -> None:
-        """Whether one more subscription may have this form (None: a new one) instead of another.
+    def check(
+        self, group: Group | None, payer: Payer | None, leaving: Group | None, *, fewer: bool = False
+    ) -> None:
+        """Whether one more subscription may have this wire key (None: a new one) instead of another.
 
-        Raises SubscribeRefused.
+        fewer: it asks for less than before, and so only its own shares bound it: others can have used up
+        what is there for all. Raises SubscribeRefused.
         """
-        if _more(self._all, group, leaving) > self._most:
-            raise _refused(f"this source already has {self._most} different forms of its events")
+        if not fewer and _more(self._all, group, leaving) > self._most:
+            raise _refused(f"this source already has {self._most} different wire keys that clients chose")
         for who, most, words in zip(_of(payer), self._shares, ("a client", "a connection"), strict=False):
             if most and _more(self._of.get(who, Counter()), group, leaving) > most:
-                raise _refused(f"{words} can have at most {most} different forms of the events of a source")
+                raise _refused(f"{words} can have at most {most} different wire keys of a source")
 
     def joined(self, group: Group, payer: Payer | None) -> None:
         self._all[group] += 1

@@ -1,0 +1,291 @@
+"""What clients use of what all have together ends with them: wire keys, accounts, evaluations that wait.
+
+A machine has clients of three identities subscribe, exchange what they have, become somebody else and vanish,
+in the middle of whatever it is, while sources start, end and are altered under them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from kiwi_gw.config.schema import ZettaSource
+from kiwi_gw.core.accounts import OwnAccount
+from kiwi_gw.core.encoding import EncodingMemo
+from kiwi_gw.core.evaluation import Evaluations, Shares
+from kiwi_gw.core.feed import Feed, FeedLimits
+from kiwi_gw.core.window import Budget
+from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialects.kiwi import KiwiDialect
+from kiwi_gw.dialects.zetta import ZettaDialect
+from kiwi_gw.model import (
+    ANONYMOUS,
+    Action,
+    Batch,
+    CloseReason,
+    Credential,
+    Field,
+    Identity,
+    Interceptor,
+    Kind,
+    Refusal,
+    Shape,
+    SourceInfo,
+)
+from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.offloads import Offloads
+from tests.effort import examples
+from tests.unit.core.fakes import Clock
+from tests.unit.runtime.fakes import Socket
+
+SOURCES = {"arms": "hub/arm/{key}/state", "flat": "hub/flat/1/state"}
+CLIENTS = 4
+SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("value", Kind.TEXT)))
+LIMITS = FeedLimits(max_wire_keys=4, wire_keys_identity=3, wire_keys_connection=2, window_events=6)
+NO_LIMITS = SessionLimits(commands_per_second=0, requests_per_second=0)
+TOPICS = (
+    "**",
+    "hub/arm/1/state",
+    "hub/**?where data > 1",
+    "**?where data > 2",
+    "hub/flat/1/state?select data.x",
+    "hub/query/where id = 1",
+)
+
+
+class World:
+    """Implements `runtime.connection.World`. behind: identities whose events are intercepted. lent: accounts
+    that connections have, by whose they are. due: what is to be done later."""
+
+    def __init__(self) -> None:
+        self.meters = Meters(10)
+        self.refusing = False
+        self.offloads = Offloads()
+        self.clock = Clock()
+        self.budget = Budget(1 << 40)
+        self.evaluations = Evaluations(Shares(), self.clock, self.clock)
+        self.memo = EncodingMemo(1 << 20, self.budget, evaluations=self.evaluations)
+        self.made = dict.fromkeys(SOURCES, 0)
+        self.feeds: dict[str, Feed] = {}
+        self.leaving: list[Feed] = []
+        self.behind: set[str] = set()
+        self.forbidden: set[str] = set()
+        self.lent: Counter[Hashable] = Counter()
+        self.due: list[Callable[[], None]] = []
+        self.is_now: Identity | None = None
+        for name in SOURCES:
+            self.begin(name)
+
+    @property
+    def every_feed(self) -> list[Feed]:
+        return [*self.feeds.values(), *self.leaving]
+
+    def begin(self, name: str) -> SourceInfo:
+        """A source that does not run yet."""
+        info = SourceInfo(name, "fake", SHAPE, blocks={"zetta": ZettaSource(topic=SOURCES[name])})
+        self.feeds[name] = Feed(info, LIMITS, self.memo, self.budget, self.clock)
+        return info
+
+    def publish(self, name: str, size: int) -> None:
+        feed, first = self.feeds[name], self.made[name]
+        feed.started({0: first})
+        self.made[name] += size
+        columns = {"key": [b"1", b"2", b"3"][:size], "value": [b"1", b'{"x":2}', b"3"][:size]}
+        for _ in feed.publish(Batch({0: first}, [0] * size, range(first, first + size), columns, cost=size)):
+            pass
+
+    def now(self) -> float:
+        return self.clock()
+
+    def feed(self, source_id: str) -> Feed | None:
+        return self.feeds.get(source_id)
+
+    def sources(self) -> list[SourceInfo]:
+        return [feed.info for feed in self.feeds.values()]
+
+    def subscribed(self, source_id: str) -> None:
+        """They start when the machine says so."""
+
+    def account(self, who: Hashable) -> OwnAccount:
+        self.lent[who] += 1
+        return OwnAccount(0.1)
+
+    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+        self.lent[who] -= 1
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return self.is_now or identity
+
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+        return Refusal("forbidden", "not for you") if identity.name in self.forbidden else None
+
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
+        return Interceptor(lambda record: record, identity.name) if identity.name in self.behind else None
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        self.due.append(then)
+
+    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
+        raise AssertionError("nobody asks who it is")
+
+
+which = st.integers(0, CLIENTS - 1)
+sources = st.sampled_from(sorted(SOURCES))
+names = st.sampled_from(["ann", "bob", "anonymous"])
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.zetta = ZettaDialect("hub", wall=lambda: 0, clock=self.world.clock)
+        self.number = 0
+        self.clients: list[tuple[Connection, Socket]] = []
+        for number in range(CLIENTS):
+            self.come(ANONYMOUS if number else Identity("ann"), kiwi=number == 1)
+
+    def come(self, identity: Identity, *, kiwi: bool) -> None:
+        self.number += 1
+        dialect = KiwiDialect() if kiwi else self.zetta
+        session, socket = dialect.session("", identity, NO_LIMITS), Socket()
+        connection = Connection(
+            self.number, self.world, session, socket, identity, dialect.name, "here", 0.0, lambda: None
+        )
+        connection.start()
+        self.clients.append((connection, socket))
+
+    def say(self, client: int, **message: Any) -> None:
+        self.clients[client][0].receive(json.dumps(message), self.world.clock())
+
+    # --- clients ---
+
+    @rule(client=which, topic=st.sampled_from(TOPICS), limit=st.sampled_from([None, None, 1, 3]))
+    def subscribe(self, client: int, topic: str, limit: int | None) -> None:
+        more = {} if limit is None else {"limit": limit}
+        self.say(client, type="subscribe", topic=topic, **more)
+
+    @rule(client=which, number=st.integers(1, 6))
+    def unsubscribe(self, client: int, number: int) -> None:
+        self.say(client, type="unsubscribe", subscriptionId=number)
+
+    @rule(source=sources, where=st.sampled_from([None, "value = '1'", "value = '2'", "wrong ("]))
+    def kiwi(self, source: str, where: str | None) -> None:
+        more = {} if where is None else {"where": where}
+        self.say(1, type="SUBSCRIBE", sourceId=source, **more)
+
+    @rule(source=sources)
+    def kiwi_leaves(self, source: str) -> None:
+        self.say(1, type="UNSUBSCRIBE", sourceId=source)
+
+    @rule(client=which, name=names)
+    def become(self, client: int, name: str) -> None:
+        self.world.is_now = ANONYMOUS if name == "anonymous" else Identity(name)
+        self.clients[client][0].judge_again()
+        self.world.is_now = None
+
+    @rule(name=names, behind=st.booleans(), forbidden=st.booleans())
+    def rules_change(self, name: str, behind: bool, forbidden: bool) -> None:
+        for names_, is_in in ((self.world.behind, behind), (self.world.forbidden, forbidden)):
+            (names_.add if is_in else names_.discard)(name)
+        for connection, _ in self.clients:
+            connection.judge_again()
+
+    @rule(client=which, takes=st.booleans())
+    def reads(self, client: int, takes: bool) -> None:
+        socket = self.clients[client][1]
+        socket.take = (lambda size: size) if takes else lambda size: 0
+        if takes:
+            socket.writable()
+
+    @rule(client=which, name=names, first=st.booleans())
+    def vanish(self, client: int, name: str, first: bool) -> None:
+        connection = self.clients[client][0]
+        if first:
+            connection.hang_up(1001, "draining")
+        connection.end()
+        self.come(ANONYMOUS if name == "anonymous" else Identity(name), kiwi=client == 1)
+        self.clients[client] = self.clients.pop()
+
+    # --- sources ---
+
+    @rule(source=sources, size=st.integers(1, 3))
+    def publish(self, source: str, size: int) -> None:
+        self.world.publish(source, size)
+
+    @rule(source=sources, fails=st.booleans())
+    def alter(self, source: str, fails: bool) -> None:
+        feed = self.world.feeds[source]
+        if fails:
+            feed.failed("it can never work")
+        else:
+            feed.removed(CloseReason.ALTERED, "altered", 5)
+        self.world.leaving.append(feed)
+        info = self.world.begin(source)
+        for connection, _ in self.clients:
+            connection.source_appeared(info)
+
+    @rule(seconds=st.sampled_from([0.0, 0.3, 6.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.clock.now += seconds
+        due, self.world.due = self.world.due, []
+        for then in due:
+            then()
+        for feed in self.world.every_feed:
+            feed.sweep()
+        for _ in range(20):
+            self.world.evaluations.go_on(idle=True)
+
+    # --- what holds ---
+
+    @invariant()
+    def what_is_counted_is_what_there_is(self) -> None:
+        for feed in self.world.every_feed:
+            expected: Counter[object] = Counter()
+            of: dict[Hashable, Counter[object]] = {}
+            payers: dict[object, Counter[OwnAccount]] = {}
+            size = 0
+            for connection, _ in self.clients:
+                for item in connection.subscriptions.values():
+                    if item.feed is not feed or item.closed:
+                        continue
+                    size += 1
+                    if item.group.costs is not None and item.payer is not None:
+                        payers.setdefault(item.group.costs, Counter())[item.payer.account] += 1
+                    if item.group.wire.format.chosen:
+                        assert item.payer is not None
+                        assert item.payer.identity == connection._who()
+                        expected[item.group] += 1
+                        for who in (("identity", item.payer.identity), ("connection", connection.number)):
+                            of.setdefault(who, Counter())[item.group] += 1
+            assert (feed.chosen_keys._all, feed.chosen_keys._of) == (expected, of)
+            assert feed.subscribers == size == sum(group.size for group in feed._groups.values())
+            for group in feed._groups.values():
+                assert group.costs is None or group.costs.payers == payers.get(group.costs, {})
+
+    def teardown(self) -> None:
+        for connection, _ in self.clients:
+            connection.end()
+        for feed in self.world.every_feed:
+            assert feed.subscribers == feed.wire_keys == len(feed.chosen_keys) == 0
+            assert feed.chosen_keys._of == {}
+        assert +self.world.lent == Counter()
+        assert len(self.world.evaluations) == 0
+
+
+def test_whatever_clients_used_together_is_given_back_when_they_are_gone() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples(60),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
