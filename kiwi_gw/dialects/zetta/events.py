@@ -104,6 +104,7 @@ class _Events:
     def steps(self, batch: Batch, turn: Turn) -> Steps[Encoded]:
         """The same, in turns."""
         view = self._stream.view(batch)
+        yield from self._stream.decoded(view, turn, queried=bool(self._queries))
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
         if isinstance(topics, str) and not lines.bad:
