@@ -50,6 +50,7 @@ class _Wish:
 @click.argument("names", metavar="[SCENARIO]...", nargs=-1, type=click.Choice(_NAMES))
 @click.option("--subscribers", type=click.IntRange(1), help="Connections.")
 @click.option("--stalled", type=click.IntRange(0), help="Further connections that do not read.")
+@click.option("--attackers", type=click.IntRange(0), help="Further connections that use all they may.")
 @click.option("--records", type=click.IntRange(1), help="Records that are measured.")
 @click.option("--warm", type=click.IntRange(1), help="Records before them.")
 @click.option(

@@ -18,14 +18,15 @@ class Sizes:
     those of `seconds`, and the last `steady` of the warm-up come at the rate, too: a broker that has just
     made its topics is late with their first records. size: bytes of a record's value. credits: what a pull
     subscriber's balance is renewed to when half of it is used. batch_bytes: of a Kafka batch.
-    stalled: further subscribers that do not read. delays: how many note when they receive (0: only the
-    events are checked, which costs the least). churn: subscribers that go and come per second.
-    tls: encrypted connections. pin: the server alone on the first core, everything else on the others.
-    peer_part: the peer gets one peer_part-th of the records, so that its run does not last forever (a rate
-    is a rate). per_batch: most records of a micro-batch of Spark. slices: bytes of a send that are tried for
-    the best ceiling. subscribe: further members of SUBSCRIBE. queries: so many different ones are dealt to
-    the subscribers, which let everything pass (0: none). protocol: of the subscribers; sets: so many of them
-    have events of other bytes each. settings: over the gateway's defaults, nested.
+    stalled: further subscribers that do not read. attackers: further clients that use all they may.
+    delays: how many note when they receive (0: only the events are checked, which costs the least).
+    churn: subscribers that go and come per second. tls: encrypted connections. pin: the server alone on
+    the first core, everything else on the others. peer_part: the peer gets one peer_part-th of the
+    records, so that its run does not last forever (a rate is a rate). per_batch: most records of a micro-
+    batch of Spark. slices: bytes of a send that are tried for the best ceiling. subscribe: further
+    members of SUBSCRIBE. queries: so many different ones are dealt to the subscribers, which let
+    everything pass (0: none). protocol: of the subscribers; sets: so many of them have events of other
+    bytes each. settings: over the gateway's defaults, nested.
     """
 
     subscribers: int = 100
@@ -41,6 +42,7 @@ class Sizes:
     mode: Literal["push", "pull", "mixed"] = "push"
     credits: int = 10_000
     stalled: int = 0
+    attackers: int = 0
     delays: int = 0
     periods: int = 1
     churn: float = 0.0

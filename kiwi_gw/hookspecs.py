@@ -112,6 +112,9 @@ def intercept(identity: Identity, source: SourceInfo) -> Interceptor | None:
     Interceptors of several plugins run one after the other in the order of registration, before any
     filter of the client. Clients for which the same plugins answer with equal keys share the encoded bytes;
     what another plugin calls its keys, or what a plugin answered before a reload, makes no difference.
+
+    What it answers is called for up to 1,000 events (or 256 KiB) in one go, once for each key, and nothing
+    else runs meanwhile: at 3 us an event that is 3 ms.
     """
     return None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from benchmarks.scenario import Scenario
-from benchmarks.scenarios import crowds, delays, fast, history, many_sources, queries, soak, spark
+from benchmarks.scenarios import attackers, crowds, delays, fast, history, many_sources, queries, soak, spark
 
 SCENARIOS: tuple[Scenario, ...] = (
     *fast.SCENARIOS,
     *delays.SCENARIOS,
     *crowds.SCENARIOS,
+    *attackers.SCENARIOS,
     *history.SCENARIOS,
     *many_sources.SCENARIOS,
     *queries.SCENARIOS,

@@ -161,7 +161,7 @@ class Limits(Section):
     """Subscriptions of one connection; 0: any number."""
     query_bytes: Annotated[Bytes, Field(ge=1, le=4 * KIB)] = 4 * KIB
     """Longest text of a query of a client (`where` and `select`, or what follows the `?` of a topic). One of
-    more than 512 bytes or 100 words is read and compiled by a process of its own."""
+    more than 512 bytes or 80 words is read and compiled by a process of its own."""
     max_queries: Number = 32
     """Subscriptions of one connection that may have different queries, each of which is evaluated for every
     event; one more is refused. 0: any number."""

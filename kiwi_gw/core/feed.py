@@ -22,6 +22,7 @@ from kiwi_gw.core.history import Replay
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceTroubled
 from kiwi_gw.core.outlet import Outlet, Owner
+from kiwi_gw.core.places import pieces
 from kiwi_gw.core.policies import holds
 from kiwi_gw.core.starts import Wanted, Where, at_once, begin, check_number, is_past, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
@@ -421,14 +422,25 @@ class Feed:
         return bool(self._unbegun)
 
     def publish(self, batch: Batch) -> Iterator[None]:
-        """Take a batch and send it to everyone who can take it. Yields when it has run for a slice.
+        """Take a batch and send it to everyone who can take it, piece by piece. Yields between them, and when
+        it has run for a slice.
 
         ValueError: it repeats what was taken.
         """
-        entry = self.window.append(batch, self.evicted)
-        self.events_in += len(batch)
-        if self.last_values is not None:
-            self.last_values.update(entry)
+        left = iter(pieces(batch))
+        try:
+            yield from self._publish(next(left))
+            for piece in left:
+                yield
+                yield from self._publish(piece)
+        except GeneratorExit:  # the caller gave up half-way: the rest is read from the window
+            for piece in left:
+                self._take(piece)
+                self._demote_unserved()
+            raise
+
+    def _publish(self, batch: Batch) -> Iterator[None]:
+        entry = self._take(batch)
         until = self._turned()
         done = False
         try:
@@ -456,12 +468,23 @@ class Feed:
                         until = self._turned()
             done = True
         finally:
-            if not done:  # the caller gave up half-way: the rest reads on from the window
-                unserved = [s for g in self._groups.values() for s in g.live if not s.caught_up]
-                for subscription in unserved:
-                    self._demote(subscription)
-                for subscription in unserved:
-                    subscription.outlet.wake(subscription)
+            if not done:
+                self._demote_unserved()
+
+    def _take(self, batch: Batch) -> Entry:
+        entry = self.window.append(batch, self.evicted)
+        self.events_in += len(batch)
+        if self.last_values is not None:
+            self.last_values.update(entry)
+        return entry
+
+    def _demote_unserved(self) -> None:
+        """Whoever was not served the newest entry reads it from the window."""
+        unserved = [s for g in self._groups.values() for s in g.live if not s.caught_up]
+        for subscription in unserved:
+            self._demote(subscription)
+        for subscription in unserved:
+            subscription.outlet.wake(subscription)
 
     def holders(self, batch: Batch) -> list[Subscription]:
         """The subscriptions that this batch must wait for (policy `block`)."""

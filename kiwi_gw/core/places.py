@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
+from typing import Final
+
 from kiwi_gw.model import Batch, Gap, Positions, Ranges
+
+PIECE_EVENTS: Final = 1_000
+PIECE_BYTES: Final = 256 * 1024
+"""What is intercepted, encoded and picked from in one go: events, and bytes of their texts. It takes some
+2 ms (`tests/unit/core/test_places.py`)."""
 
 
 def reached(here: Positions, goal: Positions) -> bool:
@@ -59,25 +71,45 @@ def below(gap: Gap, aim: Positions) -> Gap | None:
     return _part(gap, ranges)
 
 
-def pieces(batch: Batch, size: int) -> list[Batch]:
-    """The same events in batches of at most `size`; the gap belongs to the first."""
-    if len(batch) <= size:
+def pieces(batch: Batch, most_events: int = PIECE_EVENTS, most_bytes: int = PIECE_BYTES) -> list[Batch]:
+    """The same events in batches of at most so many events and bytes, or one event; the gap belongs to the
+    first."""
+    if len(batch) < 2 or (len(batch) <= most_events and batch.cost <= most_bytes):
         return [batch]
     found: list[Batch] = []
-    starts = batch.starts
-    for first in range(0, len(batch), size):
-        stop = min(first + size, len(batch))
+    starts, gap, first = batch.starts, batch.gap, 0
+    upto = list(accumulate(_weights(batch), initial=0))
+    while first < len(batch):
+        stop = min(first + most_events, bisect_right(upto, upto[first] + most_bytes) - 1)
+        stop = max(first + 1, stop)
         piece = Batch(
             starts=starts,
             partitions=batch.partitions[first:stop],
             offsets=batch.offsets[first:stop],
             columns={name: column[first:stop] for name, column in batch.columns.items()},
-            cost=batch.cost * (stop - first) // len(batch),
-            gap=batch.gap if first == 0 else None,
+            cost=upto[stop] - upto[first],
+            gap=gap,
         )
         found.append(piece)
-        starts = piece.positions_at(len(piece))
+        starts, gap, first = piece.positions_at(len(piece)), None, stop
     return found
+
+
+def _weights(batch: Batch) -> list[int]:
+    """What each event weighs: its texts, and what else there is in equal parts."""
+    weights = [0] * len(batch)
+    for column in batch.columns.values():
+        if not isinstance(column, array):
+            weights = list(map(add, weights, _lengths(column)))
+    rest = max(0, batch.cost - sum(weights)) // len(batch)
+    return [weight + rest for weight in weights]
+
+
+def _lengths(column: Sequence[object]) -> list[int]:
+    try:
+        return list(map(len, column))  # type: ignore[arg-type]
+    except TypeError:  # some are no texts: the slower way
+        return [len(value) if isinstance(value, bytes | str) else 0 for value in column]
 
 
 def _part(gap: Gap, ranges: Ranges) -> Gap | None:

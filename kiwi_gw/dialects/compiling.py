@@ -15,43 +15,50 @@ _LITTLE_SECONDS: Final = 0.0001
 
 
 class Compiling:
-    """One client's account, beside that of all. cpu: seconds of the processor, of this thread."""
+    """One client's account, beside that of all. clock: monotonic seconds; cpu: seconds of the processor, of
+    this thread."""
 
-    __slots__ = ("_all", "_cpu", "_now", "_own")
+    __slots__ = ("_all", "_clock", "_cpu", "_own")
 
-    def __init__(self, limits: SessionLimits, cpu: Callable[[], float] = time.thread_time) -> None:
+    def __init__(
+        self,
+        limits: SessionLimits,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._own = limits.compiling_own or OwnAccount(limits.compiling_share, COMPILING_SAVED_SECONDS)
         self._all = limits.compiling
+        self._clock = clock
         self._cpu = cpu
-        self._now = 0.0
 
-    def wait(self, now: float) -> float:
+    def wait(self) -> float:
         """Seconds until it may have a query read; 0: now. Whoever has used little need not wait for those
         who have used much."""
-        wait = self.rests(now)
+        wait = self.rests()
         self._all.refused += wait > 0
         return wait
 
-    def rests(self, now: float) -> float:
+    def rests(self) -> float:
         """The same, where that refuses nothing."""
-        self._now = now
+        now = self._clock()
         return self._own.rests(now) or self._all.rests(now, modest=self._own.modest(now))
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """What is done inside is charged."""
-        began, modest = self._cpu(), self._own.modest(self._now)
+        """What is done inside is charged, when it is done: a source may have been waited for since `wait`."""
+        began, modest = self._cpu(), self._own.modest(self._clock())
         try:
             yield
         finally:
             used = self._cpu() - began
             if used > _LITTLE_SECONDS:
-                self._own.charge(used, self._now)
-                self._all.charge(used, self._now, modest=modest)
+                now = self._clock()
+                self._own.charge(used, now)
+                self._all.charge(used, now, modest=modest)
 
     def charge_offloaded(self, seconds: float) -> None:
         """So much was done for it beside the loop, where it costs the others nothing."""
-        self._own.charge(seconds, self._now)
+        self._own.charge(seconds, self._clock())
 
 
 BUSY: Final = "Too many queries wait to be read: try again"

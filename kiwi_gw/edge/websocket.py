@@ -36,6 +36,7 @@ from kiwi_gw.runtime.clients import who_pays
 from kiwi_gw.runtime.connection import Connection, describe
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.turns import TURN_SECONDS, Turns
 
 log = structlog.get_logger(__name__)
 
@@ -45,8 +46,6 @@ _EXCESS_PAUSE_SECONDS = 0.25
 _FLOOD_SECONDS = 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
-_TURN_SECONDS = 0.001
-"""How long the messages of one read are carried out before others run."""
 _NO_CODE, _EMPTY_CLOSE = 1005, header(0, CLOSE)
 _BREACHES = {
     1002: Breach.FRAMING,
@@ -117,7 +116,7 @@ async def serve_websocket(
         try:
             outlet.control(response)
             gateway.came(connection)
-            talk = _converse(transport, connection, outlet, reading, surplus)
+            talk = _converse(transport, connection, outlet, reading, gateway.turns, surplus)
             del response, surplus  # a connection may last for days
             await _guarded(talk, connection)
             connection.end()  # what is on its way still goes out, but nothing is added to it
@@ -153,17 +152,20 @@ async def _converse(
     connection: Connection,
     outlet: Outlet,
     reading: Reading,
+    turns: Turns,
     data: bytes,
 ) -> None:
     """Message after message, until the client has said goodbye, broken the protocol, or left."""
     connection.start()
     while True:
-        until = time.monotonic() + _TURN_SECONDS
+        if turns.crowded:
+            await turns.wait()
+        until = time.monotonic() + TURN_SECONDS
         for _ in reading.take(data):
             await outlet.wait_room()
             if time.monotonic() >= until:  # what comes in one read may take long
-                await trio.lowlevel.checkpoint()
-                until = time.monotonic() + _TURN_SECONDS
+                await turns.wait()
+                until = time.monotonic() + TURN_SECONDS
         if reading.frames.over:
             return
         await outlet.wait_room()

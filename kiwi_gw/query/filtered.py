@@ -54,6 +54,7 @@ def filtered(format: WireFormat, query: Query, compiled: Compiled, info: SourceI
 
     def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
         seen = view(batch, decode)
+        yield from seen.decoded(compiled.roots, turn)
         columns = {root: seen.column(root) for root in compiled.roots}
         kept, bad = yield from seen.asked(
             where, lambda: compiled.keeping(columns, len(batch), turn), _numbers

@@ -9,10 +9,10 @@ read it then.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, TypeVar, cast
 
-from kiwi_gw.model import Batch, Decode, Steps
+from kiwi_gw.model import Batch, Decode, Steps, Turn, at_once
 from kiwi_gw.query.decode import decoder, headers, objects
 from kiwi_gw.query.values import Value
 
@@ -25,6 +25,10 @@ MOST_VIEWS: Final = 32
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Of the batches that have a view, as they weigh themselves. What is decoded weighs a few times that."""
 
+_DECODED_AT_ONCE: Final = 250, 32 * 1024
+"""Events, and bytes of them, that are decoded before somebody looks at the clock: less than a turn even of
+JSON that is nothing but empty lists. One event is decoded in one go, whatever its size."""
+
 _NO_COLUMN: Final = ("key", "headers", "timestamp")
 """Roots that are null where the source has no such column."""
 
@@ -32,12 +36,13 @@ _NO_COLUMN: Final = ("key", "headers", "timestamp")
 class View:
     """One batch as queries see it. `decode` says how its bytes are read."""
 
-    __slots__ = ("_asked", "_columns", "_decode", "_memo", "batch")
+    __slots__ = ("_asked", "_columns", "_decode", "_decoded", "_memo", "batch")
 
     def __init__(self, batch: Batch, decode: Decode) -> None:
         self.batch = batch
         self._decode = decode
         self._columns: dict[str, Sequence[Value]] = {}
+        self._decoded: dict[str, list[Value]] = {}  # columns of which only the beginning is
         self._memo: dict[Hashable, object] = {}
         self._asked = _asked
 
@@ -54,10 +59,17 @@ class View:
 
         The value of a source whose events have no column `value` is an object of the columns that they have.
         """
-        found = self._columns.get(root)
-        if found is None:
-            found = self._columns[root] = self._made(root)
-        return found
+        if root not in self._columns:
+            at_once(self.decoded((root,), Turn()))
+        return self._columns[root]
+
+    def decoded(self, roots: Iterable[str], turn: Turn) -> Steps[None]:
+        """Have these columns made, in turns. Of two who do so at a time both find what the other has done."""
+        for root in roots:
+            while root not in self._columns:
+                self._make_some(root)
+                if root not in self._columns and turn.over:
+                    yield
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was derived from this batch before under the same key, or `make` makes it. Nothing is kept if
@@ -76,25 +88,42 @@ class View:
         self._asked.keep(self, key, made, weigh(made))
         return made
 
-    def _made(self, root: str) -> Sequence[Value]:
+    def _make_some(self, root: str) -> None:
         columns, decode = self.batch.columns, self._decode
+        if root not in ("key", "value") or root not in columns:
+            self._columns[root] = self._made(root)
+            return
+        column, done = columns[root], self._decoded.setdefault(root, [])
+        some = column[len(done) : _upto(column, len(done))]
+        done += decoder(decode.value if root == "value" else decode.key, decode.avro_schema)(some)
+        if len(done) == len(column):
+            self._columns[root] = self._decoded.pop(root)
+
+    def _made(self, root: str) -> Sequence[Value]:
+        columns = self.batch.columns
         if root in ("partition", "offset"):
             return self.batch.column(root)
         if root == "value" and root not in columns:
             return objects(list(columns), columns.values())
         if root not in columns and root in _NO_COLUMN:
             return [None] * len(self.batch)
-        column = columns[root]
         match root:
-            case "value":
-                return decoder(decode.value, decode.avro_schema)(column)
-            case "key":
-                return decoder(decode.key, decode.avro_schema)(column)
             case "timestamp":
-                return [None if moment == -1 else moment for moment in column]
+                return [None if moment == -1 else moment for moment in columns[root]]
             case "headers":
-                return headers(column)
+                return headers(columns[root])
         raise KeyError(root)
+
+
+def _upto(column: Sequence[object], first: int) -> int:
+    """Behind the last event that is decoded at once, from one on."""
+    events, left = _DECODED_AT_ONCE
+    for index in range(first, min(first + events, len(column))):
+        value = column[index]
+        left -= len(value) if isinstance(value, bytes) else 0
+        if left < 0:
+            return index + 1
+    return min(first + events, len(column))
 
 
 class _Asked:

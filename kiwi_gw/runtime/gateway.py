@@ -44,6 +44,7 @@ from kiwi_gw.runtime.plans import Plan, limits_of, plan_of
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
+from kiwi_gw.runtime.turns import Turns
 from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
@@ -89,6 +90,7 @@ class Gateway:
         self.compiling_kept: Kept[OwnAccount] = Kept()
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self.offloads = Offloads()
+        self.turns = Turns()
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were

@@ -25,10 +25,6 @@ from kiwi_gw.runtime.faults import fault, words
 
 log = structlog.get_logger(__name__)
 
-PIECE_EVENTS = 1_000
-"""So many events are handed over before others get their turn: to encode and send more at a time would show
-in the latency of what is live."""
-
 TURN_SECONDS = 1.0
 """How long a reader may go on while somebody waits who has none."""
 
@@ -157,7 +153,7 @@ class HistoryTask:
                 continue
             batch = await events.read(reader.aim())
             self._failing = False
-            for piece in pieces(batch, PIECE_EVENTS):
+            for piece in pieces(batch):
                 if not await turn.room(piece):
                     return
                 with closing(reader.take(piece)) as steps:  # type: ignore[type-var]

@@ -1,8 +1,6 @@
-"""S7 and P9: clients that use all that they may, with queries that are as dear as they may be.
+"""S7 and P9: clients that use all that they may, of everything, with queries that are as dear as they may be.
 
-A third of them have queries evaluated that take long for every event, and come again with others; a third
-have one text after the other read, up to the largest; the rest send a hundred commands at once, patterns and
-formats of dates among them. None sends more commands than it may for long.
+None sends more commands than it may for long, and each sends as many: `ROLES` says what they do with them.
 """
 
 from __future__ import annotations
@@ -12,38 +10,88 @@ import random
 import selectors
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.attackers import reset, upgraded
-from tests.integration.wire import CLOSE, TEXT, frame, frames
+from tests.integration.wire import CLOSE, TEXT, command, frame, frames
 
-_READS = 0.04
-"""Seconds between two texts of one that has them read: with the UNSUBSCRIBE, half of what it may send."""
+_TWO_COMMANDS = 0.021
+"""Seconds between two turns of two commands: a client may send 100 a second."""
 
-_STAYS = 1.0
-"""Seconds for which one has its query evaluated; and between two hundreds of commands."""
-
+_SECOND = 1.0
 _AT_ONCE = 100
 
-MOST_BYTES = 1_024
-"""Of a text. Larger ones are possible, up to `server.limits.query_bytes`."""
+_CREDITS_AT_ONCE, _CREDITS = 50, 0.026
+"""REQUESTs of a turn, and seconds between two: a client may send 2,000 a second."""
+
+_TOPICS = 30
+"""Subscriptions with different queries that one has by topics: it may have 32."""
+
+LENGTHS = (512, 1_024, 4_096)
+"""Bytes of a text that is to be read: 4,096 is as long as it may be (`server.limits.query_bytes`)."""
 
 
-def greedy(port: int, seconds: float, attackers: int, seed: int, source: str) -> dict[str, Any]:
-    """So many for so long. Returns how often each answer came, the codes of closed connections among them."""
+@dataclass(slots=True)
+class Greedy:
+    """One client. ids: of its subscriptions by topics, oldest first."""
+
+    role: str
+    chosen: random.Random
+    source: str
+    ids: deque[int] = field(default_factory=deque)
+
+    @property
+    def path(self) -> str:
+        return "/events" if self.role == "topics" else "/"
+
+    def opening(self) -> list[bytes]:
+        """What it says first."""
+        return [command("SUBSCRIBE", self.source, mode="pull")] if self.role == "credits" else []
+
+    def turn(self) -> tuple[float, Sequence[bytes]]:
+        """What it says now, and in how many seconds it says more."""
+        pause, says = ROLES[self.role]
+        return pause, says(self)
+
+    def hear(self, message: Mapping[str, Any]) -> str:
+        """Under which name a message is counted."""
+        kind = str(message["type"])
+        if kind == "subscribe-ack":
+            self.ids.append(message["subscriptionId"])
+        return kind if kind != "error" else f"error {message['code']}"
+
+    @property
+    def number(self) -> int:
+        """One that was not there before."""
+        return self.chosen.randrange(10**9)
+
+
+def greedy(
+    port: int, seconds: float, attackers: int, seed: int, source: str, roles: Sequence[str] = ()
+) -> dict[str, Any]:
+    """So many for so long, dealt to the roles in turn (none: all). Returns how often each answer came, the
+    codes of closed connections among them."""
     chosen = random.Random(seed)
     answers: Counter[str] = Counter()
     selector = selectors.DefaultSelector()
     received: dict[socket.socket, bytearray] = {}
     due: dict[socket.socket, float] = {}
-    roles: dict[socket.socket, int] = {}
+    clients: dict[socket.socket, Greedy] = {}
 
-    def begin(role: int) -> None:
-        sock = upgraded(port)
-        received[sock], due[sock], roles[sock] = bytearray(), time.monotonic(), role
+    def begin(role: str) -> None:
+        client = Greedy(role, chosen, source)
+        sock = upgraded(port, client.path)
+        received[sock], due[sock], clients[sock] = bytearray(), time.monotonic(), client
         selector.register(sock, selectors.EVENT_READ)
+        say(sock, client.opening())
+
+    def say(sock: socket.socket, messages: Sequence[bytes]) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError, BlockingIOError):  # `hear` says with what
+            sock.sendall(b"".join(messages))
 
     def hear(sock: socket.socket) -> None:
         try:
@@ -56,24 +104,26 @@ def greedy(port: int, seconds: float, attackers: int, seed: int, source: str) ->
             if opcode == CLOSE:
                 answers[str(int.from_bytes(payload[:2], "big"))] += 1
                 over = True
+            elif payload.startswith(_EVENTS):
+                answers["an event"] += 1
             elif opcode == TEXT:
-                answers[json.loads(payload)["type"]] += 1
+                answers[clients[sock].hear(json.loads(payload))] += 1
         if over:
             selector.unregister(sock)
             sock.close()
-            role = roles.pop(sock)
+            role = clients.pop(sock).role
             del received[sock], due[sock]
             begin(role)
 
+    listed = tuple(roles or ROLES)
     for number in range(attackers):
-        begin(number % 3)
+        begin(listed[number % len(listed)])
     until = time.monotonic() + seconds
     while (now := time.monotonic()) < until:
         for sock in [sock for sock, at in due.items() if at <= now]:
-            pause, messages = _turn(roles[sock], chosen, source)
+            pause, messages = clients[sock].turn()
             due[sock] = now + pause
-            with suppress(BrokenPipeError, ConnectionResetError, BlockingIOError):  # `hear` says with what
-                sock.sendall(b"".join(frame(TEXT, json.dumps(message).encode()) for message in messages))
+            say(sock, messages)
         for key, _ in selector.select(max(0.0, min(due.values()) - time.monotonic())):
             assert isinstance(key.fileobj, socket.socket)
             hear(key.fileobj)
@@ -82,49 +132,98 @@ def greedy(port: int, seconds: float, attackers: int, seed: int, source: str) ->
     return dict(answers)
 
 
-def _turn(role: int, chosen: random.Random, source: str) -> tuple[float, list[dict[str, str]]]:
-    """What one says now, and in how many seconds it says more."""
-    number = chosen.randrange(10**9)
-    leave = {"type": "UNSUBSCRIBE", "sourceId": source}
-    if role == 0:
-        return _STAYS, [leave, {"type": "SUBSCRIBE", "sourceId": source, "where": _dear(chosen, number)}]
-    if role == 1:
-        return _READS, [leave, {"type": "SUBSCRIBE", "sourceId": source, "where": _long(chosen, number)}]
-    text = chosen.choice(
+_EVENTS = (b'{"type":"RESULT"', b'{"type":"event"')
+
+
+def _another(client: Greedy, where: str) -> list[bytes]:
+    """Another query in the place of the one that it has."""
+    return [command("UNSUBSCRIBE", client.source), command("SUBSCRIBE", client.source, where=where)]
+
+
+def _evaluated(client: Greedy) -> list[bytes]:
+    """Long to evaluate for one event, and short."""
+    number = client.number
+    return _another(
+        client,
+        client.chosen.choice(
+            (
+                f"regexp_like(repeat(concat('ab', offset, 'ba'), 100), '(a|b)*a(a|b){{300}}c{number}')",
+                " OR ".join(
+                    f"length(repeat(cast(offset AS STRING), {9_000 + n})) = {number}" for n in range(40)
+                ),
+                f"length(regexp_replace(repeat(concat('ab', offset), 300), '[ab]{{1,9}}', 'x')) = {number}",
+                f"upper(repeat(concat(offset, 'x'), 8000)) LIKE '%{number}%_%a'",
+            )
+        ),
+    )
+
+
+def _read(client: Greedy) -> list[bytes]:
+    """Long to read, and cheap to evaluate: as long as it may be."""
+    number = client.number
+    forms: Sequence[tuple[Callable[[int], str], str, str, str]] = (
+        (lambda i: f"value.n{i} * {number} > {i}", " OR ", "", ""),
+        (lambda i: f"WHEN value.a = {number + i} THEN true", " ", "CASE ", " END"),
+        (lambda i: f"{number + i}", ", ", "value.n IN (", ")"),
+        (lambda i: f"value.t LIKE '%{number}%{i}_%'", " AND ", "", ""),
+        (lambda i: f"a{i}", "+", f"{number}+value.", " > 1"),
+        (lambda i: "/*", " ", f"value.a{number} ", ""),
+    )
+    written, between, before, after = client.chosen.choice(forms)
+    left = client.chosen.choice(LENGTHS) - len(before) - len(after)
+    parts: list[str] = []
+    while left >= len(part := (between if parts else "") + written(len(parts))):
+        parts.append(part)
+        left -= len(part)
+    return _another(client, before + "".join(parts) + after)
+
+
+def _bursts(client: Greedy) -> list[bytes]:
+    """A hundred commands at once, with patterns and formats of dates that once took for ever."""
+    number = client.number
+    text = client.chosen.choice(
         (
             r"value.a rlike '\\pL{12}X" + str(number) + "'",
             f"to_date('{'1' * 26}x{number}', '{'d1' * 26}') IS NULL",
             f"unix_timestamp('{'1' * 26}x', '{'d1' * 24}d{number % 10}') > {number}",
         )
     )
-    return _STAYS, [{"type": "SUBSCRIBE", "sourceId": source, "where": text}] * _AT_ONCE
+    return [command("SUBSCRIBE", client.source, where=text)] * _AT_ONCE
 
 
-def _dear(chosen: random.Random, number: int) -> str:
-    """Long to evaluate for one event, and short."""
-    return chosen.choice(
+def _keys(client: Greedy) -> list[bytes]:
+    """A wire key that nobody had, twice in a hundredth of a second and a bit: cheap, and there are many."""
+    return _another(client, f"offset > {client.number}")
+
+
+def _topics(client: Greedy) -> list[bytes]:
+    """Another topic in the place of the oldest: patterns within levels and across them, and queries."""
+    number = client.number
+    topic = client.chosen.choice(
         (
-            f"regexp_like(repeat(concat('ab', offset, 'ba'), 100), '(a|b)*a(a|b){{300}}c{number}')",
-            " OR ".join(f"length(repeat(cast(offset AS STRING), {9_000 + n})) = {number}" for n in range(40)),
-            f"length(regexp_replace(repeat(concat('ab', offset), 300), '[ab]{{1,9}}', 'x')) = {number}",
-            f"upper(repeat(concat(offset, 'x'), 8000)) LIKE '%{number}%_%a'",
+            f"**?where data.n > {number}",
+            f"**?select data.n as n{number % 100} where data.n < {number} or data.t like 'a%{number}'",
+            f"*/*/*/{{^(e|{number})*v.{{0,9}}s$}}",
+            f"**/{{(n|{number})ts}}?where data.n{number % 7} <> {number}",
         )
     )
+    said = [frame(TEXT, json.dumps({"type": "subscribe", "topic": topic}).encode())]
+    if len(client.ids) >= _TOPICS:
+        gone = {"type": "unsubscribe", "subscriptionId": client.ids.popleft()}
+        said.append(frame(TEXT, json.dumps(gone).encode()))
+    return said
 
 
-def _long(chosen: random.Random, number: int) -> str:
-    """Long to read, and cheap to evaluate: as long as it may be."""
-    written, between, before, after = chosen.choice(
-        (
-            (lambda i: f"value.n{i} * {number} > {i}", " OR ", "", ""),
-            (lambda i: f"WHEN value.a = {number + i} THEN true", " ", "CASE ", " END"),
-            (lambda i: f"{number + i}", ", ", "value.n IN (", ")"),
-            (lambda i: f"value.t LIKE '%{number}%{i}_%'", " AND ", "", ""),
-            (lambda i: f"a{i}", "+", f"{number}+value.", " > 1"),
-            (lambda i: "/*", " ", f"value.a{number} ", ""),
-        )
-    )
-    text, some = "", 0
-    while len(longer := before + between.join(map(written, range(some + 1))) + after) <= MOST_BYTES:
-        text, some = longer, some + 1
-    return text
+def _credits(client: Greedy) -> list[bytes]:
+    """Credit, one by one."""
+    return [command("REQUEST", client.source, n=1)] * _CREDITS_AT_ONCE
+
+
+ROLES: Mapping[str, tuple[float, Callable[[Greedy], Sequence[bytes]]]] = {
+    "evaluated": (_SECOND, _evaluated),
+    "read": (_TWO_COMMANDS, _read),
+    "bursts": (_SECOND, _bursts),
+    "keys": (_TWO_COMMANDS, _keys),
+    "topics": (_TWO_COMMANDS, _topics),
+    "credits": (_CREDITS, _credits),
+}

@@ -13,7 +13,7 @@ from tests.fuzz.targets import Target, forget
 CORPUS: Final = Path(__file__).parent / "corpus"
 
 
-def seconds(target: Target, data: bytes, tries: int = 5) -> float:
+def seconds(target: Target, data: bytes, tries: int = 10) -> float:
     """The least of several tries: what else the machine does costs no message more than it must."""
     taken = []
     for _ in range(tries):

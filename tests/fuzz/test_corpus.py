@@ -10,8 +10,9 @@ from tests.fuzz.judge import CORPUS, wrong
 from tests.fuzz.targets import TARGETS
 
 FILES = sorted(path for path in CORPUS.rglob("*") if path.is_file())
-_SLOWER = 3
-"""Times, on a machine that does something else besides."""
+_SLOWER = 2
+"""Times: on a machine whose cores were full, what is within its bound took up to 1.4 times as long, by the
+clock of the processor itself. What is to be caught is more: a text of comments once took 155 ms."""
 
 
 def test_every_kind_has_a_corpus() -> None:

@@ -115,7 +115,7 @@ class KiwiSession:
         self._limits = limits
         self._commands = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
         self._requests = Throttle(limits.requests_per_second, limits.requests_burst, limits.flood_seconds)
-        self._compiling = Compiling(limits)
+        self._compiling = Compiling(limits, clock)
         self._subscriptions: dict[str, _Subscription] = {}
         self._hints: Hints | None = None  # made for clients that filter at all
 
@@ -148,7 +148,7 @@ class KiwiSession:
             return (self._error(command.type, command.source_id, wrong, Breach.MESSAGE),)
         match command.type:
             case "SUBSCRIBE":
-                return (self._subscribe(command, now),)
+                return (self._subscribe(command),)
             case "UNSUBSCRIBE":
                 return self._unsubscribe(command.source_id)
             case _:
@@ -193,7 +193,7 @@ class KiwiSession:
 
     # --- what the client says --------------------------------------------------------------
 
-    def _subscribe(self, command: requests.ClientCommand, now: float) -> Command:
+    def _subscribe(self, command: requests.ClientCommand) -> Command:
         source_id, most = command.source_id, self._limits.subscriptions
         if source_id in self._subscriptions:
             return self._error("SUBSCRIBE", source_id, ALREADY_SUBSCRIBED)
@@ -204,7 +204,7 @@ class KiwiSession:
             opening = opening_of(command, self._wire, value_as)
             query = None
             if command.where is not None or command.select is not None:
-                wait = self._compiling.wait(now)
+                wait = self._compiling.wait()
                 if wait:
                     return self._error("SUBSCRIBE", source_id, busy(wait), Breach.COMMANDS)
                 with self._compiling.charged():

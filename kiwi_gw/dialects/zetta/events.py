@@ -121,6 +121,7 @@ class _Events:
         """The same, in turns."""
         _all_plans.used(self._plans)
         view = self._stream.view(batch)
+        yield from self._stream.decoded(view, turn, queried=bool(self._queries))
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
         if isinstance(topics, str) and not lines.bad:

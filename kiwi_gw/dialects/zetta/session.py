@@ -125,8 +125,8 @@ class ZettaSession:
         self._multiple = multiple
         self._max_event_bytes = max_event_bytes
         self._throttle = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
-        self._compiling = Compiling(limits)
-        self._turns = Turns(self._compiling, clock)
+        self._compiling = Compiling(limits, clock)
+        self._turns = Turns(self._compiling)
         self._numbers = count(1)
         self._handles = count(1)
         self._subscriptions: dict[int, _Subscription] = {}
@@ -150,7 +150,7 @@ class ZettaSession:
         request = requests.read(message)
         match request:
             case requests.Subscribe():
-                yield from self._subscribe(request, now)
+                yield from self._subscribe(request)
             case requests.Unsubscribe(number):
                 yield from self._unsubscribe(number)
             case requests.Ping(data):
@@ -185,8 +185,8 @@ class ZettaSession:
 
     # --- what the client says --------------------------------------------------------------
 
-    def _subscribe(self, request: requests.Subscribe, now: float) -> Iterator[Command]:
-        wait = self._compiling.wait(now)
+    def _subscribe(self, request: requests.Subscribe) -> Iterator[Command]:
+        wait = self._compiling.wait()
         if wait:
             yield self._error(requests.BAD_REQUEST, request.written, busy(wait), breach=Breach.COMMANDS)
             return

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from kiwi_gw.dialects.columns import UNENCODABLE
 from kiwi_gw.dialects.zetta.naming import Naming, at
+from kiwi_gw.dialects.zetta.templates import place, template
 from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import Wish
 from kiwi_gw.errors import EncodingFailed
@@ -48,13 +49,16 @@ class Stream:
 
     def __init__(self, info: SourceInfo, server: str, wall: Callable[[], int]) -> None:
         block: Any = info.blocks.get("zetta")
-        self.naming: Final = Naming(getattr(block, "topic", None) or _usual(server, info))
+        topic = getattr(block, "topic", None) or _usual(server, info)
+        self.naming: Final = Naming(topic)
         self._info = info
         self._wall = wall
         self._data: str | None = getattr(block, "data", None)
         self._described = {name: path for name in ("name", "state") if (path := getattr(block, name, None))}
         # JSON that is passed on whole need not be decoded.
         self._as_it_is = self._data is None and info.decode.value == "json"
+        self._named = {where.root for where in template(topic).places}
+        self._root = "value" if self._data is None else place(self._data).root
 
     def may_match(self, pattern: Pattern) -> bool:
         """Whether some event may have a topic that the pattern means."""
@@ -71,6 +75,11 @@ class Stream:
 
     def view(self, batch: Batch) -> View:
         return view(batch, self._info.decode)
+
+    def decoded(self, seen: View, turn: Turn, *, queried: bool) -> Steps[None]:
+        """Have decoded, in turns, what the rest here reads at once. queried: queries read it as well."""
+        roots = {self._root} if queried or not self._as_it_is else set()
+        return seen.decoded(roots | self._named, turn)
 
     # --- of a batch, once -------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ is a run of steps: so many are done at once, and their time is charged to the cl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from kiwi_gw.core.commands import Command
@@ -21,18 +21,17 @@ Steps = Iterator[Command | None]
 
 
 class Turns:
-    """The steps that one client's messages have left to do, in order. clock: monotonic seconds."""
+    """The steps that one client's messages have left to do, in order."""
 
-    def __init__(self, compiling: Compiling, clock: Callable[[], float]) -> None:
+    def __init__(self, compiling: Compiling) -> None:
         self._compiling = compiling
-        self._clock = clock
         self._left: deque[Steps] = deque()
         self._runs = False
 
     @property
     def waits(self) -> float | None:
         """Seconds until there is a turn for what is left; None if nothing is, or it is being done."""
-        return self._compiling.rests(self._clock()) if self._left and not self._runs else None
+        return self._compiling.rests() if self._left and not self._runs else None
 
     def do(self, steps: Steps) -> Iterator[Command]:
         """These behind those that are left: now, if there are none."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kiwi_gw.core import feed, places
 from kiwi_gw.core.accounts import OwnAccount, Payer
 from kiwi_gw.core.commands import Limit
 from kiwi_gw.core.encoding import wire
@@ -173,6 +175,35 @@ def test_a_batch_is_yielded_in_slices() -> None:
     for _ in range(50):
         quick.subscribe(Client())
     assert list(quick.feed.publish(quick.batch([0]))) == []
+
+
+def test_a_large_batch_is_published_in_pieces_and_others_run_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "pieces", partial(places.pieces, most_events=10))
+    world, client = World(FeedLimits(slice_seconds=10)), Client()
+    world.subscribe(client)
+    served = [len(client.places) for _ in world.feed.publish(world.batch([0] * 35))]
+    assert served == [10, 20, 30]
+    assert client.places == world.made
+    assert world.feed.events_in == 35
+
+
+def test_a_large_batch_let_go_half_way_leaves_nobody_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "pieces", partial(places.pieces, most_events=10))
+    world = World(FeedLimits(slice_seconds=0))
+    clients = [Client() for _ in range(60)]
+    for number, client in enumerate(clients):
+        world.subscribe(client, names("abc"[number // 20]))
+    steps = world.feed.publish(world.batch([0] * 35))
+    for _ in range(8):  # in the midst of the second piece
+        next(steps)
+    assert {len(client.places) for client in clients} == {10, 20}
+    steps.close()  # type: ignore[attr-defined]
+    assert all(client.places == world.made for client in clients)
+    world.produce(1)
+    assert all(client.places == world.made for client in clients)
+    assert world.feed.behind == 0
 
 
 def test_who_comes_during_fan_out_begins_behind_it() -> None:

@@ -16,7 +16,7 @@ from kiwi_gw.dialects.zetta.dialect import ZettaDialect
 from kiwi_gw.model import ANONYMOUS
 
 
-class Processor:
+class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -24,36 +24,51 @@ class Processor:
         return self.now
 
 
-def use(compiling: Compiling, processor: Processor, seconds: float) -> None:
+def use(compiling: Compiling, processor: Clock, seconds: float) -> None:
     with compiling.charged():
         processor.now += seconds
 
 
 def test_the_wait_is_in_proportion_to_what_was_used() -> None:
-    processor = Processor()
-    one = Compiling(SessionLimits(compiling_share=0.05), processor)
-    assert one.wait(0.0) == 0
+    clock, processor = Clock(), Clock()
+    one = Compiling(SessionLimits(compiling_share=0.05), clock, processor)
+    assert one.wait() == 0
     use(one, processor, 0.6)
-    assert one.wait(0.0) == pytest.approx((0.6 - 0.1) / 0.05)
-    assert one.wait(10.1) == 0
+    assert one.wait() == pytest.approx((0.6 - 0.1) / 0.05)
+    clock.now = 10.1
+    assert one.wait() == 0
+
+
+@pytest.mark.parametrize("offloaded", [False, True])
+def test_what_is_compiled_long_after_it_was_asked_for_is_charged_when_it_is(offloaded: bool) -> None:
+    clock, processor, everybody = Clock(), Clock(), Pool(0.1, 2.0)
+    one = Compiling(SessionLimits(compiling_share=0.05, compiling=everybody), clock, processor)
+    assert one.wait() == 0
+    clock.now = 60.0  # its source was starting, or its text was read elsewhere
+    if offloaded:
+        one.charge_offloaded(0.6)
+    else:
+        use(one, processor, 0.6)
+        assert everybody.rests(clock.now) == pytest.approx((0.6 - 0.6 * 0.2) / 0.06)
+    assert one.wait() == pytest.approx((0.6 - 0.1) / 0.05)
 
 
 def test_who_has_used_little_does_not_wait_for_who_has_used_much() -> None:
-    processor, everybody = Processor(), Pool(0.1, 2.0)
+    clock, processor, everybody = Clock(), Clock(), Pool(0.1, 2.0)
     limits = SessionLimits(compiling_share=0.05, compiling=everybody)
-    floods = [Compiling(limits, processor) for _ in range(10)]
-    now = used = 0.0
-    while now < 60:
+    floods = [Compiling(limits, clock, processor) for _ in range(10)]
+    used = 0.0
+    while clock.now < 60:
         for one in floods:
-            if not one.wait(now):
+            if not one.wait():
                 use(one, processor, 0.02)
                 used += 0.02
-        now += 0.01
+        clock.now += 0.01
     assert used <= (60 + 2) * 0.1 + 2 * 0.02
-    good = Compiling(limits, processor)
-    while not everybody.rests(now):
-        everybody.charge(0.01, now)
-    assert good.wait(now) == 0
+    good = Compiling(limits, clock, processor)
+    while not everybody.rests(clock.now):
+        everybody.charge(0.01, clock.now)
+    assert good.wait() == 0
 
 
 def subscribe(where: str) -> str:

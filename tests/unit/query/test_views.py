@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
 
-from kiwi_gw.model import AS_JSON, Batch, Decode, Steps, at_once
+from kiwi_gw.model import AS_JSON, Batch, Decode, Steps, Turn, at_once
 from kiwi_gw.query import views
 from kiwi_gw.query.values import UNDECODABLE
 from kiwi_gw.query.views import view
@@ -48,6 +51,45 @@ def test_a_batch_has_one_view_for_each_way_to_decode_it() -> None:
     assert view(one, AS_JSON) is not view(one, Decode("string"))
     assert list(view(one, Decode("string")).column("value")) == ["1"]
     assert view(one, AS_JSON).column("value") is view(one, AS_JSON).column("value")
+
+
+def test_a_large_batch_is_decoded_in_turns_and_once_for_all() -> None:
+    seen = view(batch(*[b"[" + b" " * 10_000 + b"%d]" % n for n in range(20)], key=[b"k"] * 20), AS_JSON)
+    over = Turn(until=0.0)
+    one, other = seen.decoded(("value", "key"), over), seen.decoded(("value",), over)
+    turns = 0
+    while next(one, "done") != "done":
+        turns += 1
+        next(other, None)
+        assert "value" in seen._columns or 0 < len(seen._decoded["value"]) <= 8 * turns
+    assert turns == 2, "four events at a time, by one and by the other"
+    assert seen.column("value") == [[n] for n in range(20)]
+    assert seen.column("key") == ["k"] * 20
+    assert list(seen.decoded(("value", "key"), over)) == []
+
+
+@pytest.fixture
+def collected_as_in_the_gateway() -> Iterator[None]:
+    usual = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    yield
+    gc.set_threshold(*usual)
+
+
+@pytest.mark.usefixtures("collected_as_in_the_gateway")
+@pytest.mark.parametrize("dear", [b"[" * 50 + b"]" * 50, b'{"a":{}}', b'{"":0}', b"[]", b'""', b"1e5"])
+def test_no_step_of_decoding_takes_longer_than_a_turn(dear: bytes) -> None:
+    event = b"[" + b",".join([dear] * (8_192 // (len(dear) + 1))) + b"]"
+    longest = []
+    for _ in range(3):
+        seen = view(batch(*[bytes(bytearray(event)) for _ in range(32)]), AS_JSON)
+        steps, taken, done = seen.decoded(("value",), Turn(until=0.0)), [], False
+        while not done:
+            began = time.thread_time()
+            done = next(steps, "done") == "done"
+            taken.append(time.thread_time() - began)
+        longest.append(sorted(taken)[-2])  # a full collection may be in any of them
+    assert min(longest) < 0.005
 
 
 def test_what_is_derived_is_made_once() -> None:
