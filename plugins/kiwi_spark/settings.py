@@ -47,6 +47,9 @@ class SparkSettings(Section):
     stage_bytes: Bytes = 64 * 1024 * 1024
     """Batches of results wait in memory until they are whole: all together at most so much, the rest in
     temporary files."""
+    batch_bytes: Annotated[Bytes, Field(ge=1)] = 256 * 1024 * 1024
+    """Most bytes of one batch of results that come to this gateway (without a `sink`). A larger one ends its
+    query with an error, and nothing of it is sent."""
     max_restarts: Annotated[int, Field(ge=0)] = 5
     """How often in a row a query that fails without having brought a batch is started again (so is a driver
     that has never run)."""

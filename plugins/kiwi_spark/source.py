@@ -76,6 +76,8 @@ class SparkSource:
             self._anew = False
         lane.enter(self)
         _continue(lane, started, start)
+        if self._out is not None:
+            self._out.describe(started.members)
         await self._be_ready(lane, start)
         await self._finish(lane)
         while (connection := await run.rows()) is not None:

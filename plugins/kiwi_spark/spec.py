@@ -74,6 +74,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         a query may read no stream at all: its result is computed once.
     key: columns of the result that make an event's key; empty: events have none.
     checkpoint: the folder (any Hadoop file system) below which this query's checkpoints are.
+    batch_bytes: most bytes of one batch of results.
     fresh: whether a checkpoint that cannot be kept is left and a new one begun (a reload altered the query);
         else it is refused (`on_other_checkpoint` says otherwise).
     """
@@ -88,6 +89,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str = "500 ms"
     key: list[str] = []
     checkpoint: str = ""
+    batch_bytes: int = 256 * 1024 * 1024
     fresh: bool = False
     sink: Sink | None = None
 

@@ -91,13 +91,14 @@ class Failed(Message, frozen=True, kw_only=True):
 class Started(Message, frozen=True, kw_only=True):
     """The query runs. query: the id that its checkpoint carries. next_batch: the id of its next batch.
 
-    notes: for the log, such as what became of an older checkpoint.
+    notes: for the log, such as what became of an older checkpoint. members: as in `Out.describe`.
     """
 
     run: int
     query: str
     next_batch: int
     notes: list[str] = msgspec.field(default_factory=list)
+    members: str = ""
 
 
 class Progress(Message, frozen=True, kw_only=True):

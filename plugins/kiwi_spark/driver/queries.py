@@ -15,8 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.batches import RowsLink, ToGateway
 from kiwi_spark.driver.checkpoints import Checkpoints, Files, Place, note_of_provider
+from kiwi_spark.driver.collecting import collected
 from kiwi_spark.driver.files import HadoopFiles
-from kiwi_spark.driver.forms import as_json
+from kiwi_spark.driver.forms import as_json, members_of
 from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.plans import build
 from kiwi_spark.driver.progress import Listener, follow
@@ -60,6 +61,7 @@ class Run:
         self._link: RowsLink | None = None
         self._sink: ToGateway | ToTopic | None = None
         self._running: StreamingQuery | None = None
+        self._members = ""
         self._thread = threading.Thread(target=self._work, name=f"query {query.source}", daemon=True)
 
     def start(self) -> None:
@@ -140,11 +142,11 @@ class Run:
                 return
             link = self._link = self._connect(str(self.number))
         known_as = str(uuid.uuid5(_RESULTS, f"{query.checkpoint}\n{query.source}"))
-        self._tell(Started(run=self.number, query=known_as, next_batch=0))
+        self._tell(Started(run=self.number, query=known_as, next_batch=0, members=self._members))
         began = time.monotonic()
         spark = rows.sparkSession.sparkContext
         with turn(spark):
-            found = rows.toArrow()
+            found = collected(rows, query.batch_bytes, ask_first=True)
         link.deliver(known_as, 0, time.time_ns() // 1_000_000, found)
         seconds = time.monotonic() - began
         self._tell(Progress(run=self.number, batch=0, input_rows=found.num_rows, seconds=seconds))
@@ -162,7 +164,7 @@ class Run:
             before = begun(files, place.path, place.next_batch)
             self._sink = ToTopic(query.sink, files, place.path, before)
         elif self._link is not None:
-            self._sink = ToGateway(self._link)
+            self._sink = ToGateway(self._link, query)
         with _start_lock:
             if self._sink is not None:
                 writer = writer.foreachBatch(self._sink)
@@ -192,6 +194,7 @@ class Run:
         known = checkpoints.schemas()
         built = build(spark, query, self._token, known, elsewhere=self._engine.elsewhere)
         rows = as_json(built.frame, query.key)
+        self._members = members_of(built.frame.schema)
         if not rows.isStreaming:
             return rows, Place("", 0, [])
         return rows, checkpoints.take(query, built.stateful, built.schemas)
@@ -205,7 +208,15 @@ class Run:
         return writer.trigger(availableNow=True)
 
     def _runs(self, running: StreamingQuery, place: Place) -> None:
-        self._tell(Started(run=self.number, query=running.id, next_batch=place.next_batch, notes=place.notes))
+        self._tell(
+            Started(
+                run=self.number,
+                query=running.id,
+                next_batch=place.next_batch,
+                notes=place.notes,
+                members=self._members,
+            )
+        )
         with self._lock:
             self._running = running
         if self._is_stopping():  # since before there was anything to stop

@@ -102,6 +102,45 @@ async def test_results(tmp_path: Path) -> None:
     assert {event["key"]["k"] for event in found} == {0, 1, 2}
 
 
+async def refusal(client: WebSocketConnection, **query: str) -> str:
+    """Why a subscription with a query is refused; empty if it is not."""
+    await say(client, "SUBSCRIBE", mode="pull", **query)
+    while True:
+        message: dict[str, Any] = json.loads(await client.get_message())
+        if message["type"] == "SUBSCRIBE_ERROR":
+            return str(message["data"]["error"])
+        if message["type"] == "SUBSCRIBE_OK":
+            await say(client, "UNSUBSCRIBE")
+            await hear(client, "UNSUBSCRIBE_OK")
+            return ""
+
+
+async def test_a_query_for_a_member_that_the_results_do_not_have_is_refused(tmp_path: Path) -> None:
+    """Also after a reload that makes other results; and not where it is not known what they have."""
+    first = {"members": "`n` BIGINT, `at` STRUCT<`x y`: STRING>, `m` MAP<STRING, ARRAY<DOUBLE>>, `v` VARIANT"}
+    with trio.fail_after(SECONDS):
+        async with (
+            open_gateway(config(tmp_path, first), plugins=PLUGINS) as gateway,
+            open_websocket_url(f"ws://{gateway.address}/") as client,
+        ):
+            await _batches(gateway, 1)
+            assert await refusal(client, where="value.n > 1 and value.at['x y'] = '1'") == ""
+            assert await refusal(client, select="value.m.any[3], value.v.any.thing, partition") == ""
+            assert await refusal(client, where="value.nn > 1") == (
+                "where: value has no 'nn' (did you mean n?): it has n, at, m, v (at character 1)"
+            )
+            assert "select: value.at has no 'z': it has x y" in await refusal(client, select="value.at.z")
+            where = "value.n > 1 or " * 60 + "value.nn > 1"
+            assert "value has no 'nn'" in await refusal(client, where=where), "of a worker, too"
+            for plan in ({"batches": 4, "members": "`nn` BIGINT"}, {"batches": 5}):
+                gateway.file.write_text(config(tmp_path, plan))
+                assert await gateway.reloader.reload()
+                await _batches(gateway, 1)
+                assert await refusal(client, where="value.nn > 1") == ""
+                said = await refusal(client, where="value.n > 1")
+                assert ("value has no 'n'" in said) == ("members" in plan)
+
+
 async def test_a_query_that_is_wrong(tmp_path: Path) -> None:
     text = config(tmp_path, {"fail": ["query", "[TABLE_OR_VIEW_NOT_FOUND] b"]})
     with trio.fail_after(SECONDS):
