@@ -48,6 +48,6 @@ def _check(size: int, most: int) -> None:
     if size > most:
         raise BatchTooLarge(
             f"a batch of results has {size:,} bytes, and `spark.batch_bytes` allows {most:,}: nothing of it "
-            "is sent. Filter or aggregate more; or make smaller batches (`max_offsets`, `max_files`, files with "
-            "`stream: true`); or allow more, and give Spark the memory for it (`spark.driver.memory`)"
+            "is sent. Filter or aggregate more; or make smaller batches (`max_offsets`, `max_files`, files "
+            "with `stream: true`); or allow more, and give Spark the memory for it (`spark.driver.memory`)"
         )
