@@ -3,13 +3,16 @@ travel as JSON. Both processes import this module; it imports neither Trio nor P
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 Format = Literal["json", "avro", "string", "binary", "raw"]
 OutputMode = Literal["append", "update", "complete"]
 BadRecord = Literal["drop", "null", "fail"]
+
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Most bytes of one batch of results, where nobody says otherwise: what a JVM of 1 GB has room to collect."""
 
 
 class StreamInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +92,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str = "500 ms"
     key: list[str] = []
     checkpoint: str = ""
-    batch_bytes: int = 256 * 1024 * 1024
+    batch_bytes: int = BATCH_BYTES
     fresh: bool = False
     sink: Sink | None = None
 
