@@ -24,6 +24,12 @@ VERSION: Final = 1
 FOLDER: Final = "kiwi-spark-"
 """How the name of the folder begins that has the gateway's socket, and all temporary files of the driver."""
 
+TOKEN: Final = "KIWI_SPARK_TOKEN"  # noqa: S105  the name of an environment variable
+"""Where a driver finds what it must say in `Hello`."""
+
+GATEWAY: Final = "KIWI_SPARK_GATEWAY"
+"""Where it finds the process id of the gateway, which may be gone before it could ask who its parent is."""
+
 ROWS_BYTES: Final = 1024 * 1024
 """What a ROWS frame should have at most; one row that is larger goes alone, up to MAX_MESSAGE."""
 
