@@ -16,6 +16,7 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 
 import kiwi_kafka
 from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
+from kiwi_gw.core.feed import FeedState
 from kiwi_gw.testing import GatewayUnderTest, open_gateway
 from kiwi_spark import plugin, service
 from kiwi_spark.service import Spark
@@ -100,6 +101,25 @@ async def test_results(tmp_path: Path) -> None:
     assert sorted(event["value"]["n"] for event in found) == list(range(10))
     assert {event["sourceType"] for event in found} == {"spark"}
     assert {event["key"]["k"] for event in found} == {0, 1, 2}
+
+
+async def test_a_result_that_ends_is_served_to_who_comes_later(tmp_path: Path) -> None:
+    """As long as the window holds it, and whoever had it before."""
+    text = config(tmp_path, {"batches": 2, "over": 1}, trigger="available_now")
+    with trio.fail_after(SECONDS):
+        async with open_gateway(text, plugins=PLUGINS) as gateway:
+            for _ in range(2):
+                async with open_websocket_url(f"ws://{gateway.address}/") as client:
+                    await say(client, "SUBSCRIBE", mode="push", **{"from": "earliest"})
+                    found = [(await hear(client, "RESULT"))["data"] for _ in range(10)]
+                    assert [(one["batch"], one["row"]) for one in found] == [
+                        (b, r) for b in (0, 1) for r in range(5)
+                    ]
+                    closed = (await hear(client, "NOTICE"))["data"]
+                    assert (closed["type"], closed["reason"]) == ("SUBSCRIPTION_CLOSED", "ended")
+                feed = gateway.gateway.feed("s")
+                assert feed is not None
+                assert feed.state is FeedState.ENDED
 
 
 async def refusal(client: WebSocketConnection, **query: str) -> str:
