@@ -6,8 +6,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -61,6 +62,8 @@ class Run:
         self._link: RowsLink | None = None
         self._sink: ToGateway | ToTopic | None = None
         self._running: StreamingQuery | None = None
+        self._computing: SparkContext | None = None
+        self._group = f"run {number}"
         self._members = ""
         self._thread = threading.Thread(target=self._work, name=f"query {query.source}", daemon=True)
 
@@ -72,11 +75,14 @@ class Run:
         """Stop; returns when it is over, and Ended was told. From any thread, any number of times."""
         with self._lock:
             self._stopping = True
-            link, running = self._link, self._running
+            link, running, computing = self._link, self._running, self._computing
         if link is not None:
             link.close()  # first: the query may be waiting for the gateway
         if running is not None:
             self._ask_to_stop(running)
+        if computing is not None:  # a result of tables: it may take an hour
+            java: Any = computing._jsc
+            java.sc().cancelJobGroupAndFutureJobs(self._group)
         self._thread.join()
 
     def _ask_to_stop(self, running: StreamingQuery) -> None:
@@ -141,10 +147,11 @@ class Run:
             if self._stopping:
                 return
             link = self._link = self._connect(str(self.number))
+            spark = self._computing = rows.sparkSession.sparkContext
+        spark.setJobGroup(self._group, query.source)
         known_as = str(uuid.uuid5(_RESULTS, f"{query.checkpoint}\n{query.source}"))
         self._tell(Started(run=self.number, query=known_as, next_batch=0, members=self._members))
         began = time.monotonic()
-        spark = rows.sparkSession.sparkContext
         with turn(spark):
             found = collected(rows, query.batch_bytes, ask_first=True)
         link.deliver(known_as, 0, time.time_ns() // 1_000_000, found)

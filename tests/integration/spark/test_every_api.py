@@ -208,3 +208,15 @@ def test_a_query_says_what_its_results_are_made_of(driver: DriverPeer, tmp_path:
     run = next(runs)
     started, _ = driver.start(run, query(tmp_path, "aggregates"))
     assert (driver.stop(run).trouble, started.members) == (None, "`k` STRING, `total` BIGINT")
+
+
+def test_a_result_of_tables_that_takes_for_ever_is_stopped(driver: DriverPeer, tmp_path: Path) -> None:
+    """A reload that alters it need not wait for it."""
+    write_rows(tmp_path / "in")
+    tables = {"events": msgspec.structs.replace(query(tmp_path, "ever").tables["events"], stream=False)}
+    words = "SELECT sum(e.n * r.id % 7) AS s FROM events e CROSS JOIN range(1000000000000) r"
+    asked = Query(source="ever", tables=tables, sql=words, trigger="", checkpoint=str(tmp_path / "state"))
+    for _ in range(2):
+        run = next(runs)
+        driver.start(run, asked)
+        assert driver.stop(run).trouble is None
