@@ -127,8 +127,10 @@ def _own_findings(loaded: Loaded) -> Sequence[Finding]:
         try:
             check_certificates(loaded)
         except ConfigError as error:
-            found = error.problems[0]
-            findings.append(Finding("error", "server.tls", found.message, tuple(found.path.split("."))))
+            findings += [
+                Finding("error", "server.tls", found.message, tuple(found.path.split(".")))
+                for found in error.problems
+            ]
         else:
             findings.append(Finding("ok", "server.tls", f"the key fits the certificate {tls.cert}"))
     return findings

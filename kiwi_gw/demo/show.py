@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 import trio
+from aiokafka.errors import KafkaError
 
 from kiwi_gw.client.address import Address, parse_address
 from kiwi_gw.client.watch import Plan
@@ -172,7 +173,10 @@ async def _watch_flights(
 
 
 async def _replay_all(run: _Run, bootstrap: str, flights: Iterator[Flight], speed: float) -> None:
-    await replay(bootstrap, TOPIC, flights, speed=speed, on_produced=run.on_produced)
+    try:
+        await replay(bootstrap, TOPIC, flights, speed=speed, on_produced=run.on_produced)
+    except KafkaError as error:
+        raise DemoFailed(f"the broker takes no more flights: {error}") from error
     run.say(f"the last of {run.produced} flights has left; everything stays up")
 
 

@@ -26,16 +26,34 @@ class TlsError(KiwiError):
 
 
 def check_certificates(loaded: Loaded) -> None:
-    """Raise ConfigError, with the line, if the files that `server.tls` names cannot be used."""
+    """Raise ConfigError, with their lines, if files that `server.tls` names cannot be used."""
     tls = loaded.settings.server.tls
     if tls is None:
         return
-    try:
-        server_context(*Certificates.of(tls))
-    except TlsError as error:
+    problems: list[Problem] = []
+    for error in _mistakes(Certificates.of(tls)):
         path = ("server", "tls", error.key)
         file, line = loaded.places.of(path) if loaded.places is not None else (str(loaded.path), 0)
-        raise ConfigError((Problem(file, line, ".".join(path), str(error)),), unreadable=True) from None
+        problems.append(Problem(file, line, ".".join(path), str(error)))
+    if problems:
+        raise ConfigError(tuple(problems), unreadable=True)
+
+
+def _mistakes(files: Certificates) -> list[TlsError]:
+    """Each file that is none of its kind; if all are, what keeps them from being used together."""
+    found: list[TlsError] = []
+    for name, file in files._asdict().items():
+        if file is not None:
+            try:
+                _check_pem(name, file)
+            except TlsError as error:
+                found.append(error)
+    if not found:
+        try:
+            server_context(*files)
+        except TlsError as error:
+            found.append(error)
+    return found
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
@@ -45,8 +63,8 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
     client_ca: PEM; clients must then show a certificate that one of these authorities signed.
     Raises TlsError.
     """
-    _check_pem("cert", cert, b"CERTIFICATE-----", "a certificate")
-    _check_pem("key", key, b"PRIVATE KEY-----", "a private key")
+    _check_pem("cert", cert)
+    _check_pem("key", key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -66,7 +84,7 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
         words = f"{cert}, {key}: not a usable certificate and key ({_reason(error)})"
         raise TlsError("cert", words) from None
     if client_ca is not None:
-        _check_pem("client_ca", client_ca, b"CERTIFICATE-----", "a certificate")
+        _check_pem("client_ca", client_ca)
         try:
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
@@ -145,7 +163,11 @@ class TlsFiles:
         return digest.digest()
 
 
-def _check_pem(name: str, file: Path, marker: bytes, what: str) -> None:
+_CERTIFICATE = (b"CERTIFICATE-----", "a certificate")
+
+
+def _check_pem(name: str, file: Path) -> None:
+    marker, what = (b"PRIVATE KEY-----", "a private key") if name == "key" else _CERTIFICATE
     try:
         content = file.read_bytes()
     except OSError as error:

@@ -19,8 +19,8 @@ from kiwi_spark.resolve import resolve
 from kiwi_spark.runs import Over, Run
 from kiwi_spark.service import Spark
 from kiwi_spark.settings import SparkSourceSettings
-from kiwi_spark.spec import FINAL, Query
-from kiwi_spark.wire import Progress, Started
+from kiwi_spark.spec import FINAL, Query, Trouble
+from kiwi_spark.wire import Idle, Progress, Started
 
 log = structlog.get_logger("kiwi_spark")
 
@@ -68,6 +68,7 @@ class QueryRunner:
 
     def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: Spark) -> None:
         self.trouble = ""
+        self._kind: Trouble = "gone"
         self._runs = False
         self._last_error = ""
         self._late = 0
@@ -92,6 +93,7 @@ class QueryRunner:
             self._fruitful = False
             finite, over = await self._once(attend)
             if over.lost:
+                self._kind = "gone"
                 self._say(DRIVER_AWAY)
                 continue  # the service has its own pauses
             if over.trouble is None and finite:
@@ -142,7 +144,7 @@ class QueryRunner:
                 return not query.trigger, started
             for note in started.notes:
                 log.info("query starts", source=query.source, note=note)
-            if self.trouble != TROUBLES["user"]:  # which is over only when its batch has come through
+            if self._kind not in ("user", "unreachable"):  # those are not over yet
                 self._say("")
             self._up(True)
             try:
@@ -178,6 +180,7 @@ class QueryRunner:
         self._last_error = f"{trouble}: {over.message}" if over.message else trouble
         if trouble in FINAL:
             raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
+        self._kind = trouble
         self._say(_words(trouble, over.message))
         if self._fruitful:
             self._in_vain = 0
@@ -198,8 +201,12 @@ class QueryRunner:
             self.trouble = trouble
             self._tell(trouble)
 
-    def _told(self, progress: Progress) -> None:
-        """A micro-batch is done."""
+    def _told(self, progress: Progress | Idle) -> None:
+        """A micro-batch is done, or there was none to do: what keeps it from its input is over."""
+        if isinstance(progress, Idle):
+            if self._kind == "unreachable":
+                self._say("")
+            return
         self.brought()
         self._last = progress
         self._late += progress.late

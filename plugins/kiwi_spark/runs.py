@@ -29,11 +29,12 @@ class Over:
 class Run:
     """A query that the driver was asked to run (or to analyse). Made by the service.
 
-    query: None for one that is only analysed. told: what to do with what Spark says of every batch.
+    query: None for one that is only analysed. told: what to do with what Spark says of every batch, and
+    when it has looked for one in vain.
     over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one.
     """
 
-    def __init__(self, number: int, query: Query | None, told: Callable[[Progress], None]) -> None:
+    def __init__(self, number: int, query: Query | None, told: Callable[[Progress | Idle], None]) -> None:
         self.number = number
         self.query = query
         self.over: Over | None = None
@@ -79,11 +80,9 @@ class Run:
 
     def receive(self, message: Message) -> None:
         """What the driver says about this run."""
-        if isinstance(message, Progress):
+        if isinstance(message, Progress | Idle):
             self.worked = True
             self._told(message)
-        elif isinstance(message, Idle):
-            self.worked = True
         elif isinstance(message, Started):
             self._started = message
             self._started_at = trio.current_time()

@@ -119,7 +119,7 @@ class Spark:
         return self._lanes.setdefault(source_id, Lane())
 
     @asynccontextmanager
-    async def run(self, query: Query, told: Callable[[Progress], None]) -> AsyncIterator[Run]:
+    async def run(self, query: Query, told: Callable[[Progress | Idle], None]) -> AsyncIterator[Run]:
         """Have the driver run a query as long as the block lasts. Waits for the driver, for the end of the
         query that the source had before, and for its turn where one of them seems to kill the driver
         (`suspects`). told: of every batch.
@@ -213,7 +213,7 @@ class Spark:
 
     # --- what the driver says ---
 
-    def _begin(self, query: Query | None, told: Callable[[Progress], None]) -> Run:
+    def _begin(self, query: Query | None, told: Callable[[Progress | Idle], None]) -> Run:
         run = Run(next(self._numbers), query, told)
         self._runs[run.number] = run
         self.driver.busy(True)
@@ -290,5 +290,5 @@ async def open_spark(context: PluginContext) -> AsyncIterator[Spark]:
         yield spark
 
 
-def _untold(progress: Progress) -> None:
+def _untold(progress: Progress | Idle) -> None:
     """A query that is analysed has no batches."""

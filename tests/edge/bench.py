@@ -35,6 +35,7 @@ async def running(
     server: dict[str, object] | None = None,
     subscriber: dict[str, int] | None = None,
     envelope: str = "flat",
+    unknown_members: str = "refuse",
     address: str = "127.0.0.1:0",
     hold: bool = False,
 ) -> AsyncIterator[Bench]:
@@ -46,7 +47,7 @@ async def running(
         "plugins": ["scripted"],
         "server": {**(server or {}), "limits": limits or {}},
         "subscriber": subscriber or {},
-        "kiwi": {"envelope": envelope},
+        "kiwi": {"envelope": envelope, "unknown_members": unknown_members},
         "sources": [{"type": "scripted", "id": "a"}, {"type": "scripted", "id": "b"}],
     }
     plugins = {"scripted": sources}

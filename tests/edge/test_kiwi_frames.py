@@ -99,6 +99,14 @@ async def test_what_is_no_command_gets_a_notice_and_the_connection_lives(
         await client.subscribe("a")
 
 
+async def test_members_that_there_are_not_are_carried_out_where_the_configuration_says_so() -> None:
+    for unknown_members in ("refuse", "ignore"):
+        async with running(unknown_members=unknown_members) as bench, bench.connect() as client:
+            reply = await client.ask("SUBSCRIBE", "a", mod="pull")
+            assert reply["type"] == ("SUBSCRIBE_OK" if unknown_members == "ignore" else "SUBSCRIBE_ERROR")
+            assert reply["data"].get("mode", "push") == "push"
+
+
 async def test_what_is_no_command_counts_against_the_rate_of_commands() -> None:
     limits = {"commands_per_second": 5, "commands_burst": 10, "flood_ms": 300}
     async with running(limits) as bench, bench.connect() as client:

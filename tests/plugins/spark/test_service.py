@@ -23,7 +23,7 @@ from kiwi_spark.resolve import resolve
 from kiwi_spark.runs import Over
 from kiwi_spark.spec import Query
 from kiwi_spark.states import Input, State
-from kiwi_spark.wire import Analysed, Ended, Progress, Started, Stop
+from kiwi_spark.wire import Analysed, Ended, Idle, Progress, Started, Stop
 from tests.plugins.spark.bench import context, fake_spark, settings
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def query(folder: Path, plan: dict[str, Any] | None = None, source_id: str = "s"
     return resolve(settings(plan or {}, source_id), context(folder))
 
 
-def _nothing(progress: Progress) -> None:
+def _nothing(progress: Progress | Idle) -> None:
     """What is told of its batches."""
 
 

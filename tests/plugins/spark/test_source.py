@@ -124,7 +124,22 @@ async def test_what_does_not_answer_is_waited_for(tmp_path: Path, message: str, 
                 nursery.start_soon(source(plan, tmp_path, spark).run, out, None)
                 await out.wait_events(15)
                 nursery.cancel_scope.cancel()
-    assert words in out.troubles
+    assert out.troubles == [words, ""]
+
+
+@pytest.mark.usefixtures("short_pauses")
+async def test_what_does_not_answer_is_away_until_the_query_has_looked_for_input(tmp_path: Path) -> None:
+    """Though the query was started twice meanwhile, and nothing new has come since."""
+    out = memory()
+    async with fake_spark(max_restarts=0) as spark:
+        with trio.fail_after(SECONDS):
+            async with trio.open_nursery() as nursery:
+                plan = {"trouble": [3, "unreachable", 2, "TimeoutException: waiting for a node"]}
+                nursery.start_soon(source(plan, tmp_path, spark).run, out, None)
+                while "" not in out.troubles:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                nursery.cancel_scope.cancel()
+    assert out.troubles == ["the Kafka cluster does not answer", ""]
 
 
 async def test_the_acknowledgement_waits_for_the_gateway(tmp_path: Path) -> None:

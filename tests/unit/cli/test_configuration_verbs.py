@@ -252,6 +252,19 @@ def test_tls_files_that_cannot_be_used_are_mistakes_with_their_line(
     assert text.count("\n") == 1
 
 
+@pytest.mark.parametrize("verb", [["validate"], ["run", "--config"]])
+def test_all_tls_files_that_cannot_be_used_are_told_at_once(
+    write: Write, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    path = write("server:\n  tls:\n    cert: no.crt\n    key: no.key\n    client_ca: no.ca\n")
+    assert main([*verb, path]) == 78
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).splitlines() == [
+        f"{path}:{line}: server.tls.{key}: {file}: cannot be read (No such file or directory)"
+        for line, key, file in ((3, "cert", "no.crt"), (4, "key", "no.key"), (5, "client_ca", "no.ca"))
+    ]
+
+
 def lock(key: Path) -> None:
     loaded = serialization.load_pem_private_key(key.read_bytes(), None)
     assert isinstance(loaded, (RSAPrivateKey, EllipticCurvePrivateKey))

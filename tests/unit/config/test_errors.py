@@ -56,7 +56,7 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
             "sources:\n  - type: plain",
             ["2: sources[0].id: is missing: the name under which clients subscribe"],
         ),
-        ("sources:\n\n  - id: a", ["3: sources[0].type: is missing; known types: join, plain, tick, topic"]),
+        ("sources:\n\n  - id: a", ["3: sources[0].type: is missing; `kiwi-gw plugins` lists the types"]),
         # types
         (
             "subscriber:\n  buffer_capacity: ten",
@@ -103,7 +103,7 @@ HOOK = "(kiwi_gw/hookspecs.py) and name it in plugins: [module:object]"
         ),
         (
             "sources:\n  - {type: 5}",
-            ["2: sources[0].type: must be text, not the number 5; known types: join, plain, tick, topic"],
+            ["2: sources[0].type: must be text, not the number 5; `kiwi-gw plugins` lists the types"],
         ),
         (
             "sources:\n  - {type: tick, id: a, labels: 5}",

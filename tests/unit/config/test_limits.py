@@ -16,21 +16,26 @@ from typing import Any
 import pytest
 
 from kiwi_gw.config import Loaded
+from kiwi_gw.config.schema import Limits, Window
 
-README = Path(__file__).parents[3] / "config" / "README.md"
+ROOT = Path(__file__).parents[3]
+README = ROOT / "config" / "README.md"
 SETTINGS = "kafka: {bootstrap_servers: 'a:1'}\nsources:\n  - {type: topic, topic: b}"
 UNITS = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "ms": 0.001, "s": 1}
-NUMBER = re.compile(r"(?:(\d[\d,]*(?:\.\d+)?)(?: (KiB|MiB|GiB|ms|s|%))?(?!\w))|(\boff\b)")
-HEAD = "| limit | default | where |\n|---|---|---|\n"
-FEWEST = 25
+NUMBER = re.compile(r"(?:(?<!\w)(\d[\d,]*(?:\.\d+)?)(?: (KiB|MiB|GiB|ms|s|%))?(?!\w))|(\boff\b)")
+HEAD = ["| limit | default | where |", "|---|---|---|"]
+NO_LIMITS = {"server.limits.resident_bytes", "window.last_values"}
+"""Of these sections: what there is, and what is kept."""
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """What is limited, the default, where it is."""
-    table = README.read_text().partition("\n## Limits\n")[2].partition(HEAD)[2].partition("\n\n")[0]
-    found = [line.strip("|").split(" | ") for line in table.splitlines()]
-    assert all(len(cells) == 3 for cells in found), found
-    return [(what.strip(), default.strip(), where.strip()) for what, default, where in found]
+    """What is limited, the default, where it is; of every line of the section that is one of a table."""
+    section = README.read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
+    head, lines = (found := [line for line in section.splitlines() if "|" in line])[:2], found[2:]
+    assert head == HEAD
+    cells = [line.strip("|").split(" | ") for line in lines]
+    assert all(len(each) == 3 for each in cells), cells
+    return [(what.strip(), default.strip(), where.strip()) for what, default, where in cells]
 
 
 ROWS = rows()
@@ -76,10 +81,26 @@ def default(loaded: Loaded, where: str) -> float:
     return (value or 0) / 1000 if where.endswith("_ms") else value or 0
 
 
-def test_there_is_a_table() -> None:
-    assert len(ROWS) >= FEWEST
+def test_every_limit_that_can_be_set_is_in_one_row() -> None:
     named = [where for _, _, cell in ROWS for where in re.findall(r"`([\w.]+)`", cell)]
-    assert sorted(set(named)) == sorted(named), "each is in one row"
+    assert sorted(set(named)) == sorted(named)
+    keys = {
+        f"{section}.{name}"
+        for section, settings in (("server.limits", Limits), ("window", Window))
+        for name in settings.model_fields
+    }
+    assert keys - set(named) == NO_LIMITS
+
+
+def test_the_limits_that_a_client_meets_first(load_text: Callable[..., Loaded]) -> None:
+    words = " ".join((ROOT / "README.md").read_text().split())
+    said = re.search(r"The ones that a client meets first: (.*?)\. \|", words)
+    assert said is not None
+    limits = load_text(SETTINGS).settings.server.limits
+    assert figures(said[1]) == [
+        *(limits.max_message_bytes, limits.max_fragments, limits.max_subscriptions),
+        *(limits.commands_per_second, limits.requests_per_second, limits.head_timeout_ms / 1000),
+    ]
 
 
 @pytest.mark.parametrize(("what", "said", "where"), ROWS, ids=[row[0] for row in ROWS])

@@ -15,6 +15,7 @@ from kiwi_gw.config import Loaded, init, json_schema, load, show, shown
 from kiwi_gw.config.document import read
 from kiwi_gw.config.json_schema import text
 from kiwi_gw.config.reference import PART, tables
+from kiwi_gw.config.schema import Kiwi
 from kiwi_gw.marked import replaced
 from kiwi_gw.plugin_manager import PluginManager, shipped
 
@@ -75,6 +76,11 @@ def test_what_is_shown_means_the_same(
     again.write_text(text_shown)
     if "**********" not in text_shown:
         assert load(again, {}).settings == loaded.settings
+
+
+def test_the_file_of_the_original_lets_its_clients_send_what_no_server_ever_looked_at() -> None:
+    kiwi = load(CONFIG / "kiwi-original.yml", {}).settings.kiwi
+    assert (kiwi.unknown_members, Kiwi().unknown_members) == ("ignore", "refuse")
 
 
 def test_demo() -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kiwi_gw.core import accounts, evaluation
 from kiwi_gw.marked import replaced
-from kiwi_gw.query import limits, sql
-from kiwi_gw.query.functions import registry
+from kiwi_gw.query import effort, filtered, limits, patterns, sql, views
+from kiwi_gw.query.compiler import allowance
+from kiwi_gw.query.functions import registry, strings, structures
+from kiwi_gw.query.limits import MAX_READ
 from kiwi_gw.query.offloaded import LITTLE_BYTES, LITTLE_WORDS
 from kiwi_gw.query.reference import FILE, PART, tables
 from kiwi_gw.query.worker import QUESTION_SECONDS
+from kiwi_gw.runtime import offloads
 from kiwi_gw.runtime.errands import MOST_OF_ONE
 from kiwi_gw.runtime.offloads import MOST
+from tests.unit.config.test_limits import figures
 
 TEXT = (Path(__file__).parents[3] / "config" / FILE).read_text(encoding="utf-8")
 
@@ -31,15 +36,58 @@ def test_the_limits_of_what_is_read_by_the_loop_are_those() -> None:
     assert f"and {QUESTION_SECONDS:g} s of the\nprocessor's time for one query" in TEXT
 
 
-def test_the_limits_are_those() -> None:
-    for limit, said in (
-        (
-            "length of its texts, together",
-            f"`server.limits.query_bytes`, {limits.MAX_TEXT:,} bytes",
-        ),
-        ("words and signs in it", f"{sql.MAX_WORDS:,}"),
-        ("depth", str(limits.MAX_DEPTH)),
-        ("parts of its tree", str(limits.MAX_NODES)),
-        ("a string that a function makes", f"{limits.MAX_STRING // 1024} KiB"),
-    ):
-        assert f"| {limit} | {said} |" in TEXT
+SHORT, FEW = allowance.SHORT, allowance.FEW
+READ = [MAX_READ, allowance._READ, structures._COMPARES.pace * allowance._READ]
+LIMITS: dict[str, list[float]] = {
+    "length of its texts, together": [limits.MAX_TEXT],
+    "words and signs in it": [sql.MAX_WORDS],
+    "depth": [limits.MAX_DEPTH],
+    "parts of its tree": [limits.MAX_NODES],
+    "what it keeps: text, constants, code, and the programs of its patterns": [limits.MAX_QUERY],
+    "a string that a function makes": [limits.MAX_STRING],
+    "an array that a function makes": [limits.MAX_ITEMS],
+    "all that functions make of one event": [limits.MAX_MADE],
+    "all that calls read of long texts and arrays": [SHORT, FEW, *READ],
+    "a text that is read as JSON": [limits.MAX_JSON],
+    "a result for constants that is kept": [limits.MAX_FOLDED, limits.MAX_FOLDED_ITEMS],
+    "a regular expression": [limits.MAX_PATTERN, limits.MAX_COUNTED, limits.MAX_TABLES],
+    "steps of a pattern, and of all patterns": [limits.MAX_PROGRAM, limits.MAX_PROGRAMS],
+    "room of RE2 for a pattern": [patterns._MEMORY, patterns._LEAN],
+    "a pattern of dates": [limits.MAX_DATE_PATTERN, limits.MAX_DATE_FIELDS],
+    "different signs that `trim` takes away": [strings._FEW_SIGNS],
+    "steps of a pattern times characters": [effort._MOST_WORK],
+    "JSON that a `select` makes": [effort.MOST_BYTES, effort.BYTES_A_BYTE],
+    "processor time for one event": [effort.SECONDS],
+    "time of the event loop for one query": [],
+    "time for reading and compiling": [],
+    "different queries of one connection": [],
+    "the newest batches decoded": [views.MOST_VIEWS, views.MOST_BYTES],
+    "what the queries have made of those": [views.MOST_ASKED_BYTES],
+    "the newest batches as a whole": [filtered._WHOLE],
+    "queries that are in use, compiled": [8 * 1024, limits.MAX_QUERY],
+    "patterns that no query in use has": [patterns._MOST_RECENT],
+    "what the process beside the loop": [offloads._KEPT_BYTES],
+    "what evaluations have made that are not ready": [evaluation.MOST_HELD],
+    "those that are not, but were asked for last": [limits.MAX_KEPT],
+}
+"""By how a row begins: the figures of it, in their order. (8 KiB of a compiled query are measured.)"""
+
+
+def test_every_row_of_the_limits_says_what_the_code_has() -> None:
+    section = TEXT.partition("\n## What it may cost\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ") for line in section.splitlines() if line.startswith("|")]
+    rows = [row for row in rows if row not in ("limit", "what | most", "---|---")]
+    assert len(rows) == len(LIMITS)
+    for row, (begins, meant) in zip(rows, LIMITS.items(), strict=True):
+        assert row.startswith(begins)
+        assert figures(row) == meant, row
+
+
+def test_the_turns_and_shares_of_evaluation_are_those() -> None:
+    words = " ".join(TEXT.split())
+    assert f"evaluated in turns of {evaluation.TURN_SECONDS * 1000:g} ms" in words
+    assert f"goes on with it {evaluation.IDLE_SECONDS * 1000:g} ms at a time" in words
+    assert (accounts.SAVED_SECONDS, accounts.COMPILING_SAVED_SECONDS) == (1, 2)
+    assert "saved for a second (for reading and compiling, two)" in words
+    kept = f"the last {accounts.MOST_KEPT:,} connections that have ended, and of {evaluation._QUERIES_KEPT} q"
+    assert kept in words

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from logging import ERROR, LogRecord
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import ConfigSection, Finding, PluginContext, Section, SourceContext, hookimpl
 from kiwi_gw.config import Loaded
+from kiwi_gw.logs import RepeatLimit
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import LONGEST_PAUSE, LOOK_SECONDS, Reloader
 from tests.unit.runtime.fakes import Bench, Sources, config, load_text
@@ -155,6 +157,17 @@ async def test_a_file_that_is_broken_changes_nothing_and_is_told_of_once(
     watched.write(config("a"))
     await watched.looks()
     assert watched.counts == (1, 1)
+
+
+async def test_all_mistakes_of_a_file_are_logged(
+    autojump_clock: MockClock, watched: Watched, logged: Logged
+) -> None:
+    watched.write(config("a") + "".join(f"wrong{number}: 1\n" for number in range(12)))
+    await watched.looks(20)
+    lines = logged("configuration refused; the old one stays")
+    assert len(lines) == 12
+    passes = RepeatLimit(now=lambda: 0.0).filter
+    assert all(passes(LogRecord("reload", ERROR, "", 0, dict(line), None, None)) for line in lines)
 
 
 async def test_a_file_that_vanishes_and_returns(autojump_clock: MockClock, watched: Watched) -> None:

@@ -157,6 +157,7 @@ def said(command: Command) -> tuple[str, dict[str, Any]]:
     [
         ({"mod": "pull"}, ['"mod" (did you mean "mode"?)']),
         ({"overFlow": "close"}, ['"overFlow" (did you mean "overflow"?)']),
+        ({"MODE": "pull"}, ['"MODE" (did you mean "mode"?)']),
         ({"n": 3}, ['"n"']),
         ({"a\u001b[2J": 1, "qqq": 1}, ['"a\u001b[2J", "qqq"']),
         (
@@ -164,7 +165,7 @@ def said(command: Command) -> tuple[str, dict[str, Any]]:
             ["m" * 32 + "...", "nor 5998 more that it was given"],
         ),
     ],
-    ids=["near", "case", "of another command", "odd", "many and long"],
+    ids=["near", "case", "capitals", "of another command", "odd", "many and long"],
 )
 def test_unknown_members_are_refused_by_name_with_the_nearest_that_there_is(
     members: dict[str, object], named: list[str]
@@ -241,7 +242,7 @@ def test_a_name_that_is_much_longer_than_any_member_is_compared_with_none(
 
     monkeypatch.setattr(members, "get_close_matches", close_matches)
     session().receive(json.dumps({"type": "REQUEST", "sourceId": "a", "positionsEveryMs_" * 2: 1}), now=1.0)
-    assert compared == [("positionsEveryMs_" * 2, [])]
+    assert compared == [("positionseveryms_" * 2, [])]
     named = {f"typ{n}": 1 for n in range(9)}
     session().receive(json.dumps({"type": "REQUEST", "sourceId": "a", **named}), now=1.0)
     assert len(compared) == 4
