@@ -129,6 +129,7 @@ class SparkSource:
         cargo, out = lane.cargo, self._out
         if cargo is None or out is None:
             return
+        self._query.brought()  # first: whoever has the events has been told that all is well
         commit, stage = cargo.commit, cargo.stage
         if commit.lost_from is not None and not cargo.announced:
             cargo.announced = True
@@ -145,7 +146,6 @@ class SparkSource:
             first += rows
         stage.close()
         lane.cargo = None
-        self._query.brought()
 
     async def _part(self, stage: Stage, index: int) -> bytes:
         """One part of a batch."""
