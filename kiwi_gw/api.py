@@ -183,6 +183,12 @@ class Out(Protocol):
     async def wait_subscribed(self) -> None:
         """Returns as soon as the source has a subscription (at once if it has one)."""
 
+    def describe(self, members: str) -> None:
+        """Say what the values of the events from now on are made of, in DDL (`carrier STRING, n BIGINT`;
+        empty: anything). A subscription that is opened from now on and whose query names other members is
+        refused. Values stay as they are, whatever the types say. ValueError: it is no such schema.
+        """
+
     def trouble(self, message: str) -> None:
         """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`), or with
         an empty message that nothing does any more. Subscribers are told; it must name nothing secret."""

@@ -315,7 +315,9 @@ class SourceInfo:
     """What everybody may know about a source. `replayable`: it can be read again from positions.
 
     blocks: what its configuration says to single protocols, by the name of the block. value_as: how its
-    configuration wants values to be written; None: as in its shape.
+    configuration wants values to be written; None: as in its shape. members: what its values are made of, in
+    DDL, as the source has said it (`Out.describe`): a query that names something else is refused. Empty: not
+    known.
     """
 
     id: str
@@ -326,6 +328,7 @@ class SourceInfo:
     decode: Decode = AS_JSON
     blocks: Mapping[str, object] = field(default_factory=dict)
     value_as: ValueAs | None = None
+    members: str = ""
 
 
 # --- encodings ---------------------------------------------------------------------------------

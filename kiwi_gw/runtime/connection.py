@@ -488,7 +488,7 @@ class Connection:
             raise SubscribeRefused(interceptor.code, interceptor.message)
         if interceptor is not None:
             # Declared types tell of members that it may take out, and of none that it adds.
-            info = replace(info, decode=replace(info.decode, fields=""))
+            info = replace(info, decode=replace(info.decode, fields=""), members="")
         return wire(make(info), interceptor)
 
     def _grant(self, command: Grant) -> None:

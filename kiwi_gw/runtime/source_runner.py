@@ -11,13 +11,22 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
 
 import structlog
 import trio
 
-from kiwi_gw.api import History, Measured, Source, SourceChanged, SourceFailed, SourceStatistics
+from kiwi_gw.api import (
+    History,
+    Measured,
+    Source,
+    SourceChanged,
+    SourceFailed,
+    SourceStatistics,
+    decode_mistake,
+)
 from kiwi_gw.core.feed import Feed, FeedState
-from kiwi_gw.model import Batch, Kind, Positions, Shape, Traced
+from kiwi_gw.model import Batch, Decode, Kind, Positions, Shape, Traced
 from kiwi_gw.runtime.faults import fault, words
 from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.history import HistoryTask
@@ -74,6 +83,11 @@ class FeedOut:
         while not self._feed.subscribers:
             await self._subscribed().wait()
         await trio.lowlevel.checkpoint()
+
+    def describe(self, members: str) -> None:
+        if wrong := decode_mistake(Decode(fields=members)):
+            raise ValueError(wrong)
+        self._feed.info = replace(self._feed.info, members=members)
 
     def trouble(self, message: str) -> None:
         self._feed.troubled(message)

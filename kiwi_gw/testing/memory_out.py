@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import trio
 
-from kiwi_gw.model import Batch, Positions, Shape
+from kiwi_gw.api import decode_mistake
+from kiwi_gw.model import Batch, Decode, Positions, Shape
 from kiwi_gw.testing.batch_rules import broken, check_batch, check_positions
 
 
@@ -22,8 +23,8 @@ class MemoryOut:
     subscribed: whether `wait_subscribed` returns at once, or only after `subscribe()`.
 
     A call that breaks the contract raises AssertionError; the first one is kept in `broken`, for a
-    source may catch it. `batches` are copies: what a source does to its lists later does not show. troubles:
-    what it said of them.
+    source may catch it. `batches` are copies: what a source does to its lists later does not show. troubles,
+    members: what it said of them.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class MemoryOut:
         self.ready_at: Positions | None = None
         self.broken: AssertionError | None = None
         self.troubles: list[str] = []
+        self.members = ""
         self._shape = shape
         self._start = dict(start or {})
         self._positions = dict(start or {})
@@ -128,6 +130,12 @@ class MemoryOut:
             await trio.lowlevel.checkpoint()
         finally:
             self._publishing = False
+
+    def describe(self, members: str) -> None:
+        self._check_open("describe")
+        if wrong := decode_mistake(Decode(fields=members)):
+            self._break(f"describe was called with no {wrong}")
+        self.members = members
 
     def trouble(self, message: str) -> None:
         self._check_open("trouble")

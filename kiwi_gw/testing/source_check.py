@@ -164,6 +164,9 @@ class _Stage:
             self.delivered = True
             raise
 
+    def describe(self, members: str) -> None:
+        self.out.describe(members)
+
     def trouble(self, message: str) -> None:
         self.out.trouble(message)
 

@@ -27,7 +27,8 @@ log = structlog.get_logger("kiwi_spark.driver")
 _RECORD_SECONDS = 0.2
 """So long after its last line a record may have another one."""
 _KEPT = 20
-_LOUD = re.compile(r"\b(WARN|ERROR|FATAL)\b")
+_LOUD = re.compile(r"\b(?:WARN|ERROR|FATAL)\b(?: \w+)?")
+"""What is bad, and which part of Spark says so."""
 _TERM_SECONDS, _KILL_SECONDS = 0.7, 5.0
 
 
@@ -133,8 +134,11 @@ class Process:
 
     def _say(self, name: str, record: str) -> None:
         self.last_lines.append(record)
-        say = log.warning if _LOUD.search(record) else log.info
-        say("driver says", stream=name, line=record, pid=self.pid)
+        loud = _LOUD.search(record)
+        if loud is None:
+            log.info("driver says", stream=name, line=record, pid=self.pid)
+        else:  # what one part of Spark repeats does not keep others from being heard
+            log.warning("driver says", stream=name, problem=loud[0], line=record, pid=self.pid)
 
 
 OUTPUT_OF_IMPORT: Final = re.compile(r"ModuleNotFoundError: No module named '(pyspark|pyarrow|py4j)")

@@ -9,8 +9,11 @@ from typing import Final
 LONGEST: Final = 8 * 1024
 """Bytes of a record. Of a longer line, and of a longer stack, the rest is left out, and it says how much."""
 
-_CONTINUES: Final = re.compile(rb"\s|Caused by: |Suppressed: |Traceback \(most recent call last\)")
-"""How a line begins that belongs to the one before it."""
+_CONTINUES: Final = re.compile(
+    rb"\s|Caused by: |Suppressed: |Traceback \(most recent call last\)"
+    rb"|(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error)\b"
+)
+"""How a line begins that belongs to the one before it. The last: what Java threw, below what was said."""
 _PYTHON: Final = re.compile(rb"(^|: )Traceback \(most recent call last\):")
 
 

@@ -68,6 +68,7 @@ def resolve(
         trigger="" if trigger == "available_now" else trigger.processing_time,
         key=list(settings.key),
         checkpoint=_folder(spark.checkpoint_dir),
+        batch_bytes=spark.batch_bytes,
         fresh=fresh or settings.on_other_checkpoint == "new",
         sink=sink,
     )

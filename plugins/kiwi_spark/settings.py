@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from kiwi_gw.api import Bytes, Milliseconds, Section
+from kiwi_spark.spec import BATCH_BYTES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -47,6 +48,9 @@ class SparkSettings(Section):
     stage_bytes: Bytes = 64 * 1024 * 1024
     """Batches of results wait in memory until they are whole: all together at most so much, the rest in
     temporary files."""
+    batch_bytes: Annotated[Bytes, Field(ge=1)] = BATCH_BYTES
+    """Most bytes of one batch of results that come to this gateway (without a `sink`). A larger one ends its
+    query with an error, and nothing of it is sent."""
     max_restarts: Annotated[int, Field(ge=0)] = 5
     """How often in a row a query that fails without having brought a batch is started again (so is a driver
     that has never run)."""

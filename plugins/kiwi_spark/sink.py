@@ -179,5 +179,8 @@ class _Told:
     async def publish(self, batch: Batch) -> None:
         await self._out.publish(batch)
 
+    def describe(self, members: str) -> None:
+        self._out.describe(members)
+
     async def wait_subscribed(self) -> None:
         await self._out.wait_subscribed()

@@ -76,6 +76,8 @@ class SparkSource:
             self._anew = False
         lane.enter(self)
         _continue(lane, started, start)
+        if self._out is not None:
+            self._out.describe(started.members)
         await self._be_ready(lane, start)
         await self._finish(lane)
         while (connection := await run.rows()) is not None:
@@ -127,6 +129,7 @@ class SparkSource:
         cargo, out = lane.cargo, self._out
         if cargo is None or out is None:
             return
+        self._query.brought()  # first: whoever has the events has been told that all is well
         commit, stage = cargo.commit, cargo.stage
         if commit.lost_from is not None and not cargo.announced:
             cargo.announced = True
@@ -143,7 +146,6 @@ class SparkSource:
             first += rows
         stage.close()
         lane.cargo = None
-        self._query.brought()
 
     async def _part(self, stage: Stage, index: int) -> bytes:
         """One part of a batch."""

@@ -3,13 +3,16 @@ travel as JSON. Both processes import this module; it imports neither Trio nor P
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 Format = Literal["json", "avro", "string", "binary", "raw"]
 OutputMode = Literal["append", "update", "complete"]
 BadRecord = Literal["drop", "null", "fail"]
+
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Most bytes of one batch of results, where nobody says otherwise: what a JVM of 1 GB has room to collect."""
 
 
 class StreamInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         a query may read no stream at all: its result is computed once.
     key: columns of the result that make an event's key; empty: events have none.
     checkpoint: the folder (any Hadoop file system) below which this query's checkpoints are.
+    batch_bytes: most bytes of one batch of results.
     fresh: whether a checkpoint that cannot be kept is left and a new one begun (a reload altered the query);
         else it is refused (`on_other_checkpoint` says otherwise).
     """
@@ -88,6 +92,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str = "500 ms"
     key: list[str] = []
     checkpoint: str = ""
+    batch_bytes: int = BATCH_BYTES
     fresh: bool = False
     sink: Sink | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import itertools
 import math
+import os
 import random
 import secrets
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 import structlog
 import trio
@@ -27,15 +28,12 @@ from kiwi_spark.process import OUTPUT_OF_IMPORT, DriverError, Process
 from kiwi_spark.secrecy import without_secrets
 from kiwi_spark.spec import Session
 from kiwi_spark.states import WORKS, Input, State, move
-from kiwi_spark.wire import FOLDER, VERSION, Failed, Hello, Open, Opened
+from kiwi_spark.wire import FOLDER, GATEWAY, TOKEN, VERSION, Failed, Hello, Open, Opened
 
 log = structlog.get_logger("kiwi_spark")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds between two drivers: doubled each time, with jitter; one that lasted longer begins anew."""
-
-TOKEN: Final = "KIWI_SPARK_TOKEN"  # noqa: S105  the name of an environment variable
-"""Where a driver finds what it must say in `Hello`."""
 
 _HELLO_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
@@ -189,7 +187,7 @@ class Supervisor:
         session, env = await launch.prepare()
         self._token = secrets.token_urlsafe(32)
         work = tempfile.mkdtemp(prefix="work-", dir=self._folder)
-        own = {TOKEN: self._token, "TMPDIR": work}
+        own = {TOKEN: self._token, GATEWAY: str(os.getpid()), "TMPDIR": work}
         try:
             process = await Process.start([*launch.command, path], {**env, **own}, launch.nice)
         except DriverError:

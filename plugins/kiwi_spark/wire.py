@@ -24,6 +24,12 @@ VERSION: Final = 1
 FOLDER: Final = "kiwi-spark-"
 """How the name of the folder begins that has the gateway's socket, and all temporary files of the driver."""
 
+TOKEN: Final = "KIWI_SPARK_TOKEN"  # noqa: S105  the name of an environment variable
+"""Where a driver finds what it must say in `Hello`."""
+
+GATEWAY: Final = "KIWI_SPARK_GATEWAY"
+"""Where it finds the process id of the gateway, which may be gone before it could ask who its parent is."""
+
 ROWS_BYTES: Final = 1024 * 1024
 """What a ROWS frame should have at most; one row that is larger goes alone, up to MAX_MESSAGE."""
 
@@ -91,13 +97,14 @@ class Failed(Message, frozen=True, kw_only=True):
 class Started(Message, frozen=True, kw_only=True):
     """The query runs. query: the id that its checkpoint carries. next_batch: the id of its next batch.
 
-    notes: for the log, such as what became of an older checkpoint.
+    notes: for the log, such as what became of an older checkpoint. members: as in `Out.describe`.
     """
 
     run: int
     query: str
     next_batch: int
     notes: list[str] = msgspec.field(default_factory=list)
+    members: str = ""
 
 
 class Progress(Message, frozen=True, kw_only=True):

@@ -37,6 +37,9 @@ class FakeOut:
         self.times.append(trio.current_time())
         await trio.sleep(self.hold.get(batch.offsets[0], 0))
 
+    def describe(self, members: str) -> None:
+        raise AssertionError("what a counter counts is known before it runs")
+
     def trouble(self, message: str) -> None:
         raise AssertionError("a counter has no origin that it could be cut off from")
 

@@ -166,7 +166,7 @@ def _wire(query: Query, codes: Codes, wire: MakeWire, info: SourceInfo) -> WireF
     from kiwi_gw.query.checked import checked
 
     try:
-        made = checked(query, info.decode.fields, codes or None)
+        made = checked(query, info.decode.fields, codes or None, members=info.members)
     except QueryError as error:
         raise SubscribeRefused("query", str(error)) from None
     # Headers are read where they are on the wire.

@@ -11,15 +11,14 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from kiwi_spark.driver.commands import Driver, end_group
-from kiwi_spark.wire import FOLDER
+from kiwi_spark.wire import FOLDER, GATEWAY, TOKEN
 
 _PATIENCE_SECONDS: Final = 0.5
-
-TOKEN = "KIWI_SPARK_TOKEN"  # noqa: S105  (the name of a variable)
 
 
 def main() -> None:
@@ -27,10 +26,12 @@ def main() -> None:
         sys.exit("usage: python -m kiwi_spark.driver SOCKET")
     # Out of the environment, so that it is not inherited by what Spark starts.
     driver = Driver(sys.argv[1], os.environ.pop(TOKEN, ""))
+    parent, folder = int(os.environ.pop(GATEWAY, os.getppid())), Path(sys.argv[1]).parent
     signal.signal(signal.SIGTERM, lambda *_: driver.end())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the gateway's to act on
-    parent, folder = os.getppid(), Path(sys.argv[1]).parent
-    clean = driver.serve()
+    clean = False
+    with suppress(OSError):  # the gateway has gone before it could be connected to, or told
+        clean = driver.serve()
     end_group(lambda: leave(folder, parent), clean=clean)
 
 

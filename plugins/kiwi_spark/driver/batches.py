@@ -10,8 +10,10 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from kiwi_spark.driver.collecting import collected
 from kiwi_spark.driver.turns import turn
 from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Message, WireError
+from kiwi_spark.spec import Query
 from kiwi_spark.wire import FRAMES, ROWS_BYTES, VERSION, Ack, Begin, End, Hello, Rows
 
 _RECEIVE: Final = 65536
@@ -102,8 +104,11 @@ class ToGateway:
     """The function given to `foreachBatch`. `query` is known when the query was started, before any batch
     can be; `failure` keeps the exception that Spark only has the text of."""
 
-    def __init__(self, link: RowsLink) -> None:
+    def __init__(self, link: RowsLink, query: Query) -> None:
         self._link = link
+        self._most = query.batch_bytes
+        # What a batch reads of Kafka has a bound of records; of files, and of all there is, it has none.
+        self._ask_first = not query.trigger or any(one.stream for one in query.tables.values())
         self.failure: BaseException | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -111,7 +116,7 @@ class ToGateway:
             spark = frame.sparkSession.sparkContext
             query: Any = spark.getLocalProperty("sql.streaming.queryId")
             with turn(spark):
-                rows = frame.toArrow()
+                rows = collected(frame, self._most, ask_first=self._ask_first)
             self._link.deliver(query, batch, time.time_ns() // 1_000_000, rows)
         except BaseException as error:
             self.failure = error

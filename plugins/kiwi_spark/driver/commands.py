@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from kiwi_spark.driver import jvm
@@ -16,7 +17,6 @@ from kiwi_spark.driver.batches import RowsLink
 from kiwi_spark.driver.queries import Run
 from kiwi_spark.driver.session import Engine, open_engine
 from kiwi_spark.frames import FrameReader, Message, WireError
-from kiwi_spark.spec import Session
 from kiwi_spark.wire import FRAMES, VERSION, Analyse, Ended, Failed, Hello, Open, Opened, Start, Stop
 
 _RECEIVE = 65536
@@ -67,8 +67,8 @@ class Driver:
             print(f"the gateway is not there to be told: {error}", file=sys.stderr, flush=True)
 
     def _obey(self, message: Message) -> None:
-        if isinstance(message, Open):
-            self._open(message.session)
+        if isinstance(message, Open):  # which takes long, and meanwhile the gateway may go
+            self._in_thread(self._open, message)
         elif isinstance(message, Start):
             self._start(message)
         elif isinstance(message, Stop):
@@ -78,9 +78,9 @@ class Driver:
         else:
             raise WireError(f"{type(message).__name__} is nothing that a gateway says")
 
-    def _open(self, session: Session) -> None:
+    def _open(self, message: Open) -> None:
         try:
-            self._engine = open_engine(session)
+            self._engine = open_engine(message.session)
         except Exception as error:  # noqa: BLE001  (told to the gateway)
             self.tell(Failed(message=str(error)))
             return
@@ -138,13 +138,27 @@ def end_group(leave: Callable[[], None], *, clean: bool) -> NoReturn:
 
     leave: what is to be done when the JVM is no more.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # nobody listens any more
+        sys.stdout.flush()
+        sys.stderr.flush()
     child = jvm.process()
     if child is not None:
         child.kill()
+    own = os.getpgrp() == os.getpid()  # nobody else's group
+    if not clean and own:
+        _end_others()
     if not clean:
         leave()
-    if not clean and os.getpgrp() == os.getpid():  # nobody else's group
+    if not clean and own:
         os.killpg(0, signal.SIGKILL)
     os._exit(0 if clean else 1)
+
+
+def _end_others() -> None:
+    """End all others of this group: the JVM, also one that is being started and not known here yet."""
+    own = os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != own:
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(int(name)) == own:
+                    os.kill(int(name), signal.SIGKILL)

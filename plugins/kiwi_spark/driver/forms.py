@@ -41,10 +41,12 @@ from pyspark.sql.types import (
     DateType,
     DecimalType,
     MapType,
+    NullType,
     StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
+    UserDefinedType,
     VariantType,
 )
 
@@ -56,6 +58,13 @@ OPTIONS: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """Of `to_json`. It writes floats, binaries, dates, intervals and variants as documented by itself."""
+
+
+_PLAIN: Final = frozenset({"BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE"})
+"""Types whose JSON is no string, under one name here and in the gateway."""
+
+_DEEP: Final = 20
+"""Members in members that are described."""
 
 
 class ColumnsUnfit(Exception):  # noqa: N818  (it says what is wrong)
@@ -85,6 +94,34 @@ def as_json(frame: DataFrame, key: Sequence[str]) -> DataFrame:
         value = F.to_json(F.struct(*forms.values()), OPTIONS)
         text = F.to_json(F.struct(*(forms[name] for name in key)), OPTIONS) if key else F.lit(None)
         return plain.select(text.cast("string").alias("key"), value.alias("value"))
+
+
+def members_of(schema: StructType) -> str:
+    """What the JSON of a row is made of, in the DDL of the gateway; empty where that has no words for it."""
+    return _members(schema, 0)
+
+
+def _members(kind: StructType, depth: int) -> str:
+    names = [field.name for field in kind.fields]
+    if len(set(names)) < len(names) or any(not name or "`" in name for name in names):
+        return ""
+    return ", ".join(f"`{field.name}` {_member(field.dataType, depth + 1)}" for field in kind.fields)
+
+
+def _member(kind: DataType, depth: int) -> str:
+    if depth == _DEEP:
+        return "VARIANT"
+    if isinstance(kind, StructType):
+        inside = _members(kind, depth)
+        return f"STRUCT<{inside}>" if inside else "VARIANT"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_member(kind.elementType, depth + 1)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<STRING, {_member(kind.valueType, depth + 1)}>"
+    if isinstance(kind, VariantType | NullType | UserDefinedType):
+        return "VARIANT"
+    name = kind.simpleString().upper()
+    return name if name in _PLAIN else "STRING"
 
 
 def _form(column: Column, kind: DataType) -> Column:

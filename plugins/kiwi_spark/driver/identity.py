@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -34,6 +35,10 @@ _KEYWORD: Final = re.compile(
     re.IGNORECASE,
 )
 """Words whose case means nothing. That of other words may: a key of a map can be written like a column."""
+
+
+_parse_lock = threading.Lock()
+"""CPython 3.11 counts how deep it is in a syntax tree for all threads together: two at once may both fail."""
 
 
 def tokens(sql: str) -> list[str]:
@@ -76,7 +81,8 @@ def code_of(transform: str) -> str:
 
 def digest(source: bytes | str, function: str) -> str:
     """The same of a module's source: of the function and of every statement of the module that it needs."""
-    statements = _without_texts(ast.parse(source)).body
+    with _parse_lock:
+        statements = _without_texts(ast.parse(source)).body
     binds = [_bound(one) for one in statements]
     wanted, taken = {function}, set[int]()
     while True:

@@ -6,8 +6,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -15,8 +16,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.batches import RowsLink, ToGateway
 from kiwi_spark.driver.checkpoints import Checkpoints, Files, Place, note_of_provider
+from kiwi_spark.driver.collecting import collected
 from kiwi_spark.driver.files import HadoopFiles
-from kiwi_spark.driver.forms import as_json
+from kiwi_spark.driver.forms import as_json, members_of
 from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.plans import build
 from kiwi_spark.driver.progress import Listener, follow
@@ -60,6 +62,9 @@ class Run:
         self._link: RowsLink | None = None
         self._sink: ToGateway | ToTopic | None = None
         self._running: StreamingQuery | None = None
+        self._computing: SparkContext | None = None
+        self._group = f"run {number}"
+        self._members = ""
         self._thread = threading.Thread(target=self._work, name=f"query {query.source}", daemon=True)
 
     def start(self) -> None:
@@ -70,11 +75,14 @@ class Run:
         """Stop; returns when it is over, and Ended was told. From any thread, any number of times."""
         with self._lock:
             self._stopping = True
-            link, running = self._link, self._running
+            link, running, computing = self._link, self._running, self._computing
         if link is not None:
             link.close()  # first: the query may be waiting for the gateway
         if running is not None:
             self._ask_to_stop(running)
+        if computing is not None:  # a result of tables: it may take an hour
+            java: Any = computing._jsc
+            java.sc().cancelJobGroupAndFutureJobs(self._group)
         self._thread.join()
 
     def _ask_to_stop(self, running: StreamingQuery) -> None:
@@ -139,12 +147,13 @@ class Run:
             if self._stopping:
                 return
             link = self._link = self._connect(str(self.number))
+            spark = self._computing = rows.sparkSession.sparkContext
+        spark.setJobGroup(self._group, query.source)
         known_as = str(uuid.uuid5(_RESULTS, f"{query.checkpoint}\n{query.source}"))
-        self._tell(Started(run=self.number, query=known_as, next_batch=0))
+        self._tell(Started(run=self.number, query=known_as, next_batch=0, members=self._members))
         began = time.monotonic()
-        spark = rows.sparkSession.sparkContext
         with turn(spark):
-            found = rows.toArrow()
+            found = collected(rows, query.batch_bytes, ask_first=True)
         link.deliver(known_as, 0, time.time_ns() // 1_000_000, found)
         seconds = time.monotonic() - began
         self._tell(Progress(run=self.number, batch=0, input_rows=found.num_rows, seconds=seconds))
@@ -162,7 +171,7 @@ class Run:
             before = begun(files, place.path, place.next_batch)
             self._sink = ToTopic(query.sink, files, place.path, before)
         elif self._link is not None:
-            self._sink = ToGateway(self._link)
+            self._sink = ToGateway(self._link, query)
         with _start_lock:
             if self._sink is not None:
                 writer = writer.foreachBatch(self._sink)
@@ -192,6 +201,7 @@ class Run:
         known = checkpoints.schemas()
         built = build(spark, query, self._token, known, elsewhere=self._engine.elsewhere)
         rows = as_json(built.frame, query.key)
+        self._members = members_of(built.frame.schema)
         if not rows.isStreaming:
             return rows, Place("", 0, [])
         return rows, checkpoints.take(query, built.stateful, built.schemas)
@@ -205,7 +215,15 @@ class Run:
         return writer.trigger(availableNow=True)
 
     def _runs(self, running: StreamingQuery, place: Place) -> None:
-        self._tell(Started(run=self.number, query=running.id, next_batch=place.next_batch, notes=place.notes))
+        self._tell(
+            Started(
+                run=self.number,
+                query=running.id,
+                next_batch=place.next_batch,
+                notes=place.notes,
+                members=self._members,
+            )
+        )
         with self._lock:
             self._running = running
         if self._is_stopping():  # since before there was anything to stop

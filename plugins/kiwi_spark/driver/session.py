@@ -41,6 +41,8 @@ _STACK: Final = "-Xss16m"
 _SAY_TOO_MUCH: Final = (
     # Warns of every batch that takes longer than the time between two: here that is how it goes.
     "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",
+    # Warns of every query that it will not be planned anew while it runs: no stream ever is.
+    "org.apache.spark.sql.execution.streaming.ResolveWriteToStream",
     # Warns of every pool that no file describes: here every batch has one (see `turns`).
     "org.apache.spark.scheduler.FairSchedulableBuilder",
 )

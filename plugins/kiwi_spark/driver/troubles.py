@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException, 
 from kiwi_spark.driver.avro import RegistryAway, SubjectUnknown
 from kiwi_spark.driver.batches import Lost, RowTooLarge
 from kiwi_spark.driver.checkpoints import CheckpointRefused
+from kiwi_spark.driver.collecting import BatchTooLarge
 from kiwi_spark.driver.forms import ColumnsUnfit
 from kiwi_spark.driver.inputs import BAD_MARK
 from kiwi_spark.driver.sampling import SchemaUnknown
@@ -70,6 +71,7 @@ _RULES: Final[tuple[tuple[Trouble, re.Pattern[str]], ...]] = (
         ),
     ),
     ("query", re.compile(r"BridgeRefused: start:")),
+    ("query", re.compile(r"is bigger than spark\.driver\.maxResultSize")),
     (  # Before "user": Spark's Python says so, too, where it is a function of the user that asks for it.
         "query",
         re.compile(
@@ -125,7 +127,14 @@ def trouble_of(error: BaseException) -> tuple[Trouble, str]:
     if isinstance(error, Lost):
         return "gone", str(error)
     if isinstance(
-        error, SchemaUnknown | SubjectUnknown | TransformFailed | ColumnsUnfit | RowTooLarge | NoSink
+        error,
+        SchemaUnknown
+        | SubjectUnknown
+        | TransformFailed
+        | ColumnsUnfit
+        | RowTooLarge
+        | BatchTooLarge
+        | NoSink,
     ):
         return "query", str(error)
     if (text := str(error)) and _SERVER_AWAY.search(text) and not isinstance(error, Py4JJavaError):

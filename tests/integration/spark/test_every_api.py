@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from kiwi_gw.query.schema import Schema
 from kiwi_spark.spec import OutputMode, Query, TableInput, Watermark
 from kiwi_spark.wire import Progress, Start, Started
 from tests.integration.spark.driver_peer import DriverPeer, runs, usual_session
@@ -154,3 +155,68 @@ def test_a_bounded_result_of_files_and_one_of_tables_alone(driver: DriverPeer, t
         assert driver.ended(run).trouble is None
     assert (begun[0].query, begun[0].next_batch) == (begun[1].query, 0)
     assert driver.analyse(once).columns == [("k", "string"), ("total", "bigint")]
+
+
+def test_a_batch_above_the_bound_is_refused_whole_for_good_and_before_it_is_collected(
+    driver: DriverPeer, tmp_path: Path
+) -> None:
+    """One of 1.4 GB has no room in the driver; which goes on, and brings what is within the bound."""
+    write_rows(tmp_path / "in")
+    files = query(tmp_path, "large").tables["events"]
+    tables = {"events": msgspec.structs.replace(files, stream=False)}
+    whole = Query(
+        source="large", tables=tables, trigger="", checkpoint=str(tmp_path / "state"), batch_bytes=1 << 20
+    )
+
+    def of(rows: int, **more: Any) -> Query:
+        words = "SELECT e.n, r.id, repeat('x', 200) AS s FROM events e CROSS JOIN range(%d) r"
+        return msgspec.structs.replace(whole, sql=words % rows, **more)
+
+    ended = driver.fail(next(runs), of(2_000_000))
+    assert (ended.trouble, "nothing of it is sent" in ended.message) == ("query", True), ended
+    size = int(ended.message.split(" bytes")[0].rsplit(" ", 1)[-1].replace(",", ""))
+    assert 1_300_000_000 < size < 1_600_000_000
+    stream = {"tables": {"events": files}, "source": "larger"}
+    assert driver.fail(next(runs), of(100_000, **stream)).trouble == "query"
+    assert len(results(driver, of(1_000))[0]) == 3_000
+    again = of(1_000, **{**stream, "source": "small"})
+    assert len(results(driver, again)[0]) == 3_000
+
+
+def test_a_query_says_what_its_results_are_made_of(driver: DriverPeer, tmp_path: Path) -> None:
+    """Of every kind of column, also nested, and of a function in Python."""
+    write_rows(tmp_path / "in")
+    asked = msgspec.structs.replace(
+        query(tmp_path, "described", "append"),
+        transform="",
+        watermarks={},
+        sql="SELECT n, n IS NULL AS no, n / 2 AS half, cast(n AS DECIMAL(9, 2)) AS d, at, "
+        "parse_json('1') AS v, array(named_struct('x y', k)) AS a, map(n, map('b', n)) AS m, NULL AS z, "
+        "named_struct('p`q', 1) AS odd, interval 1 day AS i, cast(k AS BINARY) AS b FROM events",
+    )
+    run = next(runs)
+    started, rows = driver.start(run, asked)
+    row = json.loads(rows.batch()[1][0]["value"])
+    assert driver.stop(run).trouble is None
+    assert started.members == (
+        "`n` INT, `no` BOOLEAN, `half` DOUBLE, `d` STRING, `at` STRING, `v` VARIANT, "
+        "`a` ARRAY<STRUCT<`x y` STRING>>, `m` MAP<STRING, MAP<STRING, INT>>, `z` VARIANT, `odd` VARIANT, "
+        "`i` STRING, `b` STRING"
+    )
+    known = Schema.parse(started.members)
+    assert [name for name, _ in known.value.fields] == list(row)
+    run = next(runs)
+    started, _ = driver.start(run, query(tmp_path, "aggregates"))
+    assert (driver.stop(run).trouble, started.members) == (None, "`k` STRING, `total` BIGINT")
+
+
+def test_a_result_of_tables_that_takes_for_ever_is_stopped(driver: DriverPeer, tmp_path: Path) -> None:
+    """A reload that alters it need not wait for it."""
+    write_rows(tmp_path / "in")
+    tables = {"events": msgspec.structs.replace(query(tmp_path, "ever").tables["events"], stream=False)}
+    words = "SELECT sum(e.n * r.id % 7) AS s FROM events e CROSS JOIN range(1000000000000) r"
+    asked = Query(source="ever", tables=tables, sql=words, trigger="", checkpoint=str(tmp_path / "state"))
+    for _ in range(2):
+        run = next(runs)
+        driver.start(run, asked)
+        assert driver.stop(run).trouble is None

@@ -9,7 +9,8 @@ in another order. What a query's text may say (all optional):
     trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
     deadly: the driver dies when it is to run the query. fail: the query cannot start. over: end after the
         last batch. bad: bad records of every batch; state_rows, state_bytes, late, behind and
-        watermark: likewise. together: an analysis is answered when so many were asked for.
+        watermark: likewise. members: what the rows are made of.
+    together: an analysis is answered when so many were asked for.
 """
 
 from __future__ import annotations
@@ -151,7 +152,13 @@ class Run:
         batch = checkpoint.state["next"]
         notes = [f"fresh: {self.query.fresh}"]
         self.control.send(
-            Started(run=self.number, query=checkpoint.state["query"], next_batch=batch, notes=notes)
+            Started(
+                run=self.number,
+                query=checkpoint.state["query"],
+                next_batch=batch,
+                notes=notes,
+                members=self.plan.get("members", ""),
+            )
         )
         rows = Wire(str(self.number))
         try:

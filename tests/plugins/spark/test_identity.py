@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 import time
 
 import pytest
@@ -110,3 +111,27 @@ def test_code_is_the_same_code_in_every_version_of_python(
     assert digest(source, "f") == RECORDED
     assert digest(source.replace("None):", "0):"), "f") != RECORDED
     assert digest(source.replace("b is None", "b is 0"), "f") != RECORDED
+
+
+def test_one_thread_at_a_time_reads_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.11 counts the depth of syntax trees for all threads together: `SystemError: AST constructor
+    recursion depth mismatch` ended a query when another one started."""
+    parse, together = ast.parse, threading.Barrier(2)
+    at_once: list[bool] = []
+
+    def parsed(source: str) -> ast.Module:
+        try:
+            together.wait(0.2)
+            at_once.append(True)
+        except threading.BrokenBarrierError:
+            at_once.append(False)
+        return parse(source)
+
+    threads = [threading.Thread(target=digest, args=(MODULE, "f")) for _ in range(2)]
+    with monkeypatch.context() as patched:  # pytest reads code, too
+        patched.setattr(ast, "parse", parsed)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert at_once == [False, False]

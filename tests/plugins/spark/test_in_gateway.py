@@ -16,6 +16,7 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 
 import kiwi_kafka
 from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
+from kiwi_gw.core.feed import FeedState
 from kiwi_gw.testing import GatewayUnderTest, open_gateway
 from kiwi_spark import plugin, service
 from kiwi_spark.service import Spark
@@ -100,6 +101,64 @@ async def test_results(tmp_path: Path) -> None:
     assert sorted(event["value"]["n"] for event in found) == list(range(10))
     assert {event["sourceType"] for event in found} == {"spark"}
     assert {event["key"]["k"] for event in found} == {0, 1, 2}
+
+
+async def test_a_result_that_ends_is_served_to_who_comes_later(tmp_path: Path) -> None:
+    """As long as the window holds it, and whoever had it before."""
+    text = config(tmp_path, {"batches": 2, "over": 1}, trigger="available_now")
+    with trio.fail_after(SECONDS):
+        async with open_gateway(text, plugins=PLUGINS) as gateway:
+            for _ in range(2):
+                async with open_websocket_url(f"ws://{gateway.address}/") as client:
+                    await say(client, "SUBSCRIBE", mode="push", **{"from": "earliest"})
+                    found = [(await hear(client, "RESULT"))["data"] for _ in range(10)]
+                    assert [(one["batch"], one["row"]) for one in found] == [
+                        (b, r) for b in (0, 1) for r in range(5)
+                    ]
+                    closed = (await hear(client, "NOTICE"))["data"]
+                    assert (closed["type"], closed["reason"]) == ("SUBSCRIPTION_CLOSED", "ended")
+                feed = gateway.gateway.feed("s")
+                assert feed is not None
+                assert feed.state is FeedState.ENDED
+
+
+async def refusal(client: WebSocketConnection, **query: str) -> str:
+    """Why a subscription with a query is refused; empty if it is not."""
+    await say(client, "SUBSCRIBE", mode="pull", **query)
+    while True:
+        message: dict[str, Any] = json.loads(await client.get_message())
+        if message["type"] == "SUBSCRIBE_ERROR":
+            return str(message["data"]["error"])
+        if message["type"] == "SUBSCRIBE_OK":
+            await say(client, "UNSUBSCRIBE")
+            await hear(client, "UNSUBSCRIBE_OK")
+            return ""
+
+
+async def test_a_query_for_a_member_that_the_results_do_not_have_is_refused(tmp_path: Path) -> None:
+    """Also after a reload that makes other results; and not where it is not known what they have."""
+    first = {"members": "`n` BIGINT, `at` STRUCT<`x y`: STRING>, `m` MAP<STRING, ARRAY<DOUBLE>>, `v` VARIANT"}
+    with trio.fail_after(SECONDS):
+        async with (
+            open_gateway(config(tmp_path, first), plugins=PLUGINS) as gateway,
+            open_websocket_url(f"ws://{gateway.address}/") as client,
+        ):
+            await _batches(gateway, 1)
+            assert await refusal(client, where="value.n > 1 and value.at['x y'] = '1'") == ""
+            assert await refusal(client, select="value.m.any[3], value.v.any.thing, partition") == ""
+            assert await refusal(client, where="value.nn > 1") == (
+                "where: value has no 'nn' (did you mean n?): it has n, at, m, v (at character 1)"
+            )
+            assert "select: value.at has no 'z': it has x y" in await refusal(client, select="value.at.z")
+            where = "value.n > 1 or " * 60 + "value.nn > 1"
+            assert "value has no 'nn'" in await refusal(client, where=where), "of a worker, too"
+            for plan in ({"batches": 4, "members": "`nn` BIGINT"}, {"batches": 5}):
+                gateway.file.write_text(config(tmp_path, plan))
+                assert await gateway.reloader.reload()
+                await _batches(gateway, 1)
+                assert await refusal(client, where="value.nn > 1") == ""
+                said = await refusal(client, where="value.n > 1")
+                assert ("value has no 'n'" in said) == ("members" in plan)
 
 
 async def test_a_query_that_is_wrong(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ STACK = """26/11/22 WARN TaskSetManager: Lost task 0.0: java.lang.IllegalStateEx
 Caused by: java.io.IOException: disk
 \tat d.E.f(E.java:2)
 \tSuppressed: java.lang.Error: x"""
+BELOW = """26/11/22 WARN KafkaOffsetReaderAdmin: Error in attempt 1 getting Kafka offsets:
+java.util.concurrent.ExecutionException: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: no
+\tat java.base/java.util.concurrent.CompletableFuture.get(CompletableFuture.java:2073)"""
 PYTHON = """Traceback (most recent call last):
   File "x.py", line 1, in <module>
     f()
@@ -38,6 +41,7 @@ def test_a_stack_is_one_record_with_the_line_above_it(step: int) -> None:
         "four",
     ]
     assert records(f"{PYTHON}\nfour", step) == [PYTHON, "four"]
+    assert records(f"one\n{BELOW}\ntwo", step) == ["one", BELOW, "two"]
 
 
 def test_a_record_is_bounded_and_says_what_is_left_out() -> None:

@@ -156,6 +156,21 @@ async def test_what_it_says_is_in_the_log(tmp_path: Path) -> None:
     assert any(line["event"] == "driver says" and "is there" in line["line"] for line in lines)
 
 
+async def test_what_one_part_of_spark_repeats_does_not_keep_others_from_being_heard() -> None:
+    """Lines of the log are limited by their problem."""
+    said = ["26/11/22 WARN A: again", "26/11/22 ERROR B: java.lang.Error: no", "all is well"]
+    with structlog.testing.capture_logs() as lines:
+        process = await Process.start(["printf", "%s\\n", *said], {}, 0)
+        with trio.fail_after(SECONDS):
+            await process.log_output()
+        await process.end()
+    assert [(line["line"], line.get("problem"), line["log_level"]) for line in lines] == [
+        (said[0], "WARN A", "warning"),
+        (said[1], "ERROR B", "warning"),
+        (said[2], None, "info"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
