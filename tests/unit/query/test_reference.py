@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kiwi_gw.core import accounts, evaluation
+from kiwi_gw.dialects.zetta import plans
 from kiwi_gw.marked import replaced
 from kiwi_gw.query import effort, filtered, limits, patterns, sql, views
 from kiwi_gw.query.compiler import allowance
@@ -61,11 +62,13 @@ LIMITS: dict[str, list[float]] = {
     "time of the event loop for one query": [],
     "time for reading and compiling": [],
     "different queries of one connection": [],
+    "different queries of a source, of an identity": [],
     "the newest batches decoded": [views.MOST_VIEWS, views.MOST_BYTES],
     "what the queries have made of those": [views.MOST_ASKED_BYTES],
     "the newest batches as a whole": [filtered._WHOLE],
     "queries that are in use, compiled": [8 * 1024, limits.MAX_QUERY],
     "patterns that no query in use has": [patterns._MOST_RECENT],
+    "which frames the topics of Zetta's events make": [plans.MOST_BYTES],
     "what the process beside the loop": [offloads._KEPT_BYTES],
     "what evaluations have made that are not ready": [evaluation.MOST_HELD],
     "those that are not, but were asked for last": [limits.MAX_KEPT],
