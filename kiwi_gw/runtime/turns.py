@@ -1,7 +1,7 @@
 """Whose turn it is to have its commands carried out, where clients send more than others can wait for.
 
-Theory of operation. A round of the event loop runs every task that is ready, once. Whoever needs many rounds, as
-a source may for what it fetches, is late by as many times what all connections do in one of them. So a
+Theory of operation. A round of the event loop runs every task that is ready, once. Whoever needs many rounds,
+as a source may for what it fetches, is late by as many times what all connections do in one of them. So a
 connection carries out what it was sent for `TURN_SECONDS`, and then waits; of those that wait one goes on in
 each round, in the order in which they came. Nobody sleeps: a loop with nothing else to do carries out as much
 as it ever could.
