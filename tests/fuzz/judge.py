@@ -40,10 +40,10 @@ def kept(target: Target, data: bytes) -> int:
     return after - before
 
 
-def wrong(target: Target, data: bytes, times: float = 1.0) -> str:
-    """What the message costs too much of; empty: nothing. times: so much longer it may take."""
+def wrong(target: Target, data: bytes) -> str:
+    """What the message costs too much of; empty: nothing."""
     taken = seconds(target, data)
-    if taken > target.seconds * times:
+    if taken > target.seconds:
         return f"{taken * 1000:.1f} ms of the processor"
     held = kept(target, data)
     return f"{held} bytes are kept" if held > target.bytes else ""
