@@ -68,7 +68,8 @@ class QueryRunner:
 
     def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: Spark) -> None:
         self.trouble = ""
-        self._kind: Trouble = "gone"
+        self._kind: Trouble | None = None
+        self._wrong = ""
         self._runs = False
         self._last_error = ""
         self._late = 0
@@ -87,16 +88,17 @@ class QueryRunner:
         SourceFailed: it can never work, or failed too often in a row. What `attend` raises comes out.
         """
         self._tell, self.trouble, self._in_vain = tell, "", 0
+        self._kind, self._wrong = None, ""
         self._up(False)
         pause = FIRST_PAUSE
         while True:
             self._fruitful = False
             finite, over = await self._once(attend)
             if over.lost:
-                self._kind = "gone"
                 self._say(DRIVER_AWAY)
                 continue  # the service has its own pauses
             if over.trouble is None and finite:
+                self._mended()  # over Connect nobody tells of a query that found nothing
                 return
             self._judge(over)
             if self._fruitful:
@@ -132,7 +134,7 @@ class QueryRunner:
     def brought(self) -> None:
         """A batch has come through: what was wrong is over."""
         self._fruitful = True
-        self._say("")
+        self._mended()
 
     async def _once(self, attend: Attend) -> tuple[bool, Over]:
         """One run of the query: whether it is one that ends by itself, and why it ended."""
@@ -144,8 +146,7 @@ class QueryRunner:
                 return not query.trigger, started
             for note in started.notes:
                 log.info("query starts", source=query.source, note=note)
-            if self._kind not in ("user", "unreachable"):  # those are not over yet
-                self._say("")
+            self._say(self._wrong)  # the driver is back; what is wrong with the query is not over yet
             self._up(True)
             try:
                 await attend(run, started)
@@ -180,8 +181,8 @@ class QueryRunner:
         self._last_error = f"{trouble}: {over.message}" if over.message else trouble
         if trouble in FINAL:
             raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
-        self._kind = trouble
-        self._say(_words(trouble, over.message))
+        self._kind, self._wrong = trouble, _words(trouble, over.message)
+        self._say(self._wrong)
         if self._fruitful:
             self._in_vain = 0
         elif trouble != "unreachable":  # that is waited for, and is not the query's fault
@@ -196,16 +197,21 @@ class QueryRunner:
             in_vain=self._in_vain,
         )
 
+    def _mended(self) -> None:
+        """Nothing is wrong with the query any more."""
+        self._kind, self._wrong = None, ""
+        self._say("")
+
     def _say(self, trouble: str) -> None:
         if trouble != self.trouble:
             self.trouble = trouble
             self._tell(trouble)
 
     def _told(self, progress: Progress | Idle) -> None:
-        """A micro-batch is done, or there was none to do: what keeps it from its input is over."""
+        """A micro-batch is done, or there was no input for one: what kept it from its input is over."""
         if isinstance(progress, Idle):
-            if self._kind == "unreachable":
-                self._say("")
+            if self._kind != "user":  # its functions have had nothing to do
+                self._mended()
             return
         self.brought()
         self._last = progress

@@ -29,9 +29,18 @@ def _prepare(settings: SparkSettings) -> tuple[Session, Mapping[str, str]]:
     from kiwi_spark.java import java_home
 
     conf |= connector_conf(conf)
+    conf.setdefault("spark.driver.maxResultSize", str(result_bytes(settings.batch_bytes)))
     conf.setdefault("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|keystore")
     session = Session(master=settings.master, conf=conf, python_path=folders)
     return session, {"JAVA_HOME": str(java_home())}
+
+
+def result_bytes(batch_bytes: int) -> int:
+    """Most bytes that the tasks of one job may return, all together. batch_bytes: of a batch of results.
+
+    More than that: what Spark adds to it has room, and so has a small table for a join.
+    """
+    return batch_bytes + 64 * 1024 * 1024
 
 
 def resolve(

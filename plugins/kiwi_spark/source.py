@@ -93,6 +93,8 @@ class SparkSource:
             next_at = offset_of(lane.cargo.commit.batch, 0)
             lane.cargo.taken = max(0, at - next_at)
         await self._out.ready({0: max(next_at, at)})
+        if self._query.trouble:  # being ready means to be out of trouble, and this is not over
+            self._out.trouble(self._query.trouble)
 
     async def _receive(self, connection: Connection, lane: Lane) -> None:
         """Take batches until the connection is over."""

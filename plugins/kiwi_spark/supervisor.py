@@ -122,28 +122,9 @@ class Supervisor:
             self._move(Input.BUSY if busy else Input.IDLE)
 
     async def serve(self) -> None:
-        """Once somebody wants a driver: listen, and keep one running, until cancelled."""
+        """Once somebody wants a driver: keep one running, until cancelled."""
         await self._wanted.wait()
-        try:
-            self._folder = folder = tempfile.mkdtemp(prefix=FOLDER)  # only this user may enter it
-        except OSError as error:
-            self.problem = f"the Spark driver has no place for temporary files: {error}"
-            log.error("spark driver cannot be started", problem=self.problem)
-            self._move(Input.DIED)
-            self._move(Input.GAVE_UP)
-            return
-        path = Path(folder) / "driver.sock"
-        try:
-            with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listening:
-                await listening.bind(str(path))
-                listening.listen(64)
-                listener = trio.SocketListener(listening)
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(trio.serve_listeners, self._hear, [listener])
-                    await self._keep_running(str(path))
-                    nursery.cancel_scope.cancel()
-        finally:
-            await _remove(folder)
+        await self._keep_running()
 
     # --- inside ---
 
@@ -154,13 +135,13 @@ class Supervisor:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _keep_running(self, path: str) -> None:
+    async def _keep_running(self) -> None:
         pause = FIRST_PAUSE
         while True:
             began = trio.current_time()
             final = False
             try:
-                self.problem = await self._live(path)
+                self.problem = await self._live()
             except KiwiError as error:
                 self.problem, final = str(error), True
             except OSError as error:  # no room for its files, no descriptors: that may be over soon
@@ -181,18 +162,31 @@ class Supervisor:
             pause = min(pause * 2, LONGEST_PAUSE)
             self._move(Input.RETRY)
 
-    async def _live(self, path: str) -> str:
+    async def _live(self) -> str:
         """One driver, from its start to its end. Why it ended. KiwiError: starting it again cannot help."""
-        launch = self._launch
-        session, env = await launch.prepare()
-        self._token = secrets.token_urlsafe(32)
-        work = tempfile.mkdtemp(prefix="work-", dir=self._folder)
-        own = {TOKEN: self._token, GATEWAY: str(os.getpid()), "TMPDIR": work}
+        session, env = await self._launch.prepare()
+        # There is a folder only while there is a driver, which removes it if this process is killed.
         try:
-            process = await Process.start([*launch.command, path], {**env, **own}, launch.nice)
-        except DriverError:
-            await _remove(work)
-            raise
+            self._folder = folder = tempfile.mkdtemp(prefix=FOLDER)  # only this user may enter it
+        except OSError as error:
+            raise OSError(f"no place for temporary files: {error}") from error
+        try:
+            with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listening:
+                path = str(Path(folder) / "driver.sock")
+                await listening.bind(path)
+                listening.listen(64)
+                own = {GATEWAY: str(os.getpid()), "TMPDIR": folder}
+                return await self._attend(path, trio.SocketListener(listening), session, {**env, **own})
+        finally:
+            await _remove(folder)
+
+    async def _attend(
+        self, path: str, listener: trio.SocketListener, session: Session, env: Mapping[str, str]
+    ) -> str:
+        """The same, in its folder. path: of the socket that it connects to."""
+        launch = self._launch
+        self._token = secrets.token_urlsafe(32)
+        process = await Process.start([*launch.command, path], {**env, TOKEN: self._token}, launch.nice)
         self.pid = process.pid
         reason = ""
         control, came = trio.open_memory_channel[Connection](1)
@@ -201,6 +195,7 @@ class Supervisor:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(process.log_output)
+                nursery.start_soon(trio.serve_listeners, self._hear, [listener])
 
                 async def watch() -> None:
                     nonlocal reason
@@ -226,7 +221,6 @@ class Supervisor:
             self._token = ""
             await process.end()
             self.pid = 0
-            await _remove(work)  # it may have been killed before it could do so
         if any(OUTPUT_OF_IMPORT.search(line) for line in process.last_lines):
             raise DriverError(f"{process.last_lines[-1]}: pip install 'kiwi-gw[spark]'")
         return reason

@@ -31,7 +31,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the gateway's to act on
     clean = False
     with suppress(OSError):  # the gateway has gone before it could be connected to, or told
-        clean = driver.serve()
+        clean = driver.serve() and os.getppid() == parent  # else nobody ends the rest
     end_group(lambda: leave(folder, parent), clean=clean)
 
 

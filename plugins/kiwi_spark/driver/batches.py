@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from kiwi_spark.driver.collecting import collected
@@ -107,8 +108,12 @@ class ToGateway:
     def __init__(self, link: RowsLink, query: Query) -> None:
         self._link = link
         self._most = query.batch_bytes
-        # What a batch reads of Kafka has a bound of records; of files, and of all there is, it has none.
-        self._ask_first = not query.trigger or any(one.stream for one in query.tables.values())
+        # What a batch reads of Kafka has a bound of records; of files, of all there is, and what a query has
+        # kept from all batches, it has none.
+        unbounded = not query.trigger or query.output_mode == "complete"
+        unbounded = unbounded or any(one.stream for one in query.tables.values())
+        # On disk what has no room: computed twice it would also be counted twice, and so would late rows.
+        self._keep = StorageLevel.MEMORY_AND_DISK if unbounded else None
         self.failure: BaseException | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -116,7 +121,7 @@ class ToGateway:
             spark = frame.sparkSession.sparkContext
             query: Any = spark.getLocalProperty("sql.streaming.queryId")
             with turn(spark):
-                rows = collected(frame, self._most, ask_first=self._ask_first)
+                rows = collected(frame, self._most, self._keep)
             self._link.deliver(query, batch, time.time_ns() // 1_000_000, rows)
         except BaseException as error:
             self.failure = error

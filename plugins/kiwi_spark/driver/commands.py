@@ -145,7 +145,7 @@ def end_group(leave: Callable[[], None], *, clean: bool) -> NoReturn:
     if child is not None:
         child.kill()
     own = os.getpgrp() == os.getpid()  # nobody else's group
-    if not clean and own:
+    if own:
         _end_others()
     if not clean:
         leave()

@@ -15,6 +15,8 @@ from kiwi_spark.wire import Idle, Progress
 
 _LOOK_SECONDS: Final = 1
 _BEHIND: Final = "maxOffsetsBehindLatest"
+_HAS_LOOKED: Final = ("Waiting for data to arrive", "Waiting for next trigger")
+"""What a query's status is between two looks for input; not while it is being started, nor within one."""
 
 
 class Listener(StreamingQueryListener):
@@ -48,7 +50,7 @@ def follow(running: Any, run: int, streams: Sequence[str], tell: Callable[[Messa
     over = False
     while not over:
         over = running.awaitTermination(_LOOK_SECONDS)
-        if not over and told == ("", -1):
+        if not over and told == ("", -1) and running.status["message"] in _HAS_LOOKED:
             tell(Idle(run=run))
         for said in running.recentProgress:
             at = (said.timestamp, said.batchId)

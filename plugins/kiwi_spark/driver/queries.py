@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from pyspark import SparkContext
+from pyspark import SparkContext, StorageLevel
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -153,7 +153,8 @@ class Run:
         self._tell(Started(run=self.number, query=known_as, next_batch=0, members=self._members))
         began = time.monotonic()
         with turn(spark):
-            found = collected(rows, query.batch_bytes, ask_first=True)
+            # Where there is no room for them they are computed twice, and nothing is written.
+            found = collected(rows, query.batch_bytes, StorageLevel.MEMORY_ONLY)
         link.deliver(known_as, 0, time.time_ns() // 1_000_000, found)
         seconds = time.monotonic() - began
         self._tell(Progress(run=self.number, batch=0, input_rows=found.num_rows, seconds=seconds))
