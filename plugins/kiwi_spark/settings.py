@@ -50,7 +50,8 @@ class SparkSettings(Section):
     temporary files."""
     batch_bytes: Annotated[Bytes, Field(ge=1)] = BATCH_BYTES
     """Most bytes of one batch of results that come to this gateway (without a `sink`). A larger one ends its
-    query with an error, and nothing of it is sent."""
+    query with an error, and nothing of it is sent. `spark.driver.maxResultSize` is 64 MiB more, unless `conf`
+    says otherwise."""
     max_restarts: Annotated[int, Field(ge=0)] = 5
     """How often in a row a query that fails without having brought a batch is started again (so is a driver
     that has never run)."""

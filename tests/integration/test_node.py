@@ -110,9 +110,9 @@ async def test_it_shows_values_that_are_json() -> None:
         page(running.address, "a") as shown,
     ):
         assert await shown.line() == SUBSCRIBED
-        await sources["a"].publish([b'{"x": [1]}', b'"text"', b"null"])
-        assert await shown.lines(2) == ['{"x":[1]}', "text"]
-        assert json.loads(await shown.line())["offset"] == 2
+        await sources["a"].publish([b'{"x": [1]}', b'{"trim": 1}', b'"text"', b"null"])
+        assert await shown.lines(3) == ['{"x":[1]}', '{"trim":1}', "text"]
+        assert json.loads(await shown.line())["offset"] == 3
 
 
 async def test_it_pulls_and_is_told_what_it_missed(tmp_path: Path) -> None:

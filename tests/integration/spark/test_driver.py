@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
 
 from kiwi_gw.demo.broker import Broker
 from kiwi_gw.demo.topics import Record, Topics
+from kiwi_spark.resolve import prepare
+from kiwi_spark.settings import SparkSettings
 from kiwi_spark.spec import Query, StreamInput
 from kiwi_spark.wire import Ack, Progress
 from tests.integration.spark.driver_peer import DriverPeer, runs, usual_session
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+LIMIT: Final = "spark.driver.maxResultSize"
 
 
 @pytest.fixture
@@ -64,6 +68,29 @@ async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query
     assert (progress.batch, progress.input_rows, progress.bad) == (0, 102, 2)
     assert "offset 10" in progress.bad_sample
     assert driver.stop(run).trouble is None
+
+
+async def test_a_batch_that_a_join_makes_too_large_ends_its_query_and_not_the_driver(query: Query) -> None:
+    """`max_offsets` bounds what it reads; of 1.5 GB that come of that a JVM of 1 GB has no room."""
+    session = await prepare(SparkSettings())
+    limit = {LIMIT: session[0].conf[LIMIT]}
+    usual = usual_session()
+    driver = DriverPeer(msgspec.structs.replace(usual, conf={**usual.conf, **limit}))
+    try:
+        words = (
+            "SELECT /*+ REPARTITION(30) */ a, r.id, repeat('x', 200) AS s FROM flights CROSS JOIN range(%d) r"
+        )
+        ended = driver.fail(next(runs), altered(query, sql=words % 60_000))
+        assert (ended.trouble, "`spark.batch_bytes` allows 268,435,456" in ended.message) == (
+            "query",
+            True,
+        ), ended
+        run = next(runs)
+        _, rows = driver.start(run, altered(query, source="small", sql=words % 10))
+        assert len(rows.batch()[1]) == 1010  # one of the bad records has nulls, the other is none
+        assert driver.stop(run).trouble is None
+    finally:
+        driver.close()
 
 
 async def test_two_queries_at_once_that_are_stopped_while_they_wait(driver: DriverPeer, query: Query) -> None:

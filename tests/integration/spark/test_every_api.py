@@ -178,6 +178,19 @@ def test_a_batch_above_the_bound_is_refused_whole_for_good_and_before_it_is_coll
     assert 1_300_000_000 < size < 1_600_000_000
     stream = {"tables": {"events": files}, "source": "larger"}
     assert driver.fail(next(runs), of(100_000, **stream)).trouble == "query"
+    write_rows(tmp_path / "in", "2.json", day=2)
+    several = msgspec.structs.replace(files, max_files=2)
+    refused = of(3_000, source="several", tables={"events": several})
+    assert driver.fail(next(runs), refused).trouble == "query"
+    fewer = msgspec.structs.replace(refused, tables={"events": files})
+    ended = driver.fail(next(runs), fewer)  # the same batch again
+    assert "Smaller batches" in ended.message
+    assert "need a new checkpoint" in ended.message
+    anew = msgspec.structs.replace(fewer, batch_bytes=4 << 20, source="anew")
+    assert len(results(driver, anew)[0]) == 2 * 9_000
+    more = msgspec.structs.replace(fewer, batch_bytes=8 << 20)
+    assert len(results(driver, more)[0]) == 2 * 9_000
+    (tmp_path / "in" / "2.json").unlink()
     assert len(results(driver, of(1_000))[0]) == 3_000
     again = of(1_000, **{**stream, "source": "small"})
     assert len(results(driver, again)[0]) == 3_000

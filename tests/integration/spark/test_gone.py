@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 PATIENCE: Final = 100.0
 
 
-@pytest.mark.parametrize("when", ["before it connects", "while its session is made"])
+@pytest.mark.parametrize("when", ["before it connects", "while its session is made", "when both are to end"])
 def test_a_gateway_that_is_gone_leaves_no_driver_and_no_folder(tmp_path: Path, when: str) -> None:
     """As `kill -9` makes it, or a demo that is interrupted early."""
     folder = tmp_path / f"{FOLDER}x"
@@ -44,6 +44,9 @@ def test_a_gateway_that_is_gone_leaves_no_driver_and_no_folder(tmp_path: Path, w
             talk = Talk(listener.accept()[0])
             talk.say(Open(session=usual_session()))
             assert process.stderr.read(1)  # of its JVM, which is the first to speak
+            if when == "when both are to end":
+                process.terminate()
+                process.wait(PATIENCE)
             talk.close()
             listener.close()
         process.stderr.close()

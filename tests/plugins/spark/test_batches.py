@@ -5,13 +5,19 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
+from pyspark import StorageLevel
 
+from kiwi_spark.driver import batches
 from kiwi_spark.driver.batches import Lost, RowsLink, RowTooLarge, frames
 from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Message
+from kiwi_spark.spec import Query, TableInput
 from kiwi_spark.wire import FRAMES, ROWS_BYTES, Ack, Begin, End, Hello, Rows
 
 
@@ -48,6 +54,35 @@ def test_a_few_large_rows_among_small_ones_make_no_large_frame() -> None:
 def test_a_row_larger_than_a_frame_is_an_error_in_words() -> None:
     with pytest.raises(RowTooLarge, match="cannot be delivered"):
         list(frames(table(["x", "y" * MAX_MESSAGE])))
+
+
+@pytest.mark.parametrize(
+    ("more", "keep"),
+    [
+        ({}, None),
+        ({"output_mode": "update"}, None),
+        ({"output_mode": "complete"}, StorageLevel.MEMORY_AND_DISK),
+        ({"trigger": ""}, StorageLevel.MEMORY_AND_DISK),
+        ({"tables": {"t": TableInput(format="csv", stream=True)}}, StorageLevel.MEMORY_AND_DISK),
+        ({"tables": {"t": TableInput(format="csv")}}, None),
+    ],
+)
+def test_what_has_no_bound_is_asked_for_its_size_first_and_computed_once(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], keep: StorageLevel | None
+) -> None:
+    """The state of a `complete` query is as large as all batches before."""
+    asked = []
+
+    def collected(rows: object, most: int, keep: StorageLevel | None) -> None:
+        asked.append((most, keep))
+        raise Lost("enough")
+
+    monkeypatch.setattr(batches, "turn", lambda context: nullcontext())
+    monkeypatch.setattr(batches, "collected", collected)
+    sink = batches.ToGateway(cast("RowsLink", None), Query(source="s", batch_bytes=7, **more))
+    with pytest.raises(Lost, match="enough"):
+        sink(MagicMock(), 0)
+    assert asked == [(7, keep)]
 
 
 class Peer:
