@@ -71,7 +71,7 @@ async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query
 
 
 async def test_a_batch_that_a_join_makes_too_large_ends_its_query_and_not_the_driver(query: Query) -> None:
-    """`max_offsets` bounds what it reads; of the 750 MB that come of it Spark collects no more than it may."""
+    """`max_offsets` bounds what it reads; of 750 MB that come of it Spark collects no more than it may."""
     session = await prepare(SparkSettings())
     limit = {LIMIT: session[0].conf[LIMIT]}
     usual = usual_session()
