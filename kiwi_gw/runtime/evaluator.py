@@ -36,7 +36,7 @@ class Evaluator:
             if wait is None:
                 await self._woken.wait()
             elif wait:
-                idle = await _is_idle(min(wait, IDLE_SECONDS))
+                idle = await is_idle(min(wait, IDLE_SECONDS))
                 if not idle:
                     await trio.sleep(min(wait, LOOK_SECONDS))
 
@@ -55,7 +55,7 @@ class _Others(trio.abc.Instrument):
         self.ran = self.ran or task is not self._this
 
 
-async def _is_idle(seconds: float) -> bool:
+async def is_idle(seconds: float) -> bool:
     """Wait for so long. Whether nothing else ran meanwhile, however short."""
     others = _Others()
     trio.lowlevel.add_instrument(others)

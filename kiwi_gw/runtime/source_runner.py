@@ -87,7 +87,8 @@ class FeedOut:
     def describe(self, members: str) -> None:
         if wrong := decode_mistake(Decode(fields=members)):
             raise ValueError(wrong)
-        self._feed.info = replace(self._feed.info, members=members)
+        if members != self._feed.info.members:
+            self._feed.info = replace(self._feed.info, members=members)
 
     def trouble(self, message: str) -> None:
         self._feed.troubled(message)
