@@ -85,10 +85,11 @@ class FeedOut:
         await trio.lowlevel.checkpoint()
 
     def describe(self, members: str) -> None:
+        if members == self._feed.info.members:
+            return
         if wrong := decode_mistake(Decode(fields=members)):
             raise ValueError(wrong)
-        if members != self._feed.info.members:
-            self._feed.info = replace(self._feed.info, members=members)
+        self._feed.info = replace(self._feed.info, members=members)
 
     def trouble(self, message: str) -> None:
         self._feed.troubled(message)

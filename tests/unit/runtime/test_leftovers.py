@@ -32,7 +32,8 @@ async def test_those_that_take_long_go_on_one_in_each_round_in_the_order_in_whic
         client(name, TURN_SECONDS / 10)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(leftovers.run)
-        for rounds in range(20):
+        while rounds < 20:
+            rounds += 1
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert [name for name, _ in ran] == list("abcdef")
