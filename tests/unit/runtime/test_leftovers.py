@@ -100,3 +100,20 @@ async def test_who_comes_while_others_rest_goes_on_at_once(mock_clock: MockClock
         await came.wait()
         assert trio.current_time() < 1
         nursery.cancel_scope.cancel()
+
+
+async def test_two_that_wait_for_an_idle_loop_do_not_hinder_each_other(
+    autojump_clock: MockClock,
+) -> None:
+    many, few = Leftovers(trio.current_time), Leftovers(trio.current_time)
+    told: list[bool] = []
+    done = trio.Event()
+    for _ in range(1_000):
+        many.add(100.0, told.append)
+    few.add(100.0, lambda idle: done.set())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(many.run)
+        nursery.start_soon(few.run)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    assert len(told) < 100
