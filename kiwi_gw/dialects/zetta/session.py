@@ -244,7 +244,7 @@ class ZettaSession:
         limit = None if request.limit is None else Limit(request.limit)
         new = _Subscription(number, request.written, wanted, limit)
         if request.limit == 0:
-            yield from self._in_turns(self._left(new))
+            yield from self._left(new)  # not behind those that are left: that would keep as many as it likes
             return
         self._subscriptions[number] = new
         if wanted.devices:
