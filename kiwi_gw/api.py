@@ -174,7 +174,8 @@ class Out(Protocol):
         """
 
     async def publish(self, batch: Batch) -> None:
-        """Hand over events, in order. Returns when the gateway has taken them and may have more.
+        """Hand over events, in order, one batch after the other. Returns when the gateway has taken them and
+        may have more.
 
         A batch must begin where the last one ended or later (a hole is legal, a repetition is a
         `ValueError`); an empty batch with a `gap` announces a loss.

@@ -27,7 +27,7 @@ from kiwi_gw.core.policies import holds
 from kiwi_gw.core.starts import Wanted, Where, at_once, begin, check_number, is_past, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, Input, State
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import Budget, Entry, Window
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
 from kiwi_gw.core.wire_keys import ChosenKeys
 from kiwi_gw.errors import EncodingFailed, SubscribeRefused
 from kiwi_gw.model import (
@@ -423,20 +423,23 @@ class Feed:
 
     def publish(self, batch: Batch) -> Iterator[None]:
         """Take a batch and send it to everyone who can take it, piece by piece. Yields between them, and when
-        it has run for a slice.
+        it has run for a slice. Nothing more of it is taken once the source is stopped.
 
         ValueError: it repeats what was taken.
         """
-        left = iter(pieces(batch))
+        todo = pieces(batch)
+        piece = next(todo, None)
         try:
-            yield from self._publish(next(left))
-            for piece in left:
-                yield
-                yield from self._publish(piece)
+            while piece is not None and self.state is FeedState.RUNNING:
+                taken, piece = piece, next(todo, None)
+                yield from self._publish(taken)
+                if piece is not None:
+                    yield
         except GeneratorExit:  # the caller gave up half-way: the rest is read from the window
-            for piece in left:
+            while piece is not None and self.state is FeedState.RUNNING:
                 self._take(piece)
                 self._demote_unserved()
+                piece = next(todo, None)
             raise
 
     def _publish(self, batch: Batch) -> Iterator[None]:
@@ -488,7 +491,10 @@ class Feed:
 
     def holders(self, batch: Batch) -> list[Subscription]:
         """The subscriptions that this batch must wait for (policy `block`)."""
-        return [subscription for subscription in self._blocking if holds(subscription, batch)]
+        if not self._blocking:
+            return []
+        cost = sum(piece.cost + ENTRY_OVERHEAD for piece in pieces(batch))
+        return [subscription for subscription in self._blocking if holds(subscription, len(batch), cost)]
 
     def ended(self) -> None:
         """The finite source is over: everyone gets the rest, then the notice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import add
 from typing import Final
@@ -71,38 +71,34 @@ def below(gap: Gap, aim: Positions) -> Gap | None:
     return _part(gap, ranges)
 
 
-def pieces(batch: Batch, most_events: int = PIECE_EVENTS, most_bytes: int = PIECE_BYTES) -> list[Batch]:
+def pieces(batch: Batch, most_events: int = PIECE_EVENTS, most_bytes: int = PIECE_BYTES) -> Iterator[Batch]:
     """The same events in batches of at most so many events and bytes, or one event; the gap belongs to the
-    first."""
-    if len(batch) < 2 or (len(batch) <= most_events and batch.cost <= most_bytes):
-        return [batch]
-    found: list[Batch] = []
+    first. Each is made when it is asked for. They cost together what the batch says, or what its texts do."""
+    size = len(batch)
+    if size < 2 or (size <= most_events and batch.cost <= most_bytes):
+        yield batch
+        return
+    texts = [column for column in batch.columns.values() if not isinstance(column, array)]
+    rest, odd = divmod(max(0, batch.cost - sum(sum(_lengths(column)) for column in texts)), size)
     starts, gap, first = batch.starts, batch.gap, 0
-    upto = list(accumulate(_weights(batch), initial=0))
-    while first < len(batch):
-        stop = min(first + most_events, bisect_right(upto, upto[first] + most_bytes) - 1)
-        stop = max(first + 1, stop)
+    while first < size:
+        stop = min(first + most_events, size)
+        weights = [rest + (index < odd) for index in range(first, stop)]
+        for column in texts:
+            weights = list(map(add, weights, _lengths(column[first:stop])))
+        upto = list(accumulate(weights, initial=0))
+        fitting = max(1, bisect_right(upto, most_bytes) - 1)
+        stop = first + fitting
         piece = Batch(
             starts=starts,
             partitions=batch.partitions[first:stop],
             offsets=batch.offsets[first:stop],
             columns={name: column[first:stop] for name, column in batch.columns.items()},
-            cost=upto[stop] - upto[first],
+            cost=upto[fitting],
             gap=gap,
         )
-        found.append(piece)
+        yield piece
         starts, gap, first = piece.positions_at(len(piece)), None, stop
-    return found
-
-
-def _weights(batch: Batch) -> list[int]:
-    """What each event weighs: its texts, and what else there is in equal parts."""
-    weights = [0] * len(batch)
-    for column in batch.columns.values():
-        if not isinstance(column, array):
-            weights = list(map(add, weights, _lengths(column)))
-    rest = max(0, batch.cost - sum(weights)) // len(batch)
-    return [weight + rest for weight in weights]
 
 
 def _lengths(column: Sequence[object]) -> list[int]:

@@ -23,8 +23,8 @@ from kiwi_gw.core.last_values import Pass
 from kiwi_gw.core.loss import Loss
 from kiwi_gw.core.places import between
 from kiwi_gw.core.states import IN_HISTORY, Input, State
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Entry
-from kiwi_gw.model import Batch, CloseReason, OverflowPolicy, Ranges
+from kiwi_gw.core.window import Entry
+from kiwi_gw.model import CloseReason, OverflowPolicy, Ranges
 
 if TYPE_CHECKING:
     from kiwi_gw.core.subscription import Subscription
@@ -60,15 +60,16 @@ def closed_unread(subscription: Subscription) -> bool:
     return False
 
 
-def holds(subscription: Subscription, batch: Batch) -> bool:
-    """Policy `block`: whether the source must wait before it publishes this, or something would be lost.
-    One that has granted no credit holds it only for a time."""
+def holds(subscription: Subscription, events: int, cost: int) -> bool:
+    """Policy `block`: whether the source must wait before it publishes so many events, which take so many
+    bytes of the window, or something would be lost. One that has granted no credit holds it only for a
+    time."""
     entry, window = subscription._entry, subscription.feed.window
     if entry is None or subscription.state is not State.BEHIND or subscription.window is not window:
         return False
     full = (
-        window.head - subscription.cursor + len(batch) > subscription.capacity
-        or window.taken - entry.before + batch.cost + ENTRY_OVERHEAD > window.max_bytes
+        window.head - subscription.cursor + events > subscription.capacity
+        or window.taken - entry.before + cost > window.max_bytes
         or window.short_of_memory
     )
     if not full or subscription.cursor == window.head or subscription._may_be_sent:

@@ -18,7 +18,7 @@ from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
 from kiwi_gw.core.feed import Feed
 from kiwi_gw.core.history import Replay, SharedReader
 from kiwi_gw.core.places import pieces
-from kiwi_gw.core.starts import Where
+from kiwi_gw.core.starts import Wanted, Where
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.model import AtTime, Batch, Extent
 from kiwi_gw.runtime.faults import fault, words
@@ -45,6 +45,9 @@ _PATIENCE_REGAINED = 0.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
 
 
+_Question = AtTime | bool
+
+
 class HistoryTask:
     """Reads history for one feed. failures: how often a reader, or a question where to begin, has failed."""
 
@@ -52,8 +55,9 @@ class HistoryTask:
         self.failures = 0
         self._feed = feed
         self._todo = _Signal()
+        self._looked = trio.Event()  # set when there may be others who ask
         self._failing = False
-        self._asking: set[AtTime | None] = set()
+        self._asking: set[_Question] = set()
         self._questions = trio.Semaphore(_QUESTIONS_AT_ONCE)
 
     async def run(self, source: History) -> None:
@@ -63,11 +67,13 @@ class HistoryTask:
         try:
             async with trio.open_nursery() as nursery:
                 while True:
-                    for where in self._feed.unresolved.values():
-                        question = _question(where)
+                    for asks, where in self._feed.unresolved.items():
+                        question = _question(asks, where)
                         if question not in self._asking:
                             self._asking.add(question)
                             nursery.start_soon(self._ask, source, question)
+                    self._looked.set()
+                    self._looked = trio.Event()
                     opens_in = replay.opens_in
                     if opens_in == 0:
                         while (reader := replay.open()) is not None:
@@ -84,18 +90,25 @@ class HistoryTask:
 
     # --- where to begin --------------------------------------------------------------------
 
-    async def _ask(self, source: History, question: AtTime | None) -> None:
-        """Ask the source once for all who want to know the same; those who come meanwhile, again."""
+    async def _ask(self, source: History, question: _Question) -> None:
+        """Ask the source once for all who want to know the same; those who come meanwhile, again. Those whose
+        positions it could not judge are put off, so that nobody waits for them."""
         pauses = _Pauses()
+        later: dict[Subscription, float] = {}
         try:
             async with self._questions:
-                while asking := [s for s, w in self._feed.unresolved.items() if _question(w) == question]:
+                while waiting := [s for s, w in self._feed.unresolved.items() if _question(s, w) == question]:
                     asked_at, looked_at = self._feed.now, trio.current_time()
+                    asking = [s for s in waiting if later.get(s, 0) <= looked_at]
+                    if not asking:
+                        with trio.move_on_at(min(later[s] for s in waiting)):
+                            await self._looked.wait()
+                        continue
                     try:
                         extent = await source.extent()
                         if (lineage := self._feed.lineage) is not None:
                             await lineage.learn([p for item in asking for p in self._feed.given(item)])
-                        if question is None:
+                        if not isinstance(question, AtTime):
                             self._feed.replay.has(extent, asked_at)
                         else:
                             extent = Extent(await source.at(question.timestamp), extent.end)
@@ -105,9 +118,10 @@ class HistoryTask:
                         continue
                     self._failing = False
                     await self._resolve(asking, extent)
-                    if any(subscription in self._feed.unresolved for subscription in asking):
-                        took = trio.current_time() - looked_at
-                        await trio.sleep(min(max(_NOT_SAID_SECONDS, 4 * took), _NOT_SAID_AT_MOST))
+                    now = trio.current_time()
+                    again = now + min(max(_NOT_SAID_SECONDS, 4 * (now - looked_at)), _NOT_SAID_AT_MOST)
+                    later = {s: later.get(s, again) for s in waiting if s in self._feed.unresolved}
+                    later.update((s, again) for s in asking if s in later)
         finally:
             self._asking.discard(question)
 
@@ -251,9 +265,10 @@ class _Turn:
         return bool(reader.members)
 
 
-def _question(where: Where) -> AtTime | None:
-    """What is to be asked: when, or (None) what there is."""
-    return where if isinstance(where, AtTime) else None
+def _question(asks: Subscription, where: Where) -> _Question:
+    """What is to be asked: when, or what there is; for those who know of no history apart from those who may,
+    as that can take long."""
+    return where if isinstance(where, AtTime) else isinstance(where, Wanted) or asks.until is not None
 
 
 def _nothing() -> None:

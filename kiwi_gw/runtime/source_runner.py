@@ -53,6 +53,7 @@ class FeedOut:
         self._subscribed = subscribed
         self._columns = _columns(feed.info.shape)
         self._said_at = -math.inf
+        self._publishes = False
 
     async def ready(self, positions: Positions) -> None:
         self._feed.started(positions)
@@ -65,14 +66,20 @@ class FeedOut:
         state = self._feed.state
         if state is FeedState.STARTING:
             raise RuntimeError("publish was called before ready")
+        if self._publishes:
+            raise RuntimeError("publish was called while another one was under way")
         if state is FeedState.RUNNING:
             self._check(batch)
-            await self._wait_for_holders(batch)
-            began = time.perf_counter()
-            # If this is cancelled half-way, whoever was not served yet reads on from the window.
-            with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
-                for _ in steps:
-                    await trio.lowlevel.checkpoint()
+            self._publishes = True
+            try:
+                await self._wait_for_holders(batch)
+                began = time.perf_counter()
+                # If this is cancelled half-way, whoever was not served yet reads on from the window.
+                with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
+                    for _ in steps:
+                        await trio.lowlevel.checkpoint()
+            finally:
+                self._publishes = False
             if self._meter is not None:
                 seconds = time.perf_counter() - began
                 self._meter.published(batch, self._feed.subscribers, seconds, time.time())

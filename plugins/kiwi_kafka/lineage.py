@@ -169,7 +169,7 @@ class Lineage:
         found: dict[int, set[int]] = {}
         async for one in _in_turns(given):
             for partition, epoch in self._open(one):
-                if epoch <= newest[partition]:
+                if epoch <= newest.get(partition, -1):
                     found.setdefault(partition, set()).add(epoch)
         return found
 

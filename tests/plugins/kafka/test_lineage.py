@@ -292,20 +292,42 @@ async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
     assert all(map(lineage.knows, given))
 
 
+async def test_a_partition_that_is_added_while_clients_are_looked_at_is_no_mistake() -> None:
+    """Another source of the same topic has heard of it meanwhile."""
+    large = Large(1)
+    lineage = Lineage(large, "t", b"1" * 16)
+    given = [read({"0": 2, "1": 2, "epochs": {"0": [3, 2], "1": [3, 2]}})] * 3_000
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lineage.learn, given)
+        await large.found.wait()
+        large.grow(2)
+        large.slow = True
+        await lineage.learn(given[:1])
+    assert all(map(lineage.knows, given))
+
+
 class Large:
     """A cluster whose topic has so many partitions."""
 
     asked = 0
 
     def __init__(self, partitions: int) -> None:
+        self.found = trio.Event()
+        self.slow = False
+        self.grow(partitions)
+
+    def grow(self, partitions: int) -> None:
         numbers = range(partitions)
         self._view = TopicView("t", b"1" * 16, dict.fromkeys(numbers, 1), None, dict.fromkeys(numbers, 9))
 
     async def find(self, topic: str) -> TopicView:
+        self.found.set()
         return self._view
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
         Large.asked += 1
+        if self.slow:
+            await trio.testing.wait_all_tasks_blocked()
         return dict.fromkeys(epochs, 5)
 
 

@@ -91,7 +91,7 @@ class Driver:
             return True
         if reader.arrived:
             return False
-        self._pieces = pieces(self.past.read(self.here, reader.aim(), size), 3)
+        self._pieces = list(pieces(self.past.read(self.here, reader.aim(), size), 3))
         return True
 
 

@@ -23,7 +23,16 @@ from kiwi_gw.core.states import State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AtPositions, CloseReason, Encoded, Gap, Interceptor, OverflowPolicy, WireFormat
+from kiwi_gw.model import (
+    AtPositions,
+    Batch,
+    CloseReason,
+    Encoded,
+    Gap,
+    Interceptor,
+    OverflowPolicy,
+    WireFormat,
+)
 from tests.unit.core.fakes import REPLAYABLE, Client, Event, Mailbox, World, joined, names, parse
 
 
@@ -204,6 +213,64 @@ def test_a_large_batch_let_go_half_way_leaves_nobody_behind(monkeypatch: pytest.
     world.produce(1)
     assert all(client.places == world.made for client in clients)
     assert world.feed.behind == 0
+
+
+@pytest.mark.parametrize("after", range(1, 8))
+def test_wherever_a_large_batch_is_let_go_nothing_of_it_is_lost(
+    monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Between two pieces, in the midst of one, and before the last."""
+    monkeypatch.setattr(feed, "pieces", partial(places.pieces, most_events=10))
+    world, quick, slow = World(FeedLimits(slice_seconds=0)), Client(), Client()
+    world.subscribe(quick)
+    world.subscribe(slow)
+    slow.outlet.take = no
+    steps = world.feed.publish(world.batch([0] * 35))
+    for _ in range(after):
+        next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    slow.outlet.take = lambda size: size
+    slow.outlet.writable()
+    assert quick.places == slow.places == world.made
+    assert world.feed.positions == {0: 35}
+    assert quick.lags == slow.lags == []
+
+
+@pytest.mark.parametrize("go_on", [True, False])
+def test_a_source_that_is_stopped_half_way_publishes_no_more(
+    monkeypatch: pytest.MonkeyPatch, *, go_on: bool
+) -> None:
+    monkeypatch.setattr(feed, "pieces", partial(places.pieces, most_events=10))
+    world, client = World(FeedLimits(slice_seconds=10)), Client()
+    world.subscribe(client)
+    steps = world.feed.publish(world.batch([0] * 35))
+    next(steps)
+    world.feed.removed(CloseReason.REMOVED, "gone", 5)
+    world.feed.close()
+    if go_on:
+        assert list(steps) == []
+    else:
+        steps.close()  # type: ignore[attr-defined]
+    assert client.places == world.made[:10]
+    assert [(end.positions, end.dropped) for end in client.ends] == [({"0": 10}, 0)]
+    assert world.feed.window.bytes == 0
+
+
+def test_policy_block_reckons_with_every_piece_of_a_batch() -> None:
+    """Each costs the window something of its own."""
+    size, each = 4_000, 64
+    limits = FeedLimits(window_bytes=2 * size * each + 6 * ENTRY_OVERHEAD, overflow=OverflowPolicy.BLOCK)
+    world, client = World(limits), Client()
+    world.subscribe(client)
+    client.outlet.take = no
+    held = []
+    for first in (0, size):
+        column = {"value": [b"x" * each] * size}
+        batch = Batch({0: first}, [0] * size, range(first, first + size), column, size * each)
+        held.append(len(world.feed.holders(batch)))
+        if not held[-1]:
+            list(world.feed.publish(batch))
+    assert held == [0, 1]
 
 
 def test_who_comes_during_fan_out_begins_behind_it() -> None:

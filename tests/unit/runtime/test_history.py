@@ -432,6 +432,34 @@ class Late:
         return cast("Positions", given)[0]
 
 
+async def test_who_brings_no_positions_does_not_wait_for_those_that_are_not_known(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Nor does one whose positions are known wait for another's to become so."""
+
+    class Slow(Late):
+        async def learn(self, given: Sequence[object]) -> None:
+            await super().learn(given)
+            await trio.sleep(0.1 if any(self._epoch(one) == 1 for one in given) else 0)
+
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 100)
+        feed = bench.gateway.feed("news")
+        assert feed is not None
+        feed.traced = cast("Traced", SimpleNamespace(lineage=Slow({1: 10**6, 3: 1})))
+        bench.connect().does(begin(AtPositions({"0": 1})))
+        await trio.sleep(0.05)  # that is being asked now
+        client = bench.connect()
+        client.does(begin(StartAt.EARLIEST))
+        await trio.sleep(0.01)
+        assert state(client) is not State.OPENING
+        await trio.sleep(0.1)  # and now it waits to be asked again
+        other = bench.connect()
+        other.does(begin(AtPositions({"0": 3})))
+        await trio.sleep(0.01)
+        assert state(other) is not State.OPENING
+
+
 async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

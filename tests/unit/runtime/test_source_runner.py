@@ -396,6 +396,24 @@ async def test_publishing_before_ready_is_an_error(autojump_clock: MockClock) ->
     assert bench.feed.window.head == 2
 
 
+async def test_two_publishes_at_once_are_an_error_and_lose_nothing(autojump_clock: MockClock) -> None:
+    """As the second would come between the pieces of the first."""
+
+    async def both(out: Out, start: Positions | None) -> None:
+        await out.ready({0: 0})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(out.publish, batch(0, 3_000))
+            await trio.lowlevel.checkpoint()
+            await out.publish(batch(3_000))
+
+    bench = Bench(Acts(both, two_events))
+    await bench.runner.run()
+    assert "publish was called while another one was under way" in bench.runner.last_error
+    assert bench.runner.restarts == 1
+    assert bench.feed.positions == {0: 3_002}
+    assert bench.feed.window.head == 3_002
+
+
 async def test_a_repetition_is_an_error_and_reaches_nobody(autojump_clock: MockClock) -> None:
     async def stutter(out: Out, start: Positions | None) -> None:
         await two_events(out, start)
