@@ -149,13 +149,23 @@ class Remind:
 
 
 @dataclass(frozen=True, slots=True)
+class Continue:
+    """Come back with Continued after so many seconds, or sooner if the event loop is idle; of many
+    connections a few in each round. Not before the client takes what waits for it."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Examine:
     """Look at how a subscription does. Answered by Examined, at once, if it is there."""
 
     handle: Hashable
 
 
-Command = Examine | Reply | Open | Grant | Recast | Cancel | Authenticate | Offload | Hangup | Remind
+Command = (
+    Examine | Reply | Open | Grant | Recast | Cancel | Authenticate | Offload | Hangup | Remind | Continue
+)
 
 
 class Session(Protocol):

@@ -159,6 +159,13 @@ class Reminded:
 
 
 @dataclass(frozen=True, slots=True)
+class Continued:
+    """It is the session's turn. idle: nothing else wants the event loop, whatever the client has used."""
+
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Examined:
     """How a subscription does. sent: events. newest: the last few batches of its source, in order; none where
     an interceptor stands before it, for nothing may be said of what that takes out."""
@@ -186,6 +193,7 @@ Notice = (
     | SourceAppeared
     | Draining
     | Reminded
+    | Continued
     | Examined
     | Offloaded
 )

@@ -18,7 +18,7 @@ class Compiling:
     """One client's account, beside that of all. clock: monotonic seconds; cpu: seconds of the processor, of
     this thread."""
 
-    __slots__ = ("_all", "_clock", "_cpu", "_own")
+    __slots__ = ("_all", "_charging", "_clock", "_cpu", "_own")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Compiling:
         self._all = limits.compiling
         self._clock = clock
         self._cpu = cpu
+        self._charging = False
 
     def wait(self) -> float:
         """Seconds until it may have a query read; 0: now. Whoever has used little need not wait for those
@@ -45,11 +46,17 @@ class Compiling:
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """What is done inside is charged, when it is done: a source may have been waited for since `wait`."""
+        """What is done inside is charged, when it is done: a source may have been waited for since `wait`.
+        Once: what is done inside of that is a part of it."""
+        if self._charging:
+            yield
+            return
         began, modest = self._cpu(), self._own.modest(self._clock())
+        self._charging = True
         try:
             yield
         finally:
+            self._charging = False
             used = self._cpu() - began
             if used > _LITTLE_SECONDS:
                 now = self._clock()

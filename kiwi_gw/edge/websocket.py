@@ -36,7 +36,7 @@ from kiwi_gw.runtime.clients import who_pays
 from kiwi_gw.runtime.connection import Connection, describe
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Meters
-from kiwi_gw.runtime.turns import TURN_SECONDS, Turns
+from kiwi_gw.runtime.turns import Allowance, Turns
 
 log = structlog.get_logger(__name__)
 
@@ -158,14 +158,11 @@ async def _converse(
     """Message after message, until the client has said goodbye, broken the protocol, or left."""
     connection.start()
     while True:
-        if turns.crowded:
-            await turns.wait()
-        until = time.monotonic() + TURN_SECONDS
         for _ in reading.take(data):
             await outlet.wait_room()
-            if time.monotonic() >= until:  # what comes in one read may take long
+            if reading.allowance.used_up(time.monotonic()):
                 await turns.wait()
-                until = time.monotonic() + TURN_SECONDS
+                reading.allowance.renew()
         if reading.frames.over:
             return
         await outlet.wait_room()
@@ -182,12 +179,23 @@ async def _converse(
 
 
 class Reading:
-    """What is done with the bytes of one client. excessive: there were more frames than it may send."""
+    """What is done with the bytes of one client. allowance: for what it asks for. excessive: there were more
+    frames than it may send."""
 
-    __slots__ = ("_connection", "_controls", "_fragments", "_meters", "_outlet", "excessive", "frames")
+    __slots__ = (
+        "_connection",
+        "_controls",
+        "_fragments",
+        "_meters",
+        "_outlet",
+        "allowance",
+        "excessive",
+        "frames",
+    )
 
     def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader, meters: Meters) -> None:
         self.frames = frames
+        self.allowance = Allowance()
         self.excessive = False
         self._connection = connection
         self._outlet = outlet
@@ -197,7 +205,8 @@ class Reading:
         self._fragments: Throttle | None = None
 
     def take(self, data: bytes) -> Iterator[None]:
-        """Carry out what the bytes ask for. Yields behind every message: its replies may want room."""
+        """Carry out what the bytes ask for. Yields before every message: it may have to wait for a turn, or
+        for room for its replies. Frames that are none wait for nothing but the messages before them."""
         connection = self._connection
         if data:
             connection.heard_at = time.monotonic()
@@ -205,8 +214,10 @@ class Reading:
         try:
             for item in self.frames.feed(data):
                 if isinstance(item, str | bytes):
-                    connection.receive(item, time.monotonic())
                     yield
+                    began = time.monotonic()
+                    connection.receive(item, began)
+                    self.allowance.charge(began, time.monotonic())
                 elif isinstance(item, Goodbye):
                     self._answer(item)
                 elif item is Noise.FRAGMENT:

@@ -19,8 +19,8 @@ def checked(query: Query, fields: str = "", codes: Codes | None = None, *, membe
         QueryError: it cannot be used; `part` says which text is meant.
     """
     if members:
-        _look_up(query, Schema.parse(members))
-    schema = Schema.parse(fields) if fields else None
+        _look_up(query, Schema.known(members))
+    schema = Schema.known(fields) if fields else None
     try:
         return compiled(query, sql.ROOTS, schema, codes)
     except QueryError as error:

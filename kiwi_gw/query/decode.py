@@ -42,7 +42,7 @@ def mistake(decode: Decode) -> str | None:
         if decode.fields:
             from kiwi_gw.query.schema import Schema
 
-            Schema.parse(decode.fields)
+            Schema.known(decode.fields)
     except ModuleNotFoundError:
         return "Avro needs the package fastavro: pip install 'kiwi-gw[avro]'"
     except QueryError as error:

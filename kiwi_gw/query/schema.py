@@ -17,6 +17,7 @@ import msgspec
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_DEPTH
+from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.tree import Path
 from kiwi_gw.query.values import Value, convert
 from kiwi_gw.query.values.types import (
@@ -45,6 +46,8 @@ _TYPES: Final = {
 _MOST, _LONGEST, _APART = 20, 24, 4
 """Members that a mistake names, or that are compared; characters of a name that are, and in how many they may
 differ."""
+_KEPT: Final = 4 * 1024 * 1024
+"""Characters of the schemas that are kept. Sources have them, clients choose none."""
 _SPECIAL: Final = {
     "NaN": math.nan, "+INF": math.inf, "+Infinity": math.inf, "Infinity": math.inf, "INF": math.inf,
     "-INF": -math.inf, "-Infinity": -math.inf,
@@ -65,6 +68,11 @@ class Schema:
             QueryError: the text is no such schema; with the position.
         """
         return Schema(_Reader(ddl).whole())
+
+    @staticmethod
+    def known(ddl: str) -> Schema:
+        """The same, parsed once for all who ask for it: a large one takes tens of milliseconds."""
+        return _known.get(ddl, len(ddl), lambda: Schema.parse(ddl))
 
     def at(self, path: Path) -> Type:
         """The type of what is there; ANY below what has no schema.
@@ -104,7 +112,10 @@ def _step(type_: Type, step: str | int) -> Type | None:
         return type_.item if type_.kind == "ARRAY" else None
     if type_.kind == "MAP":
         return type_.item
-    return dict(type_.fields).get(step)
+    return type_.by_name.get(step)
+
+
+_known: Final[Recent[Schema]] = Recent(_KEPT)
 
 
 class _Reader:

@@ -18,6 +18,7 @@ from kiwi_gw.core.commands import (
     Authenticate,
     Cancel,
     Command,
+    Continue,
     Examine,
     Grant,
     Hangup,
@@ -34,6 +35,7 @@ from kiwi_gw.core.notices import (
     Authenticated,
     AuthenticationFailed,
     Cancelled,
+    Continued,
     CredentialsExpiring,
     Draining,
     Ended,
@@ -142,6 +144,9 @@ class World(Protocol):
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         """Call `then` in so many seconds, whether the connection is still there or not."""
+
+    def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
+        """The same as in `leftovers.Leftovers.add`."""
 
 
 class Place(Protocol):
@@ -406,6 +411,8 @@ class Connection:
                 self._examine(handle)
             case Remind(seconds):
                 self._world.later(seconds, self._remind)
+            case Continue(seconds):
+                self._world.continue_later(seconds, self._continue)
 
     def _open(self, command: Open) -> None:
         if self._world.refusing and not self.subscriptions:
@@ -554,6 +561,12 @@ class Connection:
             self._world.later(_AGAIN_SECONDS, self._remind)
         elif not self.closed:
             self._tell(Reminded())
+
+    def _continue(self, idle: bool) -> None:
+        if self.outlet.full and not self.closed:
+            self._world.later(_AGAIN_SECONDS, lambda: self._world.continue_later(0, self._continue))
+        elif not self.closed:
+            self._tell(Continued(idle))
 
     def _authenticate(self, credential: Credential) -> None:
         # One question at a time: each takes a task, and for up to `auth_timeout_ms` a thread.

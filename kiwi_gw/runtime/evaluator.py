@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from weakref import WeakSet
 
 import trio
 
@@ -36,7 +37,7 @@ class Evaluator:
             if wait is None:
                 await self._woken.wait()
             elif wait:
-                idle = await _is_idle(min(wait, IDLE_SECONDS))
+                idle = await is_idle(min(wait, IDLE_SECONDS))
                 if not idle:
                     await trio.sleep(min(wait, LOOK_SECONDS))
 
@@ -44,18 +45,22 @@ class Evaluator:
         self._woken.set()
 
 
+_lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
+
+
 class _Others(trio.abc.Instrument):
-    """Whether any task but this one has run."""
+    """Whether any task has run, but for those that look as this one does: each would keep the others from
+    what it waits for itself."""
 
     def __init__(self) -> None:
         self.ran = False
-        self._this = trio.lowlevel.current_task()
+        _lookers.add(trio.lowlevel.current_task())
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.ran = self.ran or task is not self._this
+        self.ran = self.ran or task not in _lookers
 
 
-async def _is_idle(seconds: float) -> bool:
+async def is_idle(seconds: float) -> bool:
     """Wait for so long. Whether nothing else ran meanwhile, however short."""
     others = _Others()
     trio.lowlevel.add_instrument(others)

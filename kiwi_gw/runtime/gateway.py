@@ -37,6 +37,7 @@ from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.judging import Judging
 from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.leftovers import Leftovers
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
@@ -91,6 +92,7 @@ class Gateway:
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self.offloads = Offloads()
         self.turns = Turns()
+        self._leftovers = Leftovers(clock)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
@@ -122,6 +124,7 @@ class Gateway:
                     nursery.start_soon(self._pulse)
                     nursery.start_soon(self._judging.run)
                     nursery.start_soon(Evaluator(self.evaluations).run)
+                    nursery.start_soon(self._leftovers.run)
                     nursery.start_soon(self.offloads.run)
                     task_status.started()
             finally:
@@ -259,6 +262,9 @@ class Gateway:
 
         if self._nursery is not None:
             self._nursery.start_soon(wait)
+
+    def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
+        self._leftovers.add(seconds, then)
 
     async def authenticate(self, credential: Credential) -> Identity | Refusal:
         """Who is it? Takes at most `server.auth_timeout_ms`."""

@@ -92,6 +92,8 @@ class FeedOut:
         await trio.lowlevel.checkpoint()
 
     def describe(self, members: str) -> None:
+        if members == self._feed.info.members:
+            return
         if wrong := decode_mistake(Decode(fields=members)):
             raise ValueError(wrong)
         self._feed.info = replace(self._feed.info, members=members)

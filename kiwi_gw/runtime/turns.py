@@ -2,14 +2,18 @@
 
 Theory of operation. A round of the event loop runs every task that is ready, once. Whoever needs many rounds,
 as a source may for what it fetches, is late by as many times what all connections do in one of them. So a
-connection carries out what it was sent for `TURN_SECONDS`, and then waits; of those that wait one goes on in
-each round, in the order in which they came. Nobody sleeps: a loop with nothing else to do carries out as much
-as it ever could.
+connection has an allowance: what it may use at once, which fills up by a small share of the time. A client
+that asks for little stays within it and waits for nobody. One that has used it up waits for a turn, and has a
+new allowance then. In each round as many of those that wait go on, in the order in which they came, as fit
+into a share of what a round takes, and always one. Nobody sleeps: a loop with nothing else to do carries out
+as much as it ever could.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -17,31 +21,68 @@ import trio
 TURN_SECONDS: Final = 0.00025
 """Some twenty requests for credit. A shorter one costs more rounds than it saves others time."""
 
+OWN_SHARE: Final = 0.001
+"""Of the time, without waiting for a turn: some eighty requests for credit a second."""
+
+ROUND_SHARE: Final = 0.2
+"""Of a round, for those that wait: one of 5 ms, which evaluating queries may take, has four turns."""
+
+
+class Allowance:
+    """What one connection may use before it waits for a turn. Times in monotonic seconds."""
+
+    __slots__ = ("_full_at",)
+
+    def __init__(self) -> None:
+        self._full_at = 0.0
+
+    def charge(self, began: float, now: float) -> None:
+        """It has used the time between them."""
+        self._full_at = max(self._full_at, began) + (now - began) / OWN_SHARE
+
+    def used_up(self, now: float) -> bool:
+        return self._full_at - now >= TURN_SECONDS / OWN_SHARE
+
+    def renew(self) -> None:
+        """It has waited for its turn."""
+        self._full_at = 0.0
+
 
 class Turns:
     """Those that wait, the first of them first."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_clock", "_going_on", "_waiting", "_woke_at")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._waiting: deque[trio.Event] = deque()
+        self._going_on = 0  # those woken who have not run yet
+        self._clock = clock
+        self._woke_at = 0.0
 
-    @property
-    def crowded(self) -> bool:
-        """Whether others wait, so that who comes now is to wait behind them."""
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        return len(self._waiting) + self._going_on
 
     async def wait(self) -> None:
         """Let others run; returns in a later round, when it is this one's turn."""
-        mine, waiting = trio.Event(), self._waiting
-        waiting.append(mine)
+        mine = trio.Event()
+        self._waiting.append(mine)
+        if not self._going_on:
+            self._wake()
         try:
-            if waiting[0] is mine:
-                await trio.lowlevel.checkpoint()
-            else:
-                await mine.wait()  # until the one before it has had its turn, and a round more
+            await mine.wait()
         finally:
-            first = waiting[0] is mine
-            waiting.remove(mine)
-            if first and waiting:
-                waiting[0].set()
+            if not mine.is_set():
+                self._waiting.remove(mine)
+            else:
+                self._going_on -= 1
+                if not self._going_on:
+                    self._wake()
+
+    def _wake(self) -> None:
+        """Have the next ones go on, in the next round."""
+        now = self._clock()
+        fit = int((now - self._woke_at) * ROUND_SHARE / TURN_SECONDS)
+        self._woke_at = now
+        self._going_on = min(max(fit, 1), len(self._waiting))
+        for _ in range(self._going_on):
+            self._waiting.popleft().set()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,7 @@ import trio.testing
 from kiwi_gw.core.accounts import Pool
 from kiwi_gw.query import caql, sql
 from kiwi_gw.query.compiler import loops
-from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.offloads import Offloads
-from kiwi_gw.runtime.turns import TURN_SECONDS
 from kiwi_gw.testing import GatewayUnderTest
 from tests.edge.hooks_bench import running
 from tests.edge.test_queries import numbers, results
@@ -215,39 +211,3 @@ async def test_what_it_takes_is_charged_to_the_connection_and_not_to_all(
         error = await client.ask("SUBSCRIBE", "b", where="value.n = 5")
         assert error["data"]["error"].startswith("Queries take too much time just now")
         assert sum(charged) < 5
-
-
-async def test_of_clients_that_send_many_commands_one_goes_on_in_a_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Who needs many rounds of the loop is not late by what all of them ask for in each."""
-    rounds: list[set[int]] = [set()]
-    began: set[int] = set()
-
-    class Rounds(trio.abc.Instrument):
-        def after_io_wait(self, timeout: float) -> None:
-            rounds.append(set())
-
-    carry_out = Connection.receive
-
-    def dear(self: Connection, message: str | bytes, now: float) -> None:
-        until = time.monotonic() + TURN_SECONDS
-        while time.monotonic() < until:
-            pass
-        if self.number in began:  # the first was not known to be dear
-            rounds[-1].add(self.number)
-        began.add(self.number)
-        carry_out(self, message, now)
-
-    monkeypatch.setattr(Connection, "receive", dear)
-    async with running() as (gateway, _), AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(connect(gateway)) for _ in range(5)]
-        trio.lowlevel.add_instrument(watch := Rounds())
-        for client in clients:
-            await client.send(command("UNSUBSCRIBE", "a") * 30)
-        for client in clients:
-            for _ in range(30):
-                assert (await client.message())["type"] == "UNSUBSCRIBE_ERROR"
-        trio.lowlevel.remove_instrument(watch)
-    assert sum(map(len, rounds)) == 5 * 29
-    assert max(map(len, rounds)) == 1

@@ -177,6 +177,9 @@ class Gateway:
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         raise AssertionError("nobody here asks to be reminded")
 
+    def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
+        raise AssertionError("nobody here has anything left to do")
+
     def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
         raise AssertionError("nobody asks who it is")
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from kiwi_gw.core.commands import Session
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.zetta.session import ZettaSession
-from kiwi_gw.dialects.zetta.streams import Stream
+from kiwi_gw.dialects.zetta.streams import Stream, same_topics
 from kiwi_gw.model import Identity, SourceInfo
 
 MAX_MESSAGE_BYTES = 64 * 1024
@@ -59,9 +59,9 @@ class ZettaDialect:
         )
 
     def stream(self, info: SourceInfo) -> Stream:
-        """The topics of a source: one object for all clients."""
+        """The topics of a source: one object for all clients, for as long as they stay the same."""
         found = self._streams.get(info.id)
-        if found is None or found[0] is not info:
+        if found is None or not (found[0] is info or same_topics(found[0], info)):
             found = self._streams[info.id] = info, Stream(info, self.server, self.wall)
         return found[1]
 

@@ -19,8 +19,21 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Final
 
-from kiwi_gw.core.commands import Breach, Cancel, Command, Hangup, Limit, Offload, Open, Recast, Remind, Reply
+from kiwi_gw.core.commands import (
+    Breach,
+    Cancel,
+    Command,
+    Continue,
+    Hangup,
+    Limit,
+    Offload,
+    Open,
+    Recast,
+    Remind,
+    Reply,
+)
 from kiwi_gw.core.notices import (
+    Continued,
     Ended,
     Lagged,
     LimitReached,
@@ -69,14 +82,16 @@ _PASSING = (CloseReason.FAILED.value, "too_many_wire_keys")
 class _Subscription:
     """One topic of the client.
 
-    lost: given up since it was told of a loss; unknown: and more, uncounted; told_at: when that was. over:
-    sources of which it was told that they cannot be read. devices: what it knows of those if it asks for any.
+    held: errors that are told behind its `subscribe-ack`; None: that was sent. lost: given up since it was
+    told of a loss; unknown: and more, uncounted; told_at: when that was. over: sources of which it was told
+    that they cannot be read. devices: what it knows of those if it asks for any.
     """
 
     number: int
     written: bytes
     wish: Wish
     limit: Limit | None
+    held: list[Reply] | None = field(default_factory=list)
     lost: int = 0
     unknown: bool = False
     told_at: float = float("-inf")
@@ -135,6 +150,7 @@ class ZettaSession:
         self._joined: dict[str, _Reader] = {}  # by source: the one that serves its topics
         self._reading: dict[str, tuple[requests.Subscribe, Asked]] = {}  # by handles of their own
         self._reminded_at: float | None = None
+        self._asked_turn = False
         self._retry: dict[str, float] = {}  # ids of sources that could not be read, and when to try again
 
     def receive(self, message: str | bytes, now: float) -> Iterator[Command]:
@@ -165,8 +181,8 @@ class ZettaSession:
                 return self._answered(handle, notice)
             case SourceAppeared(info):
                 return self._appeared(info)
-            case LimitReached(_, int(number)):
-                return self._leave(number)
+            case LimitReached(int(handle), int(number)):
+                return self._limit_reached(handle, number)
             case Lagged(handle=int(handle), dropped=dropped):
                 return self._lost(handle, dropped)
             case Ended(handle=int(handle)):
@@ -180,6 +196,8 @@ class ZettaSession:
                 return self._recast_refused(handle, notice)
             case Reminded():
                 return self._reminded()
+            case Continued(idle):
+                return self._continued(idle=idle)
             case _:
                 return ()
 
@@ -223,16 +241,25 @@ class ZettaSession:
             yield self._error(requests.BAD_REQUEST, request.written, too_many)
             return
         number = next(self._numbers)
-        yield Reply(replies.subscribed(self._wall(), request.written, number))
-        if request.limit == 0:
-            yield Reply(replies.unsubscribed(self._wall(), number))
-            return
         limit = None if request.limit is None else Limit(request.limit)
         new = _Subscription(number, request.written, wanted, limit)
+        if request.limit == 0:
+            yield from self._left(new)  # not behind those that are left: that would keep as many as it likes
+            return
         self._subscriptions[number] = new
         if wanted.devices:
             new.devices = Devices(request.written, number, self._multiple, wanted)
-        yield from self._in_turns(self._refresh(new))
+        steps = self._refresh(new), self._acknowledge(new)
+        # Once all sources are read: what is published from then on reaches the client. But what there is of
+        # devices comes as soon as a source is read, and before the client knows the id it could be lost.
+        yield from self._in_turns(chain(*(reversed(steps) if wanted.devices else steps)))
+
+    def _acknowledge(self, new: _Subscription) -> Iterator[Command]:
+        if new.held is not None:
+            held, new.held = new.held, None
+            yield Reply(replies.subscribed(self._wall(), new.written, new.number))
+            yield from held
+            yield from self._tell_loss(new)
 
     def _too_many(self, wanted: Wish) -> str | None:
         most = self._limits.subscriptions
@@ -267,15 +294,32 @@ class ZettaSession:
             steps = (command for reader in readers for command in self._leave_reader(reader))
             yield from self._in_turns(chain(steps, self._left(left)))
 
+    def _limit_reached(self, handle: int, number: int) -> Iterator[Command]:
+        yield from self._leave(number)
+        reader = self._readers.get(handle)
+        if reader is not None and number in reader.members:
+            yield from self._leave_reader(reader)  # it stands still until then, for its other topics too
+
     def _left(self, left: _Subscription) -> Iterator[Command]:
+        yield from self._acknowledge(left)
         # What it still knew of a loss is told while its id means something.
         yield from self._tell_loss(left)
         yield Reply(replies.unsubscribed(self._wall(), left.number))
 
     def _in_turns(self, steps: Steps) -> Iterator[Command]:
         yield from self._turns.do(steps)
-        if (wait := self._turns.waits) is not None:
-            yield from self._remind(wait)
+        yield from self._ask_turn()
+
+    def _ask_turn(self) -> Iterator[Command]:
+        if not self._asked_turn and (wait := self._turns.waits) is not None:
+            self._asked_turn = True
+            yield Continue(wait)
+
+    def _continued(self, *, idle: bool) -> Iterator[Command]:
+        self._asked_turn = False
+        if idle or self._turns.waits == 0:
+            yield from self._turns.go_on(charged=not idle)
+        yield from self._ask_turn()
 
     # --- which sources are read ------------------------------------------------------------
 
@@ -395,10 +439,17 @@ class ZettaSession:
             yield from self._remind(LOSS_SECONDS)
 
     def _tell_loss(self, item: _Subscription) -> Iterator[Command]:
-        if item.lost or item.unknown:
+        if item.held is None and (item.lost or item.unknown):
             words = _losses(item.lost, item.unknown)
             item.lost, item.unknown, item.told_at = 0, False, self._clock()
-            yield self._error(requests.SERVER_ERROR, item.written, words, item.number)
+            yield from self._tell_trouble(item, words)
+
+    def _tell_trouble(self, item: _Subscription, words: str) -> Iterator[Command]:
+        error = self._error(requests.SERVER_ERROR, item.written, words, item.number)
+        if item.held is not None:
+            item.held.append(error)
+        else:
+            yield error
 
     def _ended(self, handle: int, ended: Ended) -> Iterator[Command]:
         reader = self._readers.get(handle)
@@ -416,7 +467,7 @@ class ZettaSession:
                     words = f"{words}; {_losses(item.lost, item.unknown)}"
                     item.lost, item.unknown, item.told_at = 0, False, self._clock()
                 item.over.add(reader.info.id)
-                yield self._error(requests.SERVER_ERROR, item.written, words, item.number)
+                yield from self._tell_trouble(item, words)
         if ended.reason is CloseReason.UNAUTHORIZED:  # or it could not be given the form that it needs now
             yield from self._try_later(reader.info)
 
@@ -436,7 +487,7 @@ class ZettaSession:
         for item in list(reader.members.values()):
             if (passing or item.wish.concrete) and reader.info.id not in item.over:
                 item.over.add(reader.info.id)
-                yield self._error(requests.SERVER_ERROR, item.written, failed.message, item.number)
+                yield from self._tell_trouble(item, failed.message)
         if passing:
             yield from self._try_later(reader.info)
 
@@ -449,7 +500,7 @@ class ZettaSession:
         for item in new:
             if reader.info.id not in item.over:
                 item.over.add(reader.info.id)
-                yield self._error(requests.SERVER_ERROR, item.written, refused.message, item.number)
+                yield from self._tell_trouble(item, refused.message)
         yield from self._try_later(reader.info)
 
     # --- what is to be done in a while -----------------------------------------------------
@@ -467,8 +518,6 @@ class ZettaSession:
     def _reminded(self) -> Iterator[Command]:
         self._reminded_at = None
         now = self._clock()
-        if self._turns.waits == 0:
-            yield from self._turns.go_on()
         waits = []
         for item in list(self._subscriptions.values()):
             if item.lost or item.unknown:
@@ -483,8 +532,6 @@ class ZettaSession:
             elif info is not None:
                 del self._retry[source_id]
                 yield from self._in_turns(self._read(info))
-        if (wait := self._turns.waits) is not None:
-            yield from self._remind(wait)
         if waits:
             yield from self._remind(max(0.001, min(waits)))
 

@@ -202,6 +202,15 @@ class Stream:
         return made
 
 
+def same_topics(one: SourceInfo, other: SourceInfo) -> bool:
+    """Whether their streams are equal: that reads nothing else of them."""
+    return _read_of(one) == _read_of(other)
+
+
+def _read_of(info: SourceInfo) -> tuple[object, ...]:
+    return info.id, info.type, info.blocks.get("zetta"), info.decode
+
+
 def _usual(server: str, info: SourceInfo) -> str:
     """The topic of a source that names none: an id is any text, and a topic has no empty level."""
     bare = re.sub(r"[{}\0]", "", f"{server}/{info.type}/{info.id}/events")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Final
 
 from kiwi_gw.core.commands import Command
@@ -39,13 +40,14 @@ class Turns:
         if len(self._left) == 1:
             yield from self.go_on()
 
-    def go_on(self) -> Iterator[Command]:
-        """One turn. What a command brings about may add steps to it."""
+    def go_on(self, *, charged: bool = True) -> Iterator[Command]:
+        """One turn. What a command brings about may add steps to it. charged: not if nobody else wanted the
+        time."""
         if self._runs:
             return
         self._runs = True
         try:
-            with self._compiling.charged():
+            with self._compiling.charged() if charged else nullcontext():
                 for _ in range(STEPS):
                     if not self._left:
                         break

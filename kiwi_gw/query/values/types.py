@@ -5,18 +5,22 @@ Without a schema a path is ANY: its type is that of the value of each record. Sp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
     """A type. kind: its name. item: of an ARRAY, and of the values of a MAP. fields: of an OBJECT with a
-    schema, in order."""
+    schema, in order; by_name: the same."""
 
     kind: str
     item: Type | None = None
     fields: tuple[tuple[str, Type], ...] = ()
+    by_name: dict[str, Type] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", dict(self.fields))
 
     @property
     def dynamic(self) -> bool:

@@ -29,6 +29,18 @@ def use(compiling: Compiling, processor: Clock, seconds: float) -> None:
         processor.now += seconds
 
 
+def test_what_is_charged_inside_of_what_is_charged_is_charged_once() -> None:
+    clock, processor = Clock(), Clock()
+    pool = Pool(0.5)
+    one = Compiling(SessionLimits(compiling_share=0.05, compiling=pool), clock, processor)
+    with one.charged():
+        use(one, processor, 0.25)
+        processor.now += 0.5
+    assert pool.used == 0.75
+    use(one, processor, 1.0)
+    assert pool.used == 1.75
+
+
 def test_the_wait_is_in_proportion_to_what_was_used() -> None:
     clock, processor = Clock(), Clock()
     one = Compiling(SessionLimits(compiling_share=0.05), clock, processor)

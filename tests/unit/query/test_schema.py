@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
+from kiwi_gw.query import sql
+from kiwi_gw.query.checked import checked
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.schema import Schema
+from kiwi_gw.query.tree import Path
 from kiwi_gw.query.values.types import BIGINT, DOUBLE, STRING, Type
 from tests.unit.query.trying import at, call, kept, result
 
@@ -24,6 +28,37 @@ def test_a_schema_is_read() -> None:
     assert dict(fields["t"].fields)["x"] == DOUBLE
     assert Schema.parse("string").value == STRING
     assert Schema.parse("ARRAY<DOUBLE>").value == Type("ARRAY", DOUBLE)
+
+
+def test_the_schema_of_a_source_is_parsed_once_for_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+
+    def parse(ddl: str) -> Schema:
+        parsed.append(ddl)
+        return plainly(ddl)
+
+    plainly = Schema.parse
+    monkeypatch.setattr(Schema, "parse", staticmethod(parse))
+    ddl = ", ".join(f"once_{number} INT" for number in range(50))
+    for number in range(50):
+        query = sql.read(f"value.once_{number} > 1", None)
+        checked(query, members=ddl)
+        checked(query, ddl)
+    assert parsed == [ddl]
+
+
+def test_a_member_is_looked_up_without_a_look_at_the_others() -> None:
+    class Fields(tuple[tuple[str, Type], ...]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[tuple[str, Type]]:
+            Fields.walks += 1
+            return super().__iter__()
+
+    schema = Schema(Type("OBJECT", None, Fields((f"a{number}", BIGINT) for number in range(5_000))))
+    before = Fields.walks
+    assert schema.at(Path("value", ("a4999",))) == BIGINT
+    assert Fields.walks == before
 
 
 @pytest.mark.parametrize(

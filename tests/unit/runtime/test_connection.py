@@ -24,11 +24,23 @@ from kiwi_gw.api import (
     Token,
     hookimpl,
 )
-from kiwi_gw.core.commands import Authenticate, Cancel, Command, Examine, Grant, Hangup, Recast, Remind, Reply
+from kiwi_gw.core.commands import (
+    Authenticate,
+    Cancel,
+    Command,
+    Continue,
+    Examine,
+    Grant,
+    Hangup,
+    Recast,
+    Remind,
+    Reply,
+)
 from kiwi_gw.core.notices import (
     Authenticated,
     AuthenticationFailed,
     Cancelled,
+    Continued,
     Draining,
     Ended,
     Examined,
@@ -364,6 +376,22 @@ async def test_a_session_is_reminded_when_the_client_can_take_what_it_says(
     stalled.socket.stuck = False
     await trio.sleep(1)
     assert [len(client.told(Reminded)) for client in (ready, stalled, gone)] == [1, 1, 0]
+
+
+async def test_what_is_left_goes_on_sooner_on_an_idle_loop_but_not_before_the_client_takes_what_it_says(
+    autojump_clock: MockClock, world: Fixture
+) -> None:
+    ready, stalled, gone = world.connect(), world.connect(), world.connect()
+    stalled.socket.stuck = True
+    for client in (ready, stalled, gone):
+        client.does(Continue(1000.0))
+    gone.leave()
+    await trio.sleep(1)
+    assert [len(client.told(Continued)) for client in (ready, stalled, gone)] == [1, 0, 0]
+    assert ready.told(Continued) == [Continued(idle=True)]
+    stalled.socket.stuck = False
+    await trio.sleep(1)
+    assert [len(client.told(Continued)) for client in (ready, stalled, gone)] == [1, 1, 0]
 
 
 async def test_drain_says_when_to_come_back_where_the_protocol_can(world: Fixture) -> None:

@@ -132,6 +132,9 @@ class World:
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         self.due.append(then)
 
+    def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
+        self.due.append(lambda: then(False))
+
     def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
         raise AssertionError("nobody asks who it is")
 

@@ -104,6 +104,26 @@ async def test_a_finite_source_ends_its_feed(autojump_clock: MockClock) -> None:
     assert bench.entered == bench.left == 1
 
 
+async def test_a_source_that_says_again_what_its_values_are_made_of_stays_as_it_is(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[SourceInfo] = []
+
+    async def described(out: Out, start: Positions | None) -> None:
+        for members in ("a INT", "".join(["a ", "INT"]), "b INT"):
+            out.describe(members)
+            seen.append(bench.feed.info)
+        with pytest.raises(ValueError, match="there is no type FOO"):
+            out.describe("a FOO")
+        await two_events(out, start)
+
+    bench = Bench(Acts(described))
+    await bench.runner.run()
+    assert seen[0] is seen[1]
+    assert [info.members for info in seen] == ["a INT", "a INT", "b INT"]
+    assert bench.feed.info is seen[2]
+
+
 async def test_subscribers_are_told_what_keeps_a_source_from_its_origin(
     autojump_clock: MockClock, logged: Logged
 ) -> None:

@@ -1,63 +1,93 @@
-"""Commands of clients that send many: one client's turn in a round of the event loop."""
+"""Commands of clients that send many: what one may use at once, and its turn in a round of the event loop."""
 
 from __future__ import annotations
 
+import pytest
 import trio
 
-from kiwi_gw.runtime.turns import Turns
+from kiwi_gw.runtime.turns import OWN_SHARE, ROUND_SHARE, TURN_SECONDS, Allowance, Turns
+
+FITS_FOUR = 4 * TURN_SECONDS / ROUND_SHARE
+"""Seconds of a round of which four turns are the share."""
 
 
 class Rounds(trio.abc.Instrument):
-    """How often the event loop has got round."""
+    """How often the event loop has got round, and a clock on which each round takes so many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 0.0) -> None:
         self.number = 0
+        self.seconds = seconds
 
     def before_io_wait(self, timeout: float) -> None:
         self.number += 1
 
+    def clock(self) -> float:
+        return 1000.0 + self.number * self.seconds
 
-async def test_of_those_that_wait_one_goes_on_in_each_round_in_order() -> None:
-    rounds = Rounds()
+
+@pytest.mark.parametrize(("seconds", "together"), [(0.0, 1), (TURN_SECONDS, 1), (FITS_FOUR * 1.01, 4)])
+async def test_of_those_that_wait_as_many_go_on_in_each_round_as_fit_into_a_share_of_it(
+    seconds: float, together: int
+) -> None:
+    rounds = Rounds(seconds)
     trio.lowlevel.add_instrument(rounds)
-    turns = Turns()
+    turns = Turns(rounds.clock)
     came: list[int] = []
-    went: list[tuple[int, int]] = []
+    went: dict[int, list[int]] = {}
 
     async def client(number: int) -> None:
-        came.append(number)
-        for _ in range(3):
+        for _ in range(4):
+            came.append(number)
             await turns.wait()
-            went.append((rounds.number, number))
+            went.setdefault(rounds.number, []).append(number)
 
     async with trio.open_nursery() as nursery:
-        for number in range(5):
+        for number in range(12):
             nursery.start_soon(client, number)
     trio.lowlevel.remove_instrument(rounds)
-    assert [number for _, number in went] == came * 3
-    numbers = [number for number, _ in went]
-    assert numbers == list(range(numbers[0], numbers[0] + 15)), "each in a round of its own, and none is idle"
-    assert not turns.crowded
+    assert list(went) == list(range(min(went), max(went) + 1)), "no round is idle"
+    sizes = [len(them) for them in went.values()]
+    assert sizes[0] == 1, "it came first, when nobody waited"
+    assert set(sizes[1:-1]) == {together}
+    assert sum(sizes) == 48
+    for them in went.values():
+        assert sorted(them) == sorted(came[: len(them)]), "in the order in which they came"
+        del came[: len(them)]
+    assert not len(turns)
+
+
+async def test_a_round_that_took_long_while_nobody_waited_lets_nobody_go_on_together() -> None:
+    rounds = Rounds(60.0)
+    turns = Turns(rounds.clock)
+    trio.lowlevel.add_instrument(rounds)
+    await turns.wait()
+    began = rounds.number
+    await turns.wait()
+    trio.lowlevel.remove_instrument(rounds)
+    assert rounds.number == began + 1
 
 
 async def test_who_leaves_while_it_waits_holds_up_nobody() -> None:
     went: list[int] = []
-    turns, scopes = Turns(), [trio.CancelScope() for _ in range(6)]
+    turns, scopes = Turns(lambda: 0.0), [trio.CancelScope() for _ in range(6)]
 
     async def client(number: int) -> None:
         with scopes[number]:
             await turns.wait()
             went.append(number)
+            if len(went) == 1:
+                assert len(turns) == 5
+                for other in [other for other in range(6) if other != number][1:4]:
+                    scopes[other].cancel()
 
-    async with trio.open_nursery() as nursery:
-        for number in range(6):
-            nursery.start_soon(client, number)
-        await trio.lowlevel.checkpoint()  # all of them have come
-        assert turns.crowded
-        for number in (2, 3, 5):
-            scopes[number].cancel()
-    assert sorted(went) == [0, 1, 4]
-    assert not turns.crowded
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(client, number)
+    others = [number for number in range(6) if number != went[0]]
+    assert set(went[1:]) | {others[0]} >= {others[0], others[4]}
+    assert len(went) <= 4, "one that was woken already may go on"
+    assert not len(turns)
 
 
 async def test_the_first_of_those_that_wait_may_leave() -> None:
@@ -74,6 +104,49 @@ async def test_the_first_of_those_that_wait_may_leave() -> None:
             nursery.start_soon(client, 0)
             nursery.start_soon(client, 1)
     assert not went
-    assert not turns.crowded
+    assert not len(turns)
     with trio.fail_after(1):
         await turns.wait()
+
+
+async def test_one_whose_turn_has_come_may_leave_before_it_runs() -> None:
+    turns, scope = Turns(lambda: 0.0), trio.CancelScope()
+    went: list[str] = []
+
+    async def first() -> None:
+        with scope:
+            await turns.wait()
+            await trio.sleep_forever()
+
+    async def second() -> None:
+        await turns.wait()
+        went.append("second")
+
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first)
+            nursery.start_soon(second)
+            scope.cancel()
+    assert went == ["second"]
+    assert not len(turns)
+
+
+def test_who_asks_for_little_never_uses_up_its_allowance() -> None:
+    allowance, now = Allowance(), 1000.0
+    for _ in range(10_000):
+        assert not allowance.used_up(now)
+        allowance.charge(now, now + 15e-6)
+        now += 15e-6 / OWN_SHARE
+
+
+def test_what_is_used_at_once_has_an_end_and_comes_back_with_time() -> None:
+    allowance, now = Allowance(), 1000.0
+    allowance.charge(now, now + TURN_SECONDS * 0.9)
+    assert not allowance.used_up(now)
+    allowance.charge(now, now + TURN_SECONDS * 0.2)
+    assert allowance.used_up(now)
+    assert not allowance.used_up(now + TURN_SECONDS * 0.11 / OWN_SHARE)
+    allowance.charge(now, now + 60)
+    assert allowance.used_up(now + 3600)
+    allowance.renew()
+    assert not allowance.used_up(now)

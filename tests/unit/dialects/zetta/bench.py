@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kiwi_gw.config.schema import ZettaSource
-from kiwi_gw.core.commands import Command, Open, Remind
+from kiwi_gw.core.commands import Command, Continue, Open, Remind
 from kiwi_gw.core.feed import Feed, FeedLimits
-from kiwi_gw.core.notices import OpenFailed, Reminded, SourceAppeared
+from kiwi_gw.core.notices import Continued, OpenFailed, Reminded, SourceAppeared
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.errors import SubscribeRefused
@@ -62,11 +62,12 @@ class Sources(Gateway):
 
 
 class Client(Desk):
-    """One connection. reminders: what its session asked for, in seconds. refusal: the code with
-    which it is refused every source, if any."""
+    """One connection. reminders: what its session asked for, in seconds; turns: the same, for a turn.
+    refusal: the code with which it is refused every source, if any."""
 
     def __init__(self, sources: Sources, query: str, limits: SessionLimits) -> None:
         self.reminders: list[float] = []
+        self.turns: list[float] = []
         self.refusal = ""
         self._heard = 0
         super().__init__(sources, sources.dialect.session(query, ANONYMOUS, limits))
@@ -76,6 +77,8 @@ class Client(Desk):
             for command in commands:
                 if isinstance(command, Remind):
                     self.reminders.append(command.seconds)
+                elif isinstance(command, Continue):
+                    self.turns.append(command.seconds)
                 yield command
 
         super().carry_out(noted())
@@ -121,3 +124,13 @@ class Client(Desk):
         due, self.reminders = self.reminders, []
         for _ in due:
             self.carry_out(self.session.notice(Reminded()))
+
+    def turn(self, *, idle: bool = False) -> None:
+        """The turn comes that was asked for."""
+        (_,), self.turns = self.turns, []
+        self.carry_out(self.session.notice(Continued(idle)))
+
+    def finish(self) -> None:
+        """Every turn that it asks for comes."""
+        while self.turns:
+            self.turn()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from kiwi_gw.config.schema import ZettaSource
 from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.dialects.zetta.dialect import filters_multiple
 from kiwi_gw.dialects.zetta.streams import Stream
-from kiwi_gw.model import Shape, SourceInfo
+from kiwi_gw.model import Decode, Shape, SourceInfo
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,13 @@ def test_the_topic_of_a_source_that_names_none(source: str, topic: str) -> None:
 
 def test_all_clients_have_one_stream_of_a_source_until_it_is_another() -> None:
     dialect = ZettaDialect()
-    info, other = (SourceInfo("a", "kafka", Shape(())) for _ in range(2))
-    assert dialect.stream(info) is dialect.stream(info)
-    assert dialect.stream(other) is not dialect.stream(info)
+    info = SourceInfo("a", "kafka", Shape(()))
+    stream = dialect.stream(info)
+    assert dialect.stream(replace(info, members="a INT")) is dialect.stream(info) is stream
+    another = [
+        replace(info, type="counter"),
+        replace(info, decode=Decode("string")),
+        replace(info, blocks={"zetta": ZettaSource(topic="hub/a/b/c")}),
+    ]
+    for other in another:
+        assert dialect.stream(other) is not dialect.stream(info)

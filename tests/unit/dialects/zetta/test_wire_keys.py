@@ -6,6 +6,7 @@ import pytest
 
 from kiwi_gw.core.accounts import OwnAccount
 from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.notices import Lagged
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.zetta import turns
 from kiwi_gw.dialects.zetta.session import RETRY_SECONDS
@@ -190,11 +191,11 @@ def test_a_topic_that_means_many_sources_reads_them_in_turns() -> None:
     client = sources.client()
     client.subscribe("**")
     client.subscribe("hub/t0/1/state")
-    assert client.seen() == acks(1, 2)
     seen = [subscribers(sources)]
-    while client.reminders:
-        client.pass_time(0)
+    while client.turns:
+        client.turn()
         seen.append(subscribers(sources))
+    assert client.seen() == acks(1, 2)
     assert seen[-1] == MANY
     assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= turns.STEPS
     for number in range(MANY):
@@ -208,14 +209,12 @@ def test_no_event_of_a_topic_follows_its_ack_however_many_sources_it_means() -> 
     client = sources.client()
     client.subscribe("**")
     client.subscribe(f"hub/t{MANY - 1}/1/state")
-    while client.reminders:
-        client.pass_time(0)
+    client.finish()
     client.seen()
     client.say(type="unsubscribe", subscriptionId=1)
     assert 0 < subscribers(sources) < MANY
     sources.send(f"s{MANY - 1}", 1)
-    while client.reminders:
-        client.pass_time(0)
+    client.finish()
     sources.send(f"s{MANY - 1}", 2)
     last = f"hub/t{MANY - 1}/1/state"
     assert client.seen() == [(last, 1, 1), (last, 2, 1), ("unsubscribe-ack", 1), (last, 2, 2)]
@@ -229,15 +228,141 @@ def test_the_turns_of_one_that_has_used_much_wait_and_others_do_not() -> None:
     greedy.subscribe("**")
     account.charge(10.0, sources.clock())
     before = subscribers(sources)
-    greedy.pass_time(0)
+    greedy.turn()
     assert subscribers(sources) == before
-    (wait,) = greedy.reminders
+    (wait,) = greedy.turns
     assert wait > 1
     modest = sources.client()
     modest.subscribe("hub/t1/1/state")
     assert subscribers(sources) == before + 1
-    greedy.pass_time(wait)
+    sources.clock.now += wait
+    greedy.turn()
     assert subscribers(sources) > before + 1
+    account.charge(10.0, sources.clock())
+    used, before = account.used, subscribers(sources)
+    greedy.turn(idle=True)
+    assert subscribers(sources) > before, "nobody else wants the loop"
+    assert account.used == used
+
+
+def last_of(sources: Sources, *values: object) -> str:
+    """Published by the source that is read last; its topic."""
+    sources.send(f"s{MANY - 1}", *values)
+    return f"hub/t{MANY - 1}/1/state"
+
+
+def test_what_is_published_behind_the_ack_reaches_the_client_however_many_sources_it_means() -> None:
+    sources = many()
+    client = sources.client()
+    client.subscribe("**")
+    while not (seen := client.seen()):
+        last_of(sources, "lost" if client.turns else "all turns are over and nothing is acknowledged")
+        client.turn()
+    assert seen == acks(1)
+    last = last_of(sources, 7)
+    assert client.seen() == [(last, 1, 7)]
+
+
+def test_topics_are_acknowledged_in_the_order_in_which_they_came() -> None:
+    sources = many()
+    client = sources.client()
+    client.subscribe("**")
+    client.subscribe("hub/t1/1/state")
+    client.subscribe("no topic")
+    client.say(type="ping")
+    assert [first for first, *_ in client.seen()] == [400, "pong"]
+    client.finish()
+    assert client.seen() == acks(1, 2)
+
+
+def test_what_needs_no_source_keeps_nothing_behind_turns_that_do_not_come() -> None:
+    sources = many()
+    client = sources.client(limits=SessionLimits(commands_per_second=0))
+    client.subscribe("**")
+    left = client.session._turns._left  # type: ignore[attr-defined]
+    before = len(left)
+    for number in range(2, 500):
+        client.subscribe("**", limit=0)
+        assert client.seen() == [*acks(number), ("unsubscribe-ack", number)]
+    assert len(left) == before
+
+
+def test_errors_of_a_topic_follow_its_ack() -> None:
+    sources = many()
+    client = sources.client()
+    client.refusal = "too_many_wire_keys"
+    client.subscribe("**")
+    client.refusal = ""
+    assert client.seen() == []
+    client.finish()
+    first, *rest = client.seen()
+    assert [first] == acks(1)
+    assert rest == [(500, "**", "it cannot be read")] * (MANY - subscribers(sources))
+    assert len(rest) > 1
+
+
+def test_an_id_that_is_given_up_before_its_ack_gets_both_acks_once() -> None:
+    sources = many()
+    client = sources.client()
+    client.subscribe("**", limit=1)
+    client.subscribe("**")
+    client.say(type="unsubscribe", subscriptionId=2)
+    sources.send("s0", 1)
+    sources.send("s1", 2)
+    client.finish()
+    found = client.seen()
+    assert found.count(("hub/t0/1/state", 1, 1)) == 1
+    assert [item for item in found if "ack" in str(item[0])] == [
+        *acks(2),
+        ("unsubscribe-ack", 2),
+        *acks(1),
+        ("unsubscribe-ack", 1),
+    ]
+    assert subscribers(sources) == 0
+
+
+def test_a_loss_before_the_ack_is_told_behind_it() -> None:
+    sources = many()
+    client = sources.client()
+    client.subscribe("**")
+    client.carry_out(client.session.notice(Lagged(1, sources.feeds["s0"].info, 3, 3, 1, {}, {})))
+    assert client.seen() == []
+    client.finish()
+    assert client.seen() == [*acks(1), (500, "**", "3 events of its sources were lost")]
+
+
+def test_a_query_for_devices_of_many_sources_is_acknowledged_before_the_first_device() -> None:
+    sources = Sources(FeedLimits(last_values=True))
+    for number in range(MANY):
+        sources.source(f"s{number}", topic=f"hub/t{number}/{{key}}/state")
+        sources.send(f"s{number}", 1, keys=["1"])
+    client = sources.client()
+    client.subscribe("hub/query/where id = 1")
+    client.subscribe('hub/query/where id = "1"')
+    client.finish()
+    first, second, *rest = client.seen()
+    assert [first, second] == acks(1, 2)
+    assert len(rest) == MANY
+
+
+def test_one_topic_at_its_limit_does_not_hold_up_the_others_of_its_sources() -> None:
+    sources = many()
+    client = sources.client()
+    client.subscribe("**", limit=1)
+    client.subscribe("**")
+    client.finish()
+    client.seen()
+    account = client.session._compiling._own  # type: ignore[attr-defined]
+    account.charge(10.0, sources.clock())
+    sources.send("s0", 1)
+    for value in (2, 3):
+        last = last_of(sources, value)
+    assert client.turns, "most of it is left to do"
+    seen = client.seen()
+    assert seen == [("hub/t0/1/state", 1, 1), ("hub/t0/1/state", 2, 1), (last, 2, 2), (last, 2, 3)]
+    while client.turns:
+        client.turn(idle=True)
+    assert client.seen() == [("unsubscribe-ack", 1)]
 
 
 def test_what_comes_and_goes_between_the_turns() -> None:
@@ -247,8 +372,7 @@ def test_what_comes_and_goes_between_the_turns() -> None:
     client.subscribe("hub/*/1/state?where data > 1")
     sources.source(f"s{MANY - 1}", topic="hub/again/1/state")
     client.say(type="unsubscribe", subscriptionId=1)
-    while client.reminders:
-        client.pass_time(0)
+    client.finish()
     client.seen()
     assert subscribers(sources) == MANY
     sources.send(f"s{MANY - 1}", 1, 2)

@@ -1,0 +1,125 @@
+"""What clients have left to do: in turns, and sooner on an idle loop."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from kiwi_gw.runtime.evaluator import IDLE_SECONDS, LOOK_SECONDS
+from kiwi_gw.runtime.leftovers import TURN_SECONDS, Leftovers
+
+
+async def until_quiet(rounds: int = 20) -> None:
+    for _ in range(rounds):
+        await trio.lowlevel.checkpoint()
+
+
+async def test_those_that_take_long_go_on_one_in_each_round_in_the_order_in_which_they_asked() -> None:
+    now, rounds, ran = 0.0, 0, []
+    leftovers = Leftovers(lambda: now)
+
+    def client(name: str, seconds: float) -> None:
+        def then(idle: bool) -> None:
+            nonlocal now
+            assert not idle
+            ran.append((name, rounds))
+            now += seconds
+
+        leftovers.add(0, then)
+
+    for name in "abc":
+        client(name, 2 * TURN_SECONDS)
+    for name in "def":
+        client(name, TURN_SECONDS / 10)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leftovers.run)
+        while rounds < 20:
+            rounds += 1
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert [name for name, _ in ran] == list("abcdef")
+    heavy = [at for _, at in ran[:4]]
+    assert len(set(heavy)) == 4, "each in a round of its own"
+    assert len({at for _, at in ran[3:]}) == 1, "those that do little share one"
+
+
+async def test_on_an_idle_loop_nobody_rests(autojump_clock: MockClock) -> None:
+    leftovers = Leftovers(trio.current_time)
+    told: list[tuple[str, bool]] = []
+    done = trio.Event()
+    leftovers.add(100.0, lambda idle: done.set())
+    leftovers.add(50.0, lambda idle: told.append(("sooner", idle)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leftovers.run)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    assert told == [("sooner", True)]
+    assert trio.current_time() < 1
+
+
+async def test_on_a_busy_loop_they_rest_for_as_long_as_they_must(mock_clock: MockClock) -> None:
+    leftovers = Leftovers(trio.current_time)
+    told: list[tuple[float, bool]] = []
+    done = trio.Event()
+
+    def then(idle: bool) -> None:
+        told.append((trio.current_time(), idle))
+        done.set()
+
+    async def pieces() -> None:
+        while True:
+            mock_clock.jump(0.0001)
+            await trio.lowlevel.checkpoint()
+
+    leftovers.add(0.5, then)
+    asked_at = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pieces)
+        nursery.start_soon(leftovers.run)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    ((at, idle),) = told
+    assert at >= asked_at + 0.5
+    assert not idle
+
+
+async def test_who_comes_while_others_rest_goes_on_at_once(mock_clock: MockClock) -> None:
+    leftovers = Leftovers(trio.current_time)
+    came = trio.Event()
+
+    async def busy() -> None:
+        while True:
+            mock_clock.jump(0.0001)
+            await trio.lowlevel.checkpoint()
+
+    leftovers.add(1000.0, lambda idle: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leftovers.run)
+        nursery.start_soon(busy)
+        await until_quiet(200)
+        leftovers.add(0, lambda idle: came.set())
+        await came.wait()
+        assert trio.current_time() < 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_that_wait_for_an_idle_loop_do_not_hinder_each_other(autojump_clock: MockClock) -> None:
+    told: list[bool] = []
+    done = trio.Event()
+
+    def then(idle: bool) -> None:
+        told.append(idle)
+        if len(told) == 40:
+            done.set()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            leftovers = Leftovers(trio.current_time)
+            for _ in range(20):
+                leftovers.add(100.0, then)
+            nursery.start_soon(leftovers.run)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    assert all(told)
+    took = 20 * IDLE_SECONDS  # side by side
+    assert trio.current_time() < took + 1.5 * LOOK_SECONDS
