@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kiwi_gw.core.subscription import Subscription
     from kiwi_gw.core.window import Entry
 
-TURN_SECONDS: Final = 0.005
+TURN_SECONDS: Final = 0.002
 """How long one after the other is evaluated before others run."""
 
-IDLE_SECONDS: Final = 0.002
+IDLE_SECONDS: Final = 0.001
 """The same, of what is overdrawn, while nothing else waits: something may come meanwhile."""
 
 _QUERIES_KEPT: Final = 256

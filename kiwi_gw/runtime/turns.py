@@ -25,7 +25,7 @@ OWN_SHARE: Final = 0.001
 """Of the time, without waiting for a turn: some eighty requests for credit a second."""
 
 ROUND_SHARE: Final = 0.2
-"""Of a round, for those that wait: one of 5 ms, which evaluating queries may take, has four turns."""
+"""Of a round, for those that wait: one of 5 ms, which sending a batch may take, has four turns."""
 
 
 class Allowance:

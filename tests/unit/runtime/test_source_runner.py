@@ -421,9 +421,15 @@ async def test_two_publishes_at_once_are_an_error_and_lose_nothing(autojump_cloc
 
     async def both(out: Out, start: Positions | None) -> None:
         await out.ready({0: 0})
+        begun = trio.Event()
+
+        async def first() -> None:
+            begun.set()
+            await out.publish(batch(0, 3_000))
+
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(out.publish, batch(0, 3_000))
-            await trio.lowlevel.checkpoint()
+            nursery.start_soon(first)
+            await begun.wait()
             await out.publish(batch(3_000))
 
     bench = Bench(Acts(both, two_events))
