@@ -447,7 +447,7 @@ class Feed:
         until = self._turned()
         done = False
         try:
-            for group in list(self._groups.values()):
+            for group in sorted(self._groups.values(), key=_evaluated):
                 if not group.live:
                     continue
                 waiting = list(group.live)
@@ -666,6 +666,11 @@ class Feed:
 def lost(ranges: Mapping[int, tuple[int, int]], positions: Positions, count: int | None) -> Batch:
     """A batch without events that announces what the source itself lost before `positions`."""
     return Batch(positions, (), (), {}, 0, Gap(ranges, count))
+
+
+def _evaluated(group: Group) -> bool:
+    """Sort key: whoever has no query does not wait until those of others are evaluated."""
+    return group.costs is not None
 
 
 def _nothing() -> None:

@@ -106,6 +106,24 @@ def test_others_are_served_while_one_is_postponed() -> None:
     assert dear.places == one.made
 
 
+def test_whoever_has_no_query_is_served_before_any_is_evaluated() -> None:
+    one = world()
+    dear, plain = Client(), Client()
+    one.subscribe(dear, slow(one))
+    one.subscribe(plain)
+    served: list[float] = []
+
+    def taken(size: int) -> int:
+        served.append(one.clock.now)
+        return size
+
+    plain.outlet.take = taken
+    began = one.clock.now
+    one.produce(1)
+    assert served == [began]
+    assert dear.places == plain.places == one.made
+
+
 def test_what_falls_out_of_the_window_meanwhile_is_announced_exactly() -> None:
     one = world(limits=FeedLimits(window_events=8))
     client = Client()
