@@ -8,10 +8,11 @@ from typing import cast
 import trio
 
 from kiwi_gw.api import Finding, PluginContext, Section
+from kiwi_kafka.aio_loop import client_loop
 from kiwi_kafka.noise import quiet_client
 from kiwi_kafka.seam import Missing, Place, Scout, TopicView, Transport, UnreachableError
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
-from kiwi_kafka.transport import AioTransport, client_loop
+from kiwi_kafka.transport import AioTransport
 
 _TRIES = 5
 _PAUSE_S = 0.4

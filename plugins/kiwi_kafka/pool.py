@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import HistoryReader, PluginContext, PluginError
+from kiwi_kafka.aio_loop import client_loop
 from kiwi_kafka.client import tls_context
 from kiwi_kafka.lease import Lease
 from kiwi_kafka.lineage import Lineage
@@ -21,7 +22,7 @@ from kiwi_kafka.replay import Replay
 from kiwi_kafka.seam import Consumer, Missing, Place, Scout, TopicView, Transport
 from kiwi_kafka.settings import KafkaSettings
 from kiwi_kafka.stretch import Stretch
-from kiwi_kafka.transport import AioTransport, client_loop
+from kiwi_kafka.transport import AioTransport
 from kiwi_kafka.turns import Turns
 from kiwi_kafka.watch import Watch
 

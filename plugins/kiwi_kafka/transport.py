@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
@@ -14,17 +13,16 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import aiokafka.errors as kafka_errors
 import trio
-import trio_asyncio
 from aiokafka import TopicPartition
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
+from kiwi_kafka.aio_loop import Loop
 from kiwi_kafka.client import LookingClient, LookingConsumer, connection_options
 from kiwi_kafka.columns import Fetched
 from kiwi_kafka.seam import (
@@ -50,7 +48,6 @@ _BATCH_HEAD = 12  # bytes: offset and length, which come before what the length 
 _EARLIEST, _LATEST = -2, -1
 _READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
 _CLOSE_S = 2.0
-_LINGER_S = 0.05
 _HISTORY_WAIT_MS = 100
 _PATIENCE_MS = 500
 _LOST = (kafka_errors.KafkaError, OSError, asyncio.CancelledError)
@@ -64,30 +61,6 @@ _NEVER = (
     kafka_errors.InvalidRequestError,
 )
 """Errors of a partition that the same question meets again; what else there is passes."""
-
-
-class Loop(Protocol):
-    """What is used of trio-asyncio's event loop."""
-
-    async def run_aio_coroutine(self, coro: Coroutine[Any, Any, T]) -> T: ...
-
-
-@asynccontextmanager
-async def client_loop(tell: Callable[[str, BaseException | None], None]) -> AsyncIterator[Loop]:
-    """An asyncio loop for aiokafka, in this Trio thread. `tell`: of failures that nobody waits for."""
-
-    def handle(_: object, context: Mapping[str, Any]) -> None:
-        # trio-asyncio's own handler raises it, which would end the loop for everybody in it.
-        tell(str(context.get("message")), context.get("exception"))
-
-    async with trio_asyncio.open_loop() as loop:
-        loop.set_exception_handler(handle)
-        try:
-            yield loop
-        finally:
-            # Connections whose TLS handshake failed are closed some steps later, and by nobody else.
-            with trio.CancelScope(shield=True):
-                await trio.sleep(_LINGER_S)
 
 
 class AioTransport:

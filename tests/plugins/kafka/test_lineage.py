@@ -14,12 +14,13 @@ from trio.testing import MockClock
 from kiwi_gw.api import AtPositions, Extent, Positions, Shape, SourceChanged, SourceInfo, StartAt, Traced
 from kiwi_gw.api import Lineage as AnyLineage
 from kiwi_gw.core.notices import OpenFailed
+from kiwi_kafka.aio_loop import client_loop
 from kiwi_kafka.columns import Fetched
 from kiwi_kafka.epochs import Epochs
 from kiwi_kafka.lineage import Lineage
 from kiwi_kafka.positions import BY_TOPIC, Marked
 from kiwi_kafka.seam import Place, TopicView, UnreachableError
-from kiwi_kafka.transport import AioScout, client_loop
+from kiwi_kafka.transport import AioScout
 from tests.plugins.kafka.fakes import FakeTransport, Nobody, Run, pool_on
 from tests.unit.core.fakes import Client, World
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from kiwi_kafka.aio_loop import client_loop
 from kiwi_kafka.seam import NO_ID, TopicView, UnreachableError
-from kiwi_kafka.transport import AioScout, client_loop
+from kiwi_kafka.transport import AioScout
 
 OLD, NEW, DAMAGED = b"o" * 16, b"n" * 16, b"o" * 15 + b"p"
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from kiwi_kafka.aio_loop import client_loop
 from kiwi_kafka.seam import Place, TopicView
-from kiwi_kafka.transport import AioScout, client_loop, first_unreadable
+from kiwi_kafka.transport import AioScout, first_unreadable
 
 PLACE = Place("t", 0)
 VIEW = TopicView("t", b"", {0: 1}, None)
