@@ -224,7 +224,7 @@ class ZettaSession:
             yield Offload(reading, question)
 
     def _answered(self, handle: str, notice: Offloaded) -> Iterator[Command]:
-        """A query was read elsewhere: go on with its subscription."""
+        """Go on with a subscription whose query was read elsewhere."""
         self._compiling.charge_offloaded(notice.seconds)
         request, text = self._reading.pop(handle)
         try:
