@@ -104,6 +104,7 @@ def test_types_are_known_before_there_is_a_record() -> None:
         result(call("=", at("t"), 1), {}, DDL)
 
 
+@pytest.mark.cost
 def test_a_typo_is_told_the_nearest_member_within_a_bounded_time_and_length() -> None:
     with pytest.raises(QueryError) as wrong:
         Schema.parse("carrier STRING, dep_delay DOUBLE").at(at("dep_dely"))
