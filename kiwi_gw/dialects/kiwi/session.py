@@ -247,7 +247,7 @@ class KiwiSession:
         return self._error("SUBSCRIBE", source_id, str(wrong), position=position)
 
     def _one_more(self, query: Asked) -> None:
-        """Raises Wrong if that is a different query too many."""
+        """Refuse a different query too many: raises Wrong."""
         most = self._limits.queries
         others = {item.asked.key for item in self._subscriptions.values() if item.asked is not None}
         if most and len(others | {query.key}) > most:
