@@ -47,7 +47,8 @@ class Unanswered(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """seconds: of the processor that the answer took, or what this client has to bear of them."""
+    """seconds: of the processor that the answer took, or what this client has to bear of them. handle: None,
+    with nothing to be done but to charge those, if it was given up meanwhile."""
 
     handle: Hashable
     answer: bytes | Unanswered

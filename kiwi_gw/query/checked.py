@@ -11,7 +11,7 @@ from kiwi_gw.query.tree import Node, Path, Query
 
 
 def checked(query: Query, fields: str = "", codes: Codes | None = None, *, members: str = "") -> Compiled:
-    """The query as code. fields: the schema of the values of its source, which may have more to say against
+    """Compile the query. fields: the schema of the values of its source, which may have more to say against
     it than the query alone; empty: it has none. codes: as in `compiled`. members: a schema of which only the
     names count, for values that are as they are.
 

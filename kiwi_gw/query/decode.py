@@ -25,7 +25,7 @@ _UNREADABLE: Final = (ValueError, RecursionError)  # msgspec's errors are ValueE
 
 
 def decoder(form: Form, avro_schema: str = "") -> Decoder:
-    """Makes values of a column. None stays None, and what is no bytes stays as it is.
+    """Make values of a column. None stays None, and what is no bytes stays as it is.
 
     avro_schema: for `avro`; a ValueError if it is none. ModuleNotFoundError: what Avro needs is not there.
     """

@@ -44,7 +44,7 @@ def caql_question(text: str, roots: tuple[str, ...]) -> bytes:
 
 
 def answer(asked: bytes) -> bytes:
-    """What the worker finds: the query, or what is wrong with it. Takes as long as that takes."""
+    """Find, in the worker, the query or what is wrong with it. Takes as long as that takes."""
     language, *texts = pickle.loads(asked)  # noqa: S301  the gateway has written it
     codes: Codes = {}
     try:
@@ -73,7 +73,7 @@ def _caql(codes: Codes, text: str, roots: tuple[str, ...]) -> Query:
 
 
 def answered(found: bytes) -> tuple[Query, Codes]:
-    """The query that the worker has read, and the codes of its loops.
+    """Take out the query that the worker has read, and the codes of its loops.
 
     Raises:
         QueryError: it cannot be used.

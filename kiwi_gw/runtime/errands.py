@@ -32,10 +32,16 @@ class Errands:
         self._go_on()
 
     def drop(self, handle: Hashable) -> bool:
-        """It is wanted no longer. Whether it was there."""
+        """Give it up; whether it was there. What the process is at goes on, and its seconds are told: else a
+        client could have it read the dearest queries, one after the other, and bear nothing."""
         if handle not in self._waiting:
             return False
+        question, _ = self._waiting[handle]
         if handle == next(iter(self._waiting)):
+            if self._offloads.is_at(question):
+                del self._waiting[handle]
+                self._waiting = {None: (question, None), **self._waiting}
+                return True
             self._let_go()
         del self._waiting[handle]
         self._go_on()

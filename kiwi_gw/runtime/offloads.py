@@ -67,6 +67,11 @@ class Offloads:
         """The answer, if it was given lately."""
         return self._known.known(question)
 
+    def is_at(self, question: bytes) -> bool:
+        """Whether the process has been asked this, and has not answered."""
+        job = self._jobs.get(question)
+        return job is not None and job.tries > 0
+
     def ask(self, question: bytes, done: Done) -> Callable[[], None] | None:
         """Have it answered; gives what takes that back. `done` is called once, later. None: too many wait."""
         job = self._jobs.get(question)

@@ -309,7 +309,8 @@ async def test_behind_an_interceptor_no_declared_member_is_named_and_none_that_i
         reply = await client.ask("SUBSCRIBE", "c", where="value.cuont > 1")
         assert reply["type"] == "SUBSCRIBE_OK", reply
         await client.ask("UNSUBSCRIBE", "c")
-        await client.subscribe("c", where="value.count.shown >= 2", select="value.count.shown AS n")
+        shown = {"where": "value.count.shown >= 2", "select": "value.count.shown AS n"}
+        await client.subscribe("c", **shown, **{"from": "earliest"})  # it counts since the first SUBSCRIBE
         assert (await client.message())["data"]["value"] == {"n": 2}
 
 

@@ -1,4 +1,4 @@
-"""Looks for messages that cost too much, guided by coverage: `make fuzz`.
+"""Look for messages that cost too much, guided by coverage: `make fuzz`.
 
 Each kind is tried in a process of its own, as libFuzzer ends the one that it is in. Coverage makes code slow:
 what was dear with it is judged again without it. What is too dear then is printed, left in `build/fuzz`, and

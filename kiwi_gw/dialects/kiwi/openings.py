@@ -26,7 +26,7 @@ class Wires(Protocol):
 
 
 def value_as_of(raw: Raw | None) -> ValueAs | None:
-    """Raises Wrong."""
+    """Read the member `valueAs`. Raises Wrong."""
     match None if raw is None else requests.text(raw):
         case "text":
             return "text"
@@ -38,7 +38,7 @@ def value_as_of(raw: Raw | None) -> ValueAs | None:
 
 
 def opening_of(command: requests.ClientCommand, wire: Wires, value_as: ValueAs | None) -> Open:
-    """What a SUBSCRIBE asks for, its query apart. Raises Wrong."""
+    """Make of a SUBSCRIBE what it asks for, its query apart. Raises Wrong."""
     mode = Mode.PUSH if command.mode is None else _MODES.get(requests.text(command.mode) or "")
     if mode is None:
         raise Wrong('mode must be "push" or "pull"')

@@ -75,7 +75,7 @@ class Asked:
         return unseen(sql.read(self.where, self.select), batches, decode)
 
     def before(self, wire: MakeWire, compiling: Compiling, read: Read | None = None) -> MakeWire:
-        """Puts it before the wire format of a source. read: what the worker has made of it."""
+        """Put it before the wire format of a source. read: what the worker has made of it."""
 
         def make(info: SourceInfo) -> WireFormat:
             with compiling.charged():
@@ -104,7 +104,7 @@ class Texts:
 
 
 def texts(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> Texts:
-    """What was written. most_bytes: of both together. Raises Wrong, also for what was refused lately."""
+    """Read both texts. most_bytes: of them together. Raises Wrong, also for what was refused lately."""
     found: list[str | None] = []
     for name, raw in (("where", where), ("select", select)):
         written = None if raw is None else text(raw)
@@ -121,7 +121,7 @@ def texts(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> 
 
 
 def asked(written: Texts) -> Asked | None:
-    """The query of these texts; None: all of every event. Raises WrongQuery."""
+    """Read the query of these texts. None: all of every event. Raises WrongQuery."""
     from kiwi_gw.query.checked import checked
 
     try:
@@ -135,7 +135,7 @@ def asked(written: Texts) -> Asked | None:
 
 
 def offloaded(written: Texts, answer: bytes | Unanswered) -> tuple[Asked | None, Read]:
-    """The same, of what the worker has answered. Raises Wrong."""
+    """Take the query out of what the worker has answered, and what that has read. Raises Wrong."""
     if answer is Unanswered.BUSY:
         raise Wrong(BUSY)
     if isinstance(answer, Unanswered):

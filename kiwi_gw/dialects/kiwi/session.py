@@ -162,8 +162,9 @@ class KiwiSession:
                 return self._opened(source_id, notice)
             case OpenFailed(handle=str(source_id)):
                 return self._open_failed(source_id, notice)
-            case Offloaded(handle=str(source_id)):
-                return self._read(source_id, notice)
+            case Offloaded(handle, _, seconds):
+                self._compiling.charge_offloaded(seconds)
+                return self._read(handle, notice) if isinstance(handle, str) else ()
             case Granted(handle=str(source_id)):
                 return self._granted(source_id, notice)
             case Cancelled(handle=str(source_id)):
@@ -223,11 +224,10 @@ class KiwiSession:
         return opening
 
     def _read(self, source_id: str, notice: Offloaded) -> Iterable[Command]:
-        """Its query was read elsewhere: go on with the SUBSCRIBE."""
+        """Go on with a SUBSCRIBE whose query was read elsewhere."""
         subscription = self._subscriptions.get(source_id)
         if subscription is None or subscription.reading is None:
             return ()
-        self._compiling.charge_offloaded(notice.seconds)
         reading, subscription.reading = subscription.reading, None
         opening = reading.opening
         try:
@@ -247,7 +247,7 @@ class KiwiSession:
         return self._error("SUBSCRIBE", source_id, str(wrong), position=position)
 
     def _one_more(self, query: Asked) -> None:
-        """Raises Wrong if that is a different query too many."""
+        """Refuse a different query too many: raises Wrong."""
         most = self._limits.queries
         others = {item.asked.key for item in self._subscriptions.values() if item.asked is not None}
         if most and len(others | {query.key}) > most:

@@ -54,6 +54,7 @@ def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes:
 
     def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
         view = stream.view(batch)
+        yield from stream.named(view, turn)
         topics = stream.topics(view)
         each = [topics] * len(batch) if isinstance(topics, str) else topics
         found: dict[int, _Device] = {}
@@ -67,6 +68,8 @@ def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes:
                 device = tuple(levels[:3])
                 if devices.first(device, (reader, batch.partitions[index], batch.offsets[index])):
                     found[index] = device
+            if turn.over:
+                yield
         lines, bad = yield from stream.described(view, found, devices.wish, turn)
         buffer = bytearray()
         ends, there = array("Q"), bytearray(len(batch))

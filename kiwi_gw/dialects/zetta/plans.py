@@ -33,7 +33,7 @@ class Plans(Generic[P]):
         return self._of[id(table)][1]
 
     def keep(self, table: dict[str, P], topic: str, plan: P, size: int) -> None:
-        """Puts the plan of a topic into a format's table. size: bytes."""
+        """Put the plan of a topic into a format's table. size: bytes."""
         _, held = self._of.pop(id(table), (table, 0))
         if held > MOST_PLAN_BYTES:
             table.clear()

@@ -102,6 +102,25 @@ class _Subscription:
     def __post_init__(self) -> None:
         self.member = Member(self.number, self.wish, self.limit is not None)
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether it is to be told of a loss."""
+        return self.lost > 0 or self.unknown
+
+    def lose(self, events: int | None) -> None:
+        """Note that so many were given up; None: nobody knows how many."""
+        self.lost += events or 0
+        self.unknown = self.unknown or events is None
+
+    def losses(self, now: float) -> str:
+        """Say what it has lost, once. In events of the sources: what a query or a pattern would have left of
+        them, nobody knows."""
+        lost, unknown = self.lost, self.unknown
+        self.lost, self.unknown, self.told_at = 0, False, now
+        if unknown:
+            return f"more than {lost} events were lost" if lost else "events were lost, nobody knows how many"
+        return f"{lost} event{' of its sources was' if lost == 1 else 's of its sources were'} lost"
+
 
 @dataclass(slots=True)
 class _Reader:
@@ -224,7 +243,7 @@ class ZettaSession:
             yield Offload(reading, question)
 
     def _answered(self, handle: str, notice: Offloaded) -> Iterator[Command]:
-        """A query was read elsewhere: go on with its subscription."""
+        """Go on with a subscription whose query was read elsewhere."""
         self._compiling.charge_offloaded(notice.seconds)
         request, text = self._reading.pop(handle)
         try:
@@ -431,18 +450,15 @@ class ZettaSession:
         if reader is None or dropped == 0:
             return
         for item in list(reader.members.values()):
-            item.lost += dropped or 0
-            item.unknown = item.unknown or dropped is None
+            item.lose(dropped)
             if self._clock() - item.told_at >= LOSS_SECONDS:
                 yield from self._tell_loss(item)
-        if any(item.lost or item.unknown for item in reader.members.values()):
+        if any(item.has_lost for item in reader.members.values()):
             yield from self._remind(LOSS_SECONDS)
 
     def _tell_loss(self, item: _Subscription) -> Iterator[Command]:
-        if item.held is None and (item.lost or item.unknown):
-            words = _losses(item.lost, item.unknown)
-            item.lost, item.unknown, item.told_at = 0, False, self._clock()
-            yield from self._tell_trouble(item, words)
+        if item.held is None and item.has_lost:
+            yield from self._tell_trouble(item, item.losses(self._clock()))
 
     def _tell_trouble(self, item: _Subscription, words: str) -> Iterator[Command]:
         error = self._error(requests.SERVER_ERROR, item.written, words, item.number)
@@ -460,12 +476,10 @@ class ZettaSession:
         quiet = ended.reason in _OVER and not lost
         for item in list(reader.members.values()):
             if item.wish.concrete or not quiet:
-                item.lost += ended.dropped or 0
-                item.unknown = item.unknown or ended.dropped is None
+                item.lose(ended.dropped)
                 words = ended.message
-                if item.lost or item.unknown:
-                    words = f"{words}; {_losses(item.lost, item.unknown)}"
-                    item.lost, item.unknown, item.told_at = 0, False, self._clock()
+                if item.has_lost:
+                    words = f"{words}; {item.losses(self._clock())}"
                 item.over.add(reader.info.id)
                 yield from self._tell_trouble(item, words)
         if ended.reason is CloseReason.UNAUTHORIZED:  # or it could not be given the form that it needs now
@@ -520,7 +534,7 @@ class ZettaSession:
         now = self._clock()
         waits = []
         for item in list(self._subscriptions.values()):
-            if item.lost or item.unknown:
+            if item.has_lost:
                 if now - item.told_at >= LOSS_SECONDS:
                     yield from self._tell_loss(item)
                 else:
@@ -548,10 +562,3 @@ class ZettaSession:
 
 def _limits(reader: _Reader) -> Mapping[Hashable, Limit]:
     return {n: item.limit for n, item in reader.members.items() if item.limit is not None}
-
-
-def _losses(lost: int, unknown: bool) -> str:
-    """In events of the sources: what a query or a pattern would have left of them, nobody knows."""
-    if unknown:
-        return f"more than {lost} events were lost" if lost else "events were lost, nobody knows how many"
-    return f"{lost} event{' of its sources was' if lost == 1 else 's of its sources were'} lost"

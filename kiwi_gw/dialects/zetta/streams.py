@@ -58,6 +58,7 @@ class Stream:
         # JSON that is passed on whole need not be decoded.
         self._as_it_is = self._data is None and info.decode.value == "json"
         self._named = {where.root for where in template(topic).places}
+        self._telling = {place(path).root for path in self._described.values()}
         self._root = "value" if self._data is None else place(self._data).root
 
     def may_match(self, pattern: Pattern) -> bool:
@@ -76,8 +77,12 @@ class Stream:
     def view(self, batch: Batch) -> View:
         return view(batch, self._info.decode)
 
+    def named(self, seen: View, turn: Turn) -> Steps[None]:
+        """Have decoded, in turns, what `topics` reads at once."""
+        return seen.decoded(self._named, turn)
+
     def decoded(self, seen: View, turn: Turn, *, queried: bool) -> Steps[None]:
-        """Have decoded, in turns, what the rest here reads at once. queried: queries read it as well."""
+        """Have decoded, in turns, what `lines` reads at once as well. queried: queries read it, too."""
         roots = {self._root} if queried or not self._as_it_is else set()
         return seen.decoded(roots | self._named, turn)
 
@@ -102,8 +107,11 @@ class Stream:
     def described(
         self, seen: View, devices: Mapping[int, tuple[str, ...]], wanted: Wish, turn: Turn
     ) -> Steps[tuple[dict[int, bytes], int]]:
-        """The lines of those events that tell of a device which passes the query; and how many were bad. In
-        turns."""
+        """Make, in turns, the lines of those events that tell of a device which passes the query; and say how
+        many were bad."""
+        if not devices:
+            return {}, 0
+        yield from seen.decoded(self._telling, turn)
         found: list[dict[str, object]] = []
         more = [(name, at(seen, path)) for name, path in self._described.items()]
         for index, (_, kind, name) in devices.items():
@@ -112,6 +120,8 @@ class Stream:
                 if (value := values[index]) is not MISSING and value is not UNDECODABLE and value is not None:
                     device[member] = value
             found.append(device)
+            if turn.over:
+                yield
         kept, bad = list(range(len(found))), 0
         if wanted.query is None:
             texts = [_encode(device) for device in found]

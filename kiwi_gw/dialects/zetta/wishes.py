@@ -63,7 +63,7 @@ class Asked:
 
 
 def asked(text: str, most_bytes: int = MAX_TEXT) -> Asked:
-    """Reads the topic of a subscription, but not its query. most_bytes: of that. ValueError, in words with
+    """Read the topic of a subscription, but not its query. most_bytes: of that. ValueError, in words with
     the position, for one that is none, or was refused lately."""
     known = _refused.known(text)
     if known is not None:
@@ -78,7 +78,7 @@ def asked(text: str, most_bytes: int = MAX_TEXT) -> Asked:
 
 
 def wish(wanted: Asked, answer: bytes | Unanswered | None = None) -> Wish:
-    """Reads the query, too. answer: what the worker has found, if it was asked. ValueError as above."""
+    """Read the query, too. answer: what the worker has found, if it was asked. ValueError as above."""
     topic = wanted.topic
     if topic.query is None:
         return Wish(topic.pattern, topic.of_devices)
@@ -96,7 +96,7 @@ _refused: Final[Recent[str]] = Recent(MAX_KEPT)
 
 
 def _wrong(text: str, words: str) -> ValueError:
-    """Remembers that it is."""
+    """Remember that it is."""
     if len(text) <= MAX_KEPT and _refused.known(text) is None:
         _refused.keep(text, len(text) + len(words), words)
     return ValueError(words)

@@ -179,7 +179,7 @@ class Writer:
         )
 
     def _read(self, text: str, code: Code, cost: Cost) -> str:
-        """An argument of a call; if it may be long, and the call reads all of it, that is counted."""
+        """Write an argument of a call; if it may be long, and the call reads all of it, that is counted."""
         kind = code.type.kind
         if code.is_constant or cost.work is Work.CONSTANT or kind not in _LONG:
             return text
@@ -187,8 +187,9 @@ class Writer:
         most = _LONG[kind]
         if not text.isidentifier():
             return read
-        # A name in a strict call is no NULL.
-        short = f"len({text}) < {most}" if most else f"type({text}) in {self._space.given(_SHORT)}"
+        # NULL has no length, and a call that is not strict takes it.
+        measured = f"not {text} or len({text}) < {most}"
+        short = measured if most else f"type({text}) in {self._space.given(_SHORT)}"
         return f"({text} if {short} else {read})"
 
     def _counted(self, text: str, cost: Cost) -> str:

@@ -191,6 +191,7 @@ async def test_bad_records_are_in_the_log(tmp_path: Path) -> None:
     assert (line["count"], line["sample"]) == (3, "{")
 
 
+@pytest.mark.cost
 async def test_a_hundred_thousand_rows_do_not_hold_the_event_loop(
     tmp_path: Path, figure: Callable[[str, object], None]
 ) -> None:

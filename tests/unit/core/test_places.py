@@ -63,6 +63,7 @@ DEAREST = {
 }
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("name", DEAREST)
 @pytest.mark.parametrize("intercepted", [False, True])
 def test_a_piece_is_encoded_in_less_than_a_turn(name: str, intercepted: bool) -> None:

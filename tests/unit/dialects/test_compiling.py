@@ -8,6 +8,7 @@ import pytest
 
 from kiwi_gw.core.accounts import Pool
 from kiwi_gw.core.commands import Open, Reply, Session
+from kiwi_gw.core.notices import Offloaded
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.compiling import Compiling
 from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
@@ -106,6 +107,14 @@ def test_a_query_that_comes_too_early_is_refused_and_a_plain_subscription_is_not
     assert b"Queries take too much time just now: try again in " in second.frame
     (third,) = session.receive(json.dumps({"type": "SUBSCRIBE", "sourceId": "t"}), 0.0)
     assert isinstance(third, Open)
+
+
+def test_what_was_read_beside_the_loop_is_charged_though_nobody_wants_it_any_more() -> None:
+    session = kiwi(SessionLimits(compiling_share=0.05))
+    assert list(session.notice(Offloaded(None, b"", 0.6))) == []
+    (reply,) = session.receive(subscribe("value.n3 > 17"), 0.0)
+    assert isinstance(reply, Reply)
+    assert b"Queries take too much time just now: try again in " in reply.frame
 
 
 def test_a_topic_that_comes_too_early_is_refused() -> None:

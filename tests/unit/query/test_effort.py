@@ -90,6 +90,7 @@ def test_only_filters_without_functions_are_evaluated_unwatched() -> None:
         assert query(where).at_once == 0, where
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("terms", [1, 60])
 def test_what_is_evaluated_unwatched_takes_less_than_a_turn(terms: int) -> None:
     made = query(" OR ".join(f"value.a > {number}" for number in range(terms)))

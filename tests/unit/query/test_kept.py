@@ -145,6 +145,7 @@ DEAR_PATTERNS = (
 )  # fmt: skip
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("pattern", DEAR_PATTERNS)
 def test_no_pattern_takes_long_to_be_made_or_refused(pattern: str) -> None:
     """2 ms on the machine that it was chosen on; here twice as much, for slower ones."""
@@ -171,6 +172,7 @@ UNREADABLE = (
 )  # fmt: skip
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_what_cannot_be_read_is_refused_in_time(text: str) -> None:
     """5 ms on the machine that it was measured on; before, a text of comments took 155."""

@@ -119,6 +119,7 @@ DEAREST = (
 )  # fmt: skip
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("term", DEAREST)
 @pytest.mark.parametrize("joint", [" OR ", " AND "])
 def test_a_query_that_the_loop_reads_itself_takes_it_less_than_a_turn(term: str, joint: str) -> None:

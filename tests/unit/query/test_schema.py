@@ -88,6 +88,13 @@ def test_members_of_other_types_are_null_and_the_rest_stays() -> None:
     assert result(at("t", "y", 0), record, DDL) == 1
 
 
+def test_an_array_that_is_named_twice_may_be_null() -> None:
+    """Where a call takes NULL, too."""
+    joined = call("concat_ws", "-", at("a"))
+    where = call("and", call("=", joined, ""), call("<>", joined, "x"))
+    assert kept(where, [{"a": None}, {"a": ["x"]}, {"a": []}, {}], "a ARRAY<STRING>") == [0, 2, 3]
+
+
 def test_types_are_known_before_there_is_a_record() -> None:
     assert kept(call("=", at("s"), 1), [{"s": "1.9"}, {"s": 1}, {"s": "x"}], DDL) == [0, 1]
     assert result(call("+", at("a"), 1), {"a": 2**31 - 1}, DDL) == -(2**31)
@@ -97,6 +104,7 @@ def test_types_are_known_before_there_is_a_record() -> None:
         result(call("=", at("t"), 1), {}, DDL)
 
 
+@pytest.mark.cost
 def test_a_typo_is_told_the_nearest_member_within_a_bounded_time_and_length() -> None:
     with pytest.raises(QueryError) as wrong:
         Schema.parse("carrier STRING, dep_delay DOUBLE").at(at("dep_dely"))

@@ -48,6 +48,7 @@ def test_a_member_that_one_of_the_last_batches_has_is_known() -> None:
     assert unseen(sql.read(None, "value.rare"), [common], AS_JSON) is None
 
 
+@pytest.mark.cost
 def test_it_costs_little_whatever_the_query_and_the_events() -> None:
     where = " OR ".join(f"value.{'a' * 20}{number} = 1" for number in range(60))
     names = {f"{'a' * 19}{number}": number for number in range(500)}

@@ -76,6 +76,7 @@ def collected_as_in_the_gateway() -> Iterator[None]:
     gc.set_threshold(*usual)
 
 
+@pytest.mark.cost
 @pytest.mark.usefixtures("collected_as_in_the_gateway")
 @pytest.mark.parametrize("dear", [b"[" * 50 + b"]" * 50, b'{"a":{}}', b'{"":0}', b"[]", b'""', b"1e5"])
 def test_no_step_of_decoding_takes_longer_than_a_turn(dear: bytes) -> None:

@@ -266,6 +266,24 @@ async def test_what_is_dropped_is_not_asked_and_the_next_is() -> None:
     assert told == []
 
 
+async def test_whoever_gives_up_what_the_process_is_at_bears_its_seconds_and_waits_for_it() -> None:
+    offloads = Recorded()
+    mine, told = errands(offloads)
+    mine.add("a", b"dear", 0.0)
+    mine.add("b", b"next", 0.0)
+    (job,) = offloads._jobs.values()
+    job.tries = 1
+    assert mine.drop("a")
+    assert not mine.drop("a")
+    mine.add("a", b"another", 0.0)
+    assert offloads.asked == [b"dear"]
+    await offloads.answer()
+    assert told == [Offloaded(None, b"!", 1.0)]
+    await offloads.answer()
+    assert offloads.asked == [b"dear", b"next", b"another"]
+    assert [notice.handle for notice in told] == [None, "b"]
+
+
 async def test_equal_questions_of_a_connection_are_answered_together_and_known_ones_at_once() -> None:
     offloads = Recorded()
     mine, told = errands(offloads)

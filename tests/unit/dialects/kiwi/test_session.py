@@ -81,6 +81,7 @@ def test_whatever_a_client_sends_is_answered(messages: list[str | bytes], envelo
                 assert list(json.loads(text)) == ["type", "data"]
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize(
     "message",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -10,6 +11,7 @@ from kiwi_gw.core.commands import Open
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.notices import OpenFailed
 from kiwi_gw.dialects.zetta import events, plans
+from kiwi_gw.dialects.zetta.devices import Devices, devices_wire
 from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import asked, wish
 from kiwi_gw.model import Batch, StartAt, Turn, WireFormat, at_once
@@ -291,3 +293,30 @@ def test_a_query_for_devices_without_the_right_to_replay_begins_with_what_comes(
     client._open = refuse  # type: ignore[method-assign]
     client.subscribe('hub/query/where type = "arm"')
     assert [command.start for command in asked] == [StartAt.SNAPSHOT, StartAt.LATEST]
+
+
+@pytest.mark.parametrize(
+    ("source", "decoded"),
+    [
+        ({"topic": "hub/arm/{value.id}/state"}, 20),
+        ({"topic": "hub/arm/{key}/state", "name": "value.name"}, 20),
+        ({"topic": "hub/arm/{key}/state"}, 0),
+        ({"topic": "hub/arm", "name": "value.name"}, 0),
+    ],
+)
+def test_a_query_for_devices_has_no_more_decoded_than_it_needs_and_in_turns(
+    source: dict[str, str], decoded: int
+) -> None:
+    sources = Sources(arms=source)
+    stream = sources.dialect.stream(sources.feeds["arms"].info)
+    devices = Devices(b'"hub/query/"', 1, False, wish(asked('hub/query/where type = "arm"')))
+    value = b'{"id": %d, "name": "x", "more": "' + b"x" * 10_000 + b'"}'
+    columns = {"key": [b"%d" % n for n in range(20)], "value": [value % n for n in range(20)]}
+    batch = Batch({0: 0}, [0] * 20, range(20), columns, 200_000)
+    steps, view = devices_wire(devices, stream, 1, 1_000_000).steps, stream.view(batch)
+    assert steps is not None
+    done = steps(batch, Turn(0.0, lambda: 1.0))
+    there = [0, *(len(view._columns.get("value", view._decoded.get("value", []))) for _ in done)]
+    assert max(after - before for before, after in pairwise(there)) <= 4, "32 KiB at a time"
+    assert there[-1] == decoded
+    assert len(there) > 20 or not devices.seen, "and one device at a time"
