@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +45,18 @@ async def running(kafka: object, nursery: trio.Nursery, start: dict[int, int] | 
     nursery.start_soon(run, start)
     await trio.sleep(1)
     return run
+
+
+@asynccontextmanager
+async def reading(cluster: FakeTransport, *values: bytes) -> AsyncIterator[tuple[Run, AnyLineage]]:
+    """Have a source read these values; gives it, and its lineage."""
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = await running(kafka, nursery)
+        cluster.add("t", 0, *values)
+        await trio.sleep(1)
+        assert isinstance(run.source, Traced)
+        yield run, run.source.lineage
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_log_that_was_cut_off_and_has_grown_again_ends_the_source(
@@ -94,40 +107,29 @@ async def test_history_of_a_log_that_was_cut_off_is_not_served(
     autojump_clock: MockClock, cluster: FakeTransport
 ) -> None:
     """Though nothing new has come since, so that the live reader could not see it."""
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1", b"2")
-        await trio.sleep(1)
+    async with reading(cluster, b"0", b"1", b"2") as (run, _):
         cluster.elect("t", [1])
         cluster.add("t", 0, b"new 1", b"new 2")
         cluster.deaf = False
         async with run.source.read_from({0: 1}) as history:  # type: ignore[attr-defined]
             with trio.fail_after(10), pytest.raises(SourceChanged, match="cut off"):
                 await history.read({0: 3})
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("anew", [False, True])
 async def test_positions_of_another_history_are_refuted_after_a_reconnect(
     autojump_clock: MockClock, cluster: FakeTransport, anew: bool
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        assert isinstance(run.source, Traced)
-        cluster.add("t", 0, b"0", b"1", b"2")
-        await trio.sleep(1)
-        given = written(run.source.lineage, {0: 3})
+    async with reading(cluster, b"0", b"1", b"2") as (_, lineage):
+        given = written(lineage, {0: 3})
         assert given == {"0": 3, "topic": "AAAAAAAAAAAAAAAAAAAAAQ", "epochs": {"0": [0, 3]}}
         assert BY_TOPIC.load(given) == {0: 3}
-        run.scope.cancel()
-        await run.ended.wait()
     # Another gateway, which has not seen any of it.
     if anew:
         cluster.create("t")
     cluster.elect("t", [1] if not anew else [0])
     cluster.add("t", 0, *(b"new",) * 9)
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         if not anew:
             assert not lineage.knows(read(given))
             await lineage.learn([read(given)])
@@ -136,26 +138,20 @@ async def test_positions_of_another_history_are_refuted_after_a_reconnect(
         assert words in str(lineage.refuted(read(given)))
         assert lineage.refuted(read({"0": 3})) is None, "bare offsets are taken as they are"
         assert lineage.knows(read({"0": 3}))
-        nursery.cancel_scope.cancel()
 
 
 async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leader(
     autojump_clock: MockClock,
     cluster: FakeTransport,
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1", b"2")
-        await trio.sleep(1)
-        given = written(run.source.lineage, {0: 2})  # type: ignore[attr-defined]
+    async with reading(cluster, b"0", b"1", b"2") as (_, lineage):
+        given = written(lineage, {0: 2})
         cluster.elect("t")
         cluster.add("t", 0, b"3", b"4")
         await trio.sleep(1)
         given["0"] = 5  # as the README's snippet does, whose other members stay
-        lineage = run.source.lineage  # type: ignore[attr-defined]
         await lineage.learn([read(given)])
         assert lineage.refuted(read(given)) is None
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_question(
@@ -163,8 +159,7 @@ async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_quest
     cluster: FakeTransport,
 ) -> None:
     """One that a client made up is never known, and never called cut off."""
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         given = {"0": 4, "epochs": {"0": [77, 5], "9999": [3, 3]}}
         began, asked = trio.current_time(), len(cluster.epochs_asked)
         await lineage.learn([read(given)] * 100)
@@ -175,20 +170,15 @@ async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_quest
         assert lineage.unknown(read(given)) == (
             "brokers have not heard yet of epoch 77 of partition 0 of topic 't' (the newest is 0)"
         )
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(
     autojump_clock: MockClock, cluster: FakeTransport
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1")
-        await trio.sleep(1)
+    async with reading(cluster, b"0", b"1") as (_, lineage):
         cluster.elect("t")
         cluster.knows_epochs = 0
         given = {"0": 2, "epochs": {"0": [1, 2]}}  # from a gateway whose broker knows of it
-        lineage = run.source.lineage  # type: ignore[attr-defined]
         await lineage.learn([read(given)])
         assert not lineage.knows(read(given))
         assert lineage.refuted(read(given)) is None
@@ -196,7 +186,6 @@ async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(
         await lineage.learn([read(given)])
         assert lineage.knows(read(given))
         assert lineage.refuted(read(given)) is None
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_else(
@@ -204,8 +193,7 @@ async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_el
     cluster: FakeTransport,
 ) -> None:
     cluster.elect("t")
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         cluster.stubborn = True
         given = {"0": 2, "epochs": {"0": [0, 2]}}
         with trio.fail_after(1):
@@ -213,22 +201,17 @@ async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_el
         assert not lineage.knows(read(given))
         why = lineage.unknown(read(given))
         assert why == "no leader has said where epoch 0 of partition 0 of topic 't' ends"
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_cluster_without_epochs_is_read_as_before(autojump_clock: MockClock) -> None:
     cluster = FakeTransport()
     cluster.create("t")
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1")
-        await trio.sleep(1)
+    async with reading(cluster, b"0", b"1") as (run, lineage):
         assert run.values == [b"0", b"1"]
-        assert set(run.source.lineage.marks({0: 2})) == {"topic"}  # type: ignore[attr-defined]
+        assert set(lineage.marks({0: 2})) == {"topic"}
         given = {"0": 1, "epochs": {"0": [3, 1]}}
-        await run.source.lineage.learn([read(given)])  # type: ignore[attr-defined]
-        assert run.source.lineage.refuted(read(given)) is None  # type: ignore[attr-defined]
-        nursery.cancel_scope.cancel()
+        await lineage.learn([read(given)])
+        assert lineage.refuted(read(given)) is None
 
 
 @pytest.mark.parametrize(
@@ -253,8 +236,7 @@ def test_members_that_were_not_written_here_are_refused(extra: dict[str, object]
 async def test_what_clients_make_up_is_neither_asked_nor_kept(
     autojump_clock: MockClock, cluster: FakeTransport
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         asked = len(cluster.epochs_asked)
         partitions = {str(partition): [partition, 1] for partition in range(1, 5_000)}
         named: dict[str, object] = {str(partition): 1 for partition in range(5_000)}
@@ -263,7 +245,6 @@ async def test_what_clients_make_up_is_neither_asked_nor_kept(
             await lineage.learn([read(named | {"epochs": partitions}), *epochs])
         assert len(cluster.epochs_asked) == asked
         assert not lineage._ends
-        nursery.cancel_scope.cancel()
 
 
 async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
