@@ -244,7 +244,7 @@ async def test_what_clients_make_up_is_neither_asked_nor_kept(
         with trio.fail_after(5):
             await lineage.learn([read(named | {"epochs": partitions}), *epochs])
         assert len(cluster.epochs_asked) == asked
-        assert not lineage._ends
+        assert not lineage._ends  # type: ignore[attr-defined]
 
 
 async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
