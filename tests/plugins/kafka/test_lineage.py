@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -431,6 +432,23 @@ async def test_a_broker_that_never_says_where_an_epoch_ends_is_told_from_one_tha
         scout = AioScout(loop, Leader(answer), 5, {})  # type: ignore[arg-type]
         said = await scout.epoch_ends(view, {0: 3})
     assert (Place("t", 0) in said.known, Place("t", 0) in said.mute) == (known, mute)
+
+
+async def test_leaders_that_do_not_answer_are_waited_for_at_the_same_time() -> None:
+    """One after the other, two of them used up the time for all."""
+
+    all_asked = asyncio.Barrier(3)
+
+    class Slow(Leader):
+        async def send(self, node: int, request: object) -> object:
+            await all_asked.wait()
+            return await Leader(0 if node == 3 else NodeNotReadyError()).send(node, request)
+
+    view = TopicView("t", b"1" * 16, {0: 3, 1: 1, 2: 2}, None, dict.fromkeys(range(3), 3))
+    async with client_loop(lambda message, error: None) as loop:
+        scout = AioScout(loop, Slow(0), 2, {})  # type: ignore[arg-type]
+        said = await scout.epoch_ends(view, dict.fromkeys(range(3), 3))
+    assert (dict(said.known), said.silent) == ({Place("t", 0): 7}, frozenset({1, 2}))
 
 
 async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(
