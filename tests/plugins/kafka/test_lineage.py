@@ -274,6 +274,20 @@ async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
     assert all(map(lineage.knows, given))
 
 
+async def test_the_newest_epochs_are_asked_for_first_and_only_so_many_at_a_time() -> None:
+    large = Large(1, epoch=200)
+    lineage = Lineage(large, "t", b"1" * 16)
+    given = [read({"0": 2, "epochs": {"0": [number * 7 % 100, 2]}}) for number in range(100)]
+    for known in (16, 32):
+        await lineage.learn([one for one in given if not lineage.knows(one)])
+        assert [*map(lineage.knows, sorted(given, key=epoch_of))] == [False] * (100 - known) + [True] * known
+
+
+def epoch_of(given: Positions) -> int:
+    assert isinstance(given, Marked)
+    return given.epochs[0][0]
+
+
 async def test_a_partition_that_is_added_while_clients_are_looked_at_is_no_mistake() -> None:
     """Another source of the same topic has heard of it meanwhile."""
     large = Large(1)
@@ -293,14 +307,17 @@ class Large:
 
     asked = 0
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, epoch: int = 9) -> None:
         self.found = trio.Event()
         self.slow = False
+        self._epoch = epoch
         self.grow(partitions)
 
     def grow(self, partitions: int) -> None:
         numbers = range(partitions)
-        self._view = TopicView("t", b"1" * 16, dict.fromkeys(numbers, 1), None, dict.fromkeys(numbers, 9))
+        self._view = TopicView(
+            "t", b"1" * 16, dict.fromkeys(numbers, 1), None, dict.fromkeys(numbers, self._epoch)
+        )
 
     async def find(self, topic: str) -> TopicView:
         self.found.set()
