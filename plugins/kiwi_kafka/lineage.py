@@ -29,14 +29,14 @@ _OTHERS = "these offsets mean other records now"
 
 
 class Cluster(Protocol):
-    """Whom a lineage asks."""
+    """What answers a lineage: `Lookup`."""
 
     async def find(self, topic: str) -> TopicView:
-        """The topic, as soon as it exists."""
+        """Return the topic, as soon as it exists."""
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; -1 where the leader does not know, or never says.
-        Those are missing for which none answers."""
+        """Ask where the records of an epoch end, by partition; -1 where the leader does not know, or never
+        says. Those are missing for which none answers."""
 
 
 class Lineage:
@@ -150,8 +150,8 @@ class Lineage:
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
     def _open(self, given: Positions) -> Iterator[tuple[int, int]]:
-        """Partitions and epochs of which it is not known where they end, and should be. Of partitions
-        that are not there, and where brokers have no epochs, there is nothing to learn."""
+        """Find the partitions and epochs of which it is not known where they end, and should be. Of
+        partitions that are not there, and where brokers have no epochs, there is nothing to learn."""
         if not isinstance(given, Marked) or self._is_another(given):
             return
         newest, ends = self._newest, self._ends
@@ -164,8 +164,8 @@ class Lineage:
                 yield partition, epoch
 
     async def _wanted(self, given: Sequence[Positions]) -> dict[int, list[int]]:
-        """The epochs to ask for, by partition, of all of them: the newest, in ascending order. Of an epoch
-        that this broker has not heard of yet there is nothing to ask."""
+        """Collect the epochs to ask for, by partition, of all of them: the newest, in ascending order. Of an
+        epoch that this broker has not heard of yet there is nothing to ask."""
         newest = self._newest or {}
         found: dict[int, list[int]] = {}
         async for one in _in_turns(given):
@@ -178,7 +178,7 @@ class Lineage:
 
 
 async def _in_turns(given: Sequence[Positions]) -> AsyncIterator[Positions]:
-    """Each of them, and now and then others have their turn."""
+    """Give each of them; now and then others have their turn."""
     count = 0
     for one in given:
         yield one
