@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,16 @@ class Server:
     path: str = "/"
     ca: Path | None = None
     child: Child | None = None
+
+
+@asynccontextmanager
+async def watched(server: Server, watch: Callable[[int], Awaitable[None]]) -> AsyncIterator[None]:
+    """Have `watch` look at the process of our server while the block runs."""
+    assert server.pid is not None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, server.pid)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

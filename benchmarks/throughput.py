@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from benchmarks.sizes import Sizes
 from kiwi_gw.demo.topics import Topics
 
 _POLL = 0.02
+
+Beside = Callable[[Server, Sequence[str]], AbstractAsyncContextManager[None]]
 
 BARE: Mapping[str, object] = {
     "metrics": {"enabled": False},
@@ -74,12 +77,14 @@ async def run(lab: Lab, system: System, sizes: Sizes) -> Run:
     return lab.checked(system, sizes, await gateway(lab, sizes))
 
 
-async def gateway(lab: Lab, sizes: Sizes) -> Run:
+async def gateway(lab: Lab, sizes: Sizes, beside: Beside = lambda server, topics: nullcontext()) -> Run:
+    """Measure a run of the gateway. beside: what else there is during the warm-up and the run."""
     async with (
         lab.topics(sizes) as topics,
         lab.gateway(sizes, topics) as server,
         lab.load(sizes, server, topics) as load,
         lab.producer(sizes, topics) as producer,
+        beside(server, topics),
     ):
         return await lab.measure(sizes, load, producer, server.pid)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -16,8 +17,9 @@ from benchmarks.process import started
 from benchmarks.procfs import Meter
 from benchmarks.run import Run
 from benchmarks.scenario import Figures, Goal, Scenario
-from benchmarks.serving import START_SECONDS, Server
+from benchmarks.serving import START_SECONDS, Server, watched
 from benchmarks.sizes import Sizes
+from benchmarks.throughput import gateway
 
 _MIB: Final = 1024 * 1024
 _LOOKS: Final = 0.25
@@ -69,41 +71,35 @@ async def attackers(lab: Lab, sizes: Sizes) -> Figures:
 
 async def _run(lab: Lab, sizes: Sizes) -> tuple[Run, _Seen]:
     seen = _Seen()
-    async with (
-        lab.topics(sizes) as topics,
-        lab.gateway(sizes, topics) as server,
-        lab.load(sizes, server, topics) as load,
-        lab.producer(sizes, topics) as producer,
-        trio.open_nursery() as nursery,
-    ):
-        assert server.pid is not None
-        nursery.start_soon(seen.watch, server.pid)
-        async with _attacked(lab, sizes, server, topics[0], seen):
-            run = await lab.measure(sizes, load, producer, server.pid)
-        nursery.cancel_scope.cancel()
+    run = await gateway(lab, sizes, partial(_attacked, lab, sizes, seen))
     return lab.checked(
         "gateway", sizes, run, answers=seen.answers, most=[seen.most_bytes, seen.beside_bytes]
     ), seen
 
 
 @asynccontextmanager
-async def _attacked(lab: Lab, sizes: Sizes, server: Server, topic: str, seen: _Seen) -> AsyncIterator[None]:
-    """With attackers, during the warm-up and the run. What came of it is in `seen` at the end."""
+async def _attacked(
+    lab: Lab, sizes: Sizes, seen: _Seen, server: Server, topics: Sequence[str]
+) -> AsyncIterator[None]:
+    """With attackers, if there are any, during the warm-up and the run. What came of it is in `seen` at the
+    end."""
     if not sizes.attackers:
-        yield
+        async with watched(server, seen.watch):
+            yield
         return
     settings = {
         "port": server.port,
         "seconds": sizes.steady / sizes.rate + sizes.seconds,
         "attackers": sizes.attackers,
         "seed": 1,
-        "source": topic,
+        "source": topics[0],
     }
     async with started("attackers", settings, lab.new_folder()) as them:
         await them.hear("ready", START_SECONDS)
         await them.tell()
         meter = Meter({"attackers": them.pid})
-        yield
+        async with watched(server, seen.watch):
+            yield
         seen.answers = await them.hear("answers", RUN_SECONDS)
         seen.cpu = meter.used()["attackers"]
 

@@ -9,7 +9,9 @@ import trio
 from benchmarks import procfs
 from benchmarks.lab import Lab
 from benchmarks.scenario import Figures, Goal, Scenario
+from benchmarks.serving import watched
 from benchmarks.sizes import Sizes
+from benchmarks.throughput import gateway
 
 _SAMPLE_SECONDS = 1.0
 _MIB = 1024 * 1024
@@ -26,17 +28,7 @@ async def soak(lab: Lab, sizes: Sizes) -> Figures:
             files.append(procfs.descriptors(pid))
             await trio.sleep(min(_SAMPLE_SECONDS, sizes.seconds / 20))
 
-    async with (
-        lab.topics(sizes) as topics,
-        lab.gateway(sizes, topics) as server,
-        lab.load(sizes, server, topics) as load,
-        lab.producer(sizes, topics) as producer,
-        trio.open_nursery() as nursery,
-    ):
-        assert server.pid is not None
-        nursery.start_soon(watch, server.pid)
-        run = await lab.measure(sizes, load, producer, server.pid)
-        nursery.cancel_scope.cancel()
+    run = await gateway(lab, sizes, lambda server, _: watched(server, watch))
     lab.checked(
         "gateway", sizes, run, memory_mib=_thinned(memory), descriptors=files[:: max(1, len(files) // 60)]
     )

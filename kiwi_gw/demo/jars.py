@@ -39,7 +39,7 @@ async def _fetch_all(report: Callable[[str], None]) -> None:
 
 
 def main() -> None:
-    """`python -m kiwi_gw.demo.jars`: has all jars ready, as the set-up does. Exit code 1 if that fails."""
+    """Have all jars ready, for the set-up (`python -m kiwi_gw.demo.jars`). Exit code 1 if that fails."""
     try:
         trio.run(_fetch_all, lambda line: print(line, file=sys.stderr, flush=True))
     except FetchFailed as failure:

@@ -8,6 +8,7 @@ how far the log reached under it. It still reaches so far exactly if the end of 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -21,21 +22,21 @@ from kiwi_kafka.seam import NO_ID, TopicView
 _MOST_ANSWERS = 4_096
 """More are forgotten when it is asked again: of a topic there are as many as it has partitions and epochs."""
 _MOST_QUESTIONS = 16
-"""So many in a row, then others have their turn: with each one epoch of every partition."""
+"""So many in a row, then others have their turn: with each one epoch of every partition, the newest first."""
 _AT_ONCE = 2_000
 """So many partitions are looked at before the event loop has its turn: about a millisecond."""
 _OTHERS = "these offsets mean other records now"
 
 
 class Cluster(Protocol):
-    """Whom a lineage asks."""
+    """What answers a lineage: `Lookup`."""
 
     async def find(self, topic: str) -> TopicView:
-        """The topic, as soon as it exists."""
+        """Return the topic, as soon as it exists."""
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; -1 where the leader does not know, or never says.
-        Those are missing for which none answers."""
+        """Ask where the records of an epoch end, by partition; -1 where the leader does not know, or never
+        says. Those are missing for which none answers."""
 
 
 class Lineage:
@@ -110,11 +111,11 @@ class Lineage:
         self._newest = view.epochs
         wanted = await self._wanted(unknown)
         for _ in range(_MOST_QUESTIONS):
-            asked = {partition: max(epochs) for partition, epochs in wanted.items() if epochs}
+            asked = {partition: epochs[-1] for partition, epochs in wanted.items() if epochs}
             ends = await self._cluster.epoch_ends(view, asked) if asked else {}
             for partition, end in ends.items():
                 self._ends[partition, asked[partition]] = end
-                wanted[partition].discard(asked[partition])
+                wanted[partition].pop()
             if len(ends) < len(asked) or not asked:
                 return
 
@@ -149,8 +150,8 @@ class Lineage:
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
     def _open(self, given: Positions) -> Iterator[tuple[int, int]]:
-        """Partitions and epochs of which it is not known where they end, and should be. Of partitions
-        that are not there, and where brokers have no epochs, there is nothing to learn."""
+        """Find the partitions and epochs of which it is not known where they end, and should be. Of
+        partitions that are not there, and where brokers have no epochs, there is nothing to learn."""
         if not isinstance(given, Marked) or self._is_another(given):
             return
         newest, ends = self._newest, self._ends
@@ -162,20 +163,22 @@ class Lineage:
             ):
                 yield partition, epoch
 
-    async def _wanted(self, given: Sequence[Positions]) -> dict[int, set[int]]:
-        """The epochs to ask for, by partition, of all of them. Of an epoch that this broker has not heard of
-        yet there is nothing to ask."""
+    async def _wanted(self, given: Sequence[Positions]) -> dict[int, list[int]]:
+        """Collect the epochs to ask for, by partition, of all of them: the newest, in ascending order. Of an
+        epoch that this broker has not heard of yet there is nothing to ask."""
         newest = self._newest or {}
-        found: dict[int, set[int]] = {}
+        found: dict[int, list[int]] = {}
         async for one in _in_turns(given):
             for partition, epoch in self._open(one):
-                if epoch <= newest.get(partition, -1):
-                    found.setdefault(partition, set()).add(epoch)
+                epochs = found.setdefault(partition, [])
+                if epoch <= newest.get(partition, -1) and epoch not in epochs:
+                    insort(epochs, epoch)
+                    del epochs[:-_MOST_QUESTIONS]
         return found
 
 
 async def _in_turns(given: Sequence[Positions]) -> AsyncIterator[Positions]:
-    """Each of them, and now and then others have their turn."""
+    """Give each of them; now and then others have their turn."""
     count = 0
     for one in given:
         yield one

@@ -23,12 +23,13 @@ _Ask = Callable[[Scout, TopicView], Awaitable[Offsets]]
 
 
 class Lookup:
-    """patience: seconds that a partition rests while no leader says whether its log is the one of before."""
+    """Asks the cluster. patience: seconds that a partition rests while no leader says whether its log is the
+    one of before."""
 
     def __init__(self, link: Link, patience: float) -> None:
         self._link = link
         self._patience = patience
-        self._mute: set[str] = set()  # topics of which that was said
+        self._mute: set[str] = set()  # topics of which the log has it that leaders never say where epochs end
 
     async def find(self, topic: str) -> TopicView:
         """The topic, as soon as it exists. Waits for ever and creates nothing."""
@@ -103,7 +104,8 @@ class Lookup:
         return await (await self._link.scout()).nothing_before(view, place, offset)
 
     async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Where the records of an epoch end, by partition; -1: the leader does not know, or never says."""
+        """Ask where the records of an epoch end, by partition. -1: the leader does not know, or never
+        says."""
 
         async def asked(scout: Scout) -> Offsets:
             return await scout.epoch_ends(view, epochs)
@@ -228,7 +230,7 @@ def cut_off(topic: str, partition: int, end: int, position: int) -> SourceChange
 
 
 def _not_said(topic: str, partition: int, seconds: float) -> UnreachableError:
-    """What is wrong where a partition may not be read on, for nobody says what its log is. It may pass."""
+    """Say that a partition may not be read on, for nobody says what its log is. It may pass."""
     return UnreachableError(
         f"no leader of partition {partition} of topic {topic!r} has said within {seconds:g} s whether its "
         "log is the one that was read"

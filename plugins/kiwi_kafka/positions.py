@@ -36,7 +36,7 @@ def topic_text(topic_id: bytes) -> str:
 
 
 def _epochs(value: object, offsets: Positions) -> dict[int, tuple[int, int]]:
-    """As `Marked` keeps them. ValueError, in words, for what was not written here."""
+    """Read them as `Marked` keeps them. ValueError, in words, for what was not written here."""
     found = {}
     pairs: Iterable[tuple[str, Any]] = value.items() if isinstance(value, dict) else [("", None)]
     for name, pair in pairs:

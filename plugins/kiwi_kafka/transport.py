@@ -202,22 +202,27 @@ class AioScout:
             for partition, leader in view.leaders.items():
                 if leader >= 0:
                     by_node[leader][view.name].append((partition, which))
-        requests = [
-            (node, OffsetRequest(-1, isolation, list(asked.items()))) for node, asked in by_node.items()
-        ]
-        answers = await asyncio.gather(
-            *(self._client.send(node, request) for node, request in requests), return_exceptions=True
+        answers = await self._ask_each(
+            {node: OffsetRequest(-1, isolation, list(asked.items())) for node, asked in by_node.items()}
         )
         known: dict[Place, int] = {}
         silent: set[int] = set()
-        for (node, _), answer in zip(requests, answers, strict=True):
+        for node, answer in answers.items():
             if isinstance(answer, kafka_errors.KafkaError):
                 silent.add(node)
-            elif isinstance(answer, BaseException):
-                raise answer
             else:
                 known.update(_offsets_of(answer))
         return Offsets(known, frozenset(silent))
+
+    async def _ask_each(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        """Ask these nodes at the same time. Their answers; KafkaErrors for those that give none."""
+        answers = await asyncio.gather(
+            *(self._client.send(node, request) for node, request in requests.items()), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, kafka_errors.KafkaError):
+                raise answer
+        return dict(zip(requests, answers, strict=True))
 
     async def _epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
         by_node: dict[int, EpochsOfPartitions] = defaultdict(list)
@@ -229,13 +234,12 @@ class AioScout:
         known: dict[Place, int] = {}
         mute: dict[Place, str] = {}
         silent: set[int] = set()
-        for node, asked in by_node.items():
-            try:
-                answer = await self._client.send(node, EpochEndsRequest(view.name, asked))
-            except kafka_errors.IncompatibleBrokerVersion as old:
-                mute.update((Place(view.name, partition), str(old)) for partition, _, _ in asked)
+        requests = {node: EpochEndsRequest(view.name, asked) for node, asked in by_node.items()}
+        for node, answer in (await self._ask_each(requests)).items():
+            if isinstance(answer, kafka_errors.IncompatibleBrokerVersion):
+                mute.update((Place(view.name, partition), str(answer)) for partition, _, _ in by_node[node])
                 continue
-            except kafka_errors.KafkaError:
+            if isinstance(answer, kafka_errors.KafkaError):
                 silent.add(node)
                 continue
             for topic, partitions in answer.topics:

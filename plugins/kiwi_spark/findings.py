@@ -145,8 +145,8 @@ async def check_query(spark: Spark, source: SparkSourceSettings, context: Plugin
 
 
 async def vet(settings: Section, context: SourceContext) -> list[Finding]:
-    """What would keep a query from working, by Spark's analysis; also that there is none, as the driver has
-    died of it or Spark has failed at it. Nothing where something else does not answer (Kafka, for a schema
+    """Find what would keep a query from working: what Spark refuses, and what it cannot analyse, for it
+    fails at that or its driver dies of it. Nothing where something else does not answer (Kafka, for a schema
     that is inferred): that is no fault of the query.
     """
     source = cast("SparkSourceSettings", settings)
@@ -159,11 +159,14 @@ async def vet(settings: Section, context: SourceContext) -> list[Finding]:
     except KiwiError as error:
         return [Finding("error", f"spark source {source.id}", str(error), ("sources", source.id))]
     answer = await spark.analyse(query)
-    if isinstance(answer, Analysed) and answer.trouble in FINAL:
+    if isinstance(answer, Over):
+        why = answer.message
+    elif answer.trouble in FINAL:
         return [_refused(source, answer)]
-    if isinstance(answer, Analysed) and (not answer.error or answer.trouble == "unreachable"):
+    elif not answer.error or answer.trouble == "unreachable":
         return []
-    why = answer.message if isinstance(answer, Over) else answer.error
+    else:
+        why = answer.error
     message = f"could not be analysed ({why}); the old one stays, reload again"
     return [Finding("error", f"spark source {source.id}", message, _where(source))]
 

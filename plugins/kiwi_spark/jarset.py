@@ -30,15 +30,15 @@ class JarSet:
     jars: tuple[Locked, ...]
 
     def paths(self, cache: Path) -> list[Path]:
-        """Where the jars are, or will be, in the lock's order."""
+        """Name where the jars are, or will be, in the lock's order."""
         return [cache / self.folder / jar.name for jar in self.jars]
 
     def missing(self, cache: Path) -> list[Locked]:
-        """The jars that are not in `cache`, or not as locked. Reads them all: not for the event loop."""
+        """Find the jars that are not in `cache`, or not as locked. Reads them all: not for the event loop."""
         return [jar for jar in self.jars if _digest(cache / self.folder / jar.name) != jar.sha256]
 
     async def fetch(self, cache: Path, report: Callable[[str], None] = lambda line: None) -> list[Path]:
-        """The jars, in the lock's order; those that are not in `cache` yet are fetched.
+        """Return the jars, in the lock's order; those that are not in `cache` yet are fetched.
 
         `report` is told about the progress, in lines for people. With the jars there no network is needed.
         Two processes that need them at the same time fetch them once. Raises `FetchFailed`.
@@ -92,7 +92,7 @@ class JarSet:
 
 
 def read_lock(text: str) -> tuple[Locked, ...]:
-    """The jars of a lock; lines that begin with # are comments."""
+    """Read the jars of a lock; lines that begin with # are comments."""
     rows = (line.split() for line in text.splitlines() if line.strip() and not line.startswith("#"))
     return tuple(Locked(path, int(size), sha256) for sha256, size, path in rows)
 

@@ -69,7 +69,7 @@ class Repository:
 
     @classmethod
     def chosen(cls) -> Self:
-        """`$KIWI_GW_MAVEN`, else Maven Central. FetchFailed: that is no address."""
+        """Take `$KIWI_GW_MAVEN`, else Maven Central. FetchFailed: that is no address."""
         try:
             parts = urlsplit(os.environ.get(MIRROR) or CENTRAL)
             host, _ = parts.hostname, parts.port

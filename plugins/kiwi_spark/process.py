@@ -27,8 +27,9 @@ log = structlog.get_logger("kiwi_spark.driver")
 _RECORD_SECONDS = 0.2
 """So long after its last line a record may have another one."""
 _KEPT = 20
-_LOUD = re.compile(r"\b(?:WARN|ERROR|FATAL)\b(?: \w+)?")
-"""What is bad, and which part of Spark says so."""
+_LOUD = re.compile(r"\b(?:WARN|ERROR|FATAL)\b(?: [A-Z]\w*(?=:))?")
+"""What is bad, and which part of Spark says so. Not what a function of the user says: that may be new for
+every record, and then nothing would limit it."""
 _TERM_SECONDS, _KILL_SECONDS = 0.7, 5.0
 
 

@@ -19,7 +19,7 @@ from kiwi_spark.resolve import resolve
 from kiwi_spark.runs import Over, Run
 from kiwi_spark.service import Spark
 from kiwi_spark.settings import SparkSourceSettings
-from kiwi_spark.spec import FINAL, Query, Trouble
+from kiwi_spark.spec import FINAL, Query
 from kiwi_spark.wire import Idle, Progress, Started
 
 log = structlog.get_logger("kiwi_spark")
@@ -68,7 +68,6 @@ class QueryRunner:
 
     def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: Spark) -> None:
         self.trouble = ""
-        self._kind: Trouble | None = None
         self._wrong = ""
         self._runs = False
         self._last_error = ""
@@ -87,8 +86,7 @@ class QueryRunner:
 
         SourceFailed: it can never work, or failed too often in a row. What `attend` raises comes out.
         """
-        self._tell, self.trouble, self._in_vain = tell, "", 0
-        self._kind, self._wrong = None, ""
+        self._tell, self.trouble, self._wrong, self._in_vain = tell, "", "", 0
         self._up(False)
         pause = FIRST_PAUSE
         while True:
@@ -181,7 +179,7 @@ class QueryRunner:
         self._last_error = f"{trouble}: {over.message}" if over.message else trouble
         if trouble in FINAL:
             raise SourceFailed(over.message or f"Spark has ended the query ({trouble})")
-        self._kind, self._wrong = trouble, _words(trouble, over.message)
+        self._wrong = _words(trouble, over.message)
         self._say(self._wrong)
         if self._fruitful:
             self._in_vain = 0
@@ -198,8 +196,8 @@ class QueryRunner:
         )
 
     def _mended(self) -> None:
-        """Nothing is wrong with the query any more."""
-        self._kind, self._wrong = None, ""
+        """Note that nothing is wrong with the query any more."""
+        self._wrong = ""
         self._say("")
 
     def _say(self, trouble: str) -> None:
@@ -208,9 +206,10 @@ class QueryRunner:
             self._tell(trouble)
 
     def _told(self, progress: Progress | Idle) -> None:
-        """A micro-batch is done, or there was no input for one: what kept it from its input is over."""
+        """Hear that a micro-batch is done, or that there was no input for one: what kept it from its input is
+        over."""
         if isinstance(progress, Idle):
-            if self._kind != "user":  # its functions have had nothing to do
+            if self._wrong != TROUBLES["user"]:  # its functions have had nothing to do
                 self._mended()
             return
         self.brought()

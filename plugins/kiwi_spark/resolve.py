@@ -36,9 +36,8 @@ def _prepare(settings: SparkSettings) -> tuple[Session, Mapping[str, str]]:
 
 
 def result_bytes(batch_bytes: int) -> int:
-    """Most bytes that the tasks of one job may return, all together. batch_bytes: of a batch of results.
-
-    More than that: what Spark adds to it has room, and so has a small table for a join.
+    """Return the most bytes that the tasks of one job may return, all together. batch_bytes: of a batch of
+    results. It is more than that: what Spark adds has room, and so has a small table for a join.
     """
     return batch_bytes + 64 * 1024 * 1024
 

@@ -163,7 +163,8 @@ class Supervisor:
             self._move(Input.RETRY)
 
     async def _live(self) -> str:
-        """One driver, from its start to its end. Why it ended. KiwiError: starting it again cannot help."""
+        """Run one driver, from its start to its end. Returns why it ended. KiwiError: starting it again
+        cannot help."""
         session, env = await self._launch.prepare()
         # There is a folder only while there is a driver, which removes it if this process is killed.
         try:
@@ -183,7 +184,8 @@ class Supervisor:
     async def _attend(
         self, path: str, listener: trio.SocketListener, session: Session, env: Mapping[str, str]
     ) -> str:
-        """The same, in its folder. path: of the socket that it connects to."""
+        """Start it, and attend to it until it has ended. path: of the socket that it connects to. Returns,
+        raises: as `_live`."""
         launch = self._launch
         self._token = secrets.token_urlsafe(32)
         process = await Process.start([*launch.command, path], {**env, TOKEN: self._token}, launch.nice)

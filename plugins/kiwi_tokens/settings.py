@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -278,6 +278,3 @@ def _check_roles(owner: str, roles: Iterable[str], info: ValidationInfo) -> None
             near = difflib.get_close_matches(role, known, 1)
             hint = f", did you mean {near[0]!r}?" if near else " (a role that grants nothing: `name: {}`)"
             raise ValueError(f"{owner} has the role {role!r}, which is not in roles{hint}")
-
-
-ASYMMETRIC_ALGORITHMS: tuple[str, ...] = get_args(AsymmetricAlgorithm)

@@ -192,7 +192,7 @@ def _bursts(client: Greedy) -> list[bytes]:
 
 
 def _keys(client: Greedy) -> list[bytes]:
-    """A wire key that nobody had, twice in a hundredth of a second and a bit: cheap, and there are many."""
+    """A wire key that nobody had, every 21 ms: cheap, and there are many."""
     return _another(client, f"offset > {client.number}")
 
 

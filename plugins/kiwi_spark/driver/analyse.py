@@ -24,8 +24,8 @@ _LINE: Final = re.compile(
 
 
 def analyse(engine: Engine, run: int, query: Query, token: str, *, explain: bool) -> Analysed:
-    """What Spark says of a query. Schemas that are neither given nor in its checkpoint, with which it would
-    run, are inferred, for which Kafka is asked."""
+    """Ask Spark what it says of a query. Schemas that are neither given nor in the query's checkpoint, with
+    which it would run, are inferred, for which Kafka is asked."""
     try:
         with engine.passing() as spark:
             files = SparkFiles(spark) if is_remote() else HadoopFiles(spark)

@@ -149,7 +149,7 @@ class Checkpoints:
             ) from error
 
     def schemas(self) -> dict[str, str]:
-        """Those that were inferred for the inputs when it was made. Raises CheckpointRefused."""
+        """Read the schemas that were inferred for the inputs when it was made. Raises CheckpointRefused."""
         meta = self.meta()
         return {} if meta is None else meta.schemas
 

@@ -27,8 +27,9 @@ class BatchTooLarge(Exception):  # noqa: N818  (it says what happened)
 
 
 def collected(rows: DataFrame, most: int, keep: StorageLevel | None) -> pa.Table:
-    """All rows (`key` and `value`, JSON text). most: bytes of them. keep: where Spark keeps them while it is
-    asked for their size, before they are collected; None: it is not asked. Raises BatchTooLarge."""
+    """Collect all rows (`key` and `value`, JSON text). most: bytes of them. keep: where Spark keeps them
+    while it is asked for their size, before they are collected; None: it is not asked.
+    Raises BatchTooLarge."""
     if keep is None:
         return _checked(rows, most)
     rows.persist(keep)

@@ -157,7 +157,11 @@ def end_group(leave: Callable[[], None], *, clean: bool) -> NoReturn:
 def _end_others() -> None:
     """End all others of this group: the JVM, also one that is being started and not known here yet."""
     own = os.getpid()
-    for name in os.listdir("/proc"):
+    try:
+        names = os.listdir("/proc")
+    except FileNotFoundError:
+        return  # another system: what is left ends with this process
+    for name in names:
         if name.isdigit() and int(name) != own:
             with suppress(ProcessLookupError, PermissionError):
                 if os.getpgid(int(name)) == own:

@@ -96,12 +96,9 @@ def as_json(frame: DataFrame, key: Sequence[str]) -> DataFrame:
         return plain.select(text.cast("string").alias("key"), value.alias("value"))
 
 
-def members_of(schema: StructType) -> str:
-    """What the JSON of a row is made of, in the DDL of the gateway; empty where that has no words for it."""
-    return _members(schema, 0)
-
-
-def _members(kind: StructType, depth: int) -> str:
+def members_of(kind: StructType, depth: int = 0) -> str:
+    """Describe the members of an object's JSON in the DDL of the gateway; empty where that has no words for
+    them. depth: members in members around it."""
     names = [field.name for field in kind.fields]
     if len(set(names)) < len(names) or any(not name or "`" in name for name in names):
         return ""
@@ -112,7 +109,7 @@ def _member(kind: DataType, depth: int) -> str:
     if depth == _DEEP:
         return "VARIANT"
     if isinstance(kind, StructType):
-        inside = _members(kind, depth)
+        inside = members_of(kind, depth)
         return f"STRUCT<{inside}>" if inside else "VARIANT"
     if isinstance(kind, ArrayType):
         return f"ARRAY<{_member(kind.elementType, depth + 1)}>"

@@ -101,8 +101,8 @@ def digest(source: bytes | str, function: str) -> str:
 
 
 def _written(value: object) -> str:
-    """A syntax tree as text, the same in every Python. Not `ast.dump`: versions of Python differ in what
-    they add to a node, and in whether they show what is empty. So nothing empty is written."""
+    """Write a syntax tree as text, the same in every Python. Not `ast.dump`: versions of Python differ in
+    what they add to a node, and in whether they show what is empty. So nothing empty is written."""
     if isinstance(value, ast.AST):
         fields = ((name, getattr(value, name, None)) for name in sorted(value._fields))
         said = (f"{name}={_written(one)}" for name, one in fields if one is not None and one != [])

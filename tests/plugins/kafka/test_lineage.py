@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -45,6 +47,18 @@ async def running(kafka: object, nursery: trio.Nursery, start: dict[int, int] | 
     nursery.start_soon(run, start)
     await trio.sleep(1)
     return run
+
+
+@asynccontextmanager
+async def reading(cluster: FakeTransport, *values: bytes) -> AsyncIterator[tuple[Run, AnyLineage]]:
+    """Have a source read these values; gives it, and its lineage."""
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = await running(kafka, nursery)
+        cluster.add("t", 0, *values)
+        await trio.sleep(1)
+        assert isinstance(run.source, Traced)
+        yield run, run.source.lineage
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_log_that_was_cut_off_and_has_grown_again_ends_the_source(
@@ -95,40 +109,29 @@ async def test_history_of_a_log_that_was_cut_off_is_not_served(
     autojump_clock: MockClock, cluster: FakeTransport
 ) -> None:
     """Though nothing new has come since, so that the live reader could not see it."""
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1", b"2")
-        await trio.sleep(1)
+    async with reading(cluster, b"0", b"1", b"2") as (run, _):
         cluster.elect("t", [1])
         cluster.add("t", 0, b"new 1", b"new 2")
         cluster.deaf = False
         async with run.source.read_from({0: 1}) as history:  # type: ignore[attr-defined]
             with trio.fail_after(10), pytest.raises(SourceChanged, match="cut off"):
                 await history.read({0: 3})
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("anew", [False, True])
 async def test_positions_of_another_history_are_refuted_after_a_reconnect(
     autojump_clock: MockClock, cluster: FakeTransport, anew: bool
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        assert isinstance(run.source, Traced)
-        cluster.add("t", 0, b"0", b"1", b"2")
-        await trio.sleep(1)
-        given = written(run.source.lineage, {0: 3})
+    async with reading(cluster, b"0", b"1", b"2") as (_, lineage):
+        given = written(lineage, {0: 3})
         assert given == {"0": 3, "topic": "AAAAAAAAAAAAAAAAAAAAAQ", "epochs": {"0": [0, 3]}}
         assert BY_TOPIC.load(given) == {0: 3}
-        run.scope.cancel()
-        await run.ended.wait()
     # Another gateway, which has not seen any of it.
     if anew:
         cluster.create("t")
     cluster.elect("t", [1] if not anew else [0])
     cluster.add("t", 0, *(b"new",) * 9)
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         if not anew:
             assert not lineage.knows(read(given))
             await lineage.learn([read(given)])
@@ -137,26 +140,20 @@ async def test_positions_of_another_history_are_refuted_after_a_reconnect(
         assert words in str(lineage.refuted(read(given)))
         assert lineage.refuted(read({"0": 3})) is None, "bare offsets are taken as they are"
         assert lineage.knows(read({"0": 3}))
-        nursery.cancel_scope.cancel()
 
 
 async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leader(
     autojump_clock: MockClock,
     cluster: FakeTransport,
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1", b"2")
-        await trio.sleep(1)
-        given = written(run.source.lineage, {0: 2})  # type: ignore[attr-defined]
+    async with reading(cluster, b"0", b"1", b"2") as (_, lineage):
+        given = written(lineage, {0: 2})
         cluster.elect("t")
         cluster.add("t", 0, b"3", b"4")
         await trio.sleep(1)
         given["0"] = 5  # as the README's snippet does, whose other members stay
-        lineage = run.source.lineage  # type: ignore[attr-defined]
         await lineage.learn([read(given)])
         assert lineage.refuted(read(given)) is None
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_question(
@@ -164,8 +161,7 @@ async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_quest
     cluster: FakeTransport,
 ) -> None:
     """One that a client made up is never known, and never called cut off."""
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         given = {"0": 4, "epochs": {"0": [77, 5], "9999": [3, 3]}}
         began, asked = trio.current_time(), len(cluster.epochs_asked)
         await lineage.learn([read(given)] * 100)
@@ -176,20 +172,15 @@ async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_quest
         assert lineage.unknown(read(given)) == (
             "brokers have not heard yet of epoch 77 of partition 0 of topic 't' (the newest is 0)"
         )
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(
     autojump_clock: MockClock, cluster: FakeTransport
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1")
-        await trio.sleep(1)
+    async with reading(cluster, b"0", b"1") as (_, lineage):
         cluster.elect("t")
         cluster.knows_epochs = 0
         given = {"0": 2, "epochs": {"0": [1, 2]}}  # from a gateway whose broker knows of it
-        lineage = run.source.lineage  # type: ignore[attr-defined]
         await lineage.learn([read(given)])
         assert not lineage.knows(read(given))
         assert lineage.refuted(read(given)) is None
@@ -197,7 +188,6 @@ async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(
         await lineage.learn([read(given)])
         assert lineage.knows(read(given))
         assert lineage.refuted(read(given)) is None
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_else(
@@ -205,8 +195,7 @@ async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_el
     cluster: FakeTransport,
 ) -> None:
     cluster.elect("t")
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         cluster.stubborn = True
         given = {"0": 2, "epochs": {"0": [0, 2]}}
         with trio.fail_after(1):
@@ -214,22 +203,17 @@ async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_el
         assert not lineage.knows(read(given))
         why = lineage.unknown(read(given))
         assert why == "no leader has said where epoch 0 of partition 0 of topic 't' ends"
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_cluster_without_epochs_is_read_as_before(autojump_clock: MockClock) -> None:
     cluster = FakeTransport()
     cluster.create("t")
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = await running(kafka, nursery)
-        cluster.add("t", 0, b"0", b"1")
-        await trio.sleep(1)
+    async with reading(cluster, b"0", b"1") as (run, lineage):
         assert run.values == [b"0", b"1"]
-        assert set(run.source.lineage.marks({0: 2})) == {"topic"}  # type: ignore[attr-defined]
+        assert set(lineage.marks({0: 2})) == {"topic"}
         given = {"0": 1, "epochs": {"0": [3, 1]}}
-        await run.source.lineage.learn([read(given)])  # type: ignore[attr-defined]
-        assert run.source.lineage.refuted(read(given)) is None  # type: ignore[attr-defined]
-        nursery.cancel_scope.cancel()
+        await lineage.learn([read(given)])
+        assert lineage.refuted(read(given)) is None
 
 
 @pytest.mark.parametrize(
@@ -254,8 +238,7 @@ def test_members_that_were_not_written_here_are_refused(extra: dict[str, object]
 async def test_what_clients_make_up_is_neither_asked_nor_kept(
     autojump_clock: MockClock, cluster: FakeTransport
 ) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        lineage = (await running(kafka, nursery)).source.lineage  # type: ignore[attr-defined]
+    async with reading(cluster) as (_, lineage):
         asked = len(cluster.epochs_asked)
         partitions = {str(partition): [partition, 1] for partition in range(1, 5_000)}
         named: dict[str, object] = {str(partition): 1 for partition in range(5_000)}
@@ -263,8 +246,7 @@ async def test_what_clients_make_up_is_neither_asked_nor_kept(
         with trio.fail_after(5):
             await lineage.learn([read(named | {"epochs": partitions}), *epochs])
         assert len(cluster.epochs_asked) == asked
-        assert not lineage._ends
-        nursery.cancel_scope.cancel()
+        assert not lineage._ends  # type: ignore[attr-defined]
 
 
 async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
@@ -293,6 +275,20 @@ async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
     assert all(map(lineage.knows, given))
 
 
+async def test_the_newest_epochs_are_asked_for_first_and_only_so_many_at_a_time() -> None:
+    large = Large(1, epoch=200)
+    lineage = Lineage(large, "t", b"1" * 16)
+    given = [read({"0": 2, "epochs": {"0": [number * 7 % 100, 2]}}) for number in range(100)]
+    for known in (16, 32):
+        await lineage.learn([one for one in given if not lineage.knows(one)])
+        assert [*map(lineage.knows, sorted(given, key=epoch_of))] == [False] * (100 - known) + [True] * known
+
+
+def epoch_of(given: Positions) -> int:
+    assert isinstance(given, Marked)
+    return given.epochs[0][0]
+
+
 async def test_a_partition_that_is_added_while_clients_are_looked_at_is_no_mistake() -> None:
     """Another source of the same topic has heard of it meanwhile."""
     large = Large(1)
@@ -312,14 +308,17 @@ class Large:
 
     asked = 0
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, epoch: int = 9) -> None:
         self.found = trio.Event()
         self.slow = False
+        self._epoch = epoch
         self.grow(partitions)
 
     def grow(self, partitions: int) -> None:
         numbers = range(partitions)
-        self._view = TopicView("t", b"1" * 16, dict.fromkeys(numbers, 1), None, dict.fromkeys(numbers, 9))
+        self._view = TopicView(
+            "t", b"1" * 16, dict.fromkeys(numbers, 1), None, dict.fromkeys(numbers, self._epoch)
+        )
 
     async def find(self, topic: str) -> TopicView:
         self.found.set()
@@ -451,6 +450,23 @@ async def test_a_broker_that_never_says_where_an_epoch_ends_is_told_from_one_tha
         scout = AioScout(loop, Leader(answer), 5, {})  # type: ignore[arg-type]
         said = await scout.epoch_ends(view, {0: 3})
     assert (Place("t", 0) in said.known, Place("t", 0) in said.mute) == (known, mute)
+
+
+async def test_leaders_that_do_not_answer_are_waited_for_at_the_same_time() -> None:
+    """One after the other, two of them used up the time for all."""
+
+    all_asked = asyncio.Barrier(3)
+
+    class Slow(Leader):
+        async def send(self, node: int, request: object) -> object:
+            await all_asked.wait()
+            return await Leader(0 if node == 3 else NodeNotReadyError()).send(node, request)
+
+    view = TopicView("t", b"1" * 16, {0: 3, 1: 1, 2: 2}, None, dict.fromkeys(range(3), 3))
+    async with client_loop(lambda message, error: None) as loop:
+        scout = AioScout(loop, Slow(0), 2, {})  # type: ignore[arg-type]
+        said = await scout.epoch_ends(view, dict.fromkeys(range(3), 3))
+    assert (dict(said.known), said.silent) == ({Place("t", 0): 7}, frozenset({1, 2}))
 
 
 async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(

@@ -158,7 +158,12 @@ async def test_what_it_says_is_in_the_log(tmp_path: Path) -> None:
 
 async def test_what_one_part_of_spark_repeats_does_not_keep_others_from_being_heard() -> None:
     """Lines of the log are limited by their problem."""
-    said = ["26/11/22 WARN A: again", "26/11/22 ERROR B: java.lang.Error: no", "all is well"]
+    said = [
+        "26/11/22 WARN A: again",
+        "26/11/22 ERROR B: java.lang.Error: no",
+        "ERROR record 8",
+        "all is well",
+    ]
     with structlog.testing.capture_logs() as lines:
         process = await Process.start(["printf", "%s\\n", *said], {}, 0)
         with trio.fail_after(SECONDS):
@@ -167,7 +172,8 @@ async def test_what_one_part_of_spark_repeats_does_not_keep_others_from_being_he
     assert [(line["line"], line.get("problem"), line["log_level"]) for line in lines] == [
         (said[0], "WARN A", "warning"),
         (said[1], "ERROR B", "warning"),
-        (said[2], None, "info"),
+        (said[2], "ERROR", "warning"),
+        (said[3], None, "info"),
     ]
 
 

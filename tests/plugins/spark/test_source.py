@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -21,6 +23,20 @@ from tests.plugins.spark.bench import context, fake_spark, memory, numbers, plac
 pytestmark = pytest.mark.slow
 
 SECONDS = 50
+
+
+@asynccontextmanager
+async def run_of(
+    plan: Mapping[str, Any], folder: Path, out: MemoryOut | None = None, max_restarts: int = 2
+) -> AsyncIterator[MemoryOut]:
+    """Run the source of this plan while the block lasts; gives what it publishes to."""
+    out = out or memory()
+    async with fake_spark(max_restarts=max_restarts) as spark:
+        with trio.fail_after(SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(source(plan, folder, spark).run, out, None)
+                yield out
+                nursery.cancel_scope.cancel()
 
 
 async def test_it_keeps_the_contract(tmp_path: Path) -> None:
@@ -81,14 +97,8 @@ async def test_a_query_that_always_fails_is_over_after_some_tries(tmp_path: Path
 
 @pytest.mark.usefixtures("short_pauses")
 async def test_a_query_that_fails_now_and_then_goes_on(tmp_path: Path) -> None:
-    out = memory()
-    async with fake_spark(max_restarts=1) as spark:
-        with trio.fail_after(SECONDS):
-            async with trio.open_nursery() as nursery:
-                plan = {"trouble": [1, "user", 1]}
-                nursery.start_soon(source(plan, tmp_path, spark).run, out, None)
-                await out.wait_events(15)
-                nursery.cancel_scope.cancel()
+    async with run_of({"trouble": [1, "user", 1]}, tmp_path, max_restarts=1) as out:
+        await out.wait_events(15)
     assert sorted(numbers(out.batches)) == list(range(15))
     assert out.troubles == ["the query has failed and is started again", ""]
 
@@ -116,29 +126,19 @@ async def test_a_query_that_fails_now_and_then_goes_on(tmp_path: Path) -> None:
     ],
 )
 async def test_what_does_not_answer_is_waited_for(tmp_path: Path, message: str, words: str) -> None:
-    out = memory()
-    async with fake_spark(max_restarts=0) as spark:
-        with trio.fail_after(SECONDS):
-            async with trio.open_nursery() as nursery:
-                plan = {"trouble": [0, "unreachable", 2, message]}
-                nursery.start_soon(source(plan, tmp_path, spark).run, out, None)
-                await out.wait_events(15)
-                nursery.cancel_scope.cancel()
+    plan = {"trouble": [0, "unreachable", 2, message]}
+    async with run_of(plan, tmp_path, max_restarts=0) as out:
+        await out.wait_events(15)
     assert out.troubles == [words, ""]
 
 
 @pytest.mark.usefixtures("short_pauses")
 async def test_what_does_not_answer_is_away_until_the_query_has_looked_for_input(tmp_path: Path) -> None:
     """Though the query was started twice meanwhile, and nothing new has come since."""
-    out = memory()
-    async with fake_spark(max_restarts=0) as spark:
-        with trio.fail_after(SECONDS):
-            async with trio.open_nursery() as nursery:
-                plan = {"trouble": [3, "unreachable", 2, "TimeoutException: waiting for a node"]}
-                nursery.start_soon(source(plan, tmp_path, spark).run, out, None)
-                while "" not in out.troubles:
-                    await trio.testing.wait_all_tasks_blocked(0.01)
-                nursery.cancel_scope.cancel()
+    plan = {"trouble": [3, "unreachable", 2, "TimeoutException: waiting for a node"]}
+    async with run_of(plan, tmp_path, max_restarts=0) as out:
+        while "" not in out.troubles:
+            await trio.testing.wait_all_tasks_blocked(0.01)
     assert out.troubles == ["the Kafka cluster does not answer", ""]
 
 
@@ -157,17 +157,12 @@ async def test_the_acknowledgement_waits_for_the_gateway(tmp_path: Path) -> None
         found: int = json.loads((tmp_path / "s.json").read_text())["next"]
         return found
 
-    out = Blocked()
-    async with fake_spark() as spark:
-        with trio.fail_after(SECONDS):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(source({"batches": 4, "part": 9}, tmp_path, spark).run, out, None)
-                await full.wait()
-                await trio.sleep(0.3)  # for what should not come
-                assert (committed(), out.events) == (1, 10)
-                room.set()
-                await out.wait_events(20)
-                nursery.cancel_scope.cancel()
+    async with run_of({"batches": 4, "part": 9}, tmp_path, Blocked()) as out:
+        await full.wait()
+        await trio.sleep(0.3)  # for what should not come
+        assert (committed(), out.events) == (1, 10)
+        room.set()
+        await out.wait_events(20)
     assert sorted(numbers(out.batches)) == list(range(20))
 
 
