@@ -95,8 +95,9 @@ class Offloads:
             except (_Gone, OSError) as error:
                 # None that works, just now: those who wait may ask again.
                 log.error("no process for queries", error=str(error) or "it has ended")
-                for job in list(self._jobs.values()):
-                    await self._over(job, Unanswered.BUSY)
+                jobs, self._jobs = self._jobs, {}
+                for job in jobs.values():
+                    await _tell(job, Unanswered.BUSY, 0.0)
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -160,18 +161,20 @@ class Offloads:
             del self._jobs[job.question]
 
     async def _over(self, job: _Job, answer: bytes | Unanswered, seconds: float = 0.0) -> None:
-        """Tell those who wait, each in a turn of the loop."""
+        """Remember the answer, and tell it."""
         del self._jobs[job.question]
         if answer is not Unanswered.BUSY:
-            self._known.keep(job.question, len(job.question) + _size(answer), answer)
-        share = seconds / max(1, len(job.waiting))
-        while job.waiting:
-            job.waiting.pop(0)(answer, share)
-            await trio.lowlevel.checkpoint()
+            size = len(answer) if isinstance(answer, bytes) else 0
+            self._known.keep(job.question, len(job.question) + size, answer)
+        await _tell(job, answer, seconds)
 
 
-def _size(answer: bytes | Unanswered) -> int:
-    return len(answer) if isinstance(answer, bytes) else 0
+async def _tell(job: _Job, answer: bytes | Unanswered, seconds: float) -> None:
+    """Tell those who wait, each in a turn of the loop. The job must not be among those to be answered."""
+    share = seconds / max(1, len(job.waiting))
+    while job.waiting:
+        job.waiting.pop(0)(answer, share)
+        await trio.lowlevel.checkpoint()
 
 
 async def _asked(process: trio.Process, question: bytes) -> tuple[bytes, float]:

@@ -142,6 +142,22 @@ async def test_one_that_does_not_start_leaves_nobody_waiting(log_lines: list[Eve
     assert [line["event"] for line in log_lines] == ["no process for queries"]
 
 
+async def test_one_that_does_not_start_answers_those_who_leave_and_ask_again_while_others_are_told() -> None:
+    async with running(("/nowhere/python",)) as asker:
+
+        def done(answer: Answer, seconds: float) -> None:
+            asker.answers.append((b"a", answer))
+            for take_back in taken:
+                assert take_back is not None
+                take_back()
+            asker.ask(b"b")
+
+        asker._offloads.ask(b"a", done)
+        taken = [asker.ask(b"gone"), asker.ask(b"b")]
+        asker.ask(b"c")
+        assert await asker.wait(3) == [(which, Unanswered.BUSY) for which in (b"a", b"c", b"b")]
+
+
 async def test_one_that_cannot_be_found_leaves_nobody_waiting() -> None:
     async with running(("/nowhere/python",)) as asker:
         asker.ask(b"a")
