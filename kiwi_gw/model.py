@@ -362,7 +362,7 @@ Joiner = Callable[[bytes], bytes]
 
 
 @dataclass(slots=True)
-class Turn:
+class TimeSlice:
     """How long the evaluation of a batch may go on before it gives way: until the clock says so.
 
     held: bytes of what was made so far, kept up by whoever makes it. clock: monotonic seconds.
@@ -405,7 +405,7 @@ class WireFormat:
     key: Hashable
     encode: Callable[[Batch], Encoded]
     join: Joiner | None = None
-    steps: Callable[[Batch, Turn], Steps[Encoded]] | None = None
+    steps: Callable[[Batch, TimeSlice], Steps[Encoded]] | None = None
     chosen: bool = False
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kiwi_gw.core.accounts import Account, Kept, OwnAccount, Payer, Pool
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Encoded, Steps, Turn
+from kiwi_gw.model import Encoded, Steps, TimeSlice
 
 if TYPE_CHECKING:
     from kiwi_gw.core.encoding import EncodingMemo
@@ -135,7 +135,7 @@ class _Job:
     group: Group
     costs: Costs
     steps: Steps[Encoded] | None = None
-    turn: Turn = field(default_factory=Turn)
+    turn: TimeSlice = field(default_factory=TimeSlice)
     held: int = 0
 
 
@@ -312,7 +312,7 @@ class Evaluations:
     def _run(self, memo: EncodingMemo, job: _Job, until: float, *, charged: bool = True) -> Encoded | None:
         """Evaluate until then. charged: what that has used; not where nobody else wanted the time."""
         if job.steps is None:
-            job.turn = Turn(until, self._clock)
+            job.turn = TimeSlice(until, self._clock)
             job.steps = memo.steps(job.entry, job.group.wire, job.turn)
         job.turn.until = until
         began = self._clock()

@@ -31,6 +31,7 @@ from kiwi_gw.model import (
     Refusal,
     SourceInfo,
 )
+from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.figures import SourceFigures
@@ -45,7 +46,6 @@ from kiwi_gw.runtime.plans import Plan, limits_of, plan_of
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
-from kiwi_gw.runtime.turns import Turns
 from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
@@ -91,7 +91,7 @@ class Gateway:
         self.compiling_kept: Kept[OwnAccount] = Kept()
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self.offloads = Offloads()
-        self.turns = Turns()
+        self.command_scheduler = CommandScheduler()
         self._leftovers = Leftovers(clock)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}

@@ -18,7 +18,7 @@ from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.states import Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import AtPositions, Batch, Encoded, Start, StartAt, Steps, Turn, WireFormat
+from kiwi_gw.model import AtPositions, Batch, Encoded, Start, StartAt, Steps, TimeSlice, WireFormat
 from tests.unit.core.fakes import Client, World, names
 
 DEAR = 0.02
@@ -29,7 +29,7 @@ def slow(world: World, name: str = "e", seconds: float = DEAR, fails: bool = Fal
     """Takes so long for each event, and gives way behind each if it has to."""
     form = names(name)
 
-    def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
+    def steps(batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
         for left in range(len(batch), 0, -1):
             world.clock.now += seconds
             if turn.over and left > 1:

@@ -28,7 +28,7 @@ ROUND_SHARE: Final = 0.2
 """Of a round, for those that wait: one of 5 ms, which sending a batch may take, has four turns."""
 
 
-class Allowance:
+class TimeAllowance:
     """What one connection may use before it waits for a turn. Times in monotonic seconds."""
 
     __slots__ = ("_full_at",)
@@ -48,7 +48,7 @@ class Allowance:
         self._full_at = 0.0
 
 
-class Turns:
+class CommandScheduler:
     """Those that wait, the first of them first."""
 
     __slots__ = ("_clock", "_going_on", "_waiting", "_woke_at")
