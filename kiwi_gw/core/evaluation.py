@@ -192,12 +192,10 @@ class Evaluations:
         found = memo.found(entry, group.wire)
         if found is not None:
             return found
-        if self.awaited(entry, group):
+        if not wait or self.awaited(entry, group):
             return None
         costs = group.costs
         assert costs is not None  # noqa: S101  who asks here has a query
-        if not wait:
-            return None
         job = _Job(feed, entry, group, costs)
         now = self._clock()
         if self._turn_used < TURN_SECONDS and not self._rests(costs, now):

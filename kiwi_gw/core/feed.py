@@ -455,7 +455,7 @@ class Feed:
                 try:
                     encoded = self._encoded(entry, group, keep=len(group.live) < group.size, wait=True)
                 except EncodingFailed as error:
-                    self._fail_group(group, str(error))
+                    self.group_failed(group, str(error))
                     continue
                 if encoded is None:  # its query is postponed: they are woken when the fragments are there
                     for subscription in waiting:
@@ -570,10 +570,6 @@ class Feed:
         """Nobody is known who needs the fragments of this entry."""
         self.memo.forget(entry)
 
-    def group_failed(self, group: Group, message: str) -> None:
-        """The fragments of this wire key cannot be made."""
-        self._fail_group(group, message)
-
     def _demote(self, subscription: Subscription) -> None:
         """LIVE, but not served yet by the fan-out that is on its way: it reads on from the window."""
         newest = self.window.newest
@@ -622,7 +618,8 @@ class Feed:
             if self._evaluations is not None:
                 self._evaluations.emptied(self.info.id, group)
 
-    def _fail_group(self, group: Group, message: str) -> None:
+    def group_failed(self, group: Group, message: str) -> None:
+        """End the subscriptions of a wire key whose fragments cannot be made."""
         members = [*group.live, *(item for item in self._not_live if item.group is group)]
         for subscription in members:
             subscription.end(CloseReason.FAILED, message, Input.FAILED)
