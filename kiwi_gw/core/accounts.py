@@ -6,15 +6,13 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 SAVED_SECONDS: Final = 1.0
 """What flows in within this time may be used at once."""
 
-
 COMPILING_SAVED_SECONDS: Final = 2.0
 """The same, for reading queries: a client asks for all that it wants when it comes."""
-
 
 MOST_KEPT: Final = 4_096
 """Accounts of those who are gone, of each kind."""
@@ -130,14 +128,10 @@ class Payer:
     connection: Hashable = field(default_factory=object)
 
 
-class _Fills(Protocol):
-    def full(self, now: float) -> bool: ...
+_A = TypeVar("_A", Account, OwnAccount)
 
 
-_A = TypeVar("_A", bound=_Fills)
-
-
-class Kept(Generic[_A]):
+class AccountCache(Generic[_A]):
     """Accounts of those who are gone, until they are full again: who comes back has what it left behind.
 
     At most so many; those go first whose owner left last for the longest time.

@@ -22,7 +22,7 @@ from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from kiwi_gw.core.accounts import Account, Kept, OwnAccount, Payer, Pool
+from kiwi_gw.core.accounts import Account, AccountCache, OwnAccount, Payer, Pool
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Encoded, Steps, TimeSlice
 
@@ -153,7 +153,7 @@ class Evaluations:
     ) -> None:
         self.shares = shares
         self.all = Pool(shares.all)
-        self._kept: Kept[Account] = Kept(_QUERIES_KEPT)
+        self._kept: AccountCache[Account] = AccountCache(_QUERIES_KEPT)
         self.woken: Callable[[], None] = lambda: None
         self.seconds = 0.0
         self.postponed = 0

@@ -16,7 +16,7 @@ import trio
 
 from kiwi_gw.api import PluginContext, Source, SourceContext
 from kiwi_gw.config import Difference, Loaded, diff
-from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, Kept, OwnAccount, Pool
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, AccountCache, OwnAccount, Pool
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.evaluation import Evaluations, Shares
 from kiwi_gw.core.feed import Feed, FeedState
@@ -87,8 +87,8 @@ class Gateway:
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
         )
         self.evaluations = Evaluations(shares, clock)
-        self._accounts: Kept[OwnAccount] = Kept()
-        self.compiling_kept: Kept[OwnAccount] = Kept()
+        self._accounts: AccountCache[OwnAccount] = AccountCache()
+        self.compiling_kept: AccountCache[OwnAccount] = AccountCache()
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self.offloads = Offloads()
         self.command_scheduler = CommandScheduler()
