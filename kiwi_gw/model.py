@@ -207,17 +207,17 @@ class Lineage(Protocol):
         """What is written beside these positions."""
 
     def knows(self, given: Positions) -> bool:
-        """Whether `refuted` can answer; else `learn` comes first. given: as the source's codec read it."""
+        """Say whether `refuted` can answer; else `learn` comes first. given: as the codec read it."""
 
     async def learn(self, given: Sequence[Positions]) -> None:
         """Ask the origin once about all of these, however many clients have brought them, in turns with other
         tasks. It may not be able to say yet: `knows` tells."""
 
     def unknown(self, given: Positions) -> str:
-        """What the origin has not said yet of these positions; empty if nothing."""
+        """Say what the origin has not said yet of these positions; empty if nothing."""
 
     def refuted(self, given: Positions) -> str | None:
-        """Why these positions are of another history; None if they are not."""
+        """Say why these positions are of another history; None if they are not."""
 
 
 @runtime_checkable

@@ -112,14 +112,14 @@ class Costs:
                     self.payers[payer] = self.payers.pop(payer)
 
     def modest(self, now: float) -> bool:
-        """Whether one of its connections uses little."""
+        """Say whether one of its connections uses little."""
         if len(self.payers) == 1:
             (payer,) = self.payers
             return payer.modest(now)
         return self._modest
 
     def rests(self, now: float) -> float:
-        """Seconds until it may be evaluated again; 0: now."""
+        """Return the seconds until it may be evaluated again; 0: now."""
         if len(self.payers) == 1:
             (payer,) = self.payers
             return max(self.own.rests(now), payer.rests(now))
@@ -173,19 +173,19 @@ class Evaluations:
         return len(self._jobs)
 
     def costs(self, source_id: str, key: Hashable) -> Costs:
-        """For a new group of a source: what is left of a wire key that was there before."""
+        """Begin those of a new group of a source, with what is left of a wire key that was there before."""
         return Costs(self._kept.take((source_id, key), self._clock()) or Account(self.shares.query))
 
     def turned(self) -> None:
-        """Others have had their turn."""
+        """Begin another turn: others have had theirs."""
         self._turn_used = 0.0
         self._cpu_at = self._cpu()
 
     def encoded(
         self, memo: EncodingMemo, feed: Feed, entry: Entry, group: Group, *, keep: bool, wait: bool
     ) -> Encoded | None:
-        """The fragments of an entry; None: not yet. wait: those who are parked in the entry are woken then;
-        else only what is kept is looked at.
+        """Return the fragments of an entry; None: not yet. wait: those who are parked in the entry are woken
+        then; else only what is kept is looked at.
 
         Raises EncodingFailed.
         """
@@ -212,11 +212,11 @@ class Evaluations:
         return None
 
     def awaited(self, entry: Entry, group: Group) -> bool:
-        """Whether it is postponed."""
+        """Say whether it is postponed."""
         return group in self._by_entry.get(entry, ())
 
     def forget(self, entry: Entry) -> None:
-        """The entry has left the window. Whoever waited there has to see to that."""
+        """Drop an entry that has left the window. Whoever waited there has to see to that."""
         jobs = list(self._by_entry.get(entry, {}).values())
         for job in jobs:
             self._to_wake.extend(_waiting(job))
@@ -225,7 +225,7 @@ class Evaluations:
             self.woken()
 
     def emptied(self, source_id: str, group: Group) -> None:
-        """Nobody is left in it: nobody waits for what is evaluated for it."""
+        """Drop what is postponed for a group that nobody is in any more."""
         if group.costs is not None:
             self._kept.keep((source_id, group.wire.key), group.costs.own, self._clock())
             for job in list(group.costs.jobs):
@@ -261,7 +261,7 @@ class Evaluations:
         return costs.rests(now) or self.all.rests(now, modest=costs.modest(now))
 
     def _next(self, now: float) -> tuple[_Job | None, float]:
-        """What may go on now, or how long it is until something may."""
+        """Find what may go on now, or how long it is until something may."""
         least = self.all.rests(now, modest=True)
         if least:
             return None, least

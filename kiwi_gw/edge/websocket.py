@@ -264,7 +264,7 @@ class _TooOftenError(ConnectionEnd):
 
 
 def session_limits(gateway: Gateway, who: Hashable) -> SessionLimits:
-    """What the configuration lets one client ask for. who: whose shares it uses."""
+    """Read from the configuration what one client may ask for. who: whose shares it uses."""
     limits = gateway.loaded.settings.server.limits
     share = limits.connection_compiling_percent / 100
     own = gateway.compiling_kept.take(who, gateway.now())

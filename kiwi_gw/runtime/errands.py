@@ -32,7 +32,7 @@ class Errands:
         self._go_on()
 
     def drop(self, handle: Hashable) -> bool:
-        """It is wanted no longer. Whether it was there."""
+        """Give it up. Returns whether it was there."""
         if handle not in self._waiting:
             return False
         if handle == next(iter(self._waiting)):
@@ -42,7 +42,7 @@ class Errands:
         return True
 
     def clear(self) -> None:
-        """Nothing is wanted any longer."""
+        """Give up all."""
         self._waiting.clear()
         self._let_go()
 

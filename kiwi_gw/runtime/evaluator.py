@@ -25,7 +25,7 @@ class Evaluator:
         evaluations.woken = self._wake
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Go on with what is postponed, until cancelled."""
         idle = False
         while True:
             # Whoever became ready during the first has run after the second.
@@ -61,7 +61,7 @@ class _Others(trio.abc.Instrument):
 
 
 async def is_idle(seconds: float) -> bool:
-    """Wait for so long. Whether nothing else ran meanwhile, however short."""
+    """Wait for so long. Returns whether nothing else ran meanwhile, however short."""
     others = _Others()
     trio.lowlevel.add_instrument(others)
     try:

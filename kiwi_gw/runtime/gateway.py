@@ -232,11 +232,11 @@ class Gateway:
             runner.subscriber_came()
 
     def account(self, who: Hashable) -> OwnAccount:
-        """For the queries of a connection of this client: one that it has left behind and is not full."""
+        """Give a connection of this client one that it has left behind and that is not full, or a new one."""
         return self._accounts.take(who, self.now()) or OwnAccount(self.evaluations.shares.connection)
 
     def account_left(self, who: Hashable, account: OwnAccount) -> None:
-        """The connection is gone."""
+        """Keep what a connection that is gone has left behind."""
         self._accounts.keep(who, account, self.now())
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:

@@ -266,8 +266,8 @@ class _Turn:
 
 
 def _question(asks: Subscription, where: Where) -> _Question:
-    """What is to be asked: when, or what there is; for those who know of no history apart from those who may,
-    as that can take long."""
+    """Find what is to be asked: when, or what there is; for those who know of no history apart from those who
+    may, as that can take long."""
     return where if isinstance(where, AtTime) else isinstance(where, Wanted) or asks.until is not None
 
 

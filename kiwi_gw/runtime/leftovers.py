@@ -43,7 +43,7 @@ class Leftovers:
         self._woken.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Have them go on, until cancelled."""
         while True:
             # Whoever became ready during the first has run after the second.
             await trio.lowlevel.checkpoint()
@@ -61,7 +61,7 @@ class Leftovers:
                 await self._rest(self._resting[0][0] - now)
 
     async def _rest(self, seconds: float) -> None:
-        """Until one may go on, or look after it if the loop is idle."""
+        """Wait until one may go on, or have it go on if the loop is idle."""
         if await is_idle(min(seconds, IDLE_SECONDS)):
             heappop(self._resting)[2](True)
         else:

@@ -64,7 +64,7 @@ class Offloads:
         self.pid: int | None = None
 
     def known(self, question: bytes) -> bytes | Unanswered | None:
-        """The answer, if it was given lately."""
+        """Return the answer, if it was given lately."""
         return self._known.known(question)
 
     def ask(self, question: bytes, done: Done) -> Callable[[], None] | None:
@@ -86,7 +86,7 @@ class Offloads:
         return take_back
 
     async def run(self) -> None:
-        """Until cancelled; the process ends with it."""
+        """Have questions answered, until cancelled; the process ends with it."""
         while True:
             await self._first()
             try:
@@ -102,7 +102,7 @@ class Offloads:
     # --- inside ----------------------------------------------------------------------------
 
     async def _first(self) -> _Job:
-        """The next one, when there is one."""
+        """Return the next one, when there is one."""
         while not self._jobs:
             self._came = trio.Event()
             await self._came.wait()
@@ -110,7 +110,7 @@ class Offloads:
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[trio.Process]:
-        """One that is ready. Raises OSError or _Gone if it does not become that."""
+        """Start one, and wait until it is ready. Raises OSError or _Gone if it does not become that."""
         process = await trio.lowlevel.open_process(
             self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
@@ -178,7 +178,7 @@ async def _tell(job: _Job, answer: bytes | Unanswered, seconds: float) -> None:
 
 
 async def _asked(process: trio.Process, question: bytes) -> tuple[bytes, float]:
-    """Its answer, and the seconds that it took. Raises _Gone."""
+    """Ask it. Returns its answer, and the seconds that it took. Raises _Gone."""
     assert process.stdin is not None  # noqa: S101  see `_process`
     try:
         await process.stdin.send_all(ASKED.pack(len(question)) + question)
