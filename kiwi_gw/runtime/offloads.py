@@ -34,6 +34,9 @@ START_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 10.0
 """By the wall clock: the process is a nice one, and others may need the processor."""
 
+PAUSE_SECONDS: Final = 1.0
+"""Until another process is started where one did not become ready: each costs more than a question."""
+
 _MOST_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 1 << 20
 _TRIES: Final = 2
@@ -98,6 +101,7 @@ class Offloads:
                 jobs, self._jobs = self._jobs, {}
                 for job in jobs.values():
                     await _tell(job, Unanswered.BUSY, 0.0)
+                await trio.sleep(PAUSE_SECONDS)
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class Offloads:
             return
         log.warning("the process for queries has ended", code=code)
         if job.tries >= _TRIES:
-            await self._over(job, Unanswered.FATAL)
+            await self._over(job, Unanswered.FATAL, QUESTION_SECONDS)  # two starts cost no less
         elif not job.waiting:
             del self._jobs[job.question]
 
