@@ -33,6 +33,8 @@ class Evaluator:
             await trio.lowlevel.checkpoint()
             self._woken = trio.Event()
             wait = self._evaluations.go_on(idle=idle)
+            if wait == 0 and not idle:
+                works()
             idle = False
             if wait is None:
                 await self._woken.wait()
@@ -46,6 +48,11 @@ class Evaluator:
 
 
 _lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
+
+
+def works() -> None:
+    """Have the loop count as busy with this task, until that looks again whether it is idle."""
+    _lookers.discard(trio.lowlevel.current_task())
 
 
 class _Others(trio.abc.Instrument):
