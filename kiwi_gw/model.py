@@ -207,17 +207,17 @@ class Lineage(Protocol):
         """What is written beside these positions."""
 
     def knows(self, given: Positions) -> bool:
-        """Whether `refuted` can answer; else `learn` comes first. given: as the source's codec read it."""
+        """Say whether `refuted` can answer; else `learn` comes first. given: as the codec read it."""
 
     async def learn(self, given: Sequence[Positions]) -> None:
         """Ask the origin once about all of these, however many clients have brought them, in turns with other
         tasks. It may not be able to say yet: `knows` tells."""
 
     def unknown(self, given: Positions) -> str:
-        """What the origin has not said yet of these positions; empty if nothing."""
+        """Say what the origin has not said yet of these positions; empty if nothing."""
 
     def refuted(self, given: Positions) -> str | None:
-        """Why these positions are of another history; None if they are not."""
+        """Say why these positions are of another history; None if they are not."""
 
 
 @runtime_checkable
@@ -362,7 +362,7 @@ Joiner = Callable[[bytes], bytes]
 
 
 @dataclass(slots=True)
-class Turn:
+class TimeSlice:
     """How long the evaluation of a batch may go on before it gives way: until the clock says so.
 
     held: bytes of what was made so far, kept up by whoever makes it. clock: monotonic seconds.
@@ -405,7 +405,7 @@ class WireFormat:
     key: Hashable
     encode: Callable[[Batch], Encoded]
     join: Joiner | None = None
-    steps: Callable[[Batch, Turn], Steps[Encoded]] | None = None
+    steps: Callable[[Batch, TimeSlice], Steps[Encoded]] | None = None
     chosen: bool = False
 
 

@@ -6,15 +6,13 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 SAVED_SECONDS: Final = 1.0
 """What flows in within this time may be used at once."""
 
-
 COMPILING_SAVED_SECONDS: Final = 2.0
 """The same, for reading queries: a client asks for all that it wants when it comes."""
-
 
 MOST_KEPT: Final = 4_096
 """Accounts of those who are gone, of each kind."""
@@ -37,25 +35,25 @@ class Account:
         self._at = -math.inf
 
     def charge(self, seconds: float, now: float) -> None:
-        """So much was used."""
+        """Take off what was used."""
         self.used += seconds
         left = self.left(now)
         self._left = max(left - seconds, min(left, -max(seconds, self._most)))
         self._at = max(self._at, now)
 
     def left(self, now: float) -> float:
-        """Seconds that may be used; less than 0 if it is overdrawn."""
+        """Return the seconds that may be used; less than 0 if it is overdrawn."""
         if now > self._at and self._left < self._most:
             self._left = min(self._most, self._left + (now - self._at) * self._rate)
             self._at = now
         return self._left
 
     def full(self, now: float) -> bool:
-        """Whether it is as good as a new one."""
+        """Say whether it is as good as a new one."""
         return self.left(now) >= self._most
 
     def rests(self, now: float) -> float:
-        """Seconds until something may be used again, 0 if it may now."""
+        """Return the seconds until something may be used again, 0 if it may now."""
         left = self.left(now)
         return 0.0 if left > 0 else -left / self._rate
 
@@ -73,20 +71,20 @@ class OwnAccount:
         self._tenth = Account(rate / 10, saved_seconds * 5)
 
     def charge(self, seconds: float, now: float) -> None:
-        """So much was used."""
+        """Take off what was used."""
         self._account.charge(seconds, now)
         self._tenth.charge(seconds, now)
 
     def rests(self, now: float) -> float:
-        """Seconds until something may be used again, 0 if it may now."""
+        """Return the seconds until something may be used again, 0 if it may now."""
         return self._account.rests(now)
 
     def full(self, now: float) -> bool:
-        """Whether it is as good as a new one."""
+        """Say whether it is as good as a new one."""
         return self._account.full(now) and self._tenth.full(now)
 
     def modest(self, now: float) -> bool:
-        """Whether it has used little lately."""
+        """Say whether it has used little lately."""
         return self._tenth.rests(now) == 0
 
     @property
@@ -107,11 +105,12 @@ class Pool:
         self.refused = 0
 
     def charge(self, seconds: float, now: float, *, modest: bool = False) -> None:
-        """So much was used. modest: by one that used little before."""
+        """Take off what was used. modest: by one that used little before."""
         (self._modest if modest and self._open.left(now) <= 0 else self._open).charge(seconds, now)
 
     def rests(self, now: float, *, modest: bool = False) -> float:
-        """Seconds until something may be used again, 0 if it may now. modest: by one that uses little."""
+        """Return the seconds until something may be used again, 0 if it may now. modest: by one that uses
+        little."""
         rests = self._open.rests(now)
         return min(rests, self._modest.rests(now)) if modest else rests
 
@@ -130,14 +129,10 @@ class Payer:
     connection: Hashable = field(default_factory=object)
 
 
-class _Fills(Protocol):
-    def full(self, now: float) -> bool: ...
+_A = TypeVar("_A", Account, OwnAccount)
 
 
-_A = TypeVar("_A", bound=_Fills)
-
-
-class Kept(Generic[_A]):
+class AccountCache(Generic[_A]):
     """Accounts of those who are gone, until they are full again: who comes back has what it left behind.
 
     At most so many; those go first whose owner left last for the longest time.
@@ -152,7 +147,7 @@ class Kept(Generic[_A]):
         return self._size
 
     def take(self, who: Hashable, now: float) -> _A | None:
-        """One that is not full, the newest; None if there is none."""
+        """Take out one that is not full, the newest; None if there is none."""
         accounts = self._of.get(who, [])
         while accounts:
             account = accounts.pop()
@@ -164,6 +159,7 @@ class Kept(Generic[_A]):
         return None
 
     def keep(self, who: Hashable, account: _A, now: float) -> None:
+        """Put in the account of one who is gone. A full one is not kept."""
         if not account.full(now):
             self._of.setdefault(who, []).append(account)
             self._of.move_to_end(who)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.window import Budget, Entry
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Interceptor, Record, Steps, Turn, WireFormat
+from kiwi_gw.model import Batch, Encoded, Interceptor, Record, Steps, TimeSlice, WireFormat
 
 _NUMBER = 40
 """Bytes of an integer in a list; an array has its own size."""
@@ -88,7 +88,7 @@ class EncodingMemo:
             self._put(entry, item.key, made)
         return made
 
-    def steps(self, entry: Entry, item: Wire, turn: Turn) -> Steps[Encoded]:
+    def steps(self, entry: Entry, item: Wire, turn: TimeSlice) -> Steps[Encoded]:
         """The same of one with a query, in turns. Nothing is kept."""
         self.misses += 1
         self.events_encoded += len(entry.batch)

@@ -22,9 +22,9 @@ from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from kiwi_gw.core.accounts import Account, Kept, OwnAccount, Payer, Pool
+from kiwi_gw.core.accounts import Account, AccountCache, OwnAccount, Payer, Pool
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Encoded, Steps, Turn
+from kiwi_gw.model import Encoded, Steps, TimeSlice
 
 if TYPE_CHECKING:
     from kiwi_gw.core.encoding import EncodingMemo
@@ -57,6 +57,9 @@ _LOOK_AGAIN_SECONDS: Final = 1.0
 
 _BILL_SECONDS: Final = 0.002
 """Connections that share a query pay together when so much has come up."""
+
+_BILLED: Final = 32
+"""So many of them at a time, in turns: to charge all of ten thousand takes longer than what they pay for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +99,27 @@ class Costs:
         self.own.charge(seconds, now)
         self.unbilled += seconds
         if self.payers and (self.unbilled >= _BILL_SECONDS or len(self.payers) == 1):
-            share, self.unbilled = self.unbilled / len(self.payers), 0.0
-            rests = []
-            for payer in self.payers:
+            billed = list(islice(self.payers, _BILLED))
+            share, self.unbilled = self.unbilled / len(billed), 0.0
+            for payer in billed:
                 payer.charge(share, now)
-                rests.append(payer.rests(now))
-            self.rest_until = now + min(rests)
-            self._modest = any(payer.modest(now) for payer in self.payers)
+            self._modest = any(payer.modest(now) for payer in billed)
+            self.rest_until = now
+            if len(billed) == len(self.payers):
+                self.rest_until += min(payer.rests(now) for payer in billed)
+            else:  # of so many one has something left; the next ones pay next
+                for payer in billed:
+                    self.payers[payer] = self.payers.pop(payer)
 
     def modest(self, now: float) -> bool:
-        """Whether one of its connections uses little."""
+        """Say whether one of its connections uses little."""
         if len(self.payers) == 1:
             (payer,) = self.payers
             return payer.modest(now)
         return self._modest
 
     def rests(self, now: float) -> float:
-        """Seconds until it may be evaluated again; 0: now."""
+        """Return the seconds until it may be evaluated again; 0: now."""
         if len(self.payers) == 1:
             (payer,) = self.payers
             return max(self.own.rests(now), payer.rests(now))
@@ -128,7 +135,7 @@ class _Job:
     group: Group
     costs: Costs
     steps: Steps[Encoded] | None = None
-    turn: Turn = field(default_factory=Turn)
+    turn: TimeSlice = field(default_factory=TimeSlice)
     held: int = 0
 
 
@@ -146,7 +153,7 @@ class Evaluations:
     ) -> None:
         self.shares = shares
         self.all = Pool(shares.all)
-        self._kept: Kept[Account] = Kept(_QUERIES_KEPT)
+        self._kept: AccountCache[Account] = AccountCache(_QUERIES_KEPT)
         self.woken: Callable[[], None] = lambda: None
         self.seconds = 0.0
         self.postponed = 0
@@ -166,31 +173,29 @@ class Evaluations:
         return len(self._jobs)
 
     def costs(self, source_id: str, key: Hashable) -> Costs:
-        """For a new group of a source: what is left of a wire key that was there before."""
+        """Begin those of a new group of a source, with what is left of a wire key that was there before."""
         return Costs(self._kept.take((source_id, key), self._clock()) or Account(self.shares.query))
 
     def turned(self) -> None:
-        """Others have had their turn."""
+        """Begin another turn: others have had theirs."""
         self._turn_used = 0.0
         self._cpu_at = self._cpu()
 
     def encoded(
         self, memo: EncodingMemo, feed: Feed, entry: Entry, group: Group, *, keep: bool, wait: bool
     ) -> Encoded | None:
-        """The fragments of an entry; None: not yet. wait: those who are parked in the entry are woken then;
-        else only what is kept is looked at.
+        """Return the fragments of an entry; None: not yet. wait: those who are parked in the entry are woken
+        then; else only what is kept is looked at.
 
         Raises EncodingFailed.
         """
         found = memo.found(entry, group.wire)
         if found is not None:
             return found
-        if self.awaited(entry, group):
+        if not wait or self.awaited(entry, group):
             return None
         costs = group.costs
         assert costs is not None  # noqa: S101  who asks here has a query
-        if not wait:
-            return None
         job = _Job(feed, entry, group, costs)
         now = self._clock()
         if self._turn_used < TURN_SECONDS and not self._rests(costs, now):
@@ -207,11 +212,11 @@ class Evaluations:
         return None
 
     def awaited(self, entry: Entry, group: Group) -> bool:
-        """Whether it is postponed."""
+        """Say whether it is postponed."""
         return group in self._by_entry.get(entry, ())
 
     def forget(self, entry: Entry) -> None:
-        """The entry has left the window. Whoever waited there has to see to that."""
+        """Drop an entry that has left the window. Whoever waited there has to see to that."""
         jobs = list(self._by_entry.get(entry, {}).values())
         for job in jobs:
             self._to_wake.extend(_waiting(job))
@@ -220,7 +225,7 @@ class Evaluations:
             self.woken()
 
     def emptied(self, source_id: str, group: Group) -> None:
-        """Nobody is left in it: nobody waits for what is evaluated for it."""
+        """Drop what is postponed for a group that nobody is in any more."""
         if group.costs is not None:
             self._kept.keep((source_id, group.wire.key), group.costs.own, self._clock())
             for job in list(group.costs.jobs):
@@ -256,7 +261,7 @@ class Evaluations:
         return costs.rests(now) or self.all.rests(now, modest=costs.modest(now))
 
     def _next(self, now: float) -> tuple[_Job | None, float]:
-        """What may go on now, or how long it is until something may."""
+        """Find what may go on now, or how long it is until something may."""
         least = self.all.rests(now, modest=True)
         if least:
             return None, least
@@ -305,7 +310,7 @@ class Evaluations:
     def _run(self, memo: EncodingMemo, job: _Job, until: float, *, charged: bool = True) -> Encoded | None:
         """Evaluate until then. charged: what that has used; not where nobody else wanted the time."""
         if job.steps is None:
-            job.turn = Turn(until, self._clock)
+            job.turn = TimeSlice(until, self._clock)
             job.steps = memo.steps(job.entry, job.group.wire, job.turn)
         job.turn.until = until
         began = self._clock()

@@ -265,7 +265,7 @@ class Feed:
         return self._starts if self.state in (FeedState.RUNNING, FeedState.ENDED) else {}
 
     def resolved(self, subscription: Subscription, extent: Extent) -> None:
-        """History has answered: begin there, if the source can say of which history the positions are; else
+        """Begin where history has answered, if the source can say of which history the positions are; else
         the subscription stays `unresolved`. `extent.first` is what was asked for where that is a time."""
         where = self._starts.get(subscription)
         if where is StartAt.LATEST or where is StartAt.SNAPSHOT:
@@ -282,7 +282,7 @@ class Feed:
                 self._end_if_over(subscription)
 
     def given(self, subscription: Subscription) -> list[Positions]:
-        """The positions that an unopened subscription has brought: where it begins, and where it ends."""
+        """Return the positions that an unopened subscription has brought: where it begins, where it ends."""
         where = self._starts.get(subscription)
         given = [where.positions] if isinstance(where, Wanted) else []
         return given if subscription.until is None else [*given, subscription.until]
@@ -324,12 +324,12 @@ class Feed:
             subscription.end(self.end_reason, self.end_message, Input.ENDED)
 
     def _unknown(self, subscription: Subscription) -> bool:
-        """Whether the source must be asked first of which history its positions are."""
+        """Say whether the source must be asked first of which history its positions are."""
         lineage = self.lineage
         return lineage is not None and not all(map(lineage.knows, self.given(subscription)))
 
     def _refuted(self, subscription: Subscription) -> bool:
-        """Whether its positions are of another history than the source's: it is refused, then."""
+        """Refuse it if its positions are of another history than the source's. Returns whether it was."""
         lineage = self.lineage
         if lineage is None:
             return False
@@ -411,7 +411,7 @@ class Feed:
         self.begin_some()
 
     def begin_some(self) -> bool:
-        """Begin with those that waited for the source, for a slice of time. Whether there are more."""
+        """Begin with those that waited for the source, for a slice of time. Say whether there are more."""
         until = self._clock() + self.limits.slice_seconds
         while self._unbegun:
             subscription = self._unbegun.popleft()
@@ -455,7 +455,7 @@ class Feed:
                 try:
                     encoded = self._encoded(entry, group, keep=len(group.live) < group.size, wait=True)
                 except EncodingFailed as error:
-                    self._fail_group(group, str(error))
+                    self.group_failed(group, str(error))
                     continue
                 if encoded is None:  # its query is postponed: they are woken when the fragments are there
                     for subscription in waiting:
@@ -482,7 +482,7 @@ class Feed:
         return entry
 
     def _demote_unserved(self) -> None:
-        """Whoever was not served the newest entry reads it from the window."""
+        """Have whoever was not served the newest entry read it from the window."""
         unserved = [s for g in self._groups.values() for s in g.live if not s.caught_up]
         for subscription in unserved:
             self._demote(subscription)
@@ -529,7 +529,7 @@ class Feed:
                 subscription.report(now)
 
     def _late(self, subscription: Subscription) -> str:
-        """Why a subscription is not open yet whose time is up. It may be tried again."""
+        """Say why a subscription is not open yet whose time is up. It may be tried again."""
         late = "started" if self.state is FeedState.STARTING else "said where that is"
         message = f"the source has not {late} within {self.limits.subscribe_timeout:g} s"
         lineage = self.lineage
@@ -547,8 +547,8 @@ class Feed:
     # --- inside ----------------------------------------------------------------------------
 
     def encoded(self, group: Group, entry: Entry, *, wait: bool) -> Encoded | None:
-        """The fragments of an entry for a reader that is behind; None: not yet. wait: it is parked there,
-        and is woken then; without, nothing is made of a query."""
+        """Return the fragments of an entry for a reader that is behind; None: not yet. wait: it is parked
+        there, and is woken then; without, nothing is made of a query."""
         return self._encoded(entry, group, keep=True, wait=wait)
 
     def awaited(self, group: Group, entry: Entry) -> bool:
@@ -569,10 +569,6 @@ class Feed:
     def read_by_all(self, entry: Entry) -> None:
         """Nobody is known who needs the fragments of this entry."""
         self.memo.forget(entry)
-
-    def group_failed(self, group: Group, message: str) -> None:
-        """The fragments of this wire key cannot be made."""
-        self._fail_group(group, message)
 
     def _demote(self, subscription: Subscription) -> None:
         """LIVE, but not served yet by the fan-out that is on its way: it reads on from the window."""
@@ -622,7 +618,8 @@ class Feed:
             if self._evaluations is not None:
                 self._evaluations.emptied(self.info.id, group)
 
-    def _fail_group(self, group: Group, message: str) -> None:
+    def group_failed(self, group: Group, message: str) -> None:
+        """End the subscriptions of a wire key whose fragments cannot be made."""
         members = [*group.live, *(item for item in self._not_live if item.group is group)]
         for subscription in members:
             subscription.end(CloseReason.FAILED, message, Input.FAILED)

@@ -72,8 +72,8 @@ def below(gap: Gap, aim: Positions) -> Gap | None:
 
 
 def pieces(batch: Batch, most_events: int = PIECE_EVENTS, most_bytes: int = PIECE_BYTES) -> Iterator[Batch]:
-    """The same events in batches of at most so many events and bytes, or one event; the gap belongs to the
-    first. Each is made when it is asked for. They cost together what the batch says, or what its texts do."""
+    """Cut it into batches of at most so many events and bytes, or one event; the gap belongs to the first.
+    Each is made when it is asked for. They cost together what the batch says, or what its texts do."""
     size = len(batch)
     if size < 2 or (size <= most_events and batch.cost <= most_bytes):
         yield batch
@@ -102,6 +102,7 @@ def pieces(batch: Batch, most_events: int = PIECE_EVENTS, most_bytes: int = PIEC
 
 
 def _lengths(column: Sequence[object]) -> list[int]:
+    """Return the bytes or characters of each; 0 for what is no text."""
     try:
         return list(map(len, column))  # type: ignore[arg-type]
     except TypeError:  # some are no texts: the slower way

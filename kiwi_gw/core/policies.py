@@ -61,8 +61,8 @@ def closed_unread(subscription: Subscription) -> bool:
 
 
 def holds(subscription: Subscription, events: int, cost: int) -> bool:
-    """Policy `block`: whether the source must wait before it publishes so many events, which take so many
-    bytes of the window, or something would be lost. One that has granted no credit holds it only for a
+    """Say whether by policy `block` the source must wait before it publishes so many events, which take so
+    many bytes of the window, or something would be lost. One that has granted no credit holds it only for a
     time."""
     entry, window = subscription._entry, subscription.feed.window
     if entry is None or subscription.state is not State.BEHIND or subscription.window is not window:

@@ -34,12 +34,12 @@ class Begin:
 
 
 def is_past(start: Start) -> bool:
-    """Whether it repeats what was sent before: the newest event of every key may be all that a source has."""
+    """Say whether it repeats what was sent: the newest event of every key may be all that a source has."""
     return start is not StartAt.LATEST
 
 
 def load(start: Start, info: SourceInfo) -> Where:
-    """What is asked for, in the source's terms. Raises SubscribeRefused."""
+    """Read what is asked for, in the source's terms. Raises SubscribeRefused."""
     if isinstance(start, AtTime) and not info.replayable:
         raise SubscribeRefused("start", "this source cannot be read again, so it has no past to look up")
     if not isinstance(start, AtPositions):
@@ -51,15 +51,15 @@ def load(start: Start, info: SourceInfo) -> Where:
 
 
 def check_number(where: Where, known: Positions) -> None:
-    """Raises SubscribeRefused for positions in more partitions than the source has: nobody is to be asked
-    about them, and they need not be kept until an answer comes."""
+    """Refuse positions in more partitions than the source has: nobody is to be asked about them, and they
+    need not be kept until an answer comes. Raises SubscribeRefused."""
     if isinstance(where, Wanted) and len(where.positions) > len(known):
         named = len(where.positions)
         raise SubscribeRefused("positions", f"{named} partitions are named, and there are {len(known)}")
 
 
 def at_once(where: Where, window: Window, info: SourceInfo) -> Begin | None:
-    """Where that is, if the window is enough to know it; None: its history must be asked.
+    """Find where that is, if the window is enough to know it; None: its history must be asked.
 
     Raises SubscribeRefused. Not for `latest`, which is the head, nor `snapshot`, which is no place.
     """
@@ -73,8 +73,8 @@ def at_once(where: Where, window: Window, info: SourceInfo) -> Begin | None:
 
 
 def within(where: Where, extent: Extent, live: Positions) -> Begin | None:
-    """Where that is, if it lies in what history had a moment ago, or between that and what is live; None: it
-    must be asked anew. What was deleted meanwhile is announced when it is read."""
+    """Find where that is, if it lies in what history had a moment ago, or between that and what is live;
+    None: it must be asked anew. What was deleted meanwhile is announced when it is read."""
     if not isinstance(where, Wanted) or where.positions.keys() != live.keys():
         return None
     if reached(where.positions, extent.first) and reached(furthest(extent.end, live), where.positions):
@@ -83,7 +83,7 @@ def within(where: Where, extent: Extent, live: Positions) -> Begin | None:
 
 
 def begin(where: Where, extent: Extent, info: SourceInfo) -> Begin:
-    """Where that is in what the source has. Raises SubscribeRefused."""
+    """Find where that is in what the source has. Raises SubscribeRefused."""
     if not isinstance(where, Wanted):
         return Begin(extent.first)
     first, end = extent.first, extent.end
@@ -107,7 +107,7 @@ def _refused(why: str, extent: Extent, info: SourceInfo) -> SubscribeRefused:
 
 
 def _json(value: object) -> str:
-    """As it would be written by a client. (Positions hold nothing that needs an escape.)"""
+    """Write it as a client would. (Positions hold nothing that needs an escape.)"""
     if isinstance(value, dict):
         return "{" + ", ".join(f'"{key}": {_json(item)}' for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -32,7 +32,7 @@ class ChosenKeys:
     def check(
         self, group: Group | None, payer: Payer | None, leaving: Group | None, *, fewer: bool = False
     ) -> None:
-        """Whether one more subscription may have this wire key (None: a new one) instead of another.
+        """See whether one more subscription may have this wire key (None: a new one) instead of another.
 
         fewer: it asks for less than before, and so only its own shares bound it: others can have used up
         what is there for all. Raises SubscribeRefused.
@@ -62,7 +62,7 @@ def _of(payer: Payer | None) -> tuple[Hashable, ...]:
 
 
 def _more(counted: Counter[Group], group: Group | None, leaving: Group | None) -> int:
-    """How many there are when one was joined and another left."""
+    """Count those that there are when one was joined and another left."""
     gone = leaving is not None and counted[leaving] == 1
     return len(counted) + (group is None or group not in counted) - gone
 

@@ -40,7 +40,7 @@ def check_certificates(loaded: Loaded) -> None:
 
 
 def _mistakes(files: Certificates) -> list[TlsError]:
-    """Each file that is none of its kind; if all are, what keeps them from being used together."""
+    """Find each file that is none of its kind; if all are, what keeps them from being used together."""
     found: list[TlsError] = []
     for name, file in files._asdict().items():
         if file is not None:

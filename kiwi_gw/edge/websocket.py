@@ -33,10 +33,10 @@ from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import Identity
 from kiwi_gw.runtime.clients import who_pays
+from kiwi_gw.runtime.command_scheduler import CommandScheduler, TimeAllowance
 from kiwi_gw.runtime.connection import Connection, describe
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Meters
-from kiwi_gw.runtime.turns import Allowance, Turns
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +116,7 @@ async def serve_websocket(
         try:
             outlet.control(response)
             gateway.came(connection)
-            talk = _converse(transport, connection, outlet, reading, gateway.turns, surplus)
+            talk = _converse(transport, connection, outlet, reading, gateway.command_scheduler, surplus)
             del response, surplus  # a connection may last for days
             await _guarded(talk, connection)
             connection.end()  # what is on its way still goes out, but nothing is added to it
@@ -152,7 +152,7 @@ async def _converse(
     connection: Connection,
     outlet: Outlet,
     reading: Reading,
-    turns: Turns,
+    scheduler: CommandScheduler,
     data: bytes,
 ) -> None:
     """Message after message, until the client has said goodbye, broken the protocol, or left."""
@@ -161,7 +161,7 @@ async def _converse(
         for _ in reading.take(data):
             await outlet.wait_room()
             if reading.allowance.used_up(time.monotonic()):
-                await turns.wait()
+                await scheduler.wait()
                 reading.allowance.renew()
         if reading.frames.over:
             return
@@ -195,7 +195,7 @@ class Reading:
 
     def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader, meters: Meters) -> None:
         self.frames = frames
-        self.allowance = Allowance()
+        self.allowance = TimeAllowance()
         self.excessive = False
         self._connection = connection
         self._outlet = outlet
@@ -264,7 +264,7 @@ class _TooOftenError(ConnectionEnd):
 
 
 def session_limits(gateway: Gateway, who: Hashable) -> SessionLimits:
-    """What the configuration lets one client ask for. who: whose shares it uses."""
+    """Read from the configuration what one client may ask for. who: whose shares it uses."""
     limits = gateway.loaded.settings.server.limits
     share = limits.connection_compiling_percent / 100
     own = gateway.compiling_kept.take(who, gateway.now())

@@ -24,7 +24,7 @@ from kiwi_gw.model import (
     Shape,
     SourceInfo,
     Steps,
-    Turn,
+    TimeSlice,
     WireFormat,
     at_once,
 )
@@ -52,7 +52,7 @@ def filtered(format: WireFormat, query: Query, compiled: Compiled, info: SourceI
     # Whoever filters alike shares what passes, whatever they select.
     where = (query.where.key if query.where is not None else "", compiled.roots)
 
-    def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
+    def steps(batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
         seen = view(batch, decode)
         yield from seen.decoded(compiled.roots, turn)
         columns = {root: seen.column(root) for root in compiled.roots}
@@ -80,7 +80,7 @@ def filtered(format: WireFormat, query: Query, compiled: Compiled, info: SourceI
         format,
         # One string, whose hash is computed once: the key is looked up for every batch.
         key=f"{format.key!r} {key} {decode!r}",
-        encode=lambda batch: at_once(steps(batch, Turn())),
+        encode=lambda batch: at_once(steps(batch, TimeSlice())),
         steps=steps,
         chosen=True,
     )

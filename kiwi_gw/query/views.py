@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, TypeVar, cast
 
-from kiwi_gw.model import Batch, Decode, Steps, Turn, at_once
+from kiwi_gw.model import Batch, Decode, Steps, TimeSlice, at_once
 from kiwi_gw.query.decode import decoder, headers, objects
 from kiwi_gw.query.values import Value
 
@@ -60,10 +60,10 @@ class View:
         The value of a source whose events have no column `value` is an object of the columns that they have.
         """
         if root not in self._columns:
-            at_once(self.decoded((root,), Turn()))
+            at_once(self.decoded((root,), TimeSlice()))
         return self._columns[root]
 
-    def decoded(self, roots: Iterable[str], turn: Turn) -> Steps[None]:
+    def decoded(self, roots: Iterable[str], turn: TimeSlice) -> Steps[None]:
         """Have these columns made, in turns. Of two who do so at a time both find what the other has done."""
         for root in roots:
             while root not in self._columns:

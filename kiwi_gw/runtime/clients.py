@@ -9,8 +9,9 @@ from kiwi_gw.model import Identity
 
 
 def client_at(address: object) -> Hashable:
-    """What counts as one client, of an address as its socket says it: an IPv4 address, a /64 network of IPv6
-    (whoever has one address of it has them all); None for a Unix socket, where nothing tells clients apart.
+    """Find what counts as one client, of an address as its socket says it: an IPv4 address, a /64 network of
+    IPv6 (whoever has one address of it has them all); None for a Unix socket, where nothing tells clients
+    apart.
     """
     if not isinstance(address, tuple):
         return None
@@ -22,12 +23,12 @@ def client_at(address: object) -> Hashable:
 
 
 def name_of(identity: Identity) -> str | None:
-    """The name that stands for it; None if it is anyone's."""
+    """Return the name that stands for it; None if it is anyone's."""
     return None if identity.anonymous else identity.name
 
 
 def who_pays(identity: Identity, client: Hashable | None, connection: int) -> Hashable:
-    """Whose shares of the gateway's time a connection uses. client: whose it is, as `client_at` has it;
+    """Say whose shares of the gateway's time a connection uses. client: whose it is, as `client_at` has it;
     where nothing tells clients apart, each connection is one."""
     name = name_of(identity)
     if name is not None:

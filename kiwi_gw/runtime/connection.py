@@ -125,10 +125,10 @@ class World(Protocol):
     def subscribed(self, source_id: str) -> None: ...
 
     def account(self, who: Hashable) -> OwnAccount:
-        """For the time that the queries of a connection of this client take."""
+        """Give a connection of this client an account for the time that its queries take."""
 
     def account_left(self, who: Hashable, account: OwnAccount) -> None:
-        """The connection is gone that had it."""
+        """Take it back: the connection is gone that had it."""
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
 
@@ -146,7 +146,7 @@ class World(Protocol):
         """Call `then` in so many seconds, whether the connection is still there or not."""
 
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
-        """The same as in `leftovers.Leftovers.add`."""
+        """Do as `leftovers.Leftovers.add`."""
 
 
 class Place(Protocol):
@@ -462,7 +462,7 @@ class Connection:
         return feed.subscribe(request, self.outlet, self)
 
     def _payer(self, form: WireFormat) -> Payer | None:
-        """Whose shares a wire format takes from, None if from nobody's."""
+        """Say whose shares a wire format takes from, None if from nobody's."""
         if not form.chosen and form.steps is None:
             return None
         who = self._who()
@@ -471,7 +471,7 @@ class Connection:
         return Payer(self._account, who, self.number)
 
     def _become(self, identity: Identity) -> None:
-        """It is this one from now on. What it has still counts among the shares of the one before, until the
+        """Be this one from now on. What it has still counts among the shares of the one before, until the
         rules are applied."""
         before = self._who()
         self.identity = identity

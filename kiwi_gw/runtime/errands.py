@@ -32,8 +32,8 @@ class Errands:
         self._go_on()
 
     def drop(self, handle: Hashable) -> bool:
-        """Give it up; whether it was there. What the process is at goes on, and its seconds are told: else a
-        client could have it read the dearest queries, one after the other, and bear nothing."""
+        """Give it up. Returns whether it was there. What the process is at goes on, and its seconds are told:
+        else a client could have it read the dearest queries, one after the other, and bear nothing."""
         if handle not in self._waiting:
             return False
         question, _ = self._waiting[handle]
@@ -48,7 +48,7 @@ class Errands:
         return True
 
     def clear(self) -> None:
-        """Nothing is wanted any longer."""
+        """Give up all."""
         self._waiting.clear()
         self._let_go()
 

@@ -25,7 +25,7 @@ class Evaluator:
         evaluations.woken = self._wake
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Go on with what is postponed, until cancelled."""
         idle = False
         while True:
             # Whoever became ready during the first has run after the second.
@@ -33,6 +33,8 @@ class Evaluator:
             await trio.lowlevel.checkpoint()
             self._woken = trio.Event()
             wait = self._evaluations.go_on(idle=idle)
+            if wait == 0 and not idle:
+                works()
             idle = False
             if wait is None:
                 await self._woken.wait()
@@ -48,6 +50,11 @@ class Evaluator:
 _lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
 
 
+def works() -> None:
+    """Have the loop count as busy with this task, until that looks again whether it is idle."""
+    _lookers.discard(trio.lowlevel.current_task())
+
+
 class _Others(trio.abc.Instrument):
     """Whether any task has run, but for those that look as this one does: each would keep the others from
     what it waits for itself."""
@@ -61,7 +68,7 @@ class _Others(trio.abc.Instrument):
 
 
 async def is_idle(seconds: float) -> bool:
-    """Wait for so long. Whether nothing else ran meanwhile, however short."""
+    """Wait for so long. Returns whether nothing else ran meanwhile, however short."""
     others = _Others()
     trio.lowlevel.add_instrument(others)
     try:

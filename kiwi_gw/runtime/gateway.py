@@ -16,7 +16,7 @@ import trio
 
 from kiwi_gw.api import PluginContext, Source, SourceContext
 from kiwi_gw.config import Difference, Loaded, diff
-from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, Kept, OwnAccount, Pool
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, AccountCache, OwnAccount, Pool
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.evaluation import Evaluations, Shares
 from kiwi_gw.core.feed import Feed, FeedState
@@ -31,6 +31,7 @@ from kiwi_gw.model import (
     Refusal,
     SourceInfo,
 )
+from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.figures import SourceFigures
@@ -45,7 +46,6 @@ from kiwi_gw.runtime.plans import Plan, limits_of, plan_of
 from kiwi_gw.runtime.readers import Readers
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_runner import SourceRunner
-from kiwi_gw.runtime.turns import Turns
 from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
@@ -87,11 +87,11 @@ class Gateway:
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
         )
         self.evaluations = Evaluations(shares, clock)
-        self._accounts: Kept[OwnAccount] = Kept()
-        self.compiling_kept: Kept[OwnAccount] = Kept()
+        self._accounts: AccountCache[OwnAccount] = AccountCache()
+        self.compiling_kept: AccountCache[OwnAccount] = AccountCache()
         self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
         self.offloads = Offloads()
-        self.turns = Turns()
+        self.command_scheduler = CommandScheduler()
         self._leftovers = Leftovers(clock)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
@@ -232,11 +232,11 @@ class Gateway:
             runner.subscriber_came()
 
     def account(self, who: Hashable) -> OwnAccount:
-        """For the queries of a connection of this client: one that it has left behind and is not full."""
+        """Give a connection of this client one that it has left behind and that is not full, or a new one."""
         return self._accounts.take(who, self.now()) or OwnAccount(self.evaluations.shares.connection)
 
     def account_left(self, who: Hashable, account: OwnAccount) -> None:
-        """The connection is gone."""
+        """Keep what a connection that is gone has left behind."""
         self._accounts.keep(who, account, self.now())
 
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:

@@ -120,8 +120,8 @@ class HistoryTask:
                     await self._resolve(asking, extent)
                     now = trio.current_time()
                     again = now + min(max(_NOT_SAID_SECONDS, 4 * (now - looked_at)), _NOT_SAID_AT_MOST)
-                    later = {s: later.get(s, again) for s in waiting if s in self._feed.unresolved}
-                    later.update((s, again) for s in asking if s in later)
+                    later |= dict.fromkeys(asking, again)
+                    later = {s: at for s, at in later.items() if s in self._feed.unresolved}
         finally:
             self._asking.discard(question)
 
@@ -266,8 +266,8 @@ class _Turn:
 
 
 def _question(asks: Subscription, where: Where) -> _Question:
-    """What is to be asked: when, or what there is; for those who know of no history apart from those who may,
-    as that can take long."""
+    """Find what is to be asked: when, or what there is; for those who know of no history apart from those who
+    may, as that can take long."""
     return where if isinstance(where, AtTime) else isinstance(where, Wanted) or asks.until is not None
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from kiwi_gw.runtime.evaluator import IDLE_SECONDS, LOOK_SECONDS, is_idle
+from kiwi_gw.runtime.evaluator import IDLE_SECONDS, LOOK_SECONDS, is_idle, works
 
 TURN_SECONDS: Final = 0.0005
 """The last one that begins within it may take longer. Many only find that others have used up their time."""
@@ -43,7 +43,7 @@ class Leftovers:
         self._woken.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Have them go on, until cancelled."""
         while True:
             # Whoever became ready during the first has run after the second.
             await trio.lowlevel.checkpoint()
@@ -53,6 +53,7 @@ class Leftovers:
             while self._resting and self._resting[0][0] <= now:
                 self._ready.append(heappop(self._resting)[2])
             if self._ready:
+                works()
                 while self._ready and self._clock() < now + TURN_SECONDS:
                     self._ready.popleft()(False)
             elif not self._resting:
@@ -61,7 +62,7 @@ class Leftovers:
                 await self._rest(self._resting[0][0] - now)
 
     async def _rest(self, seconds: float) -> None:
-        """Until one may go on, or look after it if the loop is idle."""
+        """Wait until one may go on, or have it go on if the loop is idle."""
         if await is_idle(min(seconds, IDLE_SECONDS)):
             heappop(self._resting)[2](True)
         else:

@@ -130,8 +130,8 @@ def read_memory(root: Path = Path("/")) -> Memory | None:
 
 
 def _group_limits(root: Path) -> Iterator[int]:
-    """Of the process's control groups and all that they are in (cgroups(7), version 2 and 1), as far as they
-    can be seen from here. Beyond `memory.high` a process crawls, so that is a limit, too."""
+    """Read those of the process's control groups and all that they are in (cgroups(7), version 2 and 1), as
+    far as they can be seen from here. Beyond `memory.high` a process crawls, so that is a limit, too."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -34,6 +34,9 @@ START_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 10.0
 """By the wall clock: the process is a nice one, and others may need the processor."""
 
+PAUSE_SECONDS: Final = 1.0
+"""Until another process is started where one did not become ready: each costs more than a question."""
+
 _MOST_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 1 << 20
 _TRIES: Final = 2
@@ -64,7 +67,7 @@ class Offloads:
         self.pid: int | None = None
 
     def known(self, question: bytes) -> bytes | Unanswered | None:
-        """The answer, if it was given lately."""
+        """Return the answer, if it was given lately."""
         return self._known.known(question)
 
     def is_at(self, question: bytes) -> bool:
@@ -91,7 +94,7 @@ class Offloads:
         return take_back
 
     async def run(self) -> None:
-        """Until cancelled; the process ends with it."""
+        """Have questions answered, until cancelled; the process ends with it."""
         while True:
             await self._first()
             try:
@@ -100,13 +103,15 @@ class Offloads:
             except (_Gone, OSError) as error:
                 # None that works, just now: those who wait may ask again.
                 log.error("no process for queries", error=str(error) or "it has ended")
-                for job in list(self._jobs.values()):
-                    await self._over(job, Unanswered.BUSY)
+                jobs, self._jobs = self._jobs, {}
+                for job in jobs.values():
+                    await _tell(job, Unanswered.BUSY, 0.0)
+                await trio.sleep(PAUSE_SECONDS)
 
     # --- inside ----------------------------------------------------------------------------
 
     async def _first(self) -> _Job:
-        """The next one, when there is one."""
+        """Return the next one, when there is one."""
         while not self._jobs:
             self._came = trio.Event()
             await self._came.wait()
@@ -114,7 +119,7 @@ class Offloads:
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[trio.Process]:
-        """One that is ready. Raises OSError or _Gone if it does not become that."""
+        """Start one, and wait until it is ready. Raises OSError or _Gone if it does not become that."""
         process = await trio.lowlevel.open_process(
             self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
@@ -160,27 +165,29 @@ class Offloads:
             return
         log.warning("the process for queries has ended", code=code)
         if job.tries >= _TRIES:
-            await self._over(job, Unanswered.FATAL)
+            await self._over(job, Unanswered.FATAL, QUESTION_SECONDS)  # two starts cost no less
         elif not job.waiting:
             del self._jobs[job.question]
 
     async def _over(self, job: _Job, answer: bytes | Unanswered, seconds: float = 0.0) -> None:
-        """Tell those who wait, each in a turn of the loop."""
+        """Remember the answer, and tell it."""
         del self._jobs[job.question]
         if answer is not Unanswered.BUSY:
-            self._known.keep(job.question, len(job.question) + _size(answer), answer)
-        share = seconds / max(1, len(job.waiting))
-        while job.waiting:
-            job.waiting.pop(0)(answer, share)
-            await trio.lowlevel.checkpoint()
+            size = len(answer) if isinstance(answer, bytes) else 0
+            self._known.keep(job.question, len(job.question) + size, answer)
+        await _tell(job, answer, seconds)
 
 
-def _size(answer: bytes | Unanswered) -> int:
-    return len(answer) if isinstance(answer, bytes) else 0
+async def _tell(job: _Job, answer: bytes | Unanswered, seconds: float) -> None:
+    """Tell those who wait, each in a turn of the loop. The job must not be among those to be answered."""
+    share = seconds / max(1, len(job.waiting))
+    while job.waiting:
+        job.waiting.pop(0)(answer, share)
+        await trio.lowlevel.checkpoint()
 
 
 async def _asked(process: trio.Process, question: bytes) -> tuple[bytes, float]:
-    """Its answer, and the seconds that it took. Raises _Gone."""
+    """Ask it. Returns its answer, and the seconds that it took. Raises _Gone."""
     assert process.stdin is not None  # noqa: S101  see `_process`
     try:
         await process.stdin.send_all(ASKED.pack(len(question)) + question)

@@ -86,6 +86,6 @@ class Vetting:
 
 
 def _unknown(source_id: str, why: str) -> Finding:
-    """What is wrong where nobody has said whether a source can work. It may pass."""
+    """Make the finding where nobody has said whether a source can work. It may pass."""
     message = f"could not be analysed ({why}); the old one stays, reload again"
     return Finding("error", f"source {source_id}", message, ("sources", source_id))

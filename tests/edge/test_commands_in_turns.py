@@ -12,9 +12,9 @@ import trio
 
 from kiwi_gw.edge import websocket
 from kiwi_gw.edge.frames_in import FrameReader
-from kiwi_gw.runtime import turns
+from kiwi_gw.runtime import command_scheduler
+from kiwi_gw.runtime.command_scheduler import TURN_SECONDS, CommandScheduler
 from kiwi_gw.runtime.connection import Connection
-from kiwi_gw.runtime.turns import TURN_SECONDS, Turns
 from tests.edge.hooks_bench import running
 from tests.edge.wire import CLOSE, PING, TEXT, command, connect, frame
 
@@ -77,7 +77,7 @@ class Stub:
         await trio.lowlevel.checkpoint()
         return self.data.pop(0) if self.data else b""
 
-    async def live(self, waiting: Turns) -> None:
+    async def live(self, waiting: CommandScheduler) -> None:
         stub: Any = self
         reading = websocket.Reading(stub, stub, FrameReader(65_536), stub)
         await websocket._converse(stub, stub, stub, reading, waiting, b"")
@@ -92,7 +92,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 async def lived(clock: Clock, rounds: Rounds, clients: list[Stub], busy: float) -> None:
     """Have them live beside a task that uses the loop for so many seconds in each round."""
-    waiting = Turns(clock.monotonic)
+    waiting = CommandScheduler(clock.monotonic)
     trio.lowlevel.add_instrument(rounds)
     async with trio.open_nursery() as outer:
 
@@ -169,7 +169,7 @@ async def test_of_clients_that_send_many_commands_one_goes_on_in_a_round(
         carry_out(self, message, now)
 
     monkeypatch.setattr(Connection, "receive", dear)
-    monkeypatch.setattr(turns, "ROUND_SHARE", 0.0)  # however long this machine takes for a round
+    monkeypatch.setattr(command_scheduler, "ROUND_SHARE", 0.0)  # however long this machine takes for a round
     async with running() as (gateway, _), AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(gateway)) for _ in range(5)]
         trio.lowlevel.add_instrument(watch := Seen())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import types
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,35 +25,25 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kiwi_gw.core.accounts import OwnAccount
-from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.feed import Feed, FeedLimits
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget
+from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import KiwiDialect
 from kiwi_gw.edge.outlet import Outlet
 from kiwi_gw.edge.transports import Bytes
 from kiwi_gw.model import (
     ANONYMOUS,
-    Action,
-    Batch,
     CloseReason,
-    Credential,
     Field,
-    Identity,
-    Interceptor,
     Kind,
-    Refusal,
     Shape,
     SourceInfo,
 )
 from kiwi_gw.runtime.connection import Connection
-from kiwi_gw.runtime.meters import Meters
-from kiwi_gw.runtime.offloads import Offloads
 from tests.effort import examples
 from tests.faults.checker import Item, Lag, Run, Verdict, announced, judge, produced, received
 from tests.integration.wire import CLOSE, TEXT, frames
-from tests.unit.core.fakes import Clock
+from tests.unit.runtime.fakes import FakeWorld
 
 SOURCES = ("a", "b")
 CLIENTS = 3
@@ -98,20 +88,12 @@ class Pipe:
         await _until_there_is_room()
 
 
-class Gateway:
-    """Implements `runtime.connection.World`: two sources of numbered events."""
+class Gateway(FakeWorld):
+    """Two sources of numbered events."""
 
     def __init__(self, limits: FeedLimits) -> None:
-        self.meters = Meters(10)
-        self.refusing = False
-        self.offloads = Offloads()
-        self.clock = Clock()
-        self.budget = Budget(ENDLESS)
-        self.memo = EncodingMemo(2_000, self.budget)
+        super().__init__(SOURCES, encodings_bytes=2_000)
         self.limits = limits
-        self.made = dict.fromkeys(SOURCES, 0)
-        self.feeds: dict[str, Feed] = {}
-        self.leaving: list[Feed] = []
         self.steps: dict[str, Iterator[None]] = {}
         for name in SOURCES:
             self.begin(name)
@@ -124,10 +106,7 @@ class Gateway:
     def publish(self, name: str, size: int) -> None:
         """As much of it as one step of fan-out does."""
         self.finish(name)
-        first = self.made[name]
-        self.made[name] += size
-        batch = Batch({0: first}, [0] * size, range(first, first + size), {}, cost=0)
-        self.steps[name] = self.feeds[name].publish(batch)
+        self.steps[name] = self.feeds[name].publish(self.next_batch(name, size, {}))
         next(self.steps[name], None)
 
     def finish(self, name: str) -> None:
@@ -146,42 +125,6 @@ class Gateway:
         end(self.feeds[name])
         self.leaving.append(self.feeds[name])
         self.begin(name)
-
-    def now(self) -> float:
-        return self.clock()
-
-    def feed(self, source_id: str) -> Feed | None:
-        return self.feeds.get(source_id)
-
-    def sources(self) -> Iterable[SourceInfo]:
-        return [feed.info for feed in self.feeds.values()]
-
-    def subscribed(self, source_id: str) -> None:
-        """They run anyway."""
-
-    def account(self, who: Hashable) -> OwnAccount:
-        return OwnAccount(0)
-
-    def account_left(self, who: Hashable, account: OwnAccount) -> None:
-        """Nothing is charged here."""
-
-    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        return identity
-
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
-        return None
-
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
-        return None
-
-    def later(self, seconds: float, then: Callable[[], None]) -> None:
-        raise AssertionError("nobody here asks to be reminded")
-
-    def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
-        raise AssertionError("nobody here has anything left to do")
-
-    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
-        raise AssertionError("nobody asks who it is")
 
 
 class Client:
@@ -351,7 +294,7 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.3, 1.0, 5.0]))
     def wait(self, seconds: float) -> None:
         self.gateway.clock.now += seconds
-        for feed in [*self.gateway.feeds.values(), *self.gateway.leaving]:
+        for feed in self.gateway.every_feed:
             feed.sweep()
 
     # --- clients ---
@@ -425,7 +368,7 @@ class Machine(RuleBasedStateMachine):
         for client in self.clients:
             self.judged(client)
             client.leaves()
-        for feed in [*gateway.feeds.values(), *gateway.leaving]:
+        for feed in gateway.every_feed:
             assert feed.subscribers == feed.wire_keys == feed.behind == 0
             feed.close()
         assert gateway.budget.used == gateway.memo.bytes == 0

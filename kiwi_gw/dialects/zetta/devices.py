@@ -18,7 +18,7 @@ from typing import Final
 from kiwi_gw.dialects import frames
 from kiwi_gw.dialects.zetta.streams import Stream
 from kiwi_gw.dialects.zetta.wishes import Wish
-from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat, at_once
+from kiwi_gw.model import Batch, Encoded, Steps, TimeSlice, WireFormat, at_once
 
 MAX_DEVICES: Final = 16_384
 """Devices that one query keeps apart; those that come later are not told."""
@@ -52,7 +52,7 @@ class Devices:
 def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes: int) -> WireFormat:
     """The wire format of a source for one query for devices. reader: which reader of it this is."""
 
-    def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
+    def steps(batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
         view = stream.view(batch)
         yield from stream.named(view, turn)
         topics = stream.topics(view)
@@ -88,4 +88,4 @@ def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes:
         return Encoded(bytes(buffer), ends, tally, unsendable=tuple(unsendable), bad=bad)
 
     key = ("zetta devices", devices, reader)
-    return WireFormat(key, lambda batch: at_once(steps(batch, Turn())), steps=steps, chosen=True)
+    return WireFormat(key, lambda batch: at_once(steps(batch, TimeSlice())), steps=steps, chosen=True)

@@ -22,7 +22,7 @@ from kiwi_gw.dialects.encoder import separators
 from kiwi_gw.dialects.zetta.plans import Plans
 from kiwi_gw.dialects.zetta.streams import Line, Lines, Stream
 from kiwi_gw.dialects.zetta.wishes import Wish
-from kiwi_gw.model import Batch, Encoded, Steps, Turn, WireFormat, at_once
+from kiwi_gw.model import Batch, Encoded, Steps, TimeSlice, WireFormat, at_once
 from kiwi_gw.query.views import View
 
 MOST_BATCH_BYTES: Final = 64 * 1024 * 1024
@@ -115,9 +115,9 @@ class _Events:
         self._plans: dict[str, tuple[_Frame, ...]] = {}
 
     def __call__(self, batch: Batch) -> Encoded:
-        return at_once(self.steps(batch, Turn()))
+        return at_once(self.steps(batch, TimeSlice()))
 
-    def steps(self, batch: Batch, turn: Turn) -> Steps[Encoded]:
+    def steps(self, batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
         """The same, in turns."""
         _all_plans.used(self._plans)
         view = self._stream.view(batch)
@@ -158,7 +158,7 @@ class _Events:
         return Encoded(b"".join(parts), ends)
 
     def _each(
-        self, view: View, topics: str | Sequence[str | None], made: Sequence[Lines], turn: Turn
+        self, view: View, topics: str | Sequence[str | None], made: Sequence[Lines], turn: TimeSlice
     ) -> Steps[Encoded]:
         """Event by event. made: the data as they are, and what each of the queries leaves of them."""
         length, most = len(view.batch), self._max_event_bytes
@@ -210,7 +210,7 @@ class _Events:
         bad = max(item.bad for item in made)
         return Encoded(bytes(buffer), ends, tally, tallies, tuple(unsendable), bad)
 
-    def _plan(self, topic: str, turn: Turn) -> Steps[tuple[_Frame, ...]]:
+    def _plan(self, topic: str, turn: TimeSlice) -> Steps[tuple[_Frame, ...]]:
         """The frames of an event with this topic."""
         found = self._plans.get(topic)
         if found is None:
@@ -219,7 +219,7 @@ class _Events:
             _all_plans.keep(self._plans, topic, found, size)
         return found
 
-    def _made(self, topic: str, turn: Turn) -> Steps[tuple[_Frame, ...]]:
+    def _made(self, topic: str, turn: TimeSlice) -> Steps[tuple[_Frame, ...]]:
         members = []
         for member in self._members:
             if member.wish.pattern.matches(topic):

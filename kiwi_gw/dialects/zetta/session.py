@@ -51,8 +51,8 @@ from kiwi_gw.dialects.throttle import Throttle, Verdict
 from kiwi_gw.dialects.zetta import replies, requests
 from kiwi_gw.dialects.zetta.devices import Devices, devices_wire
 from kiwi_gw.dialects.zetta.events import Member, events_wire
+from kiwi_gw.dialects.zetta.step_queue import STEPS, CommandSteps, StepQueue
 from kiwi_gw.dialects.zetta.streams import Stream
-from kiwi_gw.dialects.zetta.turns import STEPS, Steps, Turns
 from kiwi_gw.dialects.zetta.wishes import Asked, Wish, asked, wish
 from kiwi_gw.model import CloseReason, SourceInfo, StartAt, WireFormat
 
@@ -160,7 +160,7 @@ class ZettaSession:
         self._max_event_bytes = max_event_bytes
         self._throttle = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
         self._compiling = Compiling(limits, clock)
-        self._turns = Turns(self._compiling)
+        self._steps = StepQueue(self._compiling)
         self._numbers = count(1)
         self._handles = count(1)
         self._subscriptions: dict[int, _Subscription] = {}
@@ -325,19 +325,19 @@ class ZettaSession:
         yield from self._tell_loss(left)
         yield Reply(replies.unsubscribed(self._wall(), left.number))
 
-    def _in_turns(self, steps: Steps) -> Iterator[Command]:
-        yield from self._turns.do(steps)
+    def _in_turns(self, steps: CommandSteps) -> Iterator[Command]:
+        yield from self._steps.do(steps)
         yield from self._ask_turn()
 
     def _ask_turn(self) -> Iterator[Command]:
-        if not self._asked_turn and (wait := self._turns.waits) is not None:
+        if not self._asked_turn and (wait := self._steps.waits) is not None:
             self._asked_turn = True
             yield Continue(wait)
 
     def _continued(self, *, idle: bool) -> Iterator[Command]:
         self._asked_turn = False
-        if idle or self._turns.waits == 0:
-            yield from self._turns.go_on(charged=not idle)
+        if idle or self._steps.waits == 0:
+            yield from self._steps.go_on(charged=not idle)
         yield from self._ask_turn()
 
     # --- which sources are read ------------------------------------------------------------
@@ -360,7 +360,7 @@ class ZettaSession:
         for item in [item for item in self._subscriptions.values() if item.wish.devices]:
             yield from self._look_for_devices(item, info)
 
-    def _refresh(self, new: _Subscription) -> Steps:
+    def _refresh(self, new: _Subscription) -> CommandSteps:
         """Read the sources that a new subscription may want."""
         every = 1 if new.wish.pattern.patterns else _LOOKED_AT
         for seen, info in enumerate(list(self._sources.values())):

@@ -19,7 +19,7 @@ from kiwi_gw.dialects.zetta.templates import place, template
 from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import Wish
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, SourceInfo, Steps, Turn
+from kiwi_gw.model import Batch, SourceInfo, Steps, TimeSlice
 from kiwi_gw.query.values import MISSING, UNDECODABLE
 from kiwi_gw.query.views import View, view
 
@@ -77,11 +77,11 @@ class Stream:
     def view(self, batch: Batch) -> View:
         return view(batch, self._info.decode)
 
-    def named(self, seen: View, turn: Turn) -> Steps[None]:
+    def named(self, seen: View, turn: TimeSlice) -> Steps[None]:
         """Have decoded, in turns, what `topics` reads at once."""
         return seen.decoded(self._named, turn)
 
-    def decoded(self, seen: View, turn: Turn, *, queried: bool) -> Steps[None]:
+    def decoded(self, seen: View, turn: TimeSlice, *, queried: bool) -> Steps[None]:
         """Have decoded, in turns, what `lines` reads at once as well. queried: queries read it, too."""
         roots = {self._root} if queried or not self._as_it_is else set()
         return seen.decoded(roots | self._named, turn)
@@ -99,13 +99,13 @@ class Stream:
         """The data as they are."""
         return seen.memo(("zetta lines", self), lambda: self._closing(self._lines(seen)))
 
-    def queried(self, seen: View, wanted: Wish, turn: Turn) -> Steps[Lines]:
+    def queried(self, seen: View, wanted: Wish, turn: TimeSlice) -> Steps[Lines]:
         """What the query of a subscription leaves of them, whether its pattern matches or not; in turns."""
         weigh = _projected_bytes if wanted.projects else _kept_bytes
         return seen.asked(("zetta query", self, wanted.key), lambda: self._queried(seen, wanted, turn), weigh)
 
     def described(
-        self, seen: View, devices: Mapping[int, tuple[str, ...]], wanted: Wish, turn: Turn
+        self, seen: View, devices: Mapping[int, tuple[str, ...]], wanted: Wish, turn: TimeSlice
     ) -> Steps[tuple[dict[int, bytes], int]]:
         """Make, in turns, the lines of those events that tell of a device which passes the query; and say how
         many were bad."""
@@ -178,7 +178,7 @@ class Stream:
             found = [None if topic is None else item for topic, item in zip(topics, found, strict=True)]
         return Lines(found, found.count(None))
 
-    def _queried(self, seen: View, wanted: Wish, turn: Turn) -> Steps[Lines]:
+    def _queried(self, seen: View, wanted: Wish, turn: TimeSlice) -> Steps[Lines]:
         query, length = wanted.query, len(seen.batch)
         if query is None:
             return self.lines(seen)

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from kiwi_gw.model import Steps, Turn, at_once
+from kiwi_gw.model import Steps, TimeSlice, at_once
 from kiwi_gw.query import effort, patterns
 from kiwi_gw.query.compiler import kept
 from kiwi_gw.query.compiler.codes import Space
@@ -63,9 +63,9 @@ class Compiled:
         filter makes more of it than it may, or takes too long for it (`effort`). length: the events of the
         batch.
         """
-        return at_once(self.keeping(columns, length, Turn()))
+        return at_once(self.keeping(columns, length, TimeSlice()))
 
-    def keeping(self, columns: Columns, length: int, turn: Turn) -> Steps[tuple[list[int], int]]:
+    def keeping(self, columns: Columns, length: int, turn: TimeSlice) -> Steps[tuple[list[int], int]]:
         """The same, in turns."""
         each = [columns[root] for root in self.roots]
         kept: list[int] = []
@@ -92,10 +92,10 @@ class Compiled:
         texts of ISO 8601 in UTC, NaN and the infinities are texts, BINARY is Base64. Only for queries with a
         `select`. cost: bytes of the batch; the texts of all events may be a few times that (`effort`).
         """
-        return at_once(self.projecting(columns, indexes, Turn(), cost))
+        return at_once(self.projecting(columns, indexes, TimeSlice(), cost))
 
     def projecting(
-        self, columns: Columns, indexes: Sequence[int], turn: Turn, cost: int = 0
+        self, columns: Columns, indexes: Sequence[int], turn: TimeSlice, cost: int = 0
     ) -> Steps[list[bytes]]:
         """The same, in turns."""
         if self._project is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.core.accounts import Account, Kept, OwnAccount, Pool
+from kiwi_gw.core.accounts import Account, AccountCache, OwnAccount, Pool
 
 
 def test_the_rest_is_in_proportion_to_what_was_used() -> None:
@@ -76,7 +76,7 @@ def test_what_is_for_those_who_use_little_is_not_used_by_others() -> None:
 
 
 def test_who_comes_back_has_the_account_it_left_behind_until_that_is_full() -> None:
-    kept: Kept[OwnAccount] = Kept(3)
+    kept: AccountCache[OwnAccount] = AccountCache(3)
     used, unused = OwnAccount(0.1), OwnAccount(0.1)
     used.charge(0.5, 0.0)
     kept.keep("ann", unused, 0.0)
@@ -91,7 +91,7 @@ def test_who_comes_back_has_the_account_it_left_behind_until_that_is_full() -> N
 
 
 def test_accounts_that_were_left_behind_are_bounded() -> None:
-    kept: Kept[Account] = Kept(3)
+    kept: AccountCache[Account] = AccountCache(3)
     for who in "abcdaa":
         account = Account(0.1)
         account.charge(5.0, 0.0)

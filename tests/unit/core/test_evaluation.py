@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import ne
 
 import pytest
 from hypothesis import given, settings
@@ -10,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kiwi_gw.core import evaluation
-from kiwi_gw.core.accounts import OwnAccount, Payer
+from kiwi_gw.core.accounts import Account, OwnAccount, Payer
 from kiwi_gw.core.encoding import wire
-from kiwi_gw.core.evaluation import TURN_SECONDS, Evaluations, Shares
+from kiwi_gw.core.evaluation import TURN_SECONDS, Costs, Evaluations, Shares
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.states import Input, State
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import AtPositions, Batch, Encoded, Start, StartAt, Steps, Turn, WireFormat
+from kiwi_gw.model import AtPositions, Batch, Encoded, Start, StartAt, Steps, TimeSlice, WireFormat
 from tests.unit.core.fakes import Client, World, names
 
 DEAR = 0.02
@@ -28,7 +29,7 @@ def slow(world: World, name: str = "e", seconds: float = DEAR, fails: bool = Fal
     """Takes so long for each event, and gives way behind each if it has to."""
     form = names(name)
 
-    def steps(batch: Batch, turn: Turn) -> Steps[Encoded]:
+    def steps(batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
         for left in range(len(batch), 0, -1):
             world.clock.now += seconds
             if turn.over and left > 1:
@@ -225,6 +226,21 @@ def test_connections_with_one_query_pay_for_it_together() -> None:
     one.produce(1)
     finish(one)
     assert one.clock.now - began < 1
+
+
+def test_of_thousands_with_one_query_a_few_at_a_time_pay_and_all_pay_the_same_in_the_end() -> None:
+    costs = Costs(Account(0))
+    accounts = [OwnAccount(0.1) for _ in range(3_200)]
+    for account in accounts:
+        costs.joined(Payer(account, "ann"))
+    before = [0.0] * len(accounts)
+    for _ in range(200):
+        costs.charge(0.005, 0.0)
+        used = [account.used for account in accounts]
+        assert sum(map(ne, before, used)) <= evaluation._BILLED
+        before = used
+    assert used == pytest.approx([200 * 0.005 / 3_200] * 3_200)
+    assert costs.rests(0.0) == 0
 
 
 def test_a_format_that_fails_ends_its_group_and_nobody_else() -> None:

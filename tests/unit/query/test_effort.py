@@ -8,7 +8,7 @@ import pytest
 import re2
 
 from kiwi_gw.core.evaluation import TURN_SECONDS
-from kiwi_gw.model import Turn
+from kiwi_gw.model import TimeSlice
 from kiwi_gw.query import effort, sql
 from kiwi_gw.query.compiler import Compiled, compiled
 from kiwi_gw.query.errors import QueryError
@@ -44,7 +44,7 @@ class Ticking:
 def test_a_filter_in_turns_is_the_filter(where: str, length: int) -> None:
     made = query(where)
     values = columns(made, *[str(number % 7) * (number % 7) for number in range(length)])
-    turn = Turn(0.0, Ticking(1.0))
+    turn = TimeSlice(0.0, Ticking(1.0))
     steps, turns = made.keeping(values, length, turn), 0
     while True:
         try:
@@ -61,7 +61,7 @@ def test_a_filter_in_turns_is_the_filter(where: str, length: int) -> None:
 def test_a_projection_in_turns_is_the_projection() -> None:
     made = query(None, "upper(value) AS a")
     values = columns(made, *(f"x{number}" for number in range(9)))
-    turn = Turn(0.0, Ticking(1.0))
+    turn = TimeSlice(0.0, Ticking(1.0))
     steps = made.projecting(values, range(1, 9), turn)
     for _ in range(7):
         next(steps)
@@ -73,7 +73,7 @@ def test_a_projection_in_turns_is_the_projection() -> None:
 
 def test_a_turn_ends_behind_the_first_dear_event_of_a_small_batch() -> None:
     made = query(f"not regexp_like(value, '{SLOW}')")
-    turn = Turn(time.monotonic(), time.monotonic)
+    turn = TimeSlice(time.monotonic(), time.monotonic)
     steps = made.keeping(columns(made, *[TEXT[:3_000]] * 4), 4, turn)
     for _ in range(3):
         before = time.thread_time()

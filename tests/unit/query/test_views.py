@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from kiwi_gw.model import AS_JSON, Batch, Decode, Steps, Turn, at_once
+from kiwi_gw.model import AS_JSON, Batch, Decode, Steps, TimeSlice, at_once
 from kiwi_gw.query import views
 from kiwi_gw.query.values import UNDECODABLE
 from kiwi_gw.query.views import view
@@ -55,7 +55,7 @@ def test_a_batch_has_one_view_for_each_way_to_decode_it() -> None:
 
 def test_a_large_batch_is_decoded_in_turns_and_once_for_all() -> None:
     seen = view(batch(*[b"[" + b" " * 10_000 + b"%d]" % n for n in range(20)], key=[b"k"] * 20), AS_JSON)
-    over = Turn(until=0.0)
+    over = TimeSlice(until=0.0)
     one, other = seen.decoded(("value", "key"), over), seen.decoded(("value",), over)
     turns = 0
     while next(one, "done") != "done":
@@ -84,7 +84,7 @@ def test_no_step_of_decoding_takes_longer_than_a_turn(dear: bytes) -> None:
     longest = []
     for _ in range(3):
         seen = view(batch(*[bytes(bytearray(event)) for _ in range(32)]), AS_JSON)
-        steps, taken, done = seen.decoded(("value",), Turn(until=0.0)), [], False
+        steps, taken, done = seen.decoded(("value",), TimeSlice(until=0.0)), [], False
         while not done:
             began = time.thread_time()
             done = next(steps, "done") == "done"

@@ -5,7 +5,7 @@ The configuration is real: text in a file, read by `kiwi_gw.config.load`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +15,19 @@ import trio
 
 from kiwi_gw.api import (
     ANONYMOUS,
+    Action,
     Batch,
     ConfigSection,
+    Credential,
     Field,
     Finding,
     Identity,
+    Interceptor,
     Kind,
     Out,
     PluginContext,
     Positions,
+    Refusal,
     Section,
     ServiceType,
     Shape,
@@ -33,13 +37,20 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_gw.config import Loaded, load
+from kiwi_gw.core.accounts import OwnAccount
 from kiwi_gw.core.commands import Command, Open
+from kiwi_gw.core.encoding import EncodingMemo
+from kiwi_gw.core.evaluation import Evaluations, Shares
+from kiwi_gw.core.feed import Feed
 from kiwi_gw.core.notices import Ended, Notice, Opened, OpenFailed
+from kiwi_gw.core.window import Budget
 from kiwi_gw.model import Mode, SourceInfo, WireFormat
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.gateway import Gateway
-from tests.unit.core.fakes import FakeOutlet, names, parse
+from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.offloads import Offloads
+from tests.unit.core.fakes import Clock, FakeOutlet, names, parse
 
 SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("value", Kind.INT)))
 
@@ -84,6 +95,71 @@ class Socket(FakeOutlet):
 
     def uncork(self) -> None:
         self.corked = False
+
+
+class FakeWorld:
+    """Implements `runtime.connection.World` over feeds that exist only here: everything is allowed, and
+    nothing charged. made: how many events each source has had. leaving: feeds that others have replaced."""
+
+    def __init__(self, source_ids: Iterable[str], encodings_bytes: int) -> None:
+        self.meters = Meters(10)
+        self.refusing = False
+        self.offloads = Offloads()
+        self.clock = Clock()
+        self.budget = Budget(1 << 60)
+        self.evaluations = Evaluations(Shares(), self.clock, self.clock)
+        self.memo = EncodingMemo(encodings_bytes, self.budget, evaluations=self.evaluations)
+        self.made = dict.fromkeys(source_ids, 0)
+        self.feeds: dict[str, Feed] = {}
+        self.leaving: list[Feed] = []
+
+    @property
+    def every_feed(self) -> list[Feed]:
+        return [*self.feeds.values(), *self.leaving]
+
+    def next_batch(
+        self, name: str, size: int, columns: Mapping[str, Sequence[object]], cost: int = 0
+    ) -> Batch:
+        """The next events of a source, all in partition 0."""
+        first = self.made[name]
+        self.made[name] += size
+        return Batch({0: first}, [0] * size, range(first, first + size), columns, cost)
+
+    def now(self) -> float:
+        return self.clock()
+
+    def feed(self, source_id: str) -> Feed | None:
+        return self.feeds.get(source_id)
+
+    def sources(self) -> list[SourceInfo]:
+        return [feed.info for feed in self.feeds.values()]
+
+    def subscribed(self, source_id: str) -> None:
+        """Sources start when the test says so."""
+
+    def account(self, who: Hashable) -> OwnAccount:
+        return OwnAccount(0)
+
+    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+        """Nothing is charged here."""
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
+        return identity
+
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+        return None
+
+    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
+        return None
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        raise AssertionError("nobody here asks to be reminded")
+
+    def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
+        raise AssertionError("nobody here has anything left to do")
+
+    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
+        raise AssertionError("nobody asks who it is")
 
 
 class FakeSession:

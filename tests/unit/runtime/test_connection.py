@@ -361,37 +361,24 @@ async def test_whoever_has_left_is_told_nothing(world: Fixture) -> None:
     assert kinds(client) == ["Opened"]
 
 
-async def test_a_session_is_reminded_when_the_client_can_take_what_it_says(
-    autojump_clock: MockClock, world: Fixture
+@pytest.mark.parametrize(
+    ("wants", "not_within", "notice"),
+    [(Remind(1.5), 1, Reminded()), (Continue(1000.0), 0, Continued(idle=True))],
+    ids=["a reminder", "to go on, which is sooner on an idle loop"],
+)
+async def test_a_session_gets_what_it_wants_later_when_the_client_can_take_what_it_says(
+    autojump_clock: MockClock, world: Fixture, wants: Command, not_within: float, notice: Notice
 ) -> None:
-    ready, stalled, gone = world.connect(), world.connect(), world.connect()
+    clients = ready, stalled, gone = world.connect(), world.connect(), world.connect()
     stalled.socket.stuck = True
-    for client in (ready, stalled, gone):
-        client.does(Remind(1.5))
+    for client in clients:
+        client.does(wants)
     gone.leave()
-    await trio.sleep(1)
-    assert [len(client.told(Reminded)) for client in (ready, stalled, gone)] == [0, 0, 0]
-    await trio.sleep(1)
-    assert [len(client.told(Reminded)) for client in (ready, stalled, gone)] == [1, 0, 0]
-    stalled.socket.stuck = False
-    await trio.sleep(1)
-    assert [len(client.told(Reminded)) for client in (ready, stalled, gone)] == [1, 1, 0]
-
-
-async def test_what_is_left_goes_on_sooner_on_an_idle_loop_but_not_before_the_client_takes_what_it_says(
-    autojump_clock: MockClock, world: Fixture
-) -> None:
-    ready, stalled, gone = world.connect(), world.connect(), world.connect()
-    stalled.socket.stuck = True
-    for client in (ready, stalled, gone):
-        client.does(Continue(1000.0))
-    gone.leave()
-    await trio.sleep(1)
-    assert [len(client.told(Continued)) for client in (ready, stalled, gone)] == [1, 0, 0]
-    assert ready.told(Continued) == [Continued(idle=True)]
-    stalled.socket.stuck = False
-    await trio.sleep(1)
-    assert [len(client.told(Continued)) for client in (ready, stalled, gone)] == [1, 1, 0]
+    for seconds, told in ((not_within, [0, 0, 0]), (1, [1, 0, 0]), (1, [1, 1, 0])):
+        stalled.socket.stuck = told != [1, 1, 0]
+        await trio.sleep(seconds)
+        assert [len(client.told(type(notice))) for client in clients] == told
+    assert ready.told(type(notice)) == [notice]
 
 
 async def test_drain_says_when_to_come_back_where_the_protocol_can(world: Fixture) -> None:

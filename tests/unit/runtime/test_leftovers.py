@@ -5,7 +5,8 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from kiwi_gw.runtime.evaluator import IDLE_SECONDS, LOOK_SECONDS
+from kiwi_gw.core.evaluation import Evaluations, Shares
+from kiwi_gw.runtime.evaluator import IDLE_SECONDS, LOOK_SECONDS, Evaluator
 from kiwi_gw.runtime.leftovers import TURN_SECONDS, Leftovers
 
 
@@ -123,3 +124,65 @@ async def test_two_that_wait_for_an_idle_loop_do_not_hinder_each_other(autojump_
     assert all(told)
     took = 20 * IDLE_SECONDS  # side by side
     assert trio.current_time() < took + 1.5 * LOOK_SECONDS
+
+
+class Postponed(Evaluations):
+    """Rests until there is something left, of which each turn takes 2 ms. told: whether the loop was idle."""
+
+    def __init__(self, clock: MockClock) -> None:
+        super().__init__(Shares())
+        self.left = 0
+        self.told: list[bool] = []
+        self.done = trio.Event()
+        self._mock = clock
+
+    def go_on(self, *, idle: bool) -> float | None:
+        self.told.append(idle)
+        if not self.left:
+            return 100.0
+        self._mock.jump(0.002)
+        self.left -= 1
+        if not self.left:
+            self.done.set()
+        return 0.0
+
+
+async def test_a_loop_that_evaluates_what_it_must_is_not_idle(autojump_clock: MockClock) -> None:
+    postponed, leftovers = Postponed(autojump_clock), Leftovers(trio.current_time)
+    told: list[bool] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Evaluator(postponed).run)
+        await trio.sleep(1)  # it has rested, and looked whether the loop is idle
+        postponed.left = 100
+        await trio.sleep(2 * LOOK_SECONDS)
+        assert 0 < postponed.left < 100
+        leftovers.add(1000.0, told.append)
+        nursery.start_soon(leftovers.run)
+        await postponed.done.wait()
+        nursery.cancel_scope.cancel()
+    assert told == []
+
+
+async def test_a_loop_that_carries_out_what_may_go_on_is_not_idle(autojump_clock: MockClock) -> None:
+    postponed, leftovers = Postponed(autojump_clock), Leftovers(trio.current_time)
+    done = trio.Event()
+    left = 100
+
+    def then(idle: bool) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+        else:
+            autojump_clock.jump(0.002)
+            leftovers.add(0, then)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leftovers.run)
+        leftovers.add(1000.0, then)  # it rests, and goes on because the loop is idle
+        await trio.sleep(0.01)
+        assert left < 100
+        nursery.start_soon(Evaluator(postponed).run)
+        await done.wait()
+        assert not any(postponed.told)
+        nursery.cancel_scope.cancel()

@@ -6,17 +6,19 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 from structlog.typing import EventDict
+from trio.testing import MockClock
 
 from kiwi_gw.core.notices import Offloaded, Unanswered
+from kiwi_gw.query.worker import QUESTION_SECONDS
 from kiwi_gw.runtime.errands import MOST_OF_ONE, Errands
-from kiwi_gw.runtime.offloads import COMMAND, MOST, Offloads
+from kiwi_gw.runtime.offloads import COMMAND, MOST, PAUSE_SECONDS, Offloads
 
 PROGRAM = """
 import os, signal, sys, time
@@ -44,16 +46,18 @@ Answer = bytes | Unanswered
 
 
 class Asker:
-    """answers: what came, in order."""
+    """answers: what came, in order. seconds: what each is charged for."""
 
     def __init__(self, offloads: Offloads) -> None:
         self.answers: list[tuple[bytes, Answer]] = []
+        self.seconds: list[float] = []
         self._offloads = offloads
         self._came = trio.lowlevel.ParkingLot()
 
     def ask(self, question: bytes) -> Callable[[], None] | None:
         def done(answer: Answer, seconds: float) -> None:
             self.answers.append((question, answer))
+            self.seconds.append(seconds)
             self._came.unpark_all()
 
         return self._offloads.ask(question, done)
@@ -124,6 +128,7 @@ async def test_a_question_of_which_two_died_is_given_up_and_remembered() -> None
         asker.ask(b"b")
         assert await asker.wait(2) == [(b"die", Unanswered.FATAL), (b"b", b"B")]
         assert asker._offloads.known(b"die") is Unanswered.FATAL
+        assert asker.seconds[0] == QUESTION_SECONDS > asker.seconds[1]
 
 
 async def test_a_question_that_takes_too_long_is_given_up_at_once_and_remembered() -> None:
@@ -140,6 +145,51 @@ async def test_one_that_does_not_start_leaves_nobody_waiting(log_lines: list[Eve
         assert await asker.wait() == [(b"a", Unanswered.BUSY)]
         assert asker._offloads.known(b"a") is None  # it may be asked again
     assert [line["event"] for line in log_lines] == ["no process for queries"]
+
+
+async def test_one_that_does_not_start_is_not_started_again_and_again(autojump_clock: MockClock) -> None:
+    tried_at: list[float] = []
+
+    class Broken(Offloads):
+        def _process(self) -> AbstractAsyncContextManager[trio.Process]:  # type: ignore[override]
+            tried_at.append(trio.current_time())
+            raise OSError("no memory")
+
+    offloads = Broken()
+    left = 20
+
+    def ask(answer: Answer, seconds: float) -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            offloads.ask(b"%d" % left, ask)
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(offloads.run)
+        offloads.ask(b"20", ask)
+        await trio.sleep(3.5 * PAUSE_SECONDS)
+        nursery.cancel_scope.cancel()
+    assert [at - began for at in tried_at] == pytest.approx([number * PAUSE_SECONDS for number in range(4)])
+
+
+async def test_one_that_does_not_start_answers_those_who_leave_and_ask_again_while_others_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kiwi_gw.runtime.offloads.PAUSE_SECONDS", 0)
+    async with running(("/nowhere/python",)) as asker:
+
+        def done(answer: Answer, seconds: float) -> None:
+            asker.answers.append((b"a", answer))
+            for take_back in taken:
+                assert take_back is not None
+                take_back()
+            asker.ask(b"b")
+
+        asker._offloads.ask(b"a", done)
+        taken = [asker.ask(b"gone"), asker.ask(b"b")]
+        asker.ask(b"c")
+        assert await asker.wait(3) == [(which, Unanswered.BUSY) for which in (b"a", b"c", b"b")]
 
 
 async def test_one_that_cannot_be_found_leaves_nobody_waiting() -> None:

@@ -17,19 +17,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from kiwi_gw.config.schema import ZettaSource
 from kiwi_gw.core.accounts import OwnAccount
-from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.evaluation import Evaluations, Shares
 from kiwi_gw.core.feed import Feed, FeedLimits
-from kiwi_gw.core.window import Budget
 from kiwi_gw.dialects.base import SessionLimits
 from kiwi_gw.dialects.kiwi import KiwiDialect
 from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.model import (
     ANONYMOUS,
     Action,
-    Batch,
     CloseReason,
-    Credential,
     Field,
     Identity,
     Interceptor,
@@ -39,11 +34,8 @@ from kiwi_gw.model import (
     SourceInfo,
 )
 from kiwi_gw.runtime.connection import Connection
-from kiwi_gw.runtime.meters import Meters
-from kiwi_gw.runtime.offloads import Offloads
 from tests.effort import examples
-from tests.unit.core.fakes import Clock
-from tests.unit.runtime.fakes import Socket
+from tests.unit.runtime.fakes import FakeWorld, Socket
 
 SOURCES = {"arms": "hub/arm/{key}/state", "flat": "hub/flat/1/state"}
 CLIENTS = 4
@@ -60,21 +52,12 @@ TOPICS = (
 )
 
 
-class World:
-    """Implements `runtime.connection.World`. behind: identities whose events are intercepted. lent: accounts
-    that connections have, by whose they are. due: what is to be done later."""
+class World(FakeWorld):
+    """behind: identities whose events are intercepted. lent: accounts that connections have, by whose they
+    are. due: what is to be done later."""
 
     def __init__(self) -> None:
-        self.meters = Meters(10)
-        self.refusing = False
-        self.offloads = Offloads()
-        self.clock = Clock()
-        self.budget = Budget(1 << 40)
-        self.evaluations = Evaluations(Shares(), self.clock, self.clock)
-        self.memo = EncodingMemo(1 << 20, self.budget, evaluations=self.evaluations)
-        self.made = dict.fromkeys(SOURCES, 0)
-        self.feeds: dict[str, Feed] = {}
-        self.leaving: list[Feed] = []
+        super().__init__(SOURCES, encodings_bytes=1 << 20)
         self.behind: set[str] = set()
         self.forbidden: set[str] = set()
         self.lent: Counter[Hashable] = Counter()
@@ -83,10 +66,6 @@ class World:
         for name in SOURCES:
             self.begin(name)
 
-    @property
-    def every_feed(self) -> list[Feed]:
-        return [*self.feeds.values(), *self.leaving]
-
     def begin(self, name: str) -> SourceInfo:
         """A source that does not run yet."""
         info = SourceInfo(name, "fake", SHAPE, blocks={"zetta": ZettaSource(topic=SOURCES[name])})
@@ -94,24 +73,11 @@ class World:
         return info
 
     def publish(self, name: str, size: int) -> None:
-        feed, first = self.feeds[name], self.made[name]
-        feed.started({0: first})
-        self.made[name] += size
+        feed = self.feeds[name]
+        feed.started({0: self.made[name]})
         columns = {"key": [b"1", b"2", b"3"][:size], "value": [b"1", b'{"x":2}', b"3"][:size]}
-        for _ in feed.publish(Batch({0: first}, [0] * size, range(first, first + size), columns, cost=size)):
+        for _ in feed.publish(self.next_batch(name, size, columns, cost=size)):
             pass
-
-    def now(self) -> float:
-        return self.clock()
-
-    def feed(self, source_id: str) -> Feed | None:
-        return self.feeds.get(source_id)
-
-    def sources(self) -> list[SourceInfo]:
-        return [feed.info for feed in self.feeds.values()]
-
-    def subscribed(self, source_id: str) -> None:
-        """They start when the machine says so."""
 
     def account(self, who: Hashable) -> OwnAccount:
         self.lent[who] += 1
@@ -134,9 +100,6 @@ class World:
 
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
         self.due.append(lambda: then(False))
-
-    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
-        raise AssertionError("nobody asks who it is")
 
 
 which = st.integers(0, CLIENTS - 1)

@@ -14,7 +14,7 @@ from kiwi_gw.dialects.zetta import events, plans
 from kiwi_gw.dialects.zetta.devices import Devices, devices_wire
 from kiwi_gw.dialects.zetta.topics import Pattern
 from kiwi_gw.dialects.zetta.wishes import asked, wish
-from kiwi_gw.model import Batch, StartAt, Turn, WireFormat, at_once
+from kiwi_gw.model import Batch, StartAt, TimeSlice, WireFormat, at_once
 from tests.unit.dialects.zetta.bench import Sources
 from tests.unit.dialects.zetta.test_session import ARMS, acks
 
@@ -173,7 +173,7 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     made = events._Events(stream, tuple(members), multiple=False, max_event_bytes=1_000)
 
     def plan(number: int) -> tuple[object, ...]:
-        return at_once(made._plan(f"hub/arm/{number}/state", Turn()))
+        return at_once(made._plan(f"hub/arm/{number}/state", TimeSlice()))
 
     for number in range(100):
         assert len(plan(number)) == 3
@@ -239,7 +239,7 @@ def test_patterns_without_a_query_give_way_behind_each_topic_and_few_events(
     keys = [str(number) if number % 7 else None for number in range(60)]
     made, batch = wire_of(topics, limited, multiple), batch_of(keys)
     assert made.steps is not None
-    steps = made.steps(batch, Turn(0.0, lambda: 1.0))  # over whenever somebody looks
+    steps = made.steps(batch, TimeSlice(0.0, lambda: 1.0))  # over whenever somebody looks
     asked.clear()
     slices = before = 0
     while True:
@@ -264,7 +264,7 @@ def test_patterns_without_a_query_give_way_behind_each_topic_and_few_events(
 def test_an_event_in_large_frames_gives_way_at_once() -> None:
     made, batch = wire_of(["hub/arm/*/state"] * 50, False), batch_of(["1"] * 40)
     assert made.steps is not None
-    steps = made.steps(batch, Turn(0.0, lambda: 1.0))
+    steps = made.steps(batch, TimeSlice(0.0, lambda: 1.0))
     assert len(list(steps)) == 50 + 40
 
 
@@ -315,7 +315,7 @@ def test_a_query_for_devices_has_no_more_decoded_than_it_needs_and_in_turns(
     batch = Batch({0: 0}, [0] * 20, range(20), columns, 200_000)
     steps, view = devices_wire(devices, stream, 1, 1_000_000).steps, stream.view(batch)
     assert steps is not None
-    done = steps(batch, Turn(0.0, lambda: 1.0))
+    done = steps(batch, TimeSlice(0.0, lambda: 1.0))
     there = [0, *(len(view._columns.get("value", view._decoded.get("value", []))) for _ in done)]
     assert max(after - before for before, after in pairwise(there)) <= 4, "32 KiB at a time"
     assert there[-1] == decoded

@@ -8,7 +8,7 @@ from kiwi_gw.core.accounts import OwnAccount
 from kiwi_gw.core.feed import FeedLimits
 from kiwi_gw.core.notices import Lagged
 from kiwi_gw.dialects.base import SessionLimits
-from kiwi_gw.dialects.zetta import turns
+from kiwi_gw.dialects.zetta import step_queue
 from kiwi_gw.dialects.zetta.session import RETRY_SECONDS
 from tests.unit.dialects.zetta.bench import Client, Sources
 
@@ -175,7 +175,7 @@ def test_whoever_asks_for_less_is_not_cut_off_because_others_have_used_up_all() 
 # --- many sources --------------------------------------------------------------------------------
 
 
-MANY = 3 * turns.STEPS
+MANY = 3 * step_queue.STEPS
 
 
 def many() -> Sources:
@@ -197,7 +197,7 @@ def test_a_topic_that_means_many_sources_reads_them_in_turns() -> None:
         seen.append(subscribers(sources))
     assert client.seen() == acks(1, 2)
     assert seen[-1] == MANY
-    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= turns.STEPS
+    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= step_queue.STEPS
     for number in range(MANY):
         sources.send(f"s{number}", number)
     every = [(f"hub/t{number}/1/state", 1, number) for number in range(MANY)]
@@ -279,7 +279,7 @@ def test_what_needs_no_source_keeps_nothing_behind_turns_that_do_not_come() -> N
     sources = many()
     client = sources.client(limits=SessionLimits(commands_per_second=0))
     client.subscribe("**")
-    left = client.session._turns._left  # type: ignore[attr-defined]
+    left = client.session._steps._left  # type: ignore[attr-defined]
     before = len(left)
     for number in range(2, 500):
         client.subscribe("**", limit=0)

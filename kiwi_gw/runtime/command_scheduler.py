@@ -28,7 +28,7 @@ ROUND_SHARE: Final = 0.2
 """Of a round, for those that wait: one of 5 ms, which sending a batch may take, has four turns."""
 
 
-class Allowance:
+class TimeAllowance:
     """What one connection may use before it waits for a turn. Times in monotonic seconds."""
 
     __slots__ = ("_full_at",)
@@ -37,19 +37,20 @@ class Allowance:
         self._full_at = 0.0
 
     def charge(self, began: float, now: float) -> None:
-        """It has used the time between them."""
+        """Take off the time between them."""
         self._full_at = max(self._full_at, began) + (now - began) / OWN_SHARE
 
     def used_up(self, now: float) -> bool:
+        """Say whether it has to wait for a turn."""
         return self._full_at - now >= TURN_SECONDS / OWN_SHARE
 
     def renew(self) -> None:
-        """It has waited for its turn."""
+        """Fill it up: the connection has waited for its turn."""
         self._full_at = 0.0
 
 
-class Turns:
-    """Those that wait, the first of them first."""
+class CommandScheduler:
+    """Lets connections that have used up their allowance go on, the first of them first."""
 
     __slots__ = ("_clock", "_going_on", "_waiting", "_woke_at")
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import trio
 
-from kiwi_gw.runtime.turns import OWN_SHARE, ROUND_SHARE, TURN_SECONDS, Allowance, Turns
+from kiwi_gw.runtime.command_scheduler import (
+    OWN_SHARE,
+    ROUND_SHARE,
+    TURN_SECONDS,
+    CommandScheduler,
+    TimeAllowance,
+)
 
 FITS_FOUR = 4 * TURN_SECONDS / ROUND_SHARE
 """Seconds of a round of which four turns are the share."""
@@ -31,14 +37,14 @@ async def test_of_those_that_wait_as_many_go_on_in_each_round_as_fit_into_a_shar
 ) -> None:
     rounds = Rounds(seconds)
     trio.lowlevel.add_instrument(rounds)
-    turns = Turns(rounds.clock)
+    scheduler = CommandScheduler(rounds.clock)
     came: list[int] = []
     went: dict[int, list[int]] = {}
 
     async def client(number: int) -> None:
         for _ in range(4):
             came.append(number)
-            await turns.wait()
+            await scheduler.wait()
             went.setdefault(rounds.number, []).append(number)
 
     async with trio.open_nursery() as nursery:
@@ -53,30 +59,30 @@ async def test_of_those_that_wait_as_many_go_on_in_each_round_as_fit_into_a_shar
     for them in went.values():
         assert sorted(them) == sorted(came[: len(them)]), "in the order in which they came"
         del came[: len(them)]
-    assert not len(turns)
+    assert not len(scheduler)
 
 
 async def test_a_round_that_took_long_while_nobody_waited_lets_nobody_go_on_together() -> None:
     rounds = Rounds(60.0)
-    turns = Turns(rounds.clock)
+    scheduler = CommandScheduler(rounds.clock)
     trio.lowlevel.add_instrument(rounds)
-    await turns.wait()
+    await scheduler.wait()
     began = rounds.number
-    await turns.wait()
+    await scheduler.wait()
     trio.lowlevel.remove_instrument(rounds)
     assert rounds.number == began + 1
 
 
 async def test_who_leaves_while_it_waits_holds_up_nobody() -> None:
     went: list[int] = []
-    turns, scopes = Turns(lambda: 0.0), [trio.CancelScope() for _ in range(6)]
+    scheduler, scopes = CommandScheduler(lambda: 0.0), [trio.CancelScope() for _ in range(6)]
 
     async def client(number: int) -> None:
         with scopes[number]:
-            await turns.wait()
+            await scheduler.wait()
             went.append(number)
             if len(went) == 1:
-                assert len(turns) == 5
+                assert len(scheduler) == 5
                 for other in [other for other in range(6) if other != number][1:4]:
                     scopes[other].cancel()
 
@@ -87,15 +93,15 @@ async def test_who_leaves_while_it_waits_holds_up_nobody() -> None:
     others = [number for number in range(6) if number != went[0]]
     assert set(went[1:]) | {others[0]} >= {others[0], others[4]}
     assert len(went) <= 4, "one that was woken already may go on"
-    assert not len(turns)
+    assert not len(scheduler)
 
 
 async def test_the_first_of_those_that_wait_may_leave() -> None:
     went: list[int] = []
-    turns, scope = Turns(), trio.CancelScope()
+    scheduler, scope = CommandScheduler(), trio.CancelScope()
 
     async def client(number: int) -> None:
-        await turns.wait()
+        await scheduler.wait()
         went.append(number)
 
     with scope:
@@ -104,22 +110,22 @@ async def test_the_first_of_those_that_wait_may_leave() -> None:
             nursery.start_soon(client, 0)
             nursery.start_soon(client, 1)
     assert not went
-    assert not len(turns)
+    assert not len(scheduler)
     with trio.fail_after(1):
-        await turns.wait()
+        await scheduler.wait()
 
 
 async def test_one_whose_turn_has_come_may_leave_before_it_runs() -> None:
-    turns, scope = Turns(lambda: 0.0), trio.CancelScope()
+    scheduler, scope = CommandScheduler(lambda: 0.0), trio.CancelScope()
     went: list[str] = []
 
     async def first() -> None:
         with scope:
-            await turns.wait()
+            await scheduler.wait()
             await trio.sleep_forever()
 
     async def second() -> None:
-        await turns.wait()
+        await scheduler.wait()
         went.append("second")
 
     with trio.fail_after(1):
@@ -128,11 +134,11 @@ async def test_one_whose_turn_has_come_may_leave_before_it_runs() -> None:
             nursery.start_soon(second)
             scope.cancel()
     assert went == ["second"]
-    assert not len(turns)
+    assert not len(scheduler)
 
 
 def test_who_asks_for_little_never_uses_up_its_allowance() -> None:
-    allowance, now = Allowance(), 1000.0
+    allowance, now = TimeAllowance(), 1000.0
     for _ in range(10_000):
         assert not allowance.used_up(now)
         allowance.charge(now, now + 15e-6)
@@ -140,7 +146,7 @@ def test_who_asks_for_little_never_uses_up_its_allowance() -> None:
 
 
 def test_what_is_used_at_once_has_an_end_and_comes_back_with_time() -> None:
-    allowance, now = Allowance(), 1000.0
+    allowance, now = TimeAllowance(), 1000.0
     allowance.charge(now, now + TURN_SECONDS * 0.9)
     assert not allowance.used_up(now)
     allowance.charge(now, now + TURN_SECONDS * 0.2)
