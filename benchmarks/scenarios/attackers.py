@@ -107,9 +107,9 @@ async def _attacked(
 SCENARIOS = (
     Scenario(
         name="attackers",
-        says="500 records/s to 100 subscribers, with and without 10 more that use all they may",
+        says="100 records/s to 100 subscribers, with and without 10 more that use all they may",
         measure=attackers,
-        sizes=Sizes(rate=500, seconds=60.0, delays=100, warm=2_500, steady=2_500, attackers=10),
+        sizes=Sizes(rate=100, seconds=60.0, delays=100, warm=500, steady=500, attackers=10),
         goals=(
             Goal("p99 beside / without", "x", at_most=2.0),
             Goal("memory beside them", "MiB", at_most=64.0),

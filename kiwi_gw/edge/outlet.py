@@ -206,6 +206,8 @@ class Outlet:
         self._pong = None
         self.close_code = self.close_code or 1006
         self.clear = False
+        # It holds the connection, which holds this: a cycle that no collection has to find now.
+        self._spawn = _start_none
         self._tell()
 
     # --- inside ----------------------------------------------------------------------------
@@ -339,3 +341,7 @@ class Outlet:
 
 def _notice_due(subscription: Subscription) -> bool:
     return subscription.lag_due
+
+
+def _start_none(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Start nothing: nothing is written any more."""

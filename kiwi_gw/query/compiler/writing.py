@@ -67,21 +67,6 @@ class Writer:
         self._space = space
         self._paths = paths
         self.definitions: list[str] = []
-        self._forms: dict[str, Callable[[Call, int], Code]] = {
-            "and": self._logic,
-            "or": self._logic,
-            "not": self._not,
-            "is_null": self._is,
-            "is_true": self._is,
-            "is_false": self._is,
-            "between": self._between,
-            "case": self._case,
-            "if": self._case,
-            "coalesce": self._coalesce,
-            "ifnull": self._coalesce,
-            "nvl": self._coalesce,
-            "nvl2": self._nvl2,
-        }
 
     # Values
 
@@ -135,9 +120,9 @@ class Writer:
     def _call(self, node: Call, depth: int) -> Code:
         found = function(node.name, node.position)
         _counted(found, node)
-        form = self._forms.get(node.name)
+        form = _FORMS.get(node.name)
         if form is not None:
-            return form(node, depth)
+            return form(self, node, depth)
         codes = [self.value(argument, depth) for argument in node.arguments]
         binding = self._bound(found, codes, node.position)
         if binding.missing:
@@ -449,6 +434,23 @@ class Writer:
         sort = self._space.fresh("k")
         kinds = f"({sort} := type({test})) is " + ("str" if texts else f"int or {sort} is float")
         return f"({left} {'in' if wanted else 'not in'} {listed} if {kinds} else {slow})"
+
+
+_FORMS: Final[dict[str, Callable[[Writer, Call, int], Code]]] = {
+    "and": Writer._logic,
+    "or": Writer._logic,
+    "not": Writer._not,
+    "is_null": Writer._is,
+    "is_true": Writer._is,
+    "is_false": Writer._is,
+    "between": Writer._between,
+    "case": Writer._case,
+    "if": Writer._case,
+    "coalesce": Writer._coalesce,
+    "ifnull": Writer._coalesce,
+    "nvl": Writer._coalesce,
+    "nvl2": Writer._nvl2,
+}
 
 
 def _large(value: Value) -> bool:
