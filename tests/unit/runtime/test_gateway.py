@@ -332,6 +332,7 @@ async def test_a_reload_withdraws_what_is_no_longer_allowed(tmp_path: Path, now:
         clients = [bench.subscribe("a") for _ in range(3)]
         vars(rules).update(now)
         apply(bench, text + "\n# again\n")
+        await trio.testing.wait_all_tasks_blocked()  # they are judged a few milliseconds at a time
         assert [client.ends for client in clients] == [["unauthorized"]] * 3
         assert bench.gateway.hooks.failures["authorize"] == (3 if rules.error else 0)
 
