@@ -23,7 +23,7 @@ ARGS ?=
 FAULTS ?=
 PROTOCOL ?=
 # What `make bench` tries many more examples of.
-LONG := tests/edge/test_races.py tests/edge/test_head.py tests/edge/test_frames_in.py tests/unit/core \
+LONG := tests/edge/test_races.py tests/edge/test_request_head.py tests/edge/test_frame_reader.py tests/unit/core \
   tests/unit/config tests/unit/dialects tests/plugins/tokens/test_jwt_attacks.py
 
 # Or every process of pytest and many that tests start would compile all anew, where the shell says so.
@@ -195,4 +195,4 @@ $(VENV)/.browser: $(wildcard $(BROWSER)/*) $(VENV)/.locked
 
 # Not a stamp: the jars lie outside the clone, so they are looked at (0.4 s) and fetched where they are missing.
 jars: $(VENV)/.installed
-	@$(BIN)/python -m kiwi_gw.demo.jars
+	@$(BIN)/python -m kiwi_demo.jars

@@ -22,7 +22,7 @@ from benchmarks.run import SYSTEMS, System
 from benchmarks.scenario import Scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.target import Target
-from kiwi_gw.demo.broker import Broker
+from kiwi_demo.broker import Broker
 
 _NAMES = [scenario.name for scenario in SCENARIOS]
 _REPEAT = 5

@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
 from benchmarks.sizes import Sizes
-from kiwi_gw.config.schema import Settings, Subscriber
-from kiwi_gw.demo.loopback import HOST
+from kiwi_demo.loopback import HOST
+from kiwi_gw.config.schema import Settings, SubscriberSettings
 
 _MIB = 1024 * 1024
 
@@ -57,7 +57,7 @@ def can(ability: Literal["replay", "metrics"]) -> bool:
 def can_replay() -> bool:
     """Whether the gateway reads again from Kafka what has left its window."""
     try:
-        Subscriber.model_validate({"overflow": "replay"})
+        SubscriberSettings.model_validate({"overflow": "replay"})
     except ValidationError:
         return False
     return True

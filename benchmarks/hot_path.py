@@ -16,24 +16,25 @@ from typing import Final
 
 from benchmarks import records
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.feed import Feed, FeedLimits, Request
+from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
 from kiwi_gw.core.notices import Notice
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import Budget
-from kiwi_gw.dialects.kiwi import kiwi_wire
+from kiwi_gw.core.window import MemoryBudget
+from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES
+from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.dialects.zetta import ZettaDialect
-from kiwi_gw.dialects.zetta.dialect import MAX_EVENT_BYTES
-from kiwi_gw.dialects.zetta.events import Member, events_wire
-from kiwi_gw.dialects.zetta.wishes import asked, wish
-from kiwi_gw.edge.outlet import Outlet
+from kiwi_gw.dialects.zetta.events import StreamMember, events_wire
+from kiwi_gw.dialects.zetta.topic_filters import filter_of, parse_topic
 from kiwi_gw.edge.transports import Bytes
+from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.model import Batch, Mode, SourceInfo, WireFormat
-from kiwi_kafka.shape import event_shape
+from kiwi_kafka.event_schema import event_schema
 
 _SIZE = 128
 _PARTITIONS = 4
 _MIB = 1024 * 1024
-_INFO = SourceInfo("flights", "kafka", event_shape())
+_INFO = SourceInfo("flights", "kafka", event_schema())
 _STREAM = ZettaDialect().stream(_INFO)
 
 Form = Callable[[int], WireFormat]
@@ -98,7 +99,7 @@ def batch(number: int, events: int) -> Batch:
 
 def _zetta(number: int) -> WireFormat:
     """The form for a client whose only topic has this id."""
-    members = [Member(number, wish(asked("kiwi-gw/kafka/flights/events")))]
+    members = [StreamMember(number, filter_of(parse_topic("kiwi-gw/kafka/flights/events")))]
     return events_wire(_STREAM, members, multiple=False, max_event_bytes=MAX_EVENT_BYTES)
 
 
@@ -116,24 +117,25 @@ def send(form: Form, batches: int, subscribers: int, events: int) -> float:
     Raises:
         RuntimeError: somebody was not sent every event.
     """
-    budget = Budget(512 * _MIB)
-    feed = Feed(_INFO, FeedLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)
-    feed.started(dict.fromkeys(range(_PARTITIONS), 0))
+    budget = MemoryBudget(512 * _MIB)
+    hub = SourceHub(_INFO, HubLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)
+    hub.started(dict.fromkeys(range(_PARTITIONS), 0))
     made = [batch(number, events) for number in range(batches)]
     readers = [
-        feed.subscribe(
-            Request(number, wire(form(number), None), Mode.PUSH, 0, {}),
-            Outlet(Memory(), no_task, zero),
+        hub.subscribe(
+            SubscriptionRequest(number, wire(form(number)), Mode.PUSH, 0, {}),
+            WebSocketWriter(Memory(), no_task, zero),
             Nobody(),
         )
         for number in range(subscribers)
     ]
     began = time.process_time()
     for item in made:
-        for _ in feed.publish(item):
+        for _ in hub.publish(item):
             pass
     spent = time.process_time() - began
-    if any(reader.matched != batches * events or reader.bad for reader in readers):
+    sent = [reader.delivery for reader in readers]
+    if any(item.matched != batches * events or item.decode_errors for item in sent):
         raise RuntimeError("not everyone was sent everything")
     return spent
 

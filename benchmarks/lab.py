@@ -20,8 +20,8 @@ from benchmarks.run import Run, System
 from benchmarks.serving import START_SECONDS, Server, gateway
 from benchmarks.sizes import Sizes
 from benchmarks.target import Target
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
+from tests.topics import Topics
 
 if TYPE_CHECKING:
     from benchmarks.spark import Kept

@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from benchmarks.errors import RunFailed
-from kiwi_gw.demo.process import tail
+from kiwi_demo.process import tail
 
 _LARGEST_LINE = 1024 * 1024
 _END_SECONDS = 10.0

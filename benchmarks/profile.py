@@ -32,7 +32,7 @@ from benchmarks.results import FOLDER
 from benchmarks.scenario import Scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.throughput import read_file
-from kiwi_gw.demo.broker import Broker
+from kiwi_demo.broker import Broker
 
 _TOP = 25
 _EVERYTHING = 0.99
@@ -112,7 +112,7 @@ def _part(title: str, counts: Counter[str], total: int) -> Iterable[str]:
 
 
 def _module(file: str) -> str:
-    """`kiwi_gw/core/feed.py`: a file as it is found below a folder of packages."""
+    """`kiwi_gw/core/source_hub.py`: a file as it is found below a folder of packages."""
     for mark in ("/site-packages/", "/plugins/"):
         if mark in file:
             return file.rpartition(mark)[2]

@@ -13,7 +13,7 @@ from benchmarks.scenario import Scenario
 from benchmarks.sizes import Sizes
 from benchmarks.target import Target
 from benchmarks.throughput import getmany
-from kiwi_gw.demo.broker import Broker
+from kiwi_demo.broker import Broker
 
 if TYPE_CHECKING:
     from benchmarks.spark import Kept

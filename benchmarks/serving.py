@@ -14,8 +14,8 @@ import trio
 
 from benchmarks.errors import RunFailed
 from benchmarks.workers.subscriber import trusting
-from kiwi_gw.demo.loopback import HOST
-from kiwi_gw.demo.process import Child, tail
+from kiwi_demo.loopback import HOST
+from kiwi_demo.process import Child, tail
 
 START_SECONDS = 60.0
 CONFIG = "kiwi.yml"

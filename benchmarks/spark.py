@@ -26,8 +26,8 @@ from benchmarks.serving import CONFIG, START_SECONDS, Server, gateway, sources
 from benchmarks.sizes import Sizes
 from benchmarks.spark_queries import SparkQuery, source
 from benchmarks.throughput import read_file
-from kiwi_gw.demo.loopback import HOST
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.loopback import HOST
+from tests.topics import Topics
 
 SPARK_SECONDS = 170.0
 """How long a driver may take to start, or a batch."""

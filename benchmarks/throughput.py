@@ -19,7 +19,7 @@ from benchmarks.run import Run, System
 from benchmarks.scenario import Figures, Measure
 from benchmarks.serving import START_SECONDS, Server
 from benchmarks.sizes import Sizes
-from kiwi_gw.demo.topics import Topics
+from tests.topics import Topics
 
 _POLL = 0.02
 

@@ -63,21 +63,7 @@ class SubscribeRefused(KiwiError):  # noqa: N818
     """A subscription that cannot be opened. `code` is stable, the message is for people."""
 
     def __init__(self, code: str, message: str) -> None:
-        self.code = code
-        super().__init__(message)
-
-
-class ReadingOver(KiwiError):  # noqa: N818
-    """The reading of another source has ended by itself: everything that it was given was given.
-
-    reason: `ended` (a finite source is over), `until` (the end that was asked for is reached), `removed`,
-    `altered`, `changed`, `failed` or `overflow`, as in the notice that clients get. dropped: how many events
-    it did not get and was not told of; None where that cannot be counted.
-    """
-
-    def __init__(self, reason: str, message: str, dropped: int | None) -> None:
-        self.reason = reason
-        self.dropped = dropped
+        self.code = str(code)
         super().__init__(message)
 
 

@@ -4,14 +4,17 @@ Hooks are synchronous and are called at start, on reload, once per connection or
 never per event. What a hook raises is logged once with its traceback and counted; the client gets an
 error, the gateway lives on.
 
-A reload reads the file in a worker thread while the gateway runs. So `source_types`, `services` and
-`config_sections`, and the validators of a section, may be called from two threads at once: they only say
-what there is, and change nothing.
+A reload reads the file in a worker thread while the gateway runs. So `source_types`, `dialect_types`,
+`services` and `config_sections`, and the validators of a section, may be called from two threads at once:
+they only say what there is, and change nothing.
+
+Commands of `kiwi-gw` do not come by a hook, but by entry points: see `kiwi_gw/cli/plugin_commands.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pluggy
 
@@ -19,7 +22,8 @@ from kiwi_gw.api import (
     Action,
     ConfigSection,
     Credential,
-    Finding,
+    Diagnostic,
+    EventTransform,
     Identity,
     Interceptor,
     Permit,
@@ -30,31 +34,39 @@ from kiwi_gw.api import (
     SourceInfo,
     SourceType,
 )
+from kiwi_gw.dialect_api import DialectType
 
 hookspec = pluggy.HookspecMarker("kiwi_gw")
 
 
 @hookspec
 def source_types() -> Sequence[SourceType]:
-    """The source types that this plugin provides."""
+    """Return the source types that this plugin provides."""
+    return ()
+
+
+@hookspec
+def dialect_types() -> Sequence[DialectType[Any]]:
+    """Return the wire protocols that this plugin provides. What a section or a source says to one of them is
+    read and checked when its plugin is loaded; it is served where its settings do not switch it off."""
     return ()
 
 
 @hookspec
 def services() -> Sequence[ServiceType]:
-    """The services that sources of this plugin share."""
+    """Return the services that sources of this plugin share."""
     return ()
 
 
 @hookspec
 def config_sections() -> Sequence[ConfigSection]:
-    """The top-level configuration keys that this plugin reads."""
+    """Return the top-level configuration keys that this plugin reads."""
     return ()
 
 
 @hookspec
 def configure(context: PluginContext) -> None:
-    """The configuration is valid and about to be used: at start, and after every reload that is applied.
+    """Take the configuration, which is valid and about to be used: at start and after every applied reload.
 
     Do no I/O here. Raising at start ends the gateway with the message; on reload it refuses the reload.
     """
@@ -106,10 +118,11 @@ def authorize(identity: Identity, action: Action, source: SourceInfo | None) -> 
 
 
 @hookspec
-def intercept(identity: Identity, source: SourceInfo) -> Interceptor | None:
-    """A change to the events of this source for this client, decided once per subscription.
+def intercept(identity: Identity, source: SourceInfo) -> EventTransform | Interceptor | None:
+    """Return a change to the events of this source for this client, decided once per subscription.
 
-    Interceptors of several plugins run one after the other in the order of registration, before any
+    An `EventTransform` is given whole batches, as columns; an `Interceptor` is given one record after the
+    other. Those of several plugins are applied one after the other in the order of registration, before any
     filter of the client. Clients for which the same plugins answer with equal keys share the encoded bytes;
     what another plugin calls its keys, or what a plugin answered before a reload, makes no difference.
 
@@ -122,11 +135,11 @@ def intercept(identity: Identity, source: SourceInfo) -> Interceptor | None:
 @hookspec
 def check(
     context: PluginContext, sources: Sequence[Section]
-) -> Callable[[], Awaitable[Sequence[Finding]]] | None:
+) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
     """Can what the configuration names be used? For `kiwi-gw check`, which connects.
 
     sources: the settings of all sources. Returns an async function that does the I/O, with deadlines of
-    its own; it runs on Trio, without the gateway. What is wrong is a `Finding`, not an exception. None:
+    its own; it runs on Trio, without the gateway. What is wrong is a `Diagnostic`, not an exception. None:
     nothing to check.
     """
     return None

@@ -5,7 +5,7 @@ libraries log by the standard library takes the same way. The fields of a line a
 `logger`, `event`, then what the caller gives (`conn_id`, `sub_id`, `source`, `dialect`, `remote`,
 `err_id`, ...).
 
-A log that cannot be written (its disk is full) keeps nobody from working: lines are left out and counted, and
+A log that cannot be written (its disk is full) stops no work: lines are left out and counted, and
 the first that can be written again is preceded by one that says how many.
 """
 
@@ -31,7 +31,7 @@ FORMATS: Final = ("auto", "json", "pretty")
 
 _ORDER = ("ts", "level", "logger", "event")
 
-# Nothing logs credentials on purpose; this is for a URL or a header inside somebody else's message.
+# Nothing logs credentials on purpose; this is for a URL or a header inside the message of another.
 _SECRETS = re.compile(
     r"(?i)(\bbearer\s+|[?&](?:access_token|token|ticket|jwt)=)[^\s&\"']+"
     r"|\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"
@@ -39,7 +39,7 @@ _SECRETS = re.compile(
 
 
 def get_logger(name: str, **fields: object) -> structlog.stdlib.BoundLogger:
-    """A logger that adds `fields` to every line. Usable at import time, before `configure`."""
+    """Return a logger that adds `fields` to every line. Usable at import time, before `configure`."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name, **fields)
     return logger
 
@@ -89,12 +89,12 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
 
 
 def lost() -> int:
-    """How many lines this process could not write so far."""
+    """Return how many lines this process could not write so far."""
     return sum(one.lost for one in logging.getLogger().handlers if isinstance(one, LogWriter))
 
 
 def warnings() -> tuple[str, ...]:
-    """What somebody should mend, in a sentence, while lines cannot be written."""
+    """Return what an operator should mend, in a sentence, while lines cannot be written."""
     return tuple(
         f"the log cannot be written ({one.problem}): lines are lost"
         for one in logging.getLogger().handlers
@@ -161,7 +161,7 @@ def _redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 
 def redact(text: str) -> str:
-    """The text without what looks like a credential."""
+    """Return the text without what looks like a credential."""
     return _SECRETS.sub(lambda match: f"{match[1] or ''}***", text)
 
 
@@ -174,14 +174,14 @@ def _escape(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 def _note_suppressed(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
     record = line.get("_record")
-    if suppressed := getattr(record, "kiwi_suppressed", 0):
+    if suppressed := getattr(record, "suppressed_before", 0):
         line["suppressed"] = suppressed
     return line
 
 
 class LogWriter(logging.Handler):
     """Writes lines to a stream, past its buffer, which would keep some of those that cannot be written and
-    let them out later: nobody could say which are missing.
+    let them out later: then no count of the missing could be right.
 
     lost: lines that could not be written. problem: why the last one could not be; empty if it was.
     """
@@ -226,7 +226,7 @@ class LogWriter(logging.Handler):
         self._put(f"{line}\n".encode(errors="backslashreplace"))
 
     def _put(self, data: bytes) -> None:
-        """Raises OSError where nothing of it is taken; what is left of it is kept."""
+        """Write, and keep what is not taken. Raise OSError where nothing is taken."""
         taken = 0
         try:
             while taken < len(data):
@@ -264,7 +264,7 @@ class RepeatLimit(logging.Filter):
         self._keys = keys
         self._now = now
         # key -> [when its interval began, lines in it, lines suppressed since one passed]
-        self._seen: OrderedDict[tuple[str, ...], list[float]] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, ...], list[float]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
         own = isinstance(record.msg, MutableMapping)
@@ -278,17 +278,17 @@ class RepeatLimit(logging.Filter):
         if entry[1] > self._burst:
             entry[2] += 1
             return False
-        record.kiwi_suppressed = int(entry[2])
+        record.suppressed_before = int(entry[2])
         entry[2] = 0
         return True
 
     def _entry(self, key: tuple[str, ...], now: float) -> list[float]:
-        entry = self._seen.pop(key, None)
+        entry = self._recent.pop(key, None)
         if entry is None:
             entry = [now, 0, 0]
-            if len(self._seen) >= self._keys:
-                self._seen.popitem(last=False)
-        self._seen[key] = entry
+            if len(self._recent) >= self._keys:
+                self._recent.popitem(last=False)
+        self._recent[key] = entry
         return entry
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pluggy
 
 from kiwi_gw import hookspecs
-from kiwi_gw.api import ConfigSection, ServiceType, SourceType
+from kiwi_gw.api import ConfigSection, Section, ServiceType, SourceType
+from kiwi_gw.dialect_api import DialectType
 from kiwi_gw.errors import PluginError
 
 ENTRY_POINT_GROUP = "kiwi_gw.plugins"
@@ -32,6 +33,10 @@ _EXTRAS = {
     "spark": _Extra("kiwi-gw[spark]", ("pyarrow", "pyspark")),
 }
 """Entry points of this distribution whose sources need an extra of it."""
+
+
+_BUILT_IN = {"kiwi": "kiwi_gw.dialects.kiwi.plugin", "zetta": "kiwi_gw.dialects.zetta.plugin"}
+"""Plugins that are always loaded, whatever the configuration names: modules by name."""
 
 
 class MissingExtraError(PluginError):
@@ -62,9 +67,16 @@ class PluginManager:
         self._pluggy = pluggy.PluginManager("kiwi_gw")
         self._pluggy.add_hookspecs(hookspecs)
         self.hook = self._pluggy.hook
+        for name, module in _BUILT_IN.items():
+            self.register(importlib.import_module(module), name)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Those that were loaded, in this order, without those that always are."""
+        return tuple(name for name in self._names if name not in _BUILT_IN)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
         return tuple(name for name, plugin in self._pluggy.list_name_plugin() if plugin is not None)
 
     def register(self, plugin: object, name: str) -> None:
@@ -96,23 +108,29 @@ class PluginManager:
         self.register(_import(name) if plugin is None else plugin, name)
         try:
             self.source_types()
+            self.dialect_types()
             self.service_types()
             self.config_sections()
         except PluginError:
             self._pluggy.unregister(name=name)
             raise
 
+    def hooks_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the hooks that this plugin implements."""
+        callers: Sequence[pluggy.HookCaller] = self._pluggy.get_hookcallers(self.find(name)) or ()
+        return tuple(sorted(caller.name for caller in callers))
+
     def find(self, name: str) -> object | None:
-        """The plugin object of that name, if it is loaded."""
+        """Return the plugin object of that name, if it is loaded."""
         return self._pluggy.get_plugin(name)
 
     def implements(self, hook: str) -> bool:
-        """Whether any plugin does."""
+        """Return whether any plugin does."""
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         return bool(caller.get_hookimpls())
 
     def each(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
-        """Who implements the hook, and how to ask for the answer of each, in the order of registration."""
+        """Yield the plugins that implement the hook, with how to ask each, in the order of registration."""
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         for item in caller.get_hookimpls():
             yield item.plugin_name, partial(_ask_one, item)
@@ -121,13 +139,29 @@ class PluginManager:
         """By the value of `type`. Raises PluginError if two plugins provide the same, or a hook fails."""
         return self._declared("source_types", SourceType, "source type")
 
+    def dialect_types(self, plugin: str | None = None) -> dict[str, DialectType[Any]]:
+        """By name, of all plugins or of one. Raises PluginError as `source_types` does."""
+        found: dict[str, DialectType[Any]] = self._declared("dialect_types", DialectType, "protocol", plugin)
+        return found
+
+    def source_blocks(self) -> dict[str, type[Section]]:
+        """Return the models of what a source may say to single protocols, by key. Raise as `source_types`."""
+        types = self.dialect_types().items()
+        return {name: item.source_settings for name, item in types if item.source_settings is not None}
+
     def service_types(self) -> dict[str, ServiceType]:
         """By name. Raises PluginError as `source_types` does."""
         return self._declared("services", ServiceType, "service")
 
     def config_sections(self, plugin: str | None = None) -> dict[str, ConfigSection]:
-        """By key, of all plugins or of one. Raises PluginError as `source_types` does."""
-        return self._declared("config_sections", ConfigSection, "configuration section", plugin)
+        """By key, of all plugins or of one, those of protocols last. Raises PluginError as `source_types`
+        does."""
+        found = self._declared("config_sections", ConfigSection, "configuration section", plugin)
+        for name, dialect in self.dialect_types(plugin).items():
+            if name in found:
+                raise PluginError(f"the section {name!r} is that of a plugin and that of a protocol")
+            found[name] = ConfigSection(name, dialect.settings)
+        return found
 
     def _declared(self, hook: str, kind: type[N], word: str, plugin: str | None = None) -> dict[str, N]:
         found: dict[str, N] = {}
@@ -152,7 +186,7 @@ class PluginManager:
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         # Not called through pluggy, which would not say whose answer is whose.
         implementations = {item.plugin_name: item.function for item in caller.get_hookimpls()}
-        for name in self.names:
+        for name in self._names:
             if name in implementations:
                 yield name, implementations[name]
 
@@ -163,12 +197,12 @@ def _ask_one(item: pluggy.HookImpl, **arguments: object) -> object:
 
 
 def available() -> dict[str, EntryPoint]:
-    """Every plugin that is installed, by name, without importing any."""
+    """Return every plugin that is installed, by name, without importing any."""
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledPlugin:
     """What the installed plugins provide: their names by source type and by section of the configuration.
 
     broken: of those that cannot be loaded, why, each with its name.
@@ -179,7 +213,7 @@ class Installed:
     broken: Sequence[str]
 
 
-def installed(known: PluginManager, *, ours: bool) -> Installed:
+def installed(known: PluginManager, *, ours: bool) -> InstalledPlugin:
     """Import every plugin that is installed, to see what it provides. None is in use after it: what it hooks
     into would take effect. Those that `known` has are taken from there.
 
@@ -200,14 +234,14 @@ def installed(known: PluginManager, *, ours: bool) -> Installed:
         except PluginError as error:
             broken.append(str(error))
             continue
-        for provided, found in ((alone.source_types(), types), (alone.config_sections(), sections)):
+        for provided, found in ((alone.source_types(), types), (alone.config_sections(name), sections)):
             for item in provided:
                 found.setdefault(item, []).append(name)
-    return Installed(types, sections, broken)
+    return InstalledPlugin(types, sections, broken)
 
 
 def shipped() -> PluginManager:
-    """The plugins that come with the gateway itself, all loaded. Raises PluginError as `load` does."""
+    """Load all plugins that come with the gateway itself. Raise PluginError as `load` does."""
     manager = PluginManager()
     for name, point in sorted(available().items()):
         if _is_ours(point):
@@ -220,7 +254,7 @@ def _is_ours(point: EntryPoint) -> bool:
 
 
 def missing_extra(name: str) -> str | None:
-    """What pip should install before sources of this plugin can run (`kiwi-gw[kafka]`), or None."""
+    """Return what pip should install before sources of this plugin can run (`kiwi-gw[kafka]`), or None."""
     extra = _EXTRAS.get(name)
     if extra is None or all(importlib.util.find_spec(module) is not None for module in extra.modules):
         return None

@@ -14,12 +14,12 @@ _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def escape(text: str) -> str:
-    """The text on one line with every control character made visible: `\\n`, `\\x1b`, `\\u202e`."""
+    """Put the text on one line, with every control character made visible: `\\n`, `\\x1b`, `\\u202e`."""
     return _UNSAFE.sub(_visible, text)
 
 
 def escape_json(text: str) -> str:
-    """The same JSON document on one line, harmless to a terminal.
+    """Put the same JSON document on one line, harmless to a terminal.
 
     JSON allows C0 characters between tokens only, where a space means the same; all others can stand
     only within strings, where `\\uXXXX` means the same.
@@ -38,10 +38,10 @@ def _visible_json(match: re.Match[str]) -> str:
     return " " if number < 0x20 else f"\\u{number:04x}"
 
 
-class Stream(Protocol):
+class TextStream(Protocol):
     def isatty(self) -> bool: ...
 
 
-def wants_colour(stream: Stream) -> bool:
-    """Whether to colour what goes there: a terminal that is not dumb, and no NO_COLOR (no-color.org)."""
+def wants_colour(stream: TextStream) -> bool:
+    """Return whether to colour what goes there: to a terminal, not a dumb one, without NO_COLOR set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

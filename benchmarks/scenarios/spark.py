@@ -20,8 +20,8 @@ from benchmarks.scenario import Figures, Goal, Measure, Scenario
 from benchmarks.serving import CONFIG, START_SECONDS, listening, sources
 from benchmarks.sizes import Sizes
 from benchmarks.spark_queries import ALL, BUSY, FILTER, FRESH, WINDOW, SparkQuery
-from kiwi_gw.demo.loopback import HOST
-from kiwi_gw.demo.process import Child, tail
+from kiwi_demo.loopback import HOST
+from kiwi_demo.process import Child, tail
 
 _TRIGGER = "500 ms"
 _JSON_REPEAT = 10

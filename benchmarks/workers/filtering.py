@@ -12,7 +12,7 @@ import time
 from benchmarks import records
 from benchmarks.workers import child
 from kiwi_gw.model import Decode
-from kiwi_gw.query.compiler import compiled
+from kiwi_gw.query.compiler import compile_query
 from kiwi_gw.query.decode import decoder
 from kiwi_gw.query.sql import read
 
@@ -21,14 +21,14 @@ def main() -> None:
     settings = child.settings()
     count = settings["records"]
     values = [records.value(number, settings["size"]) for number in range(count)]
-    query = compiled(read(settings["where"], None), frozenset({"value"}))
+    query = compile_query(read(settings["where"], None), frozenset({"value"}))
     decode = decoder(Decode().value, "")
     both, alone = [], []
     for _ in range(settings["rounds"]):
         begun = time.perf_counter()
         column = decode(values)
         ready = time.perf_counter()
-        kept, bad = query.kept({"value": column}, count)
+        kept, bad = query.filter({"value": column}, count)
         ended = time.perf_counter()
         if len(kept) != count or bad:
             raise SystemExit(f"{len(kept)} of {count} records passed, {bad} were bad")

@@ -28,15 +28,13 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from benchmarks.latency import Delays
 from benchmarks.workers import child
-from kiwi_spark.driver.batches import frames
-from kiwi_spark.driver.forms import as_json
+from kiwi_spark.driver.gateway_sink import parts_of
+from kiwi_spark.driver.json_types import as_json
 from kiwi_spark.driver.session import open_session
-from kiwi_spark.frames import FrameReader
-from kiwi_spark.jars import connector_conf
-from kiwi_spark.java import java_home
-from kiwi_spark.pieces import pieces
-from kiwi_spark.spec import Session
-from kiwi_spark.wire import FRAMES, Rows
+from kiwi_spark.gateway.rows import row_batches
+from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.home import java_home
+from kiwi_spark.protocol.query_spec import SessionSpec
 
 _BATCH_SECONDS = 170.0
 """Longest time that is waited for a batch."""
@@ -54,7 +52,7 @@ class Batch:
     offsets: dict[int, int]
 
 
-class Listener(StreamingQueryListener):
+class ProgressListener(StreamingQueryListener):
     """Puts every batch into a queue; None: the query has ended."""
 
     def __init__(self, batches: queue.SimpleQueue[Batch | None]) -> None:
@@ -94,7 +92,7 @@ def main() -> None:
     os.nice(settings["nice"])
     os.environ["JAVA_HOME"] = str(java_home())
     conf = {**settings["conf"], **connector_conf(settings["conf"])}
-    spark = open_session(Session(master=settings["master"], conf=conf))
+    spark = open_session(SessionSpec(master=settings["master"], conf=conf))
     child.say(ready=True)
     while True:
         job = json.loads(child.wait_word())
@@ -121,7 +119,7 @@ def _stream(spark: SparkSession, job: dict[str, Any]) -> None:
         frame = frame.withWatermark(mark["column"], mark["delay"])
     frame.createOrReplaceTempView(name)
     batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-    listener = Listener(batches)
+    listener = ProgressListener(batches)
     spark.streams.addListener(listener)
     writer = spark.sql(source["sql"]).writeStream.format("noop").outputMode(source["output_mode"])
     trigger = source["trigger"]["processing_time"].replace("ms", "milliseconds")
@@ -211,14 +209,9 @@ def _json(spark: SparkSession, rows: int, repeat: int) -> dict[str, list[float]]
             timed(name, begun)
             if table.num_rows != rows:
                 raise SystemExit(f"{table.num_rows} rows, not {rows}")
-        parts = [
-            message.arrow
-            for frame in frames(table)
-            for message in FrameReader(FRAMES).feed(frame)
-            if isinstance(message, Rows)
-        ]
+        parts = [part.arrow for part in parts_of(table)]
         begun = time.perf_counter()
-        taken = sum(len(piece) for part in parts for piece in pieces(part, 0, 0, 0))
+        taken = sum(len(piece) for part in parts for piece in row_batches(part, 0, 0, 0))
         timed("pieces", begun)
         if taken != rows:
             raise SystemExit(f"{taken} rows, not {rows}")

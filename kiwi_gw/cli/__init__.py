@@ -12,18 +12,17 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from kiwi_gw.cli.options import EXIT_CONFIG
 from kiwi_gw.cli.verbs import verbs
 from kiwi_gw.errors import ConfigError, KiwiError
 from kiwi_gw.terminal import escape
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 0, 1 (failed), 2 (wrong usage), 78 (bad configuration),
+    """Run one command; return the exit code: 0, 1 (failed), 2 (wrong usage), 78 (bad configuration),
     130 (Ctrl-C in a client)."""
     try:
         code = _run(arguments)

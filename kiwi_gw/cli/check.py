@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_gw.cli.options import (
+    EXIT_CONFIG,
     config_file,
     environment,
     json_option,
+    libraries_option,
     listen_to_libraries,
     note,
     print_json,
     print_table,
+    timeout_option,
 )
 from kiwi_gw.errors import ConfigError
 from kiwi_gw.terminal import escape
 
 if TYPE_CHECKING:
-    from kiwi_gw.config import Loaded
-    from kiwi_gw.model import Finding
-
-_EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
+    from kiwi_gw.config import LoadedConfig
+    from kiwi_gw.model import Diagnostic
 
 
 @click.command()
@@ -51,7 +52,7 @@ def validate(config_path: Path, as_json: bool) -> int:
         else:
             for problem in error.problems:
                 click.echo(escape(str(problem)))
-        return _EXIT_CONFIG
+        return EXIT_CONFIG
     sources, plugins = list(loaded.settings.sources), list(loaded.settings.plugins)
     if as_json:
         print_json({"valid": True, "problems": [], "sources": sources, "plugins": plugins})
@@ -63,14 +64,8 @@ def validate(config_path: Path, as_json: bool) -> int:
 
 @click.command()
 @config_file
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=120.0,
-    show_default=True,
-    help="Seconds that a plugin may take; Spark needs some for its start.",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Show what plugins and client libraries log, too.")
+@timeout_option
+@libraries_option
 @json_option
 def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> int:
     """Check a configuration FILE and connect to what it names: brokers, topics, rights.
@@ -95,7 +90,7 @@ def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> in
     return 1 if failed else 0
 
 
-def _print(findings: Sequence[Finding], loaded: Loaded) -> None:
+def _print(findings: Sequence[Diagnostic], loaded: LoadedConfig) -> None:
     places = [loaded.place(finding) for finding in findings]
     if not any(places):
         print_table(("LEVEL", "WHAT", "HOW IT IS"), [(f.level, f.subject, f.message) for f in findings])
@@ -105,7 +100,7 @@ def _print(findings: Sequence[Finding], loaded: Loaded) -> None:
     print_table(("LEVEL", "WHERE", "WHAT", "HOW IT IS"), rows)
 
 
-def _as_json(finding: Finding, loaded: Loaded) -> dict[str, object]:
+def _as_json(finding: Diagnostic, loaded: LoadedConfig) -> dict[str, object]:
     found: dict[str, object] = {
         "level": finding.level,
         "subject": finding.subject,
@@ -115,39 +110,39 @@ def _as_json(finding: Finding, loaded: Loaded) -> dict[str, object]:
     return found if place is None else found | {"file": place[0], "line": place[1]}
 
 
-def _own_findings(loaded: Loaded) -> Sequence[Finding]:
-    """What the gateway itself can try: its certificate, and who could reach it."""
-    from kiwi_gw.app import exposure_warnings
+def _own_findings(loaded: LoadedConfig) -> Sequence[Diagnostic]:
+    """Return what the gateway itself can try: its certificate, and who could reach it."""
+    from kiwi_gw.addresses import exposure_warnings
     from kiwi_gw.edge.tls import check_certificates
-    from kiwi_gw.model import Finding
+    from kiwi_gw.model import Diagnostic
 
-    findings = [Finding("warning", "server.address", words) for words in exposure_warnings(loaded)]
+    findings = [Diagnostic("warning", "server.address", words) for words in exposure_warnings(loaded)]
     tls = loaded.settings.server.tls
     if tls is not None:
         try:
             check_certificates(loaded)
         except ConfigError as error:
             findings += [
-                Finding("error", "server.tls", found.message, tuple(found.path.split(".")))
+                Diagnostic("error", "server.tls", found.message, tuple(found.path.split(".")))
                 for found in error.problems
             ]
         else:
-            findings.append(Finding("ok", "server.tls", f"the key fits the certificate {tls.cert}"))
+            findings.append(Diagnostic("ok", "server.tls", f"the key fits the certificate {tls.cert}"))
     return findings
 
 
 _Connect = Callable[[], Awaitable[Sequence[Any]]]
 
 
-async def _ask_plugins(loaded: Loaded, seconds: float) -> Sequence[Finding]:
-    """The findings of every plugin, in the order of the configuration; all are asked at once."""
+async def _ask_plugins(loaded: LoadedConfig, seconds: float) -> Sequence[Diagnostic]:
+    """Return the findings of every plugin, in the order of the configuration; all are asked at once."""
     import trio
 
-    from kiwi_gw.model import Finding
+    from kiwi_gw.model import Diagnostic
 
     sources = [source.settings for source in loaded.settings.sources.values()]
     context = loaded.context(workers=loaded.settings.server.workers)
-    answers: dict[str, Sequence[Finding]] = {}
+    answers: dict[str, Sequence[Diagnostic]] = {}
 
     async def ask(name: str, hook: Callable[..., Any]) -> None:
         try:
@@ -155,9 +150,9 @@ async def _ask_plugins(loaded: Loaded, seconds: float) -> Sequence[Finding]:
                 connect: _Connect | None = hook(context=context, sources=sources)
                 answers[name] = [] if connect is None else list(await connect())
         except trio.TooSlowError:
-            answers[name] = [Finding("error", name, f"no answer in {seconds:g} s")]
+            answers[name] = [Diagnostic("error", name, f"no answer in {seconds:g} s")]
         except Exception as error:  # noqa: BLE001  (a plugin's own code; the finding and the exit code say it)
-            answers[name] = [Finding("error", name, f"{type(error).__name__}: {error}")]
+            answers[name] = [Diagnostic("error", name, f"{type(error).__name__}: {error}")]
 
     async with trio.open_nursery() as nursery:
         for hook in loaded.plugins.hook.check.get_hookimpls():

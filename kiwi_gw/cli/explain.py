@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kiwi_gw.cli.options import config_option, environment, listen_to_libraries
+from kiwi_gw.cli.options import (
+    config_option,
+    environment,
+    libraries_option,
+    listen_to_libraries,
+    timeout_option,
+)
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape
 
 if TYPE_CHECKING:
-    from kiwi_gw.config import Loaded
+    from kiwi_gw.config import LoadedConfig
 
 
 @click.command()
 @click.argument("source_id", metavar="SOURCE")
 @config_option
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=120.0,
-    show_default=True,
-    help="Seconds that the plugin may take.",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Show what plugins and client libraries log, too.")
+@timeout_option
+@libraries_option
 def explain(source_id: str, config_path: Path, timeout: float, verbose: bool) -> None:
     """Show how SOURCE of a configuration comes by its events: the plan of a query.
 
@@ -35,7 +35,7 @@ def explain(source_id: str, config_path: Path, timeout: float, verbose: bool) ->
     import trio
 
     from kiwi_gw.config import load
-    from kiwi_gw.config.words import did_you_mean
+    from kiwi_gw.config.error_wording import did_you_mean
 
     loaded = load(config_path, environment())
     sources = loaded.settings.sources
@@ -51,8 +51,8 @@ def explain(source_id: str, config_path: Path, timeout: float, verbose: bool) ->
         click.echo(escape(line))
 
 
-async def _ask_plan(loaded: Loaded, source_id: str, seconds: float) -> str | None:
-    """What the plugin of the source says; None if it says nothing. Raises KiwiError if it cannot."""
+async def _ask_plan(loaded: LoadedConfig, source_id: str, seconds: float) -> str | None:
+    """Return what the plugin of the source says; None if it says nothing. Raises KiwiError if it cannot."""
     import trio
 
     context = loaded.context(workers=loaded.settings.server.workers)

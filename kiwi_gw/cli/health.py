@@ -57,7 +57,7 @@ def health(
 
 
 def _get(address: Address, path: str, timeout: float, insecure: bool) -> tuple[int, str]:
-    """One GET request. Returns the status and the first 2,000 characters of the body; OSError."""
+    """Send one GET request; return the status and the first 2,000 characters of the body. Raise OSError."""
     import http.client
     import socket
     import ssl
@@ -83,7 +83,7 @@ def _get(address: Address, path: str, timeout: float, insecure: bool) -> tuple[i
 
 
 def _of_config(config_path: Path) -> Address:
-    """Where the gateway of this configuration listens, seen from its own machine.
+    """Return where the gateway of this configuration listens, seen from its own machine.
 
     Reads two values of the file itself: a health check runs every few seconds and must be cheap, and a
     file that was broken since the gateway took it does not make the gateway unwell.

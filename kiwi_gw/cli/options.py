@@ -16,6 +16,7 @@ from kiwi_gw.terminal import escape, wants_colour
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_CONFIG: Final = "/etc/kiwi/config/kiwi.yml"
+EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h
 
 
 def _config_option(is_eager: bool = False) -> Callable[[F], F]:
@@ -34,6 +35,18 @@ def _config_option(is_eager: bool = False) -> Callable[[F], F]:
 
 
 config_option = _config_option()
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    help="Seconds that a plugin may take; Spark needs some for its start.",
+)
+
+libraries_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show what plugins and client libraries log, too."
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
 
@@ -62,7 +75,7 @@ def print_json(value: object) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell; the last one may be of any length, and have several lines."""
+    """Print columns as wide as their widest cell; the last may be of any length, and have several lines."""
     cells: list[list[str]] = []
     for row in rows:
         first, *more = row[-1].rstrip("\n").split("\n")
@@ -79,17 +92,17 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def paint(text: str, **style: Any) -> str:
-    """The text in colour where standard output is a terminal that wants it."""
+    """Return the text in colour where standard output is a terminal that wants it."""
     return click.style(text, **style) if wants_colour(sys.stdout) else text
 
 
 def note(text: str) -> None:
-    """A line for the person in front of it, on standard error."""
+    """Print a line for the user on standard error."""
     click.echo(escape(text), err=True)
 
 
 def environment() -> dict[str, str]:
-    """A copy of the environment, for a verb's options to be laid over."""
+    """Return a copy of the environment, for a verb's options to be laid over."""
     return dict(os.environ)
 
 
@@ -100,4 +113,4 @@ def listen_to_libraries(verbose: bool) -> None:
     if verbose:
         logs.configure("debug")
     else:
-        logs.silence()  # what goes wrong is told, and this would say it twice
+        logs.silence()  # what goes wrong is printed, and this would say it twice

@@ -52,7 +52,7 @@ def _describe(name: str, point: EntryPoint | None) -> dict[str, object]:
     }
     try:
         manager.load(name)
-        row.update(_provides(manager))
+        row.update(_provides(manager, name))
     except PluginError as error:
         row["error"] = str(error)
     except Exception as error:  # noqa: BLE001  (a plugin's own code; shown, and the exit code says it)
@@ -60,16 +60,17 @@ def _describe(name: str, point: EntryPoint | None) -> dict[str, object]:
     return row
 
 
-def _provides(manager: PluginManager) -> dict[str, object]:
+def _provides(manager: PluginManager, name: str) -> dict[str, object]:
     return {
         "source_types": sorted(manager.source_types()),
+        "dialect_types": sorted(manager.dialect_types(name)),
         "services": sorted(manager.service_types()),
-        "config_sections": sorted(manager.config_sections()),
-        "hooks": sorted(name for name, hook in vars(manager.hook).items() if hook.get_hookimpls()),
+        "config_sections": sorted(manager.config_sections(name)),
+        "hooks": manager.hooks_of(name),
     }
 
 
-_DECLARATIONS = frozenset({"source_types", "services", "config_sections"})
+_DECLARATIONS = frozenset({"source_types", "dialect_types", "services", "config_sections"})
 
 
 def _summary(row: dict[str, object]) -> str:
@@ -78,6 +79,7 @@ def _summary(row: dict[str, object]) -> str:
     parts = []
     for key, word in (
         ("source_types", "source type"),
+        ("dialect_types", "protocol"),
         ("config_sections", "section"),
         ("services", "service"),
     ):

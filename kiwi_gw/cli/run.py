@@ -54,7 +54,7 @@ def run(config_path: Path, log_level: str | None, quiet: bool, verbose: bool) ->
 
 @contextmanager
 def _leaving_before_the_start() -> Iterator[None]:
-    """A signal that comes while modules are still being imported finds nothing to stop.
+    """Leave at once by a signal that comes while modules are imported: there is nothing to stop yet.
 
     Without a handler of its own the first process of a container would even ignore SIGTERM. `serve`
     puts its own handlers in place as soon as there is something to stop.

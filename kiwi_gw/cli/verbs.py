@@ -1,11 +1,11 @@
-"""The root command and its verbs."""
+"""The root command and its verbs: the gateway's own, and those that plugins add by entry points."""
 
 from __future__ import annotations
 
 import click
 
 from kiwi_gw import __version__
-from kiwi_gw.cli.broker import broker, demo
+from kiwi_gw.cli import plugin_commands
 from kiwi_gw.cli.check import check, validate
 from kiwi_gw.cli.completion import completion
 from kiwi_gw.cli.config import config
@@ -17,7 +17,7 @@ from kiwi_gw.cli.tail.command import tail
 from kiwi_gw.cli.version import version
 
 
-class _RunByDefault(click.Group):
+class _Verbs(click.Group):
     """Without a verb it runs the gateway: `kiwi --config FILE` is `kiwi run --config FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -27,11 +27,15 @@ class _RunByDefault(click.Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order of their use, not of the alphabet
+        # In the order of their use, not of the alphabet.
+        return list(dict.fromkeys([*self.commands, *sorted(plugin_commands.installed().names)]))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or plugin_commands.load(cmd_name)
 
 
 @click.group(
-    cls=_RunByDefault,
+    cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Without a command, `run` is meant: kiwi-gw --config FILE.",
 )
@@ -41,18 +45,5 @@ def verbs() -> None:
     watch them."""
 
 
-for _verb in (
-    run,
-    validate,
-    check,
-    explain,
-    config,
-    plugins,
-    tail,
-    health,
-    broker,
-    demo,
-    version,
-    completion,
-):
+for _verb in (run, validate, check, explain, config, plugins, tail, health, version, completion):
     verbs.add_command(_verb)

@@ -1,1 +1,1 @@
-"""A client of a gateway's Kiwi protocol, on Trio. Independent of the server's code."""
+"""A client of a gateway's Kiwi protocol, on Trio. Of the server's code it has the messages alone."""

@@ -45,7 +45,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Reads `ws://host:port/path`, `wss://`, `http://`, `https://`, `host:port`, `host`,
+    """Read `ws://host:port/path`, `wss://`, `http://`, `https://`, `host:port`, `host`,
     `unix:/path/to/socket` and `unix:/path/to/socket:/resource`.
 
     Without a scheme the port defaults to 8000, the gateway's own. ValueError, in words, for the rest.

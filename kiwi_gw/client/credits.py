@@ -38,7 +38,7 @@ class Credits:
         return self._ask(self._ceiling - self._outstanding)
 
     def tick(self) -> int:
-        """The subscription begins, or `interval` seconds have passed. Returns how many to ask for now."""
+        """Begin, or go on after `interval` seconds. Return how many to ask for now."""
         if self.interval is None:
             return self._ask(self._ceiling - self._outstanding)
         # What is saved up is less than one event: the fraction that the share left over.

@@ -20,7 +20,7 @@ from trio_websocket import (
 from wsproto.utilities import ProtocolError
 
 from kiwi_gw.client.address import Address
-from kiwi_gw.client.endings import Again, Ending, Stop, after_close, after_refusal
+from kiwi_gw.client.reconnect_rules import Ending, GiveUp, Retry, after_close, after_refusal
 from kiwi_gw.errors import KiwiError
 
 Dial = Callable[[Address], Awaitable[trio.abc.Stream]]
@@ -32,7 +32,7 @@ MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """The largest message taken; a gateway's own bound on an event (`limits.event_bytes`) is far lower."""
 
 
-class Lost(KiwiError):  # noqa: N818  (it states what happened)
+class ConnectionLost(KiwiError):  # noqa: N818  (it states what happened)
     """The connection could not be made, or is over; `ending` says what that means."""
 
     def __init__(self, ending: Ending) -> None:
@@ -41,7 +41,7 @@ class Lost(KiwiError):  # noqa: N818  (it states what happened)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class SilenceTimeouts:
     """Seconds of silence before the server is asked for a sign of life, and to wait for that."""
 
     silence: float = 20.0
@@ -49,7 +49,7 @@ class Patience:
 
 
 def dialler(ssl_context: ssl.SSLContext | None = None) -> Dial:
-    """Connects over TCP, TLS (with the given context, or one that verifies) or a Unix socket."""
+    """Connect over TCP, TLS (with the given context, or one that verifies) or a Unix socket."""
 
     async def dial(address: Address) -> trio.abc.Stream:
         if address.socket_path is not None:
@@ -70,10 +70,10 @@ def dialler(ssl_context: ssl.SSLContext | None = None) -> Dial:
     return dial
 
 
-class _Heard(trio.abc.Stream):
+class _SilenceMeter(trio.abc.Stream):
     """A stream that knows since when it waits for bytes, and when there will be no more.
 
-    Silence counts only while somebody reads: a client that is busy with what it has hears nothing
+    Silence counts only while the stream is read: a client that is busy with what it has hears nothing
     either, and its server is not dead.
     """
 
@@ -106,20 +106,20 @@ class _Heard(trio.abc.Stream):
         await self._stream.aclose()
 
 
-class Connection:
-    """An open WebSocket connection. Every failure of it is raised as `Lost`."""
+class ClientConnection:
+    """An open WebSocket connection. Every failure of it is raised as `ConnectionLost`."""
 
-    def __init__(self, ws: WebSocketConnection, heard: _Heard) -> None:
+    def __init__(self, ws: WebSocketConnection, heard: _SilenceMeter) -> None:
         self._ws = ws
         self._heard = heard
         self._dead: str | None = None
 
     async def receive(self) -> str | bytes:
-        """The next whole message."""
+        """Return the next whole message."""
         try:
             return await self._ws.get_message()
         except ConnectionClosed as closed:
-            raise Lost(self._ending(closed)) from None
+            raise ConnectionLost(self._ending(closed)) from None
 
     async def send(self, text: str) -> None:
         """Send one text message; a server that does not take it in ten seconds is lost."""
@@ -127,18 +127,18 @@ class Connection:
             with trio.fail_after(SEND_SECONDS):
                 await self._ws.send_message(text)
         except ConnectionClosed as closed:
-            raise Lost(self._ending(closed)) from None
+            raise ConnectionLost(self._ending(closed)) from None
         except trio.TooSlowError:
-            raise Lost(Again(f"the server took nothing for {SEND_SECONDS:g} s")) from None
+            raise ConnectionLost(Retry(f"the server took nothing for {SEND_SECONDS:g} s")) from None
 
     def _ending(self, closed: ConnectionClosed) -> Ending:
         if self._dead is not None:
-            return Again(self._dead)
+            return Retry(self._dead)
         if closed.reason is None:
-            return Again("connection lost")
+            return Retry("connection lost")
         return after_close(closed.reason.code, closed.reason.reason)
 
-    async def watch(self, patience: Patience) -> None:
+    async def watch(self, patience: SilenceTimeouts) -> None:
         """Give the connection up when its server is silent, and silent to a ping too."""
         while True:
             since = self._heard.waiting_since
@@ -163,11 +163,12 @@ async def connected(
     *,
     dial: Dial,
     headers: Sequence[tuple[str, str]] = (),
-    patience: Patience = Patience(),
-) -> AsyncIterator[Connection]:
-    """A connection, closed politely at the end of the block. Raises `Lost`, also out of the block."""
+    patience: SilenceTimeouts = SilenceTimeouts(),
+) -> AsyncIterator[ClientConnection]:
+    """Open a connection, closed politely at the end of the block. Raises `ConnectionLost`, also out of the
+    block."""
     async with _one_error(), trio.open_nursery() as nursery:
-        heard: _Heard | None = None
+        heard: _SilenceMeter | None = None
         closed = trio.Event()
         try:
             reading: trio.Nursery = await nursery.start(_keep_reading, closed)
@@ -175,8 +176,8 @@ async def connected(
                 heard = await _reach(address, dial)
                 ws = await _handshake(reading, heard, address, headers)
             if deadline.cancelled_caught or heard is None:
-                raise Lost(Again(f"{address}: no answer in {CONNECT_SECONDS:g} s"))
-            connection = Connection(ws, heard)
+                raise ConnectionLost(Retry(f"{address}: no answer in {CONNECT_SECONDS:g} s"))
+            connection = ClientConnection(ws, heard)
             nursery.start_soon(connection.watch, patience)
             try:
                 yield connection
@@ -195,7 +196,7 @@ async def connected(
 async def _keep_reading(
     closed: trio.Event, task_status: trio.TaskStatus[trio.Nursery] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """A nursery for the library's reader that outlives a cancellation: the close handshake needs it."""
+    """Open a nursery for the library's reader that outlives a cancellation: the close handshake needs it."""
     with trio.CancelScope(shield=True):
         async with trio.open_nursery() as nursery:
             task_status.started(nursery)
@@ -203,14 +204,16 @@ async def _keep_reading(
             nursery.cancel_scope.cancel()
 
 
-async def _reach(address: Address, dial: Dial) -> _Heard:
+async def _reach(address: Address, dial: Dial) -> _SilenceMeter:
     try:
-        return _Heard(await dial(address))
+        return _SilenceMeter(await dial(address))
     except trio.BrokenResourceError as error:  # what TLS has to say, wrapped by Trio
         cause = error.__cause__
         if isinstance(cause, ssl.SSLCertVerificationError):
-            raise Lost(Stop(f"{address}: its certificate is not good: {cause.verify_message}")) from None
-        raise Lost(Again(f"{address}: the TLS handshake failed: {cause or error}")) from None
+            raise ConnectionLost(
+                GiveUp(f"{address}: its certificate is not good: {cause.verify_message}")
+            ) from None
+        raise ConnectionLost(Retry(f"{address}: the TLS handshake failed: {cause or error}")) from None
     except OSError as error:
         first: BaseException = error
         if isinstance(error.__cause__, BaseExceptionGroup):
@@ -218,11 +221,11 @@ async def _reach(address: Address, dial: Dial) -> _Heard:
             first = error.__cause__.exceptions[0]
         number = getattr(first, "errno", None)
         words = os.strerror(number) if number is not None and number > 0 else str(first)
-        raise Lost(Again(f"{address}: {words}")) from None
+        raise ConnectionLost(Retry(f"{address}: {words}")) from None
 
 
 async def _handshake(
-    nursery: trio.Nursery, heard: _Heard, address: Address, headers: Sequence[tuple[str, str]]
+    nursery: trio.Nursery, heard: _SilenceMeter, address: Address, headers: Sequence[tuple[str, str]]
 ) -> WebSocketConnection:
     # The library waits for ever for an answer on a stream that has ended: watch for the end beside it.
     found: list[WebSocketConnection] = []
@@ -245,31 +248,37 @@ async def _handshake(
         await heard.over.wait()
         trial.cancel_scope.cancel()
     if not found:
-        raise Lost(Again(f"{address}: closed before the handshake was done; is it a WebSocket server?"))
+        raise ConnectionLost(
+            Retry(f"{address}: closed before the handshake was done; is it a WebSocket server?")
+        )
     return found[0]
 
 
 @asynccontextmanager
 async def _one_error() -> AsyncIterator[None]:
-    """Out of a nursery comes a group. What it says about the connection becomes one `Lost`; of anything
-    else a single error is raised as itself."""
+    """Out of a nursery comes a group. What it says about the connection becomes one `ConnectionLost`; of
+    anything else a single error is raised as itself."""
     try:
         yield
     except BaseExceptionGroup as group:
         errors = [error for error in _leaves(group) if not isinstance(error, trio.Cancelled)]
-        others = [error for error in errors if not isinstance(error, (Lost, HandshakeError, ProtocolError))]
+        others = [
+            error
+            for error in errors
+            if not isinstance(error, (ConnectionLost, HandshakeError, ProtocolError))
+        ]
         if len(others) == 1:
             raise others[0] from None
         if others:
             raise
         for error in errors:
             if isinstance(error, ConnectionRejected):
-                raise Lost(_refusal(error)) from None
+                raise ConnectionLost(_refusal(error)) from None
         for error in errors:
-            if isinstance(error, Lost):
+            if isinstance(error, ConnectionLost):
                 raise error from None
         if errors:
-            raise Lost(Again(f"the connection failed: {errors[0]}")) from None
+            raise ConnectionLost(Retry(f"the connection failed: {errors[0]}")) from None
         raise
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Literal, cast
 
 import trio
+from msgspec import UNSET, UnsetType
 
+from kiwi_gw.backoff import Backoff
 from kiwi_gw.client import messages
 from kiwi_gw.client.address import Address
-from kiwi_gw.client.backoff import Backoff
 from kiwi_gw.client.credits import Credits
-from kiwi_gw.client.endings import Again, Stop
-from kiwi_gw.client.messages import Draining, Event, Lag, Response, Standing, SubscriptionClosed, Trouble
-from kiwi_gw.client.place import Place
-from kiwi_gw.client.transport import Connection, Dial, Lost, Patience, connected
+from kiwi_gw.client.messages import Event, Noticed
+from kiwi_gw.client.reconnect_rules import GiveUp, Retry
+from kiwi_gw.client.resume_point import ResumePoint
+from kiwi_gw.client.transport import ClientConnection, ConnectionLost, Dial, SilenceTimeouts, connected
+from kiwi_gw.decoding import given
+from kiwi_gw.dialects.kiwi import messages as kiwi
 from kiwi_gw.errors import KiwiError
+from kiwi_gw.model import Mode
 
 CLOSE_NOTICE_SECONDS: Final = 5.0
 """How long a subscription whose REQUEST was refused is waited for to be closed by the server."""
@@ -34,12 +38,12 @@ POSITIONS_EVERY_MS: Final = 1000
 """How often the gateway is asked to say where the subscription is, for events that do not say it."""
 
 
-class Stopped(KiwiError):  # noqa: N818  (it states what happened)
+class WatchEnded(KiwiError):  # noqa: N818  (it states what happened)
     """Watching ended for a reason that trying again would not change. The message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WatchPlan:
     """What to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
     limit: how many events in all. window: how many a pull subscription without a rate asks for at once.
     wait: also try again when the first connection cannot be made.
@@ -58,11 +62,11 @@ class Plan:
     where: str | None = None
     select: str | None = None
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
-    patience: Patience = field(default_factory=Patience)
+    patience: SilenceTimeouts = field(default_factory=SilenceTimeouts)
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class SubscriptionOpened:
     """The subscription is open; also after every reconnect.
 
     resumed: the positions that it goes on from after one; None: it does not.
@@ -70,7 +74,7 @@ class Subscribed:
     """
 
     address: Address
-    data: messages.Data
+    data: kiwi.Subscribed
     resumed: messages.Data | None = None
     repeats: int = 0
 
@@ -90,7 +94,7 @@ class NotResumed:
     why: str
 
 
-Happening = Event | Lag | SubscriptionClosed | Trouble | Draining | Subscribed | NotResumed | Reconnecting
+Happening = Event | Noticed | SubscriptionOpened | NotResumed | Reconnecting
 
 Take = Callable[[Happening], Awaitable[None]]
 """What to do with what happens, in order. Nothing more is read until it returns, so that a slow taker
@@ -101,24 +105,24 @@ _RESUBSCRIBE = frozenset({"altered", "changed", "overflow"})
 
 
 async def watch(
-    address: Address, plan: Plan, take: Take, *, dial: Dial, backoff: Backoff | None = None
+    address: Address, plan: WatchPlan, take: Take, *, dial: Dial, backoff: Backoff | None = None
 ) -> None:
-    """Returns when `plan.limit` events were taken or the source has ended; else goes on for ever.
+    """Return when `plan.limit` events were taken or the source has ended; else goes on for ever.
 
     Raises Stopped where the server refuses in a way that trying again would not change, or where the
     first connection cannot be made and `plan.wait` is false.
     """
-    await _Watch(address, plan, take, dial, backoff or Backoff()).run()
+    await _Watch(address, plan, take, dial, backoff or Backoff(jitter=1.0)).run()
 
 
 class _Watch:
-    def __init__(self, address: Address, plan: Plan, take: Take, dial: Dial, backoff: Backoff) -> None:
+    def __init__(self, address: Address, plan: WatchPlan, take: Take, dial: Dial, backoff: Backoff) -> None:
         self._address = address
         self._plan = plan
         self._take = take
         self._dial = dial
         self._backoff = backoff
-        self._place = Place()
+        self._point = ResumePoint()
         self._begun = False
         self._left = plan.limit
         self._done = False
@@ -138,14 +142,14 @@ class _Watch:
                 ) as connection:
                     self._reached = True
                     await self._converse(connection)
-            except Lost as lost:
-                if isinstance(lost.ending, Stop):
-                    raise Stopped(lost.ending.why) from None
+            except ConnectionLost as lost:
+                if isinstance(lost.ending, GiveUp):
+                    raise WatchEnded(lost.ending.why) from None
                 await self._pause(lost.ending)
 
-    async def _pause(self, ending: Again) -> None:
+    async def _pause(self, ending: Retry) -> None:
         if not self._reached and ending.after == 0:
-            raise Stopped(f"{ending.why} (--wait tries again until it is there)")
+            raise WatchEnded(f"{ending.why} (--wait tries again until it is there)")
         if self._subscribed_at is not None and trio.current_time() - self._subscribed_at >= STEADY_SECONDS:
             self._backoff.reset()
         # A draining server has spread its clients over time already: its word, and nothing on top of it.
@@ -153,13 +157,13 @@ class _Watch:
         await self._take(Reconnecting(ending.why, seconds))
         await trio.sleep(seconds)
 
-    async def _converse(self, connection: Connection) -> None:
-        """One subscription on one connection. Returns when all is done; raises Lost or Stopped."""
+    async def _converse(self, connection: ClientConnection) -> None:
+        """Serve one subscription on one connection. Return when all is done; raises Lost or Stopped."""
         plan = self._plan
         opened = await self._subscribe(connection)
         self._begun = True
         self._subscribed_at = trio.current_time()
-        self._place.told(opened.data)
+        self._point.update(opened.data.positions)
         await self._take(opened)
         if plan.mode != "pull":
             await self._read(connection, None)
@@ -170,57 +174,66 @@ class _Watch:
             await self._read(connection, credit)
             nursery.cancel_scope.cancel()
 
-    async def _subscribe(self, connection: Connection) -> Subscribed:
-        """The first time from the start of the plan, then from where the last connection was, if that is
+    async def _subscribe(self, connection: ClientConnection) -> SubscriptionOpened:
+        """Begin the first time at the start of the plan, then from where the last connection was, if that is
         known, or else with what comes now."""
         plan = self._plan
         # A snapshot that was cut short is worth nothing: it is taken again.
         again = self._begun and not (plan.resume and plan.start == "snapshot")
-        positions = self._place.positions if again and plan.resume else None
+        positions = self._point.positions if again and plan.resume else None
         if positions is not None:
-            repeats = self._place.since
-            answer = await self._ask(connection, {"positions": positions}, on_missing="earliest")
-            if answer.error is None:
-                return Subscribed(self._address, answer.data, positions, repeats)
-            await self._take(NotResumed(answer.error))
-            self._place.forget()
+            repeats = self._point.since
+            start = kiwi.StartPoint(positions=positions)
+            answer = await self._ask(connection, start, on_missing="earliest")
+            if isinstance(answer, kiwi.SubscribeOk):
+                return SubscriptionOpened(self._address, answer.data, positions, repeats)
+            await self._take(NotResumed(answer.data.error))
+            self._point.forget()
         answer = await self._ask(connection, None if again else plan.start)
-        if answer.error is not None:
-            raise Stopped(f"{self._plan.source_id}: {answer.error}")
-        return Subscribed(self._address, answer.data)
+        if isinstance(answer, kiwi.SubscribeError):
+            raise WatchEnded(f"{self._plan.source_id}: {answer.data.error}")
+        return SubscriptionOpened(self._address, answer.data)
 
-    async def _ask(self, connection: Connection, start: object, *, on_missing: str | None = None) -> Response:
+    async def _ask(
+        self,
+        connection: ClientConnection,
+        start: object,
+        *,
+        on_missing: Literal["earliest"] | UnsetType = UNSET,
+    ) -> kiwi.SubscribeOk | kiwi.SubscribeError:
         plan = self._plan
-        more = {
-            "from": start,
-            "onMissing": on_missing,
-            "positionsEveryMs": POSITIONS_EVERY_MS if plan.resume else None,
-            "where": plan.where,
-            "select": plan.select,
-        }
-        await connection.send(messages.subscribe(plan.source_id, plan.mode, **more))
+        command = kiwi.Subscribe(
+            plan.source_id,
+            Mode(plan.mode),
+            UNSET if start is None else cast(Any, start),  # the gateway says what is wrong with it
+            on_missing,
+            UNSET if plan.where is None else plan.where,
+            UNSET if plan.select is None else plan.select,
+            positions_every_ms=POSITIONS_EVERY_MS if plan.resume else UNSET,
+        )
+        await connection.send(messages.encode(command))
         with trio.move_on_after(ANSWER_SECONDS) as deadline:
             answer = await self._answer(connection)
         if deadline.cancelled_caught:
-            raise Lost(Again(f"no answer to SUBSCRIBE in {ANSWER_SECONDS:g} s"))
+            raise ConnectionLost(Retry(f"no answer to SUBSCRIBE in {ANSWER_SECONDS:g} s"))
         return answer
 
-    async def _answer(self, connection: Connection) -> Response:
+    async def _answer(self, connection: ClientConnection) -> kiwi.SubscribeOk | kiwi.SubscribeError:
         while True:
             message = messages.parse(await connection.receive())
-            if isinstance(message, Response) and message.command == "SUBSCRIBE":
+            if isinstance(message, kiwi.SubscribeOk | kiwi.SubscribeError):
                 return message
             await self._handle(message, None, connection)
 
-    async def _read(self, connection: Connection, credit: Credits | None) -> None:
+    async def _read(self, connection: ClientConnection, credit: Credits | None) -> None:
         while not self._done:
             with trio.CancelScope(deadline=self._give_up_at) as scope:
                 frame = await connection.receive()
             if scope.cancelled_caught:
-                raise Lost(Again(f"REQUEST failed: {self._request_error}"))
+                raise ConnectionLost(Retry(f"REQUEST failed: {self._request_error}"))
             await self._handle(messages.parse(frame), credit, connection)
 
-    async def _pace(self, connection: Connection, credit: Credits) -> None:
+    async def _pace(self, connection: ClientConnection, credit: Credits) -> None:
         due = trio.current_time()
         while True:
             await self._request(connection, credit.tick())
@@ -230,47 +243,48 @@ class _Watch:
             due = max(due + credit.interval, trio.current_time())
             await trio.sleep_until(due)
 
-    async def _request(self, connection: Connection, n: int) -> None:
+    async def _request(self, connection: ClientConnection, n: int) -> None:
         if n:
-            await connection.send(messages.request(self._plan.source_id, n))
+            await connection.send(messages.encode(kiwi.Request(self._plan.source_id, n)))
 
     async def _handle(
-        self, message: messages.Message, credit: Credits | None, connection: Connection
+        self, message: messages.Message, credit: Credits | None, connection: ClientConnection
     ) -> None:
         match message:
             case Event():
                 await self._take(message)
-                self._place.received(message.data)
+                self._point.received(message.data)
                 if self._left is not None:
                     self._left -= 1
                     self._done = self._left <= 0
                 if credit is not None and not self._done:
                     await self._request(connection, credit.received())
-            case SubscriptionClosed():
-                self._place.told(message.data)
+            case Noticed(data=kiwi.SubscriptionClosed() as closed):
+                self._point.update(closed.positions)
                 await self._take(message)
-                self._closed(message)
-            case Draining():
-                self._retry_after = message.retry_after or None
+                self._closed(closed)
+            case Noticed(data=kiwi.Draining(after)):
+                self._retry_after = after / 1000 or None
                 await self._take(message)
-            case Lag():
-                self._place.told(message.data)
+            case Noticed(data=kiwi.Lag() as lag):
+                self._point.update(lag.positions)
                 await self._take(message)
-            case Trouble():
+            case Noticed(data=kiwi.SourceDegraded() | kiwi.SourceRestored()):
                 await self._take(message)
-            case Standing():
-                self._place.told(message.data)
-            case Response(command="REQUEST", error=str(error)):
+            case Noticed(data=kiwi.CurrentPositions(positions=positions)):
+                self._point.update(positions)
+            case kiwi.RequestError(data):
                 # Most likely the subscription has just ended, and the server is about to say so.
-                self._request_error = error
+                self._request_error = data.error
                 self._give_up_at = min(self._give_up_at, trio.current_time() + CLOSE_NOTICE_SECONDS)
             case _:  # answers to REQUEST, and messages of a newer server
                 pass
 
-    def _closed(self, closed: SubscriptionClosed) -> None:
-        if closed.reason in _FINISHED:
+    def _closed(self, closed: kiwi.SubscriptionClosed) -> None:
+        reason = given(closed.reason) or ""
+        if reason in _FINISHED:
             self._done = True
-        elif closed.reason in _RESUBSCRIBE:
-            raise Lost(Again(f"subscription closed ({closed.reason})"))
+        elif reason in _RESUBSCRIBE:
+            raise ConnectionLost(Retry(f"subscription closed ({reason})"))
         else:
-            raise Stopped(f"{self._plan.source_id}: subscription closed: {closed.message}")
+            raise WatchEnded(f"{self._plan.source_id}: subscription closed: {closed.message}")

@@ -1,40 +1,36 @@
 """The configuration: from YAML and the environment to frozen settings."""
 
 from kiwi_gw.config.address import Address, TcpAddress, UnixAddress
+from kiwi_gw.config.difference import NEEDS_RESTART, ConfigDifference, diff
 from kiwi_gw.config.json_schema import json_schema
-from kiwi_gw.config.live import NEEDS_RESTART, Difference, diff
-from kiwi_gw.config.load import Loaded, load, load_again
+from kiwi_gw.config.load import LoadedConfig, load, load_again
 from kiwi_gw.config.render import init, show, shown
 from kiwi_gw.config.schema import (
-    Kiwi,
-    Limits,
-    Logging,
-    Metrics,
-    Server,
+    LoggingSettings,
+    MetricsSettings,
     Settings,
     SourceSettings,
-    Subscriber,
-    Tls,
-    Window,
+    SubscriberSettings,
+    WindowSettings,
 )
+from kiwi_gw.config.server import LimitSettings, ServerSettings, TlsSettings
 
 __all__ = [
     "NEEDS_RESTART",
     "Address",
-    "Difference",
-    "Kiwi",
-    "Limits",
-    "Loaded",
-    "Logging",
-    "Metrics",
-    "Server",
+    "ConfigDifference",
+    "LimitSettings",
+    "LoadedConfig",
+    "LoggingSettings",
+    "MetricsSettings",
+    "ServerSettings",
     "Settings",
     "SourceSettings",
-    "Subscriber",
+    "SubscriberSettings",
     "TcpAddress",
-    "Tls",
+    "TlsSettings",
     "UnixAddress",
-    "Window",
+    "WindowSettings",
     "diff",
     "init",
     "json_schema",

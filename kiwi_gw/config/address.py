@@ -63,7 +63,7 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is an IP address of this machine alone. IPv4 in IPv6 counts as IPv4."""
+    """Return whether this is an IP address of this machine alone. IPv4 in IPv6 counts as IPv4."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -73,8 +73,8 @@ def is_loopback(host: str) -> bool:
 
 
 def clash(one: Address, other: Address) -> bool:
-    """Whether both cannot be listened on. A wildcard takes its port on every address, and `[::]` on those of
-    IPv4 with it; port 0 is never the same twice. Names of hosts are not looked up."""
+    """Return whether both cannot be listened on. A wildcard takes its port on every address, and `[::]` on
+    those of IPv4 with it; port 0 is never the same twice. Names of hosts are not looked up."""
     if isinstance(one, UnixAddress):
         return isinstance(other, UnixAddress) and os.path.abspath(one.path) == os.path.abspath(other.path)
     if isinstance(other, UnixAddress):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from kiwi_gw.config import words
+from kiwi_gw.config import error_wording
 from kiwi_gw.config.document import Document, Path, resolve
 from kiwi_gw.config.fields import at, branches, fields, is_secret, secret_at
 
@@ -17,7 +17,7 @@ M = TypeVar("M", bound=BaseModel)
 def check(
     model: type[M], data: object, where: Path, document: Document, also_known: Iterable[str] = ()
 ) -> M | None:
-    """The model made of `data`, which stands at `where` in the document; None if there are problems.
+    """Make the model of `data`, which stands at `where` in the document; None if there are problems.
 
     A substituted scalar that reads as a number is tried as text where text is wanted.
     also_known: keys of `data` that are legal but not of the model, for the hints.
@@ -26,7 +26,7 @@ def check(
     before = len(document.problems)
     for path, item, noun in _taken_for_another(model, data, ()):
         hidden = (*where, *path) in document.substituted or secret_at(model, path)
-        document.spoil((*where, *path), f"must be {noun}, not {words.describe(item, hidden)}")
+        document.spoil((*where, *path), f"must be {noun}, not {error_wording.describe(item, hidden)}")
     for broken in document.broken:
         if broken[: len(where)] == where:
             data = _with(data, broken[len(where) :], None)  # reported already; kept from being quoted
@@ -43,7 +43,7 @@ def check(
             if retry is not data:
                 data = retry
                 continue
-            _Report(model, data, where, document, tuple(also_known)).add(details)
+            _ErrorReport(model, data, where, document, tuple(also_known)).add(details)
             return None
         except Exception as error:  # noqa: BLE001  (a plugin's validator; the user needs the line)
             document.spoil(where, f"cannot be checked: {type(error).__name__} in the plugin that reads it")
@@ -51,7 +51,7 @@ def check(
         return made if len(document.problems) == before else None
 
 
-class _Report:
+class _ErrorReport:
     def __init__(
         self, model: type[BaseModel], data: object, where: Path, document: Document, also_known: Sequence[str]
     ) -> None:
@@ -63,7 +63,7 @@ class _Report:
         deep = {path[:length] for path, _ in located for length in range(len(path))}
         types: dict[Path, list[str]] = {}
         for path, detail in located:
-            noun = words.noun(detail["type"], detail.get("ctx", {}))
+            noun = error_wording.noun(detail["type"], detail.get("ctx", {}))
             if noun is None:
                 if detail["type"] != "value_error" or not self._around_broken(path):
                     self._say(path, self._message(path, detail))
@@ -71,7 +71,7 @@ class _Report:
                 types.setdefault(path, []).append(noun)
         for path, nouns in types.items():
             value = _value(self._data, path)
-            self._say(path, words.wrong_type(nouns, value, self._hidden(path)))
+            self._say(path, error_wording.wrong_type(nouns, value, self._hidden(path)))
 
     def _say(self, path: Path, message: str) -> None:
         place = (*self._where, *path)
@@ -80,7 +80,7 @@ class _Report:
         self._document.complain(place, message)
 
     def _around_broken(self, path: Path) -> bool:
-        """Whether something below is known to be wrong: what a model says about the whole follows from it."""
+        """Return whether something below is wrong already: what a model says of the whole follows from it."""
         place = (*self._where, *path)
         return any(broken[: len(place)] == place for broken in self._document.broken)
 
@@ -95,11 +95,11 @@ class _Report:
                 if is_secret(field.annotation)
             ]
             top = self._also_known if len(path) == 1 else ()
-            return words.unknown_key(str(path[-1]), dict.fromkeys([*known, *secrets, *top]))
+            return error_wording.unknown_key(str(path[-1]), dict.fromkeys([*known, *secrets, *top]))
         if kind == "missing":
             return "is missing" + self._description(path)
         hidden = self._hidden(path)
-        return words.other(kind, detail["msg"], detail.get("ctx", {}), _value(self._data, path), hidden)
+        return error_wording.other(detail["msg"], detail.get("ctx", {}), _value(self._data, path), hidden)
 
     def _description(self, path: Path) -> str:
         for item in at(self._model, path[:-1]):
@@ -117,7 +117,7 @@ def _wanting_text(details: Sequence[Any], data: object) -> list[Path]:
 
 
 def _locate(data: object, detail: Any) -> Path:
-    """Where in the data an error is. Its own location also names branches of unions, which are left out."""
+    """Find an error in the data. Its own location also names branches of unions, which are left out."""
     path: list[str | int] = []
     here = data
     location = detail["loc"]
@@ -146,7 +146,7 @@ def _value(data: object, path: Path) -> object:
 
 
 def _with(data: object, path: Path, value: object) -> object:
-    """A copy with another value at `path`; what is not on the way is shared."""
+    """Return a copy with another value at `path`; what is not on the way is shared."""
     if not path:
         return value
     part, rest = path[0], path[1:]
@@ -158,8 +158,8 @@ def _with(data: object, path: Path, value: object) -> object:
 
 
 def _taken_for_another(annotation: object, data: object, path: Path) -> list[tuple[Path, object, str]]:
-    """Where pydantic would read more than YAML 1.2 does, with what is wanted there: `true` as the number 1,
-    the text `1_0` as the number 10, the text `yes` as true."""
+    """Find where pydantic would read more than YAML 1.2 does, with what is wanted there: `true` as the number
+    1, the text `1_0` as the number 10, the text `yes` as true."""
     found: list[tuple[Path, object, str]] = []
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(data, dict):
@@ -179,8 +179,8 @@ def _taken_for_another(annotation: object, data: object, path: Path) -> list[tup
 
 
 def _wanted_instead(value: bool | str, allowed: Sequence[object]) -> str | None:
-    """`a number` or `true or false` if that is wanted and pydantic would make it of the value, which YAML 1.2
-    reads as something else; else None."""
+    """Return `a number` or `true or false` if that is wanted and pydantic would make it of the value, which
+    YAML 1.2 reads as something else; else None."""
     number = int in allowed or float in allowed
     if isinstance(value, bool):
         return "a number" if number and bool not in allowed else None

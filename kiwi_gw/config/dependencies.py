@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kiwi_gw.config import words
+from kiwi_gw.config import error_wording
 from kiwi_gw.config.document import Document, Path
 
 
 def check_dependencies(
     depends: Mapping[str, tuple[Path, Sequence[str]]], known: Collection[str] | None, document: Document
 ) -> None:
-    """What is wrong becomes problems of the document, each at the place that names the other source.
+    """Report what is wrong as problems of the document, each at the place that names the other source.
 
     depends: by the id of a source where it stands and on whom it depends. known: the ids of all sources;
-    None: not all of them can be told.
+    None: not all of them are known.
     """
-    told: set[frozenset[str]] = set()
+    reported: set[frozenset[str]] = set()
     edges = {key: value for key, (_, value) in depends.items()}
     for source_id, (where, others) in depends.items():
         for other in others:
@@ -24,18 +24,18 @@ def check_dependencies(
             if other == source_id:
                 document.complain(place, f"the source {other!r} depends on itself")
             elif known is not None and other not in known:
-                hint = words.did_you_mean(other, sorted({*known} - {source_id}))
+                hint = error_wording.did_you_mean(other, sorted({*known} - {source_id}))
                 document.complain(place, f"there is no source {other!r}{hint}")
             else:
                 circle = _way(edges, other, source_id)
-                if circle and frozenset(circle) not in told:
-                    told.add(frozenset(circle))
+                if circle and frozenset(circle) not in reported:
+                    reported.add(frozenset(circle))
                     way = " -> ".join(map(repr, (source_id, *circle)))
                     document.complain(place, f"sources depend on each other in a circle: {way}")
 
 
 def closure(depends: Mapping[str, Sequence[str]], changed: Collection[str]) -> set[str]:
-    """Those that depend on one of `changed`, directly or through others."""
+    """Return those that depend on one of `changed`, directly or through others."""
     found: set[str] = set()
     while True:
         reached = {*changed, *found}
@@ -46,7 +46,7 @@ def closure(depends: Mapping[str, Sequence[str]], changed: Collection[str]) -> s
 
 
 def _way(depends: Mapping[str, Sequence[str]], begin: str, end: str) -> tuple[str, ...]:
-    """A shortest way from one source to another along what they depend on, both included; empty: none."""
+    """Find a shortest way from one source to another along what they depend on, with both; empty: none."""
     ways: dict[str, tuple[str, ...]] = {begin: (begin,)}
     waiting = [begin]
     for here in waiting:
@@ -60,7 +60,7 @@ def _way(depends: Mapping[str, Sequence[str]], begin: str, end: str) -> tuple[st
 
 
 def _place(data: object, where: Path, source_id: str) -> Path:
-    """Where the source at `where` names the other one; the source itself if the name is not written there."""
+    """Find where the source at `where` names the other one; the source itself if it is not written there."""
     here = data
     for part in where:
         here = here[part]  # type: ignore[index]

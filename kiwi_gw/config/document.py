@@ -40,7 +40,7 @@ _WORDS: dict[str, object] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DocumentLocations:
     """Where everything in a document comes from.
 
     lines: of every path. blocks: of the first line of every literal block (`|`), whose lines are lines of the
@@ -53,7 +53,7 @@ class Places:
     origins: Mapping[Path, str]
 
     def of(self, path: Path, line: int = 0) -> tuple[str, int]:
-        """The file and the line, from 1, of what stands at `path`, or of the nearest thing around it.
+        """Return the file and the line, from 1, of what stands at `path`, or of the nearest thing around it.
 
         line: which line of a text, from 0. What came from the environment has the name of its variable
         instead of a file, and line 0.
@@ -73,7 +73,7 @@ class Document:
     """What was read, and what is wrong with it so far.
 
     data: mappings, lists, text, numbers, booleans and None; what could not be resolved is None.
-    lines, blocks, origins: as in `Places`.
+    lines, blocks, origins: as in `DocumentLocations`.
     texts: by path, how a plain scalar with a substitution in it reads as text.
     substituted: paths whose value came from elsewhere and should not be quoted in a message.
     broken: paths whose value is already known to be wrong.
@@ -93,12 +93,12 @@ class Document:
         """Add a problem, unless there already is one with the value at that path."""
         if path in self.broken:
             return
-        file, line = Places(self.file, self.lines, {}, self.origins).of(path)
+        file, line = DocumentLocations(self.file, self.lines, {}, self.origins).of(path)
         self.problems.append(Problem(file, line, dotted(path), message))
 
     @property
-    def places(self) -> Places:
-        return Places(self.file, self.lines, self.blocks, self.origins)
+    def places(self) -> DocumentLocations:
+        return DocumentLocations(self.file, self.lines, self.blocks, self.origins)
 
     def spoil(self, path: Path, message: str) -> None:
         """Add a problem, after which no other about that path is of interest."""
@@ -119,7 +119,7 @@ def dotted(path: Path) -> str:
 
 
 def resolve(text: str) -> object:
-    """A plain scalar by the core schema of YAML 1.2."""
+    """Read a plain scalar by the core schema of YAML 1.2."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
@@ -130,7 +130,7 @@ def resolve(text: str) -> object:
 
 
 def read(text: str, file: str, expand: Callable[[str], str]) -> Document:
-    """The one document in `text`. Never raises: what is wrong is in `problems`.
+    """Read the one document in `text`. Never raise: what is wrong is in `problems`.
 
     expand: the substitution for one scalar; raises ValueError with the message to show.
     """
@@ -156,7 +156,7 @@ def read(text: str, file: str, expand: Callable[[str], str]) -> Document:
     else:
         if node is not None:
             document.lines[()] = node.start_mark.line + 1
-            document.data = _Builder(document, expand).value(node, ())
+            document.data = _DataBuilder(document, expand).value(node, ())
     finally:
         if loader is not None:
             loader.dispose()
@@ -183,7 +183,7 @@ class _Loader(yaml.SafeLoader):
         return _STANDARD + ("map" if kind is yaml.MappingNode else "seq")
 
 
-class _Builder:
+class _DataBuilder:
     def __init__(self, document: Document, expand: Callable[[str], str]) -> None:
         self._document = document
         self._expand = expand
@@ -209,7 +209,7 @@ class _Builder:
         return None
 
     def _count(self) -> bool:
-        """One more value (an alias counts as often as it is used); False when there are too many."""
+        """Count one more value (an alias as often as it is used); return False when there are too many."""
         self._nodes += 1
         if self._nodes == _MOST_NODES:
             self._document.complain((), f"has more than {_MOST_NODES:,} values, its aliases resolved")
@@ -283,8 +283,8 @@ class _Builder:
 
 
 def _joined(text: str) -> str | None:
-    """The text with surrogate pairs (JSON's way to escape what is beyond 16 bits) made one character each;
-    None if half of a pair stands alone."""
+    """Make one character of each surrogate pair (JSON's way to escape what is beyond 16 bits); return None if
+    half of a pair stands alone."""
     if not any("\ud800" <= character <= "\udfff" for character in text):
         return text
     try:

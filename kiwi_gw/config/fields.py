@@ -13,7 +13,7 @@ from kiwi_gw.config.document import Path
 
 
 def branches(annotation: object) -> Iterator[object]:
-    """The types that a value may have: through unions, `Annotated` and aliases, not into containers."""
+    """Yield the types that a value may have: through unions, `Annotated` and aliases, not into containers."""
     aliased = getattr(annotation, "__value__", None)  # a `type` statement, from Python 3.12 on
     if aliased is not None:
         yield from branches(aliased)
@@ -27,12 +27,12 @@ def branches(annotation: object) -> Iterator[object]:
 
 
 def models(annotation: object) -> list[type[BaseModel]]:
-    """The models that a value may be."""
+    """Return the models that a value may be."""
     return [item for item in branches(annotation) if isinstance(item, type) and issubclass(item, BaseModel)]
 
 
 def fields(annotation: object) -> dict[str, FieldInfo]:
-    """The fields that a value may have, by the key in the file."""
+    """Return the fields that a value may have, by the key in the file."""
     return {
         field.alias or name: field
         for model in models(annotation)
@@ -45,12 +45,12 @@ def is_secret(annotation: object) -> bool:
 
 
 def hides_input(annotation: object) -> bool:
-    """Whether a model asks that errors never quote what it was given."""
+    """Return whether a model asks that errors never quote what it was given."""
     return any(model.model_config.get("hide_input_in_errors") for model in models(annotation))
 
 
 def step(annotation: object, key: str | int) -> list[object]:
-    """What may stand under `key` of a value with that annotation."""
+    """Return what may stand under `key` of a value with that annotation."""
     found: list[object] = []
     if isinstance(key, str) and key in (known := fields(annotation)):
         found.append(known[key].annotation)
@@ -67,7 +67,7 @@ def step(annotation: object, key: str | int) -> list[object]:
 
 
 def at(annotation: object, path: Path) -> list[object]:
-    """What may stand at `path` below a value with that annotation; empty if nothing is known."""
+    """Return what may stand at `path` below a value with that annotation; empty if nothing is known."""
     here = [annotation]
     for key in path:
         here = [following for item in here for following in step(item, key)]
@@ -75,7 +75,7 @@ def at(annotation: object, path: Path) -> list[object]:
 
 
 def secret_at(annotation: object, path: Path) -> bool:
-    """Whether the value at `path` must not be shown: it, or something around it, is secret."""
+    """Return whether the value at `path` must not be shown: it, or something around it, is secret."""
     for length in range(len(path) + 1):
         for item in at(annotation, path[:length]):
             if is_secret(item) or hides_input(item):

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from kiwi_gw.config.schema import BLOCKS, SHARED_BY_ALL_SOURCES, Core, Subscriber, Window
+from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, CoreSettings, SubscriberSettings, WindowSettings
 from kiwi_gw.config.secret_files import SUFFIX
 from kiwi_gw.plugin_manager import PluginManager
 
@@ -26,9 +26,9 @@ Schema = dict[str, Any]
 
 
 def json_schema(plugins: PluginManager) -> Schema:
-    """The schema of files that use these plugins. Raises PluginError if they contradict each other."""
-    types, sections = plugins.source_types(), plugins.config_sections()
-    known: list[type[BaseModel]] = [Core, Subscriber, Window, *BLOCKS.values()]
+    """Return the schema of files that use these plugins. Raise PluginError if they contradict each other."""
+    types, sections, blocks = plugins.source_types(), plugins.config_sections(), plugins.source_blocks()
+    known: list[type[BaseModel]] = [CoreSettings, SubscriberSettings, WindowSettings, *blocks.values()]
     known += [item.settings for item in types.values()]
     known += [item.settings for item in sections.values()]
     references, generated = models_json_schema(
@@ -40,7 +40,7 @@ def json_schema(plugins: PluginManager) -> Schema:
         reference: str = references[model, "validation"]["$ref"]
         return reference.removeprefix(_DEFINITIONS)
 
-    own_window = copy.deepcopy(definitions[definition(Window)])
+    own_window = copy.deepcopy(definitions[definition(WindowSettings)])
     for key in SHARED_BY_ALL_SOURCES:
         del own_window["properties"][key]
     own_window["description"] = "The recent events of this source that are kept in memory."
@@ -51,10 +51,10 @@ def json_schema(plugins: PluginManager) -> Schema:
             f"{name}_source",
             definitions,
             definition(item.settings),
-            item.source_id,
-            {key: definition(block) for key, block in BLOCKS.items()},
+            item.describe is None,
+            {key: definition(block) for key, block in blocks.items()},
         )
-    core = definitions.pop(definition(Core))
+    core = definitions.pop(definition(CoreSettings))
     core["properties"] |= {name: _reference(definition(item.settings)) for name, item in sections.items()}
     core["properties"]["sources"] = {
         "description": "What clients can subscribe to.",
@@ -92,16 +92,16 @@ def _reference(name: str) -> Schema:
 
 
 def _source_definition(
-    name: str, definitions: Schema, model: str, source_id: object, blocks: Mapping[str, str]
+    name: str, definitions: Schema, model: str, id_needed: bool, blocks: Mapping[str, str]
 ) -> str:
-    """The model of a source type with the keys that every source may have; returns its name."""
+    """Add the model of a source type with the keys that every source may have; return its name."""
     schema = copy.deepcopy(definitions[model])
     properties = schema["properties"]
     if "id" not in properties:
         properties["id"] = {"type": "string", "description": "The name under which clients subscribe."}
-        if source_id is None:
+        if id_needed:
             schema.setdefault("required", []).append("id")
-    properties.setdefault("subscriber", _reference("Subscriber"))
+    properties.setdefault("subscriber", _reference("SubscriberSettings"))
     properties.setdefault("window", _reference("SourceWindow"))
     for key, block in blocks.items():
         properties.setdefault(key, _reference(block))
@@ -194,7 +194,7 @@ def _allow_secret_files(schema: Schema) -> None:
 
 
 def _allow_substitution(schema: Schema) -> Schema:
-    """A value of a key or a list that is no free text may also be a text with `${`."""
+    """Allow a text with `${` in place of a value that is not free text."""
     if "const" in schema or "$ref" in schema:
         return schema
     described: Schema = {key: schema[key] for key in ("description", "default") if key in schema}

@@ -11,23 +11,24 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from kiwi_gw.api import ConfigSection, Finding, PluginContext, Section
+from kiwi_gw.api import ConfigSection, Diagnostic, PluginContext, Section
 from kiwi_gw.config.address import clash
 from kiwi_gw.config.check import check
-from kiwi_gw.config.document import Document, Places, dotted, read
+from kiwi_gw.config.document import Document, DocumentLocations, dotted, read
+from kiwi_gw.config.error_wording import describe
 from kiwi_gw.config.overrides import override
-from kiwi_gw.config.schema import Core, Server, Settings
+from kiwi_gw.config.schema import CoreSettings, Settings
 from kiwi_gw.config.secret_files import read_secret_files
-from kiwi_gw.config.selection import Selection, named, select
-from kiwi_gw.config.sources import SourceReader
+from kiwi_gw.config.selection import PluginSelection, named, select
+from kiwi_gw.config.server import ServerSettings
+from kiwi_gw.config.sources import SourceSettingsReader
 from kiwi_gw.config.substitution import Substitution
-from kiwi_gw.config.words import describe
 from kiwi_gw.errors import ConfigError, Problem
 from kiwi_gw.plugin_manager import PluginManager, missing_extra
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedConfig:
     """A valid configuration with the plugins it needs, and no others.
 
     text_hash: SHA-256 of the file's text. files: what was read besides it (secrets): if one of them
@@ -40,11 +41,10 @@ class Loaded:
     text_hash: str
     files: tuple[Path, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    places: Places | None = field(default=None, repr=False, compare=False)
+    places: DocumentLocations | None = field(default=None, repr=False, compare=False)
 
     def context(self, worker: int = 0, workers: int = 1) -> PluginContext:
-        """What the plugins of this configuration are told in one of so many processes that run it."""
-        types = self.plugins.source_types()
+        """Return what plugins get of this configuration in one of the `workers` processes that run it."""
         found = self.settings.sources.values()
         return PluginContext(
             self.settings.sections,
@@ -52,22 +52,21 @@ class Loaded:
             MappingProxyType({source.id: source.settings for source in found}),
             worker,
             workers,
-            frozenset(source.id for source in found if types[source.type].replayable_of(source.settings)),
         )
 
-    def place(self, finding: Finding) -> tuple[str, int] | None:
+    def place(self, finding: Diagnostic) -> tuple[str, int] | None:
         """File and line that a finding is about; None where it is about none."""
         if not finding.where or self.places is None:
             return None
         return self.places.of(self._path(finding), finding.line)
 
-    def problem(self, finding: Finding) -> Problem:
-        """A finding as a mistake in the file."""
+    def problem(self, finding: Diagnostic) -> Problem:
+        """Return a diagnostic as a mistake in the file."""
         file, line = self.place(finding) or (str(self.path), 0)
         return Problem(file, line, dotted(self._path(finding)), finding.message)
 
-    def _path(self, finding: Finding) -> tuple[str | int, ...]:
-        """Where it stands: a finding names a source by its id."""
+    def _path(self, finding: Diagnostic) -> tuple[str | int, ...]:
+        """Return where it stands: a finding names a source by its id."""
         where = finding.where
         if len(where) > 1 and where[0] == "sources" and isinstance(where[1], str):
             ids = list(self.settings.sources)
@@ -79,7 +78,7 @@ def load(
     path: str | os.PathLike[str],
     environ: Mapping[str, str] = os.environ,
     known: PluginManager | None = None,
-) -> Loaded:
+) -> LoadedConfig:
     """Read a configuration file. Raises ConfigError with every problem, sorted by line. Does no other I/O
     than to read files.
 
@@ -89,8 +88,10 @@ def load(
 
 
 def load_again(
-    previous: Loaded, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
-) -> Loaded:
+    previous: LoadedConfig,
+    path: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> LoadedConfig:
     """Read it again, for a reload. `previous` stays as it is, whatever happens.
 
     The result has a plugin manager of its own, in which the plugins that were loaded before are the same
@@ -103,7 +104,7 @@ def load_again(
     )
 
 
-def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> Loaded:
+def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> LoadedConfig:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -122,7 +123,7 @@ def _load(path: Path, environ: Mapping[str, str], plugins: PluginManager) -> Loa
         ordered = tuple(sorted(problems, key=lambda item: (not item.line, item.line, item.path)))
         raise ConfigError(ordered, unreadable=files.unreadable)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return Loaded(settings, plugins, path, digest, tuple(files.files), environ, document.places)
+    return LoadedConfig(settings, plugins, path, digest, tuple(files.files), environ, document.places)
 
 
 def _settings(
@@ -133,22 +134,24 @@ def _settings(
     if not isinstance(document.data, dict):
         document.complain((), f"must be a mapping of keys, not {describe(document.data, False)}")
         return None
-    override(document, environ)
+    override(document, environ, plugins.dialect_types())
     data = document.data
     for key, value in data.items():
         if value is None and key not in ("sources", "name", "plugins"):
             data[key] = {}  # a section of which everything is commented out
     selection = select(document, data, plugins)
-    own = {key: value for key, value in data.items() if key in Core.model_fields}
-    core = check(Core, own, (), document)
-    basis = core or Core()
+    own = {key: value for key, value in data.items() if key in CoreSettings.model_fields}
+    core = check(CoreSettings, own, (), document)
+    basis = core or CoreSettings()
     _refuse_clashes(basis.server, document)
-    reader = SourceReader(document, selection.types, files, basis.subscriber, basis.window)
+    blocks = plugins.source_blocks()
+    reader = SourceSettingsReader(document, selection.types, files, basis.subscriber, basis.window, blocks)
     sources = reader.read(data.get("sources"))
     sections = _sections(document, data, selection, files)
     sections.update(_defaults(document, data, selection, plugins, reader.needed))
     if core is None or document.problems:
         return None
+    dialects = plugins.dialect_types()
     return Settings(
         name=core.name,
         plugins=plugins.names,
@@ -157,16 +160,14 @@ def _settings(
         window=core.window,
         logging=core.logging,
         metrics=core.metrics,
-        kiwi=core.kiwi,
-        zetta=core.zetta,
         sources=MappingProxyType(sources),
-        sections=MappingProxyType(sections),
+        sections=MappingProxyType({key: value for key, value in sections.items() if key not in dialects}),
+        dialects=MappingProxyType({key: value for key, value in sections.items() if key in dialects}),
     )
 
 
-def _refuse_clashes(server: Server, document: Document) -> None:
-    """Two addresses of which only one could be listened on. (The admin address that nobody asked for may be
-    missing.)"""
+def _refuse_clashes(server: ServerSettings, document: Document) -> None:
+    """Report addresses of which only one could be listened on. (The default admin address may be missing.)"""
     taken = list(server.addresses)
     for index, address in enumerate(taken):
         for before in taken[:index]:
@@ -180,9 +181,9 @@ def _refuse_clashes(server: Server, document: Document) -> None:
 
 
 def _sections(
-    document: Document, data: Mapping[str, object], selection: Selection, files: Substitution
+    document: Document, data: Mapping[str, object], selection: PluginSelection, files: Substitution
 ) -> dict[str, Section]:
-    """Those that the file has."""
+    """Check the sections that the file has."""
     found: dict[str, Section] = {}
     for name, section in selection.sections.items():
         if name in data:
@@ -196,11 +197,12 @@ def _sections(
 def _defaults(
     document: Document,
     data: Mapping[str, object],
-    selection: Selection,
+    selection: PluginSelection,
     plugins: PluginManager,
     needed: Mapping[str, Mapping[str, tuple[str | int, ...]]],
 ) -> dict[str, Section]:
-    """Those that the file does not have, where they can be without. needed: as in `SourceReader`."""
+    """Make the sections that the file does not have of their defaults. needed: as in
+    `SourceSettingsReader`."""
     found: dict[str, Section] = {}
     for name, section in selection.sections.items():
         if name in data:
@@ -215,7 +217,7 @@ def _defaults(
             if name in plugins.config_sections(plugin):
                 document.complain(("plugins", index), f"plugin {plugin!r} needs the section {name!r}")
     for name in needed.keys() - selection.sections.keys():
-        # Nobody declares it: the file does not have it, or its plugin lacks something.
+        # No loaded plugin declares it: the file does not have it, or its plugin lacks something.
         requirement = missing_extra(name)
         more = f", and that: pip install '{requirement}'" if requirement is not None else ""
         for used, where in needed[name].items():

@@ -2,25 +2,33 @@
 
 Two underscores separate the keys, list items are counted from 0 (`KIWI_GW_SOURCES__0__TOPIC`). A value is
 read like a plain scalar; one that begins with `[` or `{` like a YAML list or mapping. Names without two
-underscores are somebody else's (an orchestrator sets `KIWI_GW_SERVICE_HOST` and the like), apart from those
-in `_SHORT`.
+underscores belong to others (an orchestrator sets `KIWI_GW_SERVICE_HOST` and the like), apart from those
+in `_SHORT` and those of protocols (`DialectType.environment`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kiwi_gw.config.document import Document, Path, dotted, read, resolve
+from kiwi_gw.dialect_api import DialectType
 
 PREFIX = "KIWI_GW_"
-_SHORT: Mapping[str, Path] = {"ENVELOPE": ("kiwi", "envelope"), "NAME": ("name",), "PLUGINS": ("plugins",)}
+_SHORT: Mapping[str, Path] = {"NAME": ("name",), "PLUGINS": ("plugins",)}
 
 
-def override(document: Document, environ: Mapping[str, str]) -> None:
-    """Put what the environment says over what the file says."""
+def override(
+    document: Document, environ: Mapping[str, str], dialects: Mapping[str, DialectType[Any]]
+) -> None:
+    """Put what the environment says over what the file says. dialects: by name, those that are known before
+    the file is read."""
+    short = dict(_SHORT)
+    for name, dialect in dialects.items():
+        short.update({variable: (name, key) for variable, key in dialect.environment.items()})
     seen: dict[Path, str] = {}
     for name in sorted(environ):
-        path = _path(name)
+        path = _path(name, short)
         if path is None:
             continue
         if path in seen:
@@ -31,12 +39,12 @@ def override(document: Document, environ: Mapping[str, str]) -> None:
         _set(document, path, name, environ[name])
 
 
-def _path(name: str) -> Path | None:
+def _path(name: str, short: Mapping[str, Path]) -> Path | None:
     if not name.startswith(PREFIX):
         return None
     rest = name.removeprefix(PREFIX)
-    if rest in _SHORT:
-        return _SHORT[rest]
+    if rest in short:
+        return short[rest]
     parts = rest.lower().split("__")
     if len(parts) < 2 or not all(parts):
         return None

@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import yaml
 
-from kiwi_gw.config.schema import Settings, SourceSettings
+from kiwi_gw.api import Section
+from kiwi_gw.config.schema import OWN_SECTIONS, Settings, SourceSettings
 
 
 def show(settings: Settings) -> str:
-    """What is in force, defaults included, as YAML; secrets are masked."""
+    """Return the settings in force as YAML, with defaults; secrets are masked."""
     return yaml.safe_dump(shown(settings), sort_keys=False, allow_unicode=True, width=110)
 
 
 def shown(settings: Settings) -> dict[str, object]:
-    """The same as plain data, for JSON."""
+    """Return the settings in force as plain data, for JSON."""
     return {
         "name": settings.name,
         "plugins": list(settings.plugins),
         "sources": [_source(source, settings) for source in settings.sources.values()],
-        **{
-            name: section.model_dump(mode="json", by_alias=True)
-            for name, section in settings.sections.items()
-        },
-        "server": settings.server.model_dump(mode="json"),
-        "subscriber": settings.subscriber.model_dump(mode="json"),
-        "window": settings.window.model_dump(mode="json"),
-        "logging": settings.logging.model_dump(mode="json"),
-        "metrics": settings.metrics.model_dump(mode="json"),
-        "kiwi": settings.kiwi.model_dump(mode="json"),
-        "zetta": settings.zetta.model_dump(mode="json"),
+        **_dumped(settings.sections),
+        **{key: getattr(settings, key).model_dump(mode="json") for key in OWN_SECTIONS},
+        **_dumped(settings.dialects),
     }
+
+
+def _dumped(sections: Mapping[str, Section]) -> dict[str, object]:
+    return {name: section.model_dump(mode="json", by_alias=True) for name, section in sections.items()}
 
 
 def _source(source: SourceSettings, settings: Settings) -> dict[str, object]:
     shown: dict[str, object] = {"type": source.type, "id": source.id}
     shown.update(source.settings.model_dump(mode="json", by_alias=True))
     shown["id"] = source.id
-    general = settings.subscriber.model_dump(mode="json")
-    own = source.subscriber.model_dump(mode="json")
-    if own != general:
-        shown["subscriber"] = {key: value for key, value in own.items() if value != general[key]}
-    general = settings.window.model_dump(mode="json")
-    own = source.window.model_dump(mode="json")
-    if own != general:
-        shown["window"] = {key: value for key, value in own.items() if value != general[key]}
+    for key in ("subscriber", "window"):
+        general, own = (getattr(one, key).model_dump(mode="json") for one in (settings, source))
+        if own != general:
+            shown[key] = {name: value for name, value in own.items() if value != general[name]}
     for name, block in source.blocks.items():
         if block != type(block)():
             shown[name] = block.model_dump(mode="json", exclude_defaults=True)
@@ -51,7 +46,7 @@ def _source(source: SourceSettings, settings: Settings) -> dict[str, object]:
 
 
 def init() -> str:
-    """A commented file to start from. It is valid as it is."""
+    """Return a commented file to start from. It is valid as it is."""
     return _STARTER
 
 

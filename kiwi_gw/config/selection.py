@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kiwi_gw.api import ConfigSection, SourceType
-from kiwi_gw.config import words
+from kiwi_gw.config import error_wording
 from kiwi_gw.config.document import Document
-from kiwi_gw.config.schema import Core
+from kiwi_gw.config.schema import CoreSettings
 from kiwi_gw.errors import PluginError
 from kiwi_gw.plugin_manager import (
-    Installed,
+    InstalledPlugin,
     MissingExtraError,
     PluginManager,
     available,
@@ -22,26 +22,29 @@ from kiwi_gw.plugin_manager import (
 EXTENSION = "x-"
 """Top-level keys that begin so are ignored: a place for anchors."""
 
-OWN_KEYS = (*Core.model_fields, "sources")
-_REFUSED_HOOKS = ("intercept", "authenticate")
+OWN_KEYS = (*CoreSettings.model_fields, "sources")
+_NO_HOOKS = (
+    "WASM hooks do not run here; write Python hooks of these names (kiwi_gw/hookspecs.py) and name them in "
+    "plugins: [module:object]"
+)
+"""What the original's section `hooks` gets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """unchecked: sections of plugins that lack an extra which no source needs; nobody can check them."""
+class PluginSelection:
+    """The source types and the sections that the loaded plugins provide, by name."""
 
     types: Mapping[str, SourceType]
     sections: Mapping[str, ConfigSection]
-    unchecked: frozenset[str]
 
 
-def select(document: Document, data: Mapping[str, object], plugins: PluginManager) -> Selection:
+def select(document: Document, data: Mapping[str, object], plugins: PluginManager) -> PluginSelection:
     """Load what `data` needs into `plugins`; what cannot be loaded becomes problems of the document."""
     _load_named(document, data, plugins)
     search = _Search(plugins)
     _load_for_sources(document, data, plugins, search)
-    unchecked = _load_for_sections(document, data, plugins, search)
-    return Selection(plugins.source_types(), plugins.config_sections(), unchecked)
+    _load_for_sections(document, data, plugins, search)
+    return PluginSelection(plugins.source_types(), plugins.config_sections())
 
 
 class _Search:
@@ -50,18 +53,18 @@ class _Search:
 
     def __init__(self, plugins: PluginManager) -> None:
         self._plugins = plugins
-        self._others: Installed | None = None
-        self._all: Installed | None = None
+        self._others: InstalledPlugin | None = None
+        self._all: InstalledPlugin | None = None
 
     @property
-    def others(self) -> Installed:
+    def others(self) -> InstalledPlugin:
         """Those that do not come with the gateway."""
         if self._others is None:
             self._others = installed(self._plugins, ours=False)
         return self._others
 
     @property
-    def all(self) -> Installed:
+    def all(self) -> InstalledPlugin:
         if self._all is None:
             self._all = installed(self._plugins, ours=True)
         return self._all
@@ -75,9 +78,9 @@ class _Search:
             self._plugins.load(name)
 
     def hint(self, name: str, known: Iterable[str]) -> str:
-        """For a name that nobody knows: one like it, or what the plugin of that name provides instead; and
+        """Return for an unknown name one like it, or what the plugin of that name provides instead; and
         which plugins could not be asked."""
-        hint = words.did_you_mean(name, [item for item in known if item != name])
+        hint = error_wording.did_you_mean(name, [item for item in known if item != name])
         if not hint and name in available():
             owned = (self.all.source_types, "source type"), (self.all.sections, "section")
             provided = [
@@ -88,7 +91,7 @@ class _Search:
 
 
 def used_types(data: Mapping[str, object]) -> Iterator[tuple[int, str]]:
-    """The source types that are used, with the index of the first source that does."""
+    """Yield the source types that are used, each with the index of its first source."""
     seen: set[str] = set()
     sources = data.get("sources")
     for index, item in enumerate(sources if isinstance(sources, list) else ()):
@@ -99,7 +102,7 @@ def used_types(data: Mapping[str, object]) -> Iterator[tuple[int, str]]:
 
 
 def named(data: Mapping[str, object]) -> Iterator[tuple[int, str]]:
-    """The items of `plugins`."""
+    """Yield the items of `plugins`, each with its index."""
     names = data.get("plugins")
     for index, name in enumerate(names if isinstance(names, list) else ()):
         if isinstance(name, str):
@@ -143,8 +146,7 @@ def _load_for_sources(
 
 def _load_for_sections(
     document: Document, data: Mapping[str, object], plugins: PluginManager, search: _Search
-) -> frozenset[str]:
-    unchecked: set[str] = set()
+) -> None:
     for name in data:
         if name in OWN_KEYS or name.startswith(EXTENSION):
             continue
@@ -152,14 +154,12 @@ def _load_for_sections(
             try:
                 plugins.load(name)
             except MissingExtraError:
-                # A source that needs it has said so; without one the section is of no use to anybody.
-                unchecked.add(name)
-                continue
+                continue  # a source that needs it has said so; without one the section has no use
             except PluginError as error:
                 document.spoil((name,), str(error))
                 continue
         if name == "hooks":
-            _refuse_hooks(document, data[name])
+            document.spoil((name,), _NO_HOOKS)
             continue
         if name not in plugins.config_sections():
             try:
@@ -169,22 +169,3 @@ def _load_for_sections(
         if name not in plugins.config_sections():
             known = dict.fromkeys([*OWN_KEYS, *plugins.config_sections(), *search.all.sections])
             document.spoil((name,), "unknown key" + search.hint(name, known))
-    return frozenset(unchecked)
-
-
-def _refuse_hooks(document: Document, hooks: object) -> None:
-    """The original's `hooks`, files of WASM."""
-    given = hooks if isinstance(hooks, dict) else {}
-    for name in given:
-        if name in _REFUSED_HOOKS:
-            document.spoil(
-                ("hooks", name),
-                f"WASM hooks do not run here; write the Python hook `{name}` (kiwi_gw/hookspecs.py) and name "
-                "it in plugins: [module:object]",
-            )
-    if not any(name in _REFUSED_HOOKS for name in given):
-        document.spoil(
-            ("hooks",),
-            "WASM hooks do not run here; write the Python hooks `intercept` and `authenticate` "
-            "(kiwi_gw/hookspecs.py) and name them in plugins: [module:object]",
-        )

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 
-from kiwi_gw.api import Section, SourceType
+from kiwi_gw.api import Section, SourceDescription, SourceType
 from kiwi_gw.config.check import check
 from kiwi_gw.config.dependencies import check_dependencies
 from kiwi_gw.config.document import Document, Path
-from kiwi_gw.config.schema import BLOCKS, SHARED_BY_ALL_SOURCES, SourceSettings, Subscriber, Window
+from kiwi_gw.config.error_wording import describe
+from kiwi_gw.config.schema import SHARED_BY_ALL_SOURCES, SourceSettings, SubscriberSettings, WindowSettings
 from kiwi_gw.config.secret_files import read_secret_files
 from kiwi_gw.config.substitution import Substitution
-from kiwi_gw.config.words import describe
 from kiwi_gw.model import OverflowPolicy
 
-COMMON = ("id", "subscriber", "window", *BLOCKS)
-"""Keys that every source may have without its type declaring them."""
+S = TypeVar("S", bound=Section)
+
+COMMON = ("id", "subscriber", "window")
+"""Keys that every source may have without its type declaring them, besides the blocks of protocols."""
 
 _LONGEST_ID = 255  # bytes
 
 
-class SourceReader:
+class SourceSettingsReader:
     """Makes `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document.
 
-    needed: names of sections that sources read, with the types that do and the first source of each.
+    blocks: what a source may say to single protocols, by key. needed: names of sections that sources read,
+    with the types that do and the first source of each.
     """
 
     def __init__(
@@ -31,17 +35,21 @@ class SourceReader:
         document: Document,
         types: Mapping[str, SourceType],
         files: Substitution,
-        subscriber: Subscriber,
-        window: Window,
+        subscriber: SubscriberSettings,
+        window: WindowSettings,
+        blocks: Mapping[str, type[Section]],
     ) -> None:
         self._document = document
         self._types = types
         self._files = files
         self._subscriber = subscriber
         self._window = window
+        self._blocks = blocks
+        self._common = (*COMMON, *blocks)
         self._lines: dict[str, int] = {}
         self._unnamed = False
         self._depends: dict[str, tuple[Path, tuple[str, ...]]] = {}
+        self._places: dict[str, Path] = {}
         self.needed: dict[str, dict[str, Path]] = {}
 
     def read(self, items: object) -> dict[str, SourceSettings]:
@@ -56,9 +64,28 @@ class SourceReader:
             source = self._source(item, ("sources", index))
             if source is not None:
                 found.setdefault(source.id, source)
-        # While an id is unknown because something else is wrong, nobody can say which one is missing.
+                self._places.setdefault(source.id, ("sources", index))
+        # While an id is unknown because something else is wrong, no other can be called missing.
         check_dependencies(self._depends, None if self._unnamed else self._lines, self._document)
+        settings = {source_id: source.settings for source_id, source in found.items()}
+        for source in found.values():
+            self._validate(source, settings)
         return found
+
+    def _validate(self, source: SourceSettings, others: Mapping[str, Section]) -> None:
+        """Report what its type says against it beside the others."""
+        validate, where = self._types[source.type].validate, self._places[source.id]
+        if validate is None:
+            return
+        try:
+            mistakes = validate(source.settings, others)
+        except Exception as error:  # noqa: BLE001  (a plugin's function; the user needs the line)
+            self._document.spoil(
+                where, f"cannot be checked: {type(error).__name__} in the plugin that reads it"
+            )
+            return
+        for path, message in mistakes.items():
+            self._document.complain((*where, *path), message)
 
     def _source(self, item: object, where: Path) -> SourceSettings | None:
         if not isinstance(item, dict):
@@ -76,15 +103,20 @@ class SourceReader:
                 self._identify(item["id"], where, item)
             return None
         own_keys = {field.alias or key for key, field in kind.settings.model_fields.items()}
-        own = {key: value for key, value in item.items() if key in own_keys or key not in COMMON}
+        own = {key: value for key, value in item.items() if key in own_keys or key not in self._common}
         read_secret_files(kind.settings, own, where, self._document, self._files)
-        settings = check(kind.settings, own, where, self._document, COMMON)
-        subscriber = self._subscriber_of(item, where) if "subscriber" not in own_keys else self._subscriber
-        window = self._window_of(item, where) if "window" not in own_keys else self._window
+        settings = check(kind.settings, own, where, self._document, self._common)
+        subscriber, window = self._subscriber, self._window
+        if "subscriber" not in own_keys:
+            subscriber = self._on_top(subscriber, item.get("subscriber"), (*where, "subscriber"))
+        if "window" not in own_keys:
+            window = self._window_of(item, where)
         blocks = self._blocks_of(item, where, own_keys)
-        source_id = self._id(kind, item, settings, where)
+        description = self._describe(kind, settings, where)
+        source_id = self._id(kind, item, settings, description, where)
         self._unnamed = self._unnamed or source_id is None
-        self._ask(kind, settings, subscriber, source_id, where)
+        if settings is None or description is not None:
+            self._check(kind, description, subscriber, source_id, where)
         if settings is None or source_id is None:
             return None
         if getattr(settings, "id", "") is None:
@@ -93,55 +125,61 @@ class SourceReader:
         line = self._document.lines.get(where, 0)
         return SourceSettings(source_id, name, settings, subscriber, window, line, blocks)
 
-    def _ask(
+    def _describe(self, kind: SourceType, settings: Section | None, where: Path) -> SourceDescription | None:
+        """Return what its type says of this source; None if its settings are wrong, or its plugin fails."""
+        if settings is None:
+            return None
+        try:
+            return kind.description_of(settings)
+        except Exception as error:  # noqa: BLE001  (a plugin's function; the user needs the line)
+            message = f"cannot be checked: {type(error).__name__} in the plugin that reads it"
+            self._document.spoil(where, message)
+            return None
+
+    def _check(
         self,
         kind: SourceType,
-        settings: Section | None,
-        subscriber: Subscriber,
+        description: SourceDescription | None,
+        subscriber: SubscriberSettings,
         source_id: str | None,
         where: Path,
     ) -> None:
-        """What its type says of this source: whether it can be read again, what it reads, on whom it
-        depends. Of one whose settings are wrong only what is the same for all of the type."""
-        replayable: bool | None = None if callable(kind.replayable) else kind.replayable
-        sections = () if callable(kind.sections) else tuple(kind.sections)
-        if settings is not None:
-            try:
-                replayable, sections = kind.replayable_of(settings), kind.sections_of(settings)
-                depends = kind.depends_of(settings)
-            except Exception as error:  # noqa: BLE001  (a plugin's function; the user needs the line)
-                message = f"cannot be checked: {type(error).__name__} in the plugin that reads it"
-                self._document.spoil(where, message)
-                return
-            if source_id is not None and depends:
-                self._depends[source_id] = (where, depends)
+        """Check whether it can be read again, and note what it reads and on whom it depends. Of one whose
+        settings are wrong only what is the same for all of the type."""
+        if source_id is not None and description is not None and description.depends:
+            self._depends[source_id] = (where, tuple(description.depends))
+        if description is None:
+            description = kind.common_description
+            replayable = description.replayable if kind.describe is None else None
+        else:
+            replayable = description.replayable
         here, everywhere = subscriber.overflow, self._subscriber.overflow
         if here is OverflowPolicy.REPLAY and here is not everywhere and replayable is False:
-            same = not callable(kind.replayable)
+            same = kind.describe is None
             message = f"sources of type {kind.name!r}{'' if same else ' like this one'} cannot be read again"
             self._document.complain((*where, "subscriber", "overflow"), message)
-        for section in sections:
+        for section in description.sections:
             self.needed.setdefault(section, {}).setdefault(kind.name, where)
 
-    def _subscriber_of(self, item: Mapping[str, object], where: Path) -> Subscriber:
-        """The general settings with those of the source on top."""
-        own = check(Subscriber, item.get("subscriber"), (*where, "subscriber"), self._document)
+    def _on_top(self, general: S, given: object, place: Path) -> S:
+        """Return the general settings with those of the source on top."""
+        own = check(type(general), given, place, self._document)
         if own is None:
-            return self._subscriber
-        return self._subscriber.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+            return general
+        return general.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
     def _blocks_of(
         self, item: Mapping[str, object], where: Path, own_keys: Collection[str]
     ) -> Mapping[str, Section]:
-        """What it says to single protocols, with the defaults where it says nothing."""
+        """Return what it says to single protocols, with the defaults where it says nothing."""
         found = {
             name: check(model, item.get(name), (*where, name), self._document)
-            for name, model in BLOCKS.items()
+            for name, model in self._blocks.items()
             if name not in own_keys
         }
         return {name: block for name, block in found.items() if block is not None}
 
-    def _window_of(self, item: Mapping[str, object], where: Path) -> Window:
+    def _window_of(self, item: Mapping[str, object], where: Path) -> WindowSettings:
         place = (*where, "window")
         given = item.get("window")
         if isinstance(given, dict):
@@ -150,28 +188,30 @@ class SourceReader:
                     message = "is for all sources together; it belongs in the top-level 'window'"
                     self._document.spoil((*place, key), message)
             given = given | {key: getattr(self._window, key) for key in SHARED_BY_ALL_SOURCES}
-        own = check(Window, given, place, self._document)
-        if own is None:
-            return self._window
-        return self._window.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        return self._on_top(self._window, given, place)
 
     def _id(
-        self, kind: SourceType, item: Mapping[str, object], settings: Section | None, where: Path
+        self,
+        kind: SourceType,
+        item: Mapping[str, object],
+        settings: Section | None,
+        description: SourceDescription | None,
+        where: Path,
     ) -> str | None:
         declared = "id" in kind.settings.model_fields
         given = getattr(settings, "id", None) if declared and settings is not None else item.get("id")
         if given is not None:
             return self._identify(given, where, item, quiet=declared)
-        if kind.source_id is not None:
-            return None if settings is None else self._identify(kind.source_id(settings), where, item)
-        if not declared:
+        if description is not None and description.id is not None:
+            return self._identify(description.id, where, item)
+        if not declared and (description is not None or kind.describe is None):
             self._document.complain((*where, "id"), "is missing: the name under which clients subscribe")
         return None
 
     def _identify(
         self, source_id: object, where: Path, item: Mapping[str, object], quiet: bool = False
     ) -> str | None:
-        """The id, if it is one and no other source has it. `quiet`: its type has been checked already."""
+        """Take the id, if it is one and no other source has it. quiet: its type has been checked already."""
         place = (*where, "id") if item.get("id") is not None else where
         text = source_id if isinstance(source_id, str) else self._document.texts.get(place, source_id)
         if not isinstance(text, str):

@@ -61,7 +61,7 @@ class Substitution:
         return "".join(pieces)
 
     def read(self, path: str) -> str:
-        """What a file of secrets holds, without the line ends at its end. Raises SubstitutionError."""
+        """Return what a file of secrets holds, without the line ends at its end. Raises SubstitutionError."""
         file = Path(path)
         self.files[file] = None
         try:
@@ -128,7 +128,7 @@ class Substitution:
 
 
 def _closing_brace(text: str, start: int) -> int:
-    """The index of the brace that ends the expression which begins at `start`."""
+    """Return the index of the brace that ends the expression which begins at `start`."""
     depth = 1
     position = start
     while position < len(text):

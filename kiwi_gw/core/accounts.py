@@ -1,4 +1,4 @@
-"""What somebody may use of the processor's time: an account that is overdrawn first and waits then."""
+"""What a client may use of the processor's time: an account that is overdrawn first and waits then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Account:
     """So many seconds a second flow in, up to what flows in within some seconds.
 
     Work is done as long as something is left, whatever it takes in the end; the wait is in proportion to what
-    was used last, or what is saved at most: whoever is charged again while it waits does not wait for all of
+    was used last, or what is saved at most: who is charged again while it waits does not wait for all of
     that together. rate: from 0 to 1; 0 is no limit. used: seconds in all.
     """
 
@@ -52,16 +52,16 @@ class Account:
         """Say whether it is as good as a new one."""
         return self.left(now) >= self._most
 
-    def rests(self, now: float) -> float:
+    def wait_seconds(self, now: float) -> float:
         """Return the seconds until something may be used again, 0 if it may now."""
         left = self.left(now)
         return 0.0 if left > 0 else -left / self._rate
 
 
-class OwnAccount:
-    """What one client may use; `modest` as long as it uses less than a tenth of that.
+class ClientAccount:
+    """What one client may use; `light_user` as long as it uses less than a tenth of that.
 
-    Those are not made to wait for others, who have used up what all may use together (see `Pool`).
+    Those are not made to wait for others, who have used up what all may use together (see `SharedAccount`).
     """
 
     __slots__ = ("_account", "_tenth")
@@ -75,17 +75,17 @@ class OwnAccount:
         self._account.charge(seconds, now)
         self._tenth.charge(seconds, now)
 
-    def rests(self, now: float) -> float:
+    def wait_seconds(self, now: float) -> float:
         """Return the seconds until something may be used again, 0 if it may now."""
-        return self._account.rests(now)
+        return self._account.wait_seconds(now)
 
     def full(self, now: float) -> bool:
         """Say whether it is as good as a new one."""
         return self._account.full(now) and self._tenth.full(now)
 
-    def modest(self, now: float) -> bool:
+    def light_user(self, now: float) -> bool:
         """Say whether it has used little lately."""
-        return self._tenth.rests(now) == 0
+        return self._tenth.wait_seconds(now) == 0
 
     @property
     def used(self) -> float:
@@ -93,43 +93,43 @@ class OwnAccount:
         return self._account.used
 
 
-class Pool:
-    """What all may use together, two fifths of it for those who use little. refused: how often somebody was,
+class SharedAccount:
+    """What all may use together, two fifths of it for those who use little. refused: how often a client was,
     kept up by who asks."""
 
-    __slots__ = ("_modest", "_open", "refused")
+    __slots__ = ("_light_user", "_open", "refused")
 
     def __init__(self, rate: float, saved_seconds: float = SAVED_SECONDS) -> None:
         self._open = Account(rate * 0.6, saved_seconds)
-        self._modest = Account(rate * 0.4, saved_seconds)
+        self._light_user = Account(rate * 0.4, saved_seconds)
         self.refused = 0
 
-    def charge(self, seconds: float, now: float, *, modest: bool = False) -> None:
+    def charge(self, seconds: float, now: float, *, light_user: bool = False) -> None:
         """Take off what was used. modest: by one that used little before."""
-        (self._modest if modest and self._open.left(now) <= 0 else self._open).charge(seconds, now)
+        (self._light_user if light_user and self._open.left(now) <= 0 else self._open).charge(seconds, now)
 
-    def rests(self, now: float, *, modest: bool = False) -> float:
+    def wait_seconds(self, now: float, *, light_user: bool = False) -> float:
         """Return the seconds until something may be used again, 0 if it may now. modest: by one that uses
         little."""
-        rests = self._open.rests(now)
-        return min(rests, self._modest.rests(now)) if modest else rests
+        wait_seconds = self._open.wait_seconds(now)
+        return min(wait_seconds, self._light_user.wait_seconds(now)) if light_user else wait_seconds
 
     @property
     def used(self) -> float:
         """Seconds in all."""
-        return self._open.used + self._modest.used
+        return self._open.used + self._light_user.used
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
     """Who is charged for a subscription: the account of its connection, whose that is, and which."""
 
-    account: OwnAccount
+    account: ClientAccount
     identity: Hashable
     connection: Hashable = field(default_factory=object)
 
 
-_A = TypeVar("_A", Account, OwnAccount)
+_A = TypeVar("_A", Account, ClientAccount)
 
 
 class AccountCache(Generic[_A]):

@@ -15,7 +15,7 @@ from kiwi_gw.core.notices import Notice
 from kiwi_gw.model import Credential, Mode, OverflowPolicy, SourceInfo, Start, StartAt, WireFormat
 
 
-class Breach(enum.Enum):
+class Violation(enum.Enum):
     """What a client did that it may not: it came too often (the first four), or it broke its protocol."""
 
     COMMANDS = "commands"
@@ -35,18 +35,18 @@ class Breach(enum.Enum):
 class Reply:
     """Write this, complete with its frame header (`frames.text_frame`), behind all events sent so far.
 
-    breach: what the client is told off for, to be counted.
+    breach: what the client has done wrong, to be counted.
     """
 
     frame: bytes
-    breach: Breach | None = None
+    violation: Violation | None = None
 
 
-class Limit:
+class LabelLimit:
     """How many more events may be sent under one label.
 
     The session makes it, and may hand the same object to several subscriptions (a topic pattern keeps one
-    limit over all its sources) and again to Recast: what was used stays used.
+    limit over all its sources) and again to Reconfigure: what was used stays used.
     """
 
     __slots__ = ("left",)
@@ -63,8 +63,9 @@ class Open:
     """Subscribe to one source. Answered by Opened or OpenFailed, now or after `subscribe_timeout_ms`.
 
     wire: makes the wire format once the source is known; it may raise SubscribeRefused.
-    credits: the first balance of a pull subscription. limits: by label of `Encoded.tallies`, or None
-    for all events; when a limit is reached LimitReached is sent (label None: the subscription closes).
+    credits: the first balance of a pull subscription. limits: by label, as `Encoded.prefix_counts_by_label`
+    has them, or None for all events; when a limit is reached LimitReached is sent (label None: the
+    subscription closes).
     start: where it begins; anything but latest needs the right to replay. until: None, for
     ever; positions otherwise (in the source's JSON form).
     positions_every: seconds between notices of where it is (PositionsAre); None: without being asked never.
@@ -75,7 +76,7 @@ class Open:
     wire: Callable[[SourceInfo], WireFormat]
     mode: Mode = Mode.PUSH
     credits: int = 0
-    limits: Mapping[Hashable, Limit] = field(default_factory=dict)
+    limits: Mapping[Hashable, LabelLimit] = field(default_factory=dict)
     overflow: OverflowPolicy | None = None
     buffer_capacity: int | None = None
     start: Start = StartAt.LATEST
@@ -84,25 +85,25 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """Add credit to a pull subscription. Answered by Granted, after Opened if that is still to come."""
+class AddCredit:
+    """Add credit to a pull subscription. Answered by CreditAdded, after Opened if that is still to come."""
 
     handle: Hashable
     n: int
 
 
 @dataclass(frozen=True, slots=True)
-class Recast:
+class Reconfigure:
     """Go on with another wire format, from the next event on (the session's set of readers changed).
 
-    Where that is one wire key too many it goes on as before, and RecastRefused says so. fewer: it leaves out
-    some of what was written before, and may not go on with it: then the subscription ends instead, but only
-    if the client's own shares have no room.
+    Where that is one wire key too many it goes on as before, and ReconfigureRefused says so. fewer: it leaves
+    out some of what was written before, and may not go on with it: then the subscription ends instead, but
+    only if the client's own shares have no room.
     """
 
     handle: Hashable
     wire: Callable[[SourceInfo], WireFormat]
-    limits: Mapping[Hashable, Limit] = field(default_factory=dict)
+    limits: Mapping[Hashable, LabelLimit] = field(default_factory=dict)
     fewer: bool = False
 
 
@@ -114,10 +115,28 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Authenticate:
-    """Check a credential that came in a message. Answered by Authenticated or AuthenticationFailed."""
+class LogIn:
+    """Find out whose credential this is, and let the connection be that client's. The result is its Identity,
+    or a Refusal: then it stays who it was. Takes at most `server.auth_timeout_ms`."""
 
     credential: Credential
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Ask for something that takes time. Answered by CallDone, in the order of the calls.
+
+    At most MAX_CALLS of a connection are under way; a call beyond them is refused at once. While there are so
+    many the client is not read. pause: nor before this one is over, for what it says next depends on that.
+    """
+
+    handle: Hashable
+    request: LogIn
+    pause: bool = True
+
+
+MAX_CALLS = 8
+"""Calls of one connection that are not answered yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +149,7 @@ class Offload:
 
 
 @dataclass(frozen=True, slots=True)
-class Hangup:
+class Close:
     """Close the connection with this WebSocket code and reason (at most 123 bytes of UTF-8).
 
     breach: what the client is closed for, to be counted.
@@ -138,12 +157,12 @@ class Hangup:
 
     code: int
     reason: str
-    breach: Breach | None = None
+    violation: Violation | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Remind:
-    """Come back with Reminded after so many seconds, or when the client takes what waits for it, if later."""
+class SetTimer:
+    """Come back with TimerFired after so many seconds, or, if later, when the client takes what waits."""
 
     seconds: float
 
@@ -157,14 +176,14 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
-class Examine:
+class Inspect:
     """Look at how a subscription does. Answered by Examined, at once, if it is there."""
 
     handle: Hashable
 
 
 Command = (
-    Examine | Reply | Open | Grant | Recast | Cancel | Authenticate | Offload | Hangup | Remind | Continue
+    Inspect | Reply | Open | AddCredit | Reconfigure | Cancel | Call | Offload | Close | SetTimer | Continue
 )
 
 

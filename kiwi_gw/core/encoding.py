@@ -1,57 +1,87 @@
 """Encode once, send the same bytes to everyone: the memo of fragments by entry and wire key.
 
 Fragments are kept only while a reader inside the window may need them, in one least-recently-used order
-of bounded bytes over all sources. What was dropped is made again when it is asked for.
+of bounded bytes over all sources. What was dropped is made again when it is asked for. What the transforms
+before a format have left of an entry is kept for the newest few entries, in the same bounds.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from typing import Final
 
 from kiwi_gw.core.evaluation import Evaluations
-from kiwi_gw.core.window import Budget, Entry
+from kiwi_gw.core.transforms import TransformStage, picked, spread
+from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Interceptor, Record, Steps, TimeSlice, WireFormat
+from kiwi_gw.model import Batch, Encoded, EventTransform, Steps, TimeSlice, WireFormat, at_once
 
-_NUMBER = 40
+_NUMBER: Final = 40
 """Bytes of an integer in a list; an array has its own size."""
 
-_REDUCED = 8
-"""Batches that are kept as interceptors have left them."""
+_STAGED: Final = 8
+"""Entries of which it is kept what transforms have left."""
+
+_FEW: Final = 3
+"""From so many on that leave out some of the same events, picking is cheaper than encoding them again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
-    """A wire format with what comes before it. `key` decides the bytes, whole."""
+class KeyedFormat:
+    """A wire format behind its chain: the gateway's transforms and then what the client has asked for.
+
+    key: decides the bytes. keys: of the links.
+    """
 
     key: Hashable
     format: WireFormat
-    interceptor: Interceptor | None = None
+    before: tuple[EventTransform, ...] = ()
+    links: tuple[EventTransform, ...] = ()
+    keys: tuple[Hashable, ...] = ()
+
+    @property
+    def chosen(self) -> bool:
+        """Whether a client has chosen parts of it, so that there may be any number of them."""
+        return self.format.chosen or self.format.transform is not None
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether making its fragments may take long, and is charged to those who want them."""
+        return self.format.steps is not None or any(link.steps is not None for link in self.links)
+
+    def shares(self, links: int) -> bool:
+        """Say whether what the first of its links leave is worth keeping: what takes turns is for one client,
+        and has a memory of its own."""
+        return all(link.key is not None and link.steps is None for link in self.links[:links])
+
+    def upto(self, links: int) -> Hashable:
+        """Return the key of the same format behind the first of its links."""
+        return (self.format.key, self.keys[:links]) if links else self.format.key
 
 
-def wire(format: WireFormat, interceptor: Interceptor | None) -> Wire:  # noqa: A002
-    """Put an interceptor before a format. One without a key shares with nobody."""
-    if interceptor is None:
-        return Wire(format.key, format)
-    reader = object() if interceptor.key is None else interceptor.key
-    return Wire((format.key, reader), format, interceptor)
+def wire(format: WireFormat, before: Sequence[EventTransform] = ()) -> KeyedFormat:  # noqa: A002
+    """Put transforms before a format."""
+    links = (*before, format.transform) if format.transform is not None else tuple(before)
+    if not links:
+        return KeyedFormat(format.key, format)
+    keys = tuple(object() if link.key is None else link.key for link in links)
+    return KeyedFormat((format.key, keys), format, tuple(before), links, keys)
 
 
 class EncodingMemo:
     """Makes fragments, and keeps those that may be needed again, at most `max_bytes` of them or what the
     budget has for them.
 
-    mistake: told of what a format raises that it should not. evaluations: see there; None: every query is
+    mistake: called with what a format raises that it should not. evaluations: see there; None: every query is
     evaluated at once.
     """
 
     def __init__(
         self,
         max_bytes: int,
-        budget: Budget,
+        budget: MemoryBudget,
         mistake: Callable[[Exception], None] = lambda error: None,
         evaluations: Evaluations | None = None,
     ) -> None:
@@ -60,105 +90,125 @@ class EncodingMemo:
         self._reserved = budget.reserve(max_bytes)
         self._max_bytes = self._reserved
         self._budget = budget
-        self._order: OrderedDict[tuple[Entry, Hashable], int] = OrderedDict()
+        self._order: OrderedDict[tuple[WindowEntry, Hashable], int] = OrderedDict()
+        self._staged: OrderedDict[WindowEntry, dict[Hashable, TransformStage]] = OrderedDict()
         self.bytes = 0
         self.hits = 0
         self.misses = 0
         self.events_encoded = 0
-        # What interceptors have left of the last batches, so that all formats behind one find the same batch.
-        self._reduced: OrderedDict[tuple[int, Hashable], tuple[Batch, list[int], Batch]] = OrderedDict()
 
-    def found(self, entry: Entry, item: Wire) -> Encoded | None:
-        """The fragments of an entry, if they are kept."""
+    def get_kept(self, entry: WindowEntry, item: KeyedFormat) -> Encoded | None:
+        """Return the fragments of an entry, if they are kept."""
         found = entry.encodings.get(item.key)
         if found is not None:
             self.hits += 1
             self._order.move_to_end((entry, item.key))
         return found
 
-    def encoded(self, entry: Entry, item: Wire, *, keep: bool = True) -> Encoded:
-        """The fragments of an entry. keep: false, where no reader is expected to come back for them."""
-        found = self.found(entry, item)
+    def encoded(self, entry: WindowEntry, item: KeyedFormat, *, keep: bool = True) -> Encoded:
+        """Return the fragments of an entry. keep: false, where no reader is expected to come back for them.
+
+        Raises EncodingFailed.
+        """
+        found = self.get_kept(entry, item)
         if found is not None:
             return found
-        self.misses += 1
-        self.events_encoded += len(entry.batch)
-        made = self._made(entry.batch, item)
+        made = at_once(self.steps(entry, item, TimeSlice()))
         if keep:
             self._put(entry, item.key, made)
         return made
 
-    def steps(self, entry: Entry, item: Wire, turn: TimeSlice) -> Steps[Encoded]:
-        """The same of one with a query, in turns. Nothing is kept."""
+    def steps(self, entry: WindowEntry, item: KeyedFormat, turn: TimeSlice) -> Steps[Encoded]:
+        """Make the same in turns. Nothing of it is kept."""
         self.misses += 1
         self.events_encoded += len(entry.batch)
         try:
-            kept, reduced = self._before(entry.batch, item.interceptor)
-            if item.format.steps is None:
-                made = item.format.encode(reduced)
-            else:
-                made = yield from item.format.steps(reduced, turn)
-            return made if len(kept) == len(entry.batch) else spread(made, kept, len(entry.batch))
+            return (yield from self._made(entry, item, len(item.links), turn))
         except EncodingFailed:
             raise
         except Exception as error:
-            raise self._mistaken(error) from error
+            # A mistake of a protocol's. It ends the subscriptions that have this format, and not the source,
+            # whose batch this is about.
+            self._mistake(error)
+            raise EncodingFailed("internal error: its events could not be encoded") from error
 
-    def _made(self, batch: Batch, item: Wire) -> Encoded:
-        try:
-            return self._encode(batch, item)
-        except EncodingFailed:
-            raise
-        except Exception as error:
-            raise self._mistaken(error) from error
+    def _made(self, entry: WindowEntry, item: KeyedFormat, links: int, turn: TimeSlice) -> Steps[Encoded]:
+        """Make the fragments of an entry behind the first of the links."""
+        if not links:
+            return (yield from _written(item.format, entry.batch, turn))
+        stage = yield from self._stage(entry, item, links, turn)
+        changed = stage.changed
+        if not changed.columns:  # it has only left events out, if any
+            before = yield from self._before(entry, item, links - 1, turn, none_out=changed.kept is None)
+            made = before if before is None or changed.kept is None else picked(before, stage.kept or ())
+            if made is not None:
+                return _with_errors(made, changed.decode_errors)
+        made = yield from _written(item.format, stage.left, turn)
+        if stage.kept is not None:
+            made = spread(made, stage.kept, len(entry.batch))
+        return _with_errors(made, stage.decode_errors)
 
-    def _mistaken(self, error: Exception) -> EncodingFailed:
-        # A mistake of a protocol's. It ends the subscriptions that have this format, and not the source,
-        # whose batch this is about.
-        self._mistake(error)
-        return EncodingFailed("internal error: its events could not be encoded")
+    def _before(
+        self, entry: WindowEntry, item: KeyedFormat, links: int, turn: TimeSlice, *, none_out: bool
+    ) -> Steps[Encoded | None]:
+        """Make and keep the fragments before a link that only leaves events out. None: they are for this
+        client only, or too few have asked. none_out: it leaves none out."""
+        key = item.upto(links)
+        found = entry.encodings.get(key)
+        if found is None and item.shares(links):
+            asked = (yield from self._stage(entry, item, links, turn)).asked
+            asked[item.format.key] += 1
+            if none_out or asked[item.format.key] >= _FEW:
+                found = yield from self._made(entry, item, links, turn)
+                self._put(entry, key, found)
+        return found
 
-    def _encode(self, batch: Batch, item: Wire) -> Encoded:
-        if item.interceptor is None:
-            return item.format.encode(batch)
-        kept, reduced = self._before(batch, item.interceptor)
-        made = item.format.encode(reduced)
-        return made if len(kept) == len(batch) else spread(made, kept, len(batch))
-
-    def _before(self, batch: Batch, interceptor: Interceptor | None) -> tuple[Sequence[int], Batch]:
-        """The indexes that an interceptor leaves, and a batch of just those."""
-        if interceptor is None:
-            return range(len(batch)), batch
-        key = id(batch), interceptor.key
-        found = self._reduced.get(key) if interceptor.key is not None else None
+    def _stage(
+        self, entry: WindowEntry, item: KeyedFormat, links: int, turn: TimeSlice
+    ) -> Steps[TransformStage]:
+        """Apply the first of the links."""
+        keys = item.keys[:links]
+        found = self._staged.get(entry, {}).get(keys)
         if found is None:
-            # It holds the batch, so that its id means no other one.
-            found = batch, *_intercepted(batch, interceptor)
-            if interceptor.key is not None:
-                self._reduced[key] = found
-                if len(self._reduced) > _REDUCED:
-                    self._reduced.popitem(last=False)
-        return found[1], found[2]
+            if not links:
+                found = TransformStage(entry.batch)
+            else:
+                before = yield from self._stage(entry, item, links - 1, turn)
+                link, batch = item.links[links - 1], before.left
+                changed = link.apply(batch) if link.steps is None else (yield from link.steps(batch, turn))
+                found = TransformStage(batch, changed, before)
+            if item.shares(links):
+                self._staged.setdefault(entry, {})[keys] = found
+                self._grow(found.size)
+                while len(self._staged) > _STAGED:
+                    self._forget_stages(next(iter(self._staged)))
+                self._trim(1)
+        return found
 
-    def keep(self, entry: Entry, item: Wire, made: Encoded) -> None:
-        """A reader turned out to need these again."""
-        if item.key not in entry.encodings:
-            self._put(entry, item.key, made)
+    def _forget_stages(self, entry: WindowEntry) -> None:
+        self._grow(-sum(stage.size for stage in self._staged.pop(entry).values()))
 
-    def forget(self, entry: Entry) -> None:
-        """The entry has left the window."""
+    def keep(self, entry: WindowEntry, item: KeyedFormat, made: Encoded) -> None:
+        """Keep fragments that a reader turned out to need again."""
+        self._put(entry, item.key, made)
+
+    def forget(self, entry: WindowEntry) -> None:
+        """Drop what was made of an entry that has left the window."""
         if self.evaluations is not None:
             self.evaluations.forget(entry)
         for key in entry.encodings:
-            self._drop(self._order.pop((entry, key)))
+            self._grow(-self._order.pop((entry, key)))
         entry.encodings.clear()
+        if entry in self._staged:
+            self._forget_stages(entry)
 
-    def _put(self, entry: Entry, key: Hashable, made: Encoded) -> None:
+    def _put(self, entry: WindowEntry, key: Hashable, made: Encoded) -> None:
+        if key in entry.encodings:
+            return
         size = weight(made)
         entry.encodings[key] = made
         self._order[entry, key] = size
-        self.bytes += size
-        self._budget.used += size
+        self._grow(size)
         self._trim(1)
 
     def shrink(self, share: float) -> None:
@@ -168,64 +218,33 @@ class EncodingMemo:
 
     def _trim(self, least: int) -> None:
         """Keep to the bound, but the newest so many."""
+        while self.bytes > self._max_bytes and len(self._staged) > least:
+            self._forget_stages(next(iter(self._staged)))
         while self.bytes > self._max_bytes and len(self._order) > least:
             (oldest, old_key), old_size = self._order.popitem(last=False)
             del oldest.encodings[old_key]
-            self._drop(old_size)
+            self._grow(-old_size)
 
-    def _drop(self, size: int) -> None:
-        self.bytes -= size
-        self._budget.used -= size
+    def _grow(self, size: int) -> None:
+        self.bytes += size
+        self._budget.used += size
+
+
+def _with_errors(made: Encoded, decode_errors: int) -> Encoded:
+    return replace(made, decode_errors=made.decode_errors + decode_errors) if decode_errors else made
+
+
+def _written(format: WireFormat, batch: Batch, turn: TimeSlice) -> Steps[Encoded]:  # noqa: A002
+    if format.steps is None:
+        return format.encode(batch)
+    return (yield from format.steps(batch, turn))
 
 
 def weight(made: Encoded) -> int:
-    """Bytes that an encoding holds: its buffer, and its numbers (in a list: a reference and an object)."""
-    numbers = [made.ends, *((made.tally,) if made.tally is not None else ()), *made.tallies.values()]
+    """Count the bytes of an encoding: its buffer, and its numbers (in a list: a reference and an object)."""
+    numbers = [
+        made.ends,
+        *((made.prefix_counts,) if made.prefix_counts is not None else ()),
+        *made.prefix_counts_by_label.values(),
+    ]
     return len(made.buffer) + sum(getattr(item, "itemsize", _NUMBER) * len(item) for item in numbers)
-
-
-def _intercepted(batch: Batch, interceptor: Interceptor) -> tuple[list[int], Batch]:
-    """What the interceptor leaves of a batch: the indexes that stay, and a batch of just those."""
-    names = list(batch.columns)
-    columns = [batch.columns[name] for name in names]
-    kept: list[int] = []
-    records: list[Record] = []
-    for index, values in enumerate(zip(batch.partitions, batch.offsets, *columns, strict=True)):
-        record: dict[str, object] = dict(zip(names, values[2:], strict=True))
-        record["partition"], record["offset"] = values[0], values[1]
-        changed = interceptor.apply(record)
-        if changed is not None:
-            kept.append(index)
-            records.append(changed)
-    try:
-        reduced = {name: [record[name] for record in records] for name in names}
-    except KeyError as error:
-        raise EncodingFailed(f"an interceptor returned an event without its {error}") from error
-    return kept, Batch(
-        starts=batch.starts,
-        partitions=[batch.partitions[i] for i in kept],
-        offsets=[batch.offsets[i] for i in kept],
-        columns=reduced,
-        cost=batch.cost,
-    )
-
-
-def spread(encoded: Encoded, kept: Sequence[int], length: int) -> Encoded:
-    """The fragments of a reduced batch, put back in the places that they have in the whole one."""
-    present = [0] * length
-    for index in kept:
-        present[index] = 1
-    places = list(accumulate(present, initial=0))
-    bounds = [0, *encoded.ends]
-
-    def lifted(prefix: Sequence[int]) -> list[int]:
-        return [prefix[place] for place in places]
-
-    return Encoded(
-        buffer=encoded.buffer,
-        ends=[bounds[place] for place in places[1:]],
-        tally=lifted(encoded.tally) if encoded.tally is not None else places,
-        tallies={label: lifted(prefix) for label, prefix in encoded.tallies.items()},
-        unsendable=tuple(kept[index] for index in encoded.unsendable),
-        bad=encoded.bad,
-    )

@@ -1,7 +1,7 @@
 """Evaluating the queries of clients in turns, each within what it, its connection and all may use.
 
-Theory of operation. A query is evaluated where its fragments are asked for, as long as there is time left in
-this turn of the loop and on its accounts. Where it is not ready by then it is *postponed*: who asked
+Theory of operation. A query is evaluated where its fragments are asked for, as long as there is time left of
+this round of the loop and on its accounts. Where it is not ready by then it is *postponed*: who asked
 is behind, as one whose socket is full, and is woken when the fragments are there. What is postponed goes on,
 a turn at a time, whenever `go_on` is called (by one task, between other tasks): of what may go on, whichever
 has used least; and while nothing else waits for the loop, also what is overdrawn. Nothing is lost by
@@ -19,25 +19,17 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, islice
-from math import inf
-from typing import TYPE_CHECKING, Final, cast
+from typing import Any, Final, Protocol, cast
 
-from kiwi_gw.core.accounts import Account, AccountCache, OwnAccount, Payer, Pool
+from kiwi_gw.core.accounts import Account, AccountCache, SharedAccount
+from kiwi_gw.core.evaluation_costs import CpuShares, EvaluationCosts
+from kiwi_gw.core.round_budget import ROUND_SECONDS, RoundBudget
+from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Encoded, Steps, TimeSlice
 
-if TYPE_CHECKING:
-    from kiwi_gw.core.encoding import EncodingMemo
-    from kiwi_gw.core.fanout import Group
-    from kiwi_gw.core.feed import Feed
-    from kiwi_gw.core.subscription import Subscription
-    from kiwi_gw.core.window import Entry
-
-TURN_SECONDS: Final = 0.002
-"""How long one after the other is evaluated before others run."""
-
 IDLE_SECONDS: Final = 0.001
-"""The same, of what is overdrawn, while nothing else waits: something may come meanwhile."""
+"""How long what is overdrawn is evaluated while nothing else waits: something may come meanwhile."""
 
 _QUERIES_KEPT: Final = 256
 """Accounts of queries that nobody asks for any more: each with its text."""
@@ -46,176 +38,148 @@ MOST_HELD: Final = 32 * 1024 * 1024
 _DECODED: Final = 4
 """Times its own bytes: what is held of a batch that is being evaluated."""
 
-_LITTLE_SECONDS: Final = 0.0005
-"""Less than this is charged by the clock on the wall, which is quicker to read than the processor's."""
-
 _LOOKED_AT: Final = 256
 """Of those not known to rest, so many are looked at in a turn to find the one that has used least."""
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
 """How soon it is looked again whether one still waits for others: they may have left, or paid for it."""
 
-_BILL_SECONDS: Final = 0.002
-"""Connections that share a query pay together when so much has come up."""
 
-_BILLED: Final = 32
-"""So many of them at a time, in turns: to charge all of ten thousand takes longer than what they pay for."""
+class Fragments(Protocol):
+    """Makes fragments and keeps them (`encoding.EncodingMemo`). item: what it makes them by."""
 
+    def get_kept(self, entry: WindowEntry, item: Any) -> Encoded | None: ...
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Of the time of the loop, while others wait: 0 to 1, 0 for no limit."""
+    def keep(self, entry: WindowEntry, item: Any, made: Encoded) -> None: ...
 
-    all: float = 0.25
-    connection: float = 0.1
-    query: float = 0.05
+    def steps(self, entry: WindowEntry, item: Any, turn: TimeSlice) -> Steps[Encoded]: ...
 
 
-class Costs:
-    """What the evaluations of one group have used. payers: the accounts of its connections, with the number
-    of their subscriptions. jobs: what is postponed of it."""
+class Group(Protocol):
+    """So many readers that are sent the same fragments (`encoding_group.EncodingGroup`)."""
 
-    __slots__ = ("_modest", "jobs", "own", "payers", "rest_until", "unbilled")
+    size: int
 
-    def __init__(self, own: Account) -> None:
-        self.own = own
-        self.payers: dict[OwnAccount, int] = {}
-        self.jobs: dict[_Job, None] = {}
-        self.unbilled = 0.0
-        self.rest_until = 0.0
-        self._modest = True
+    @property
+    def wire(self) -> Any: ...
 
-    def joined(self, payer: Payer | None) -> None:
-        if payer is not None:
-            self.payers[payer.account] = self.payers.get(payer.account, 0) + 1
+    @property
+    def costs(self) -> EvaluationCosts | None: ...
 
-    def left(self, payer: Payer | None) -> None:
-        if payer is not None:
-            self.payers[payer.account] -= 1
-            if not self.payers[payer.account]:
-                del self.payers[payer.account]
 
-    def charge(self, seconds: float, now: float) -> None:
-        self.own.charge(seconds, now)
-        self.unbilled += seconds
-        if self.payers and (self.unbilled >= _BILL_SECONDS or len(self.payers) == 1):
-            billed = list(islice(self.payers, _BILLED))
-            share, self.unbilled = self.unbilled / len(billed), 0.0
-            for payer in billed:
-                payer.charge(share, now)
-            self._modest = any(payer.modest(now) for payer in billed)
-            self.rest_until = now
-            if len(billed) == len(self.payers):
-                self.rest_until += min(payer.rests(now) for payer in billed)
-            else:  # of so many one has something left; the next ones pay next
-                for payer in billed:
-                    self.payers[payer] = self.payers.pop(payer)
+class Waiter(Protocol):
+    """A reader that is parked in an entry whose fragments are not there yet."""
 
-    def modest(self, now: float) -> bool:
-        """Say whether one of its connections uses little."""
-        if len(self.payers) == 1:
-            (payer,) = self.payers
-            return payer.modest(now)
-        return self._modest
+    @property
+    def group(self) -> Group: ...
 
-    def rests(self, now: float) -> float:
-        """Return the seconds until it may be evaluated again; 0: now."""
-        if len(self.payers) == 1:
-            (payer,) = self.payers
-            return max(self.own.rests(now), payer.rests(now))
-        return max(self.own.rests(now), self.rest_until - now, 0.0)
+    @property
+    def closed(self) -> bool: ...
+
+    def wake(self) -> None:
+        """They may be there now."""
+
+
+Failed = Callable[[Any, str], None]
+"""Called with a group whose fragments cannot be made, and why."""
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _EvaluationJob:
     """One entry for one group. steps: None if it has not begun."""
 
-    feed: Feed
-    entry: Entry
+    memo: Fragments
+    failed: Failed
+    entry: WindowEntry
     group: Group
-    costs: Costs
+    costs: EvaluationCosts
     steps: Steps[Encoded] | None = None
     turn: TimeSlice = field(default_factory=TimeSlice)
     held: int = 0
 
 
 class Evaluations:
-    """See the top of this file. clock: monotonic seconds; cpu: seconds of the processor, of this thread.
+    """See the top of this file. clock: monotonic seconds.
 
     woken: called when there is something to do for `go_on`.
     """
 
     def __init__(
         self,
-        shares: Shares,
+        shares: CpuShares,
+        round_budget: RoundBudget,
         clock: Callable[[], float] = time.monotonic,
-        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self.shares = shares
-        self.all = Pool(shares.all)
+        self.all = SharedAccount(shares.all)
         self._kept: AccountCache[Account] = AccountCache(_QUERIES_KEPT)
         self.woken: Callable[[], None] = lambda: None
         self.seconds = 0.0
         self.postponed = 0
+        self._round = round_budget
         self._clock = clock
-        self._cpu = cpu
-        self._cpu_at = cpu()
-        self._turn_used = 0.0
-        self._jobs: dict[_Job, None] = {}  # all, in the order of their turns
-        self._ready: dict[_Job, None] = {}  # those that are not known to rest
-        self._resting: list[tuple[float, int, _Job]] = []  # a heap of the others: until when; some are gone
+        self._jobs: dict[_EvaluationJob, None] = {}  # all, in the order of their turns
+        self._ready: dict[_EvaluationJob, None] = {}  # those that are not known to rest
+        self._resting: list[
+            tuple[float, int, _EvaluationJob]
+        ] = []  # a heap of the others: until when; some are gone
         self._numbers = count()
-        self._by_entry: dict[Entry, dict[Group, _Job]] = {}
+        self._by_entry: dict[WindowEntry, dict[Group, _EvaluationJob]] = {}
+        self._by_group: dict[Group, dict[_EvaluationJob, None]] = {}
         self._held = 0
-        self._to_wake: deque[Subscription] = deque()
+        self._to_wake: deque[Waiter] = deque()
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def costs(self, source_id: str, key: Hashable) -> Costs:
+    def costs(self, source_id: str, key: Hashable) -> EvaluationCosts:
         """Begin those of a new group of a source, with what is left of a wire key that was there before."""
-        return Costs(self._kept.take((source_id, key), self._clock()) or Account(self.shares.query))
-
-    def turned(self) -> None:
-        """Begin another turn: others have had theirs."""
-        self._turn_used = 0.0
-        self._cpu_at = self._cpu()
+        return EvaluationCosts(self._kept.take((source_id, key), self._clock()) or Account(self.shares.query))
 
     def encoded(
-        self, memo: EncodingMemo, feed: Feed, entry: Entry, group: Group, *, keep: bool, wait: bool
+        self,
+        memo: Fragments,
+        failed: Failed,
+        entry: WindowEntry,
+        group: Group,
+        *,
+        keep: bool,
+        wait: bool,
     ) -> Encoded | None:
         """Return the fragments of an entry; None: not yet. wait: those who are parked in the entry are woken
-        then; else only what is kept is looked at.
+        then; else only what is kept is looked at. failed: called where they turn out later not to be made.
 
         Raises EncodingFailed.
         """
-        found = memo.found(entry, group.wire)
+        found = memo.get_kept(entry, group.wire)
         if found is not None:
             return found
         if not wait or self.awaited(entry, group):
             return None
         costs = group.costs
         assert costs is not None  # noqa: S101  who asks here has a query
-        job = _Job(feed, entry, group, costs)
+        job = _EvaluationJob(memo, failed, entry, group, costs)
         now = self._clock()
-        if self._turn_used < TURN_SECONDS and not self._rests(costs, now):
-            made = self._run(memo, job, now + TURN_SECONDS - self._turn_used)
+        left = self._left(costs, now)
+        if left > 0 and not self._rests(costs, now):
+            made = self._run(job, now + left)
             if made is not None:
                 if keep:
                     memo.keep(entry, group.wire, made)
                 return made
         self.postponed += 1
-        self._jobs[job] = self._ready[job] = costs.jobs[job] = None
+        self._jobs[job] = self._ready[job] = None
+        self._by_group.setdefault(group, {})[job] = None
         self._by_entry.setdefault(entry, {})[group] = job
         self._hold(job, now)
         self.woken()
         return None
 
-    def awaited(self, entry: Entry, group: Group) -> bool:
+    def awaited(self, entry: WindowEntry, group: Group) -> bool:
         """Say whether it is postponed."""
         return group in self._by_entry.get(entry, ())
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: WindowEntry) -> None:
         """Drop an entry that has left the window. Whoever waited there has to see to that."""
         jobs = list(self._by_entry.get(entry, {}).values())
         for job in jobs:
@@ -228,7 +192,7 @@ class Evaluations:
         """Drop what is postponed for a group that nobody is in any more."""
         if group.costs is not None:
             self._kept.keep((source_id, group.wire.key), group.costs.own, self._clock())
-            for job in list(group.costs.jobs):
+            for job in list(self._by_group.get(group, ())):
                 self._drop(job)
 
     def go_on(self, *, idle: bool) -> float | None:
@@ -236,65 +200,71 @@ class Evaluations:
 
         idle: nothing else has waited for the loop since this was last called.
         """
-        self.turned()
-        until = self._clock() + TURN_SECONDS
+        until = self._clock() + ROUND_SECONDS
         while self._to_wake:
-            subscription = self._to_wake.popleft()
-            if not subscription.closed:
-                subscription.outlet.wake(subscription)
+            waiter = self._to_wake.popleft()
+            if not waiter.closed:
+                waiter.wake()
             if self._clock() >= until:
                 return 0.0
         if not self._jobs:
             self._resting.clear()
             return None
         now = self._clock()
-        job, rest = self._next(now)
-        if job is not None:
-            self._go_on(job, until)
-        elif idle:
+        jobs, rest = self._next(now)
+        for job in jobs:
+            now = self._clock()
+            left = self._left(job.costs, now)
+            if left > 0 and job in self._jobs:
+                self._go_on(job, now + left)
+        if not jobs and idle:
             self._go_on(next(iter(self._jobs)), now + IDLE_SECONDS, charged=False)
-        else:
+        elif not jobs:
             return rest
         return 0.0
 
-    def _rests(self, costs: Costs, now: float) -> float:
-        return costs.rests(now) or self.all.rests(now, modest=costs.modest(now))
+    def _left(self, costs: EvaluationCosts, now: float) -> float:
+        """Return the seconds of this round that these may use."""
+        return self._round.modest_left if costs.light_user(now) else self._round.left
 
-    def _next(self, now: float) -> tuple[_Job | None, float]:
-        """Find what may go on now, or how long it is until something may."""
-        least = self.all.rests(now, modest=True)
+    def _rests(self, costs: EvaluationCosts, now: float) -> float:
+        return costs.wait_seconds(now) or self.all.wait_seconds(now, light_user=costs.light_user(now))
+
+    def _next(self, now: float) -> tuple[list[_EvaluationJob], float]:
+        """Find what may go on now, what has used least first; or how long it is until something may."""
+        least = self.all.wait_seconds(now, light_user=True)
         if least:
-            return None, least
+            return [], least
         for _ in range(_LOOKED_AT):
             if not self._resting or self._resting[0][0] > now:
                 break
             job = heappop(self._resting)[2]
             if job in self._jobs:
                 self._ready[job] = None
-        found, most = None, (False, -inf)
+        found: list[tuple[bool, float, _EvaluationJob]] = []
         for job in list(islice(self._ready, _LOOKED_AT)):
             rest = self._rests(job.costs, now)
             if rest:
                 del self._ready[job]
-                rest = max(job.costs.own.rests(now), min(rest, _LOOK_AGAIN_SECONDS))
+                rest = max(job.costs.own.wait_seconds(now), min(rest, _LOOK_AGAIN_SECONDS))
                 heappush(self._resting, (now + rest, next(self._numbers), job))
-            elif (little := (job.costs.modest(now), job.costs.own.left(now))) > most:
-                found, most = job, little
-        if found is not None or self._ready:
-            return found, 0.0
-        return None, max(self._resting[0][0] - now, 0.0)
+            else:
+                found.append((job.costs.light_user(now), job.costs.own.left(now), job))
+        if found or self._ready:
+            found.sort(key=lambda each: each[:2], reverse=True)
+            return [job for _, _, job in found], 0.0
+        return [], max(self._resting[0][0] - now, 0.0)
 
-    def _go_on(self, job: _Job, until: float, *, charged: bool = True) -> None:
-        memo = job.feed.memo
+    def _go_on(self, job: _EvaluationJob, until: float, *, charged: bool = True) -> None:
         waiting = _waiting(job)
         if not waiting:  # they have gone on, or are gone
             self._drop(job)
             return
         try:
-            made = self._run(memo, job, until, charged=charged)
+            made = self._run(job, until, charged=charged)
         except EncodingFailed as error:
             self._drop(job)
-            job.feed.group_failed(job.group, str(error))
+            job.failed(job.group, str(error))
             return
         if made is None:
             if job in self._jobs:
@@ -304,17 +274,17 @@ class Evaluations:
                 self._hold(job, self._clock())
             return
         self._drop(job)
-        memo.keep(job.entry, job.group.wire, made)
+        job.memo.keep(job.entry, job.group.wire, made)
         self._to_wake.extend(waiting)
 
-    def _run(self, memo: EncodingMemo, job: _Job, until: float, *, charged: bool = True) -> Encoded | None:
+    def _run(self, job: _EvaluationJob, until: float, *, charged: bool = True) -> Encoded | None:
         """Evaluate until then. charged: what that has used; not where nobody else wanted the time."""
         if job.steps is None:
             job.turn = TimeSlice(until, self._clock)
-            job.steps = memo.steps(job.entry, job.group.wire, job.turn)
+            job.steps = job.memo.steps(job.entry, job.group.wire, job.turn)
         job.turn.until = until
         began = self._clock()
-        modest = job.costs.modest(began)
+        light_user = job.costs.light_user(began)
         try:
             next(job.steps)
         except StopIteration as done:
@@ -322,18 +292,14 @@ class Evaluations:
             return made
         finally:
             now = self._clock()
-            used = now - began
-            if used > _LITTLE_SECONDS:
-                cpu = self._cpu()
-                used, self._cpu_at = min(used, cpu - self._cpu_at), cpu
-            self._turn_used += used
+            used = self._round.charge(began, now, light_user=light_user)
             self.seconds += used
             if charged:
-                self.all.charge(used, now, modest=modest)
+                self.all.charge(used, now, light_user=light_user)
                 job.costs.charge(used, now)
         return None
 
-    def _hold(self, job: _Job, now: float) -> None:
+    def _hold(self, job: _EvaluationJob, now: float) -> None:
         """Keep what it has made so far, if there is room for that."""
         self._let_go(job)
         if job.steps is not None:
@@ -347,22 +313,23 @@ class Evaluations:
             self._let_go(worst)
             worst.steps = None
 
-    def _let_go(self, job: _Job) -> None:
+    def _let_go(self, job: _EvaluationJob) -> None:
         self._held -= job.held
         job.held = 0
 
-    def _drop(self, job: _Job) -> None:
+    def _drop(self, job: _EvaluationJob) -> None:
         self._let_go(job)
         job.steps = None
         self._ready.pop(job, None)
         if self._jobs.pop(job, job) is None:
-            del job.costs.jobs[job]
-            jobs = self._by_entry[job.entry]
-            del jobs[job.group]
-            if not jobs:
+            of_group, of_entry = self._by_group[job.group], self._by_entry[job.entry]
+            del of_group[job], of_entry[job.group]
+            if not of_group:
+                del self._by_group[job.group]
+            if not of_entry:
                 del self._by_entry[job.entry]
 
 
-def _waiting(job: _Job) -> list[Subscription]:
-    parked = cast("dict[Subscription, None]", job.entry.parked)
+def _waiting(job: _EvaluationJob) -> list[Waiter]:
+    parked = cast("dict[Waiter, None]", job.entry.parked)
     return [item for item in parked if item.group is job.group]

@@ -4,14 +4,15 @@ Theory of operation. A subscription below the source's window keeps exact positi
 its client can be sent to it asks for a place: in the source's window, if that reaches it after all; in a
 reader that is near; else it waits for a reader of its own, which it then shares with everyone near it. A
 reader has a small window of the same class; its members read it as others read the source's, with cursor,
-credits and fragments. Whoever drives it (`runtime.history`) reads up to `aim`, hands over what was read with
-`take`, and waits while it does not fit. A place is held only while the client can be sent to: who stands
-still, or is overtaken by the small window, is put back among those who wait, with exact positions.
+credits and fragments. Its driver (`runtime.history_task`) reads up to `catch_up_target`, hands over what was
+read with `take`, and waits while it does not fit. A place is held only while the client can be sent to: one
+that stands still, or is overtaken by the small window, is put back among those who wait, with exact
+positions.
 
-The aim is the `starts` of a batch in the middle of the source's window: early enough to be there still when
-the reader arrives. Nothing at or beyond the aim is read from history, so a member that has had everything
-up to there goes on in the window with no event missing and none twice. If the window moved on meanwhile,
-so does the aim.
+The catch-up target is the `starts` of a batch in the middle of the source's window: early enough to be there
+still when the reader arrives. Nothing at or beyond it is read from history, so a member that has had
+everything up to there goes on in the window with no event missing and none twice. If the window moved on
+meanwhile, so does the target.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kiwi_gw.core.places import ahead, below, furthest, nearest, reached
-from kiwi_gw.core.starts import Begin, Where, within
-from kiwi_gw.core.states import State
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
-from kiwi_gw.model import Batch, Extent, Positions
-
-if TYPE_CHECKING:
-    from kiwi_gw.core.feed import Feed
-    from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.core.effects import Effects
+from kiwi_gw.core.encoding import EncodingMemo
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.positions import ahead, below, furthest, nearest, reached
+from kiwi_gw.core.start_resolution import ResolvedStart, Where, within
+from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
+from kiwi_gw.model import Batch, OffsetRange, Positions
 
 NEAR_EVENTS = 65_536
 """How far apart subscriptions may be that share a reader. Those that fell out of a window of the default size
 within one turn of it are that near; reading so much in vain takes a fraction of a second."""
 
 GATHER_SECONDS, GATHER_AT_MOST_SECONDS = 0.15, 2.0
-"""A reader is opened when for the first of these times nobody new has come to wait, or when somebody has
-waited for the second: a thousand clients that come back after a restart are to share one reader."""
+"""A reader is opened when for the first of these times no other has come to wait, or when one has waited
+for the second: a thousand clients that come back after a restart are to share one reader."""
 
 KNOWN_SECONDS = 1.0
 """For so long what history said it has is taken to be there: a thousand clients that come back one after the
@@ -49,22 +50,39 @@ STANDSTILL_SECONDS = 0.2
 _WAKE_AT_ONCE = 16
 
 
-class SharedReader:
+class HistoryHub(Protocol):
+    """The source whose history is read, as far as that concerns its readers."""
+
+    limits: HubLimits
+    window: Window
+    effects: Effects
+    memo: EncodingMemo
+
+    @property
+    def now(self) -> float: ...
+
+    def evicted(self, entry: WindowEntry) -> None: ...
+
+    def waiting_for_history(self) -> list[Subscription]:
+        """Subscriptions that are below the window and have no place in history."""
+
+
+class SharedHistoryReader:
     """One place in a source's history, and the subscriptions that read there.
 
     changed: called when its driver may have something to do: room, another member, none any more.
     """
 
-    def __init__(self, replay: Replay, feed: Feed, start: Positions, budget: Budget) -> None:
-        self.window = Window(feed.limits.history_events, feed.limits.history_bytes, budget, start)
-        self.members: dict[Subscription, tuple[int, float]] = {}  # cursor, and when it was first seen there
+    def __init__(self, replay: HistoryQueue, hub: HistoryHub, start: Positions, budget: MemoryBudget) -> None:
+        self.window = Window(hub.limits.history_events, hub.limits.history_bytes, budget, start)
+        self.members: dict[Subscription, tuple[int, float]] = {}  # `seq`, and when it was first there
         self.changed: Callable[[], None] = _nothing
         self.closed = False
         self._idle: dict[Subscription, None] = {}
-        self._mark: Entry | None = None  # no member is in an entry before it
+        self._mark: WindowEntry | None = None  # no member is in an entry before it
         self._replay = replay
-        self._feed = feed
-        self._aim: Positions | None = None
+        self._hub = hub
+        self._target: Positions | None = None
 
     @property
     def positions(self) -> Positions:
@@ -78,20 +96,20 @@ class SharedReader:
 
     @property
     def arrived(self) -> bool:
-        """Whether everything below the aim was read."""
-        return reached(self.positions, self.aim())
+        """Whether everything below the catch-up target was read."""
+        return reached(self.positions, self.catch_up_target())
 
-    def aim(self) -> Positions:
+    def catch_up_target(self) -> Positions:
         """Read up to here. It never moves back."""
-        window = self._feed.window
-        if self._aim is None or not window.reaches(self._aim):
+        window = self._hub.window
+        if self._target is None or not window.reaches(self._target):
             middle = window.find((window.base + window.head) // 2)
-            aim = window.positions if middle is None else middle.batch.starts
-            self._aim = aim if self._aim is None else furthest(aim, self._aim)
-        return self._aim
+            target = window.positions if middle is None else middle.batch.starts
+            self._target = target if self._target is None else furthest(target, self._target)
+        return self._target
 
     def fits(self, batch: Batch) -> bool:
-        """Whether there is room for it without taking what a member has not read yet."""
+        """Say whether there is room for it without taking what a member has not read yet."""
         window = self.window
         entry = self._slowest()
         if entry is None or not entry.parked:
@@ -107,42 +125,44 @@ class SharedReader:
 
         ValueError: it repeats what was taken.
         """
-        aim, here = self.aim(), self.positions
-        # A position beyond the aim is one behind a hole. What the window still holds of that hole is to be
-        # sent, so nobody may seem to have had it.
+        target, here = self.catch_up_target(), self.positions
+        # A position beyond the target is one behind a hole. What the window still holds of that hole is to be
+        # sent, so no member may seem to have had it.
         ends = {
-            p: min(offset, max(aim[p], here.get(p, 0))) if p in aim else offset
+            p: min(offset, max(target[p], here.get(p, 0))) if p in target else offset
             for p, offset in batch.starts.items()
         }
-        gap = below(batch.gap, aim) if batch.gap is not None else None
+        gap = below(batch.gap, target) if batch.gap is not None else None
         batch = replace(batch, starts=ends, gap=gap)
         if not len(batch) and batch.gap is None:
             self.window.reset(batch.starts)
         else:
-            entry = self.window.append(batch, self._feed.evicted)
+            entry = self.window.append(batch, self._hub.evicted)
             idle, self._idle = list(self._idle), {}
             for member in idle:
-                self.members[member] = member.cursor, inf  # it cannot stand still before it is woken
-                member.read_on(entry)
+                self.members[member] = member.seq, inf  # it cannot stand still before it is woken
+                member.reader.cursor.park(entry)
             for served, member in enumerate(idle, 1):
                 if member.place is self:
-                    self._seen(member)
+                    self._record_progress(member)
                 # Also one that has lost its place meanwhile: it has to ask for another.
-                if not member.closed:
-                    member.outlet.wake(member)
-                    if served % _WAKE_AT_ONCE == 0:
-                        yield
+                member.mark_ready()
+                if served % _WAKE_AT_ONCE == 0:
+                    self._hub.effects.hand_out()
+                    yield
+            self._hub.effects.hand_out()
             self._slowest()
         self.join()
         yield
 
     def join(self) -> None:
-        """Those who have had everything go on in the source's window, if it reaches them."""
+        """Have those who have had everything go on in the source's window, if it reaches them."""
         for member in list(self._idle):
             self.finished(member)
+        self._hub.effects.hand_out()
 
     def admits(self, here: Positions) -> bool:
-        """Whether one that is at `here` can read on in it, and soon."""
+        """Say whether one that is at `here` can read on in it, and soon."""
         window, missing = self.window, ahead(here, self.positions)
         if missing > NEAR_EVENTS or not window.reaches(here):
             return False
@@ -152,40 +172,44 @@ class SharedReader:
         return not missing or held + missing <= window.max_events
 
     def admit(self, subscription: Subscription) -> None:
-        subscription.take_place(self)
-        entry = self.window.find(subscription.cursor)
+        here = subscription.positions
+        subscription.place = self
+        subscription.apply(SubscriptionInput.READER_ASSIGNED)
+        subscription.reader.cursor.enter(self.window, here)
+        entry = self.window.find(subscription.seq)
         if entry is not None and self._mark is not None and entry.base < self._mark.base:
             self._mark = entry
-        self._seen(subscription)
-        if subscription.cursor == self.window.head:
+        self._record_progress(subscription)
+        if subscription.reader.cursor.at_head:
             self._idle[subscription] = None
-        subscription.outlet.wake(subscription)
+        subscription.mark_ready()
         self.changed()
 
     def left(self, subscription: Subscription) -> None:
-        """A member has joined the window, lost its place or ended (called by itself)."""
+        """Forget a member that has joined the window, lost its place or ended (called by itself)."""
         self.members.pop(subscription, None)
         self._idle.pop(subscription, None)
         self.changed()
 
     def finished(self, subscription: Subscription) -> None:
-        """A member has had all that was read (called by itself): it joins the window, or waits for more."""
-        if self._feed.window.reaches(subscription.positions):
+        """Have a member that has had all that was read join the window, or wait for more (called by
+        itself)."""
+        if self._hub.window.reaches(subscription.positions):
             self._idle.pop(subscription, None)
-            subscription.join_window()
+            _join_window(subscription)
         else:
             self._idle[subscription] = None
             self.changed()
 
     def sweep(self, now: float) -> None:
-        """Put back those who stand still. One whose query takes long stays where it is in nobody's way: its
+        """Put back those who stand still. One whose query takes long stays where it is in no other's way: its
         events would be read again, and evaluated from the beginning."""
-        for member, (cursor, since) in list(self.members.items()):
+        for member, (seq, since) in list(self.members.items()):
             alone = len(self.members) == 1 and not self._replay.starved
-            if member.cursor != cursor or member in self._idle or (alone and member.awaits_query):
-                self.members[member] = member.cursor, now
+            if member.seq != seq or member in self._idle or (alone and _awaits_query(member)):
+                self.members[member] = member.seq, now
             elif now - since >= STANDSTILL_SECONDS:
-                member.lose_place()
+                member.wait_for_history(member.positions)
 
     def close(self) -> None:
         """Let go of everything. Those who are still there wait for another reader."""
@@ -195,80 +219,81 @@ class SharedReader:
         self._replay.closed(self)
         members = list(self.members)
         for member in members:
-            member.lose_place()
-        self.window.clear(self._feed.evicted)
+            member.wait_for_history(member.positions)
+        self.window.clear(self._hub.evicted)
         for member in members:
-            if member.state is State.HISTORY_WAITING:
-                member.outlet.wake(member)  # it asks again as soon as it can be sent to
+            if member.state is SubscriptionState.HISTORY_WAITING:
+                member.mark_ready()  # it asks again as soon as it can be sent to
         self.changed()
+        self._hub.effects.hand_out()
 
-    def _slowest(self) -> Entry | None:
-        """The entry that the slowest member is in, or the newest. Encodings of those before it are let go:
-        whoever comes later has them made again, and a long replay holds no more than it needs."""
+    def _slowest(self) -> WindowEntry | None:
+        """Find the entry that the slowest member is in, or the newest. Encodings of those before it are let
+        go: who comes later has them made again, and a long replay holds no more than it needs."""
         entry = self._mark
         if entry is None or entry.base < self.window.base:
             entry = self.window.oldest
         while entry is not None and not entry.parked and entry.after is not None:
-            self._feed.read_by_all(entry)
+            self._hub.memo.forget(entry)
             entry = entry.after
         self._mark = entry
         return entry
 
-    def _seen(self, member: Subscription) -> None:
-        self.members[member] = member.cursor, self._feed.now
+    def _record_progress(self, member: Subscription) -> None:
+        self.members[member] = member.seq, self._hub.now
 
 
-class Replay:
+class HistoryQueue:
     """The history of one source, from the side of those who read it.
 
-    changed: called when there is something new to do for whoever opens readers.
+    changed: called when there is something new to do for what opens readers.
     """
 
-    def __init__(self, feed: Feed, budget: Budget) -> None:
-        self.readers: list[SharedReader] = []
+    def __init__(self, hub: HistoryHub, budget: MemoryBudget) -> None:
+        self.readers: list[SharedHistoryReader] = []
         self.changed: Callable[[], None] = _nothing
         self.opened = 0
-        self._feed = feed
+        self._hub = hub
         self._budget = budget
         self._waiting: dict[Subscription, None] = {}
         self._gathers_since = self._last_came = 0.0
-        self._extent: Extent | None = None
+        self._offset_range: OffsetRange | None = None
         self._asked_at = -inf
 
     # --- where to begin --------------------------------------------------------------------
 
-    def has(self, extent: Extent, asked_at: float) -> None:
-        """What history can be read again, as it was when that was asked."""
-        self._extent, self._asked_at = extent, asked_at
+    def set_offset_range(self, offset_range: OffsetRange, asked_at: float) -> None:
+        """Note what history can be read again, as it was when that was asked."""
+        self._offset_range, self._asked_at = offset_range, asked_at
 
-    def begin(self, where: Where) -> Begin | None:
-        """Where that is, if it is in what history had a moment ago; None: it must be asked."""
-        if self._extent is None or self._feed.now - self._asked_at >= KNOWN_SECONDS:
+    def begin(self, where: Where) -> ResolvedStart | None:
+        """Find where that is, if it is in what history had a moment ago; None: it must be asked."""
+        if self._offset_range is None or self._hub.now - self._asked_at >= KNOWN_SECONDS:
             return None
-        return within(where, self._extent, self._feed.window.positions)
+        return within(where, self._offset_range, self._hub.window.positions)
 
     # --- who waits -------------------------------------------------------------------------
 
     @property
     def opens_in(self) -> float | None:
         """Seconds until a reader is to be opened for those who wait; None where none is."""
-        if not self._waiting or len(self.readers) >= self._feed.limits.history_readers:
+        if not self._waiting or len(self.readers) >= self._hub.limits.history_readers:
             return None
         at = min(self._last_came + GATHER_SECONDS, self._gathers_since + GATHER_AT_MOST_SECONDS)
-        return max(0.0, at - self._feed.now)
+        return max(0.0, at - self._hub.now)
 
     @property
     def starved(self) -> bool:
-        """Whether somebody waits and no further reader may be opened."""
-        return bool(self._waiting) and len(self.readers) >= self._feed.limits.history_readers
+        """Whether some wait and no further reader may be opened."""
+        return bool(self._waiting) and len(self.readers) >= self._hub.limits.history_readers
 
-    def asked(self, subscription: Subscription) -> bool:
+    def is_queued(self, subscription: Subscription) -> bool:
         return subscription in self._waiting
 
-    def ask(self, subscription: Subscription) -> None:
-        """A subscription below the window can be sent to, and wants to read on."""
-        if subscription not in self._waiting and not self._place(subscription):
-            self._last_came = self._feed.now
+    def enqueue(self, subscription: Subscription) -> None:
+        """Find a place for a subscription below the window that can be sent to, or have it wait for one."""
+        if subscription not in self._waiting and not self._assign_reader(subscription):
+            self._last_came = self._hub.now
             if not self._waiting:
                 self._gathers_since = self._last_came
             self._waiting[subscription] = None
@@ -278,18 +303,19 @@ class Replay:
                     if not reader.members:
                         reader.changed()  # it is in others' way
 
-    def withdrawn(self, subscription: Subscription) -> None:
-        """It waits no longer (called by itself)."""
+    def remove(self, subscription: Subscription) -> None:
+        """Let one wait no longer (called by itself)."""
         self._waiting.pop(subscription, None)
 
-    def open(self) -> SharedReader | None:
-        """A reader for whoever has waited longest, and for all who are near; None if nobody waits or there
-        are enough readers. It begins with the earliest position of them."""
-        if len(self.readers) >= self._feed.limits.history_readers:
+    def open(self) -> SharedHistoryReader | None:
+        """Make a reader for the one that has waited longest, and for all who are near; None if none waits or
+        there are enough readers. It begins with the earliest position of them."""
+        if len(self.readers) >= self._hub.limits.history_readers:
             return None
-        self.pass_by()
+        self._assign_readers()
         first = next(iter(self._waiting), None)
         if first is None:
+            self._hub.effects.hand_out()
             return None
         here = start = first.positions
         near: list[Subscription] = []
@@ -298,43 +324,45 @@ class Replay:
             if ahead(there, here) + ahead(here, there) <= NEAR_EVENTS:
                 near.append(other)
                 start = nearest(start, there)
-        reader = SharedReader(self, self._feed, start, self._budget)
+        reader = SharedHistoryReader(self, self._hub, start, self._budget)
         self.readers.append(reader)
         self.opened += 1
         for subscription in near:
-            if subscription in self._waiting:  # an earlier one's turn may have ended it
-                reader.admit(subscription)
+            reader.admit(subscription)
+        self._hub.effects.hand_out()
         return reader
 
     def pass_by(self) -> None:
-        """Readers move on: some who wait may be near one now."""
-        for subscription in list(self._waiting):
-            if subscription in self._waiting:
-                self._place(subscription)
+        """Look whether some who wait are near a reader now: readers move on."""
+        self._assign_readers()
+        self._hub.effects.hand_out()
 
-    def closed(self, reader: SharedReader) -> None:
-        """A reader is gone (called by itself)."""
+    def _assign_readers(self) -> None:
+        for subscription in list(self._waiting):
+            self._assign_reader(subscription)
+
+    def closed(self, reader: SharedHistoryReader) -> None:
+        """Forget a reader that is gone (called by itself)."""
         self.readers.remove(reader)
         self.changed()
 
     def sweep(self, now: float) -> None:
         for reader in list(self.readers):
             reader.sweep(now)
-        # Whoever drives a reader may be stopped half-way: nobody who can be sent to is to wait in vain.
-        for subscription in self._feed.waiting_for_history():
-            if subscription.readable:
-                subscription.outlet.wake(subscription)
+        # What drives a reader may be stopped half-way: none who can be sent to is to wait in vain.
+        for subscription in self._hub.waiting_for_history():
+            subscription.read_on()
 
     def close(self) -> None:
-        """The source is not to be read now: everyone waits, and what it had may be gone when it is."""
-        self._extent = None
+        """Have all wait while the source is not to be read; what it had may be gone when it is again."""
+        self._offset_range = None
         for reader in list(self.readers):
             reader.close()
 
-    def _place(self, subscription: Subscription) -> bool:
+    def _assign_reader(self, subscription: Subscription) -> bool:
         here = subscription.positions
-        if self._feed.window.reaches(here):
-            subscription.join_window()
+        if self._hub.window.reaches(here):
+            _join_window(subscription)
             return True
         for reader in self.readers:
             if reader.admits(here):
@@ -343,5 +371,22 @@ class Replay:
         return False
 
 
+def _awaits_query(member: Subscription) -> bool:
+    """Say whether what is next is postponed: its query is being evaluated."""
+    entry = member.reader.cursor.entry
+    return entry is not None and member.hub.awaited(member.group, entry)
+
+
+def _join_window(subscription: Subscription) -> None:
+    """Read on in the source's window, which reaches where history has brought it."""
+    hub, cursor = subscription.hub, subscription.reader.cursor
+    cursor.enter(hub.window, subscription.positions)
+    subscription.apply(SubscriptionInput.JOINED)
+    if not hub.over and cursor.at_head:
+        subscription.at_head()  # it would not be found there when the next batch comes
+    subscription.hub.end_if_over(subscription)
+    subscription.mark_ready()
+
+
 def _nothing() -> None:
-    """Nobody drives it yet."""
+    """Do nothing: it is not driven yet."""

@@ -1,8 +1,8 @@
 """The newest event of every key of one source: for snapshots, and for those who fell too far behind.
 
 The index is shared by all subscriptions. A reader goes through it in the order of update, page by page (see
-`pages`): an event that is superseded before it comes to its page is left out, for what superseded it comes
-later.
+`snapshot_pages`): an event that is superseded before it comes to its page is left out, for what superseded
+it comes later.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from kiwi_gw.core.loss import Loss
-from kiwi_gw.core.pages import FEW_EVENTS, PAGE_EVENTS, Page, Pages
-from kiwi_gw.core.window import Budget, Entry
+from kiwi_gw.core.snapshot_pages import FEW_EVENTS, PAGE_EVENTS, SnapshotPage, SnapshotPages
+from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.model import Batch, Positions, Ranges
 
 _OVERHEAD = 400
@@ -22,7 +22,7 @@ _OVERHEAD = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LatestRow:
     """One event: its sequence number in the source's window, its place, and the values of its columns."""
 
     seq: int
@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass(slots=True, eq=False)
-class Pass:
+class SnapshotScan:
     """A reader's way through the index: from `seq` on, up to `stop`, where it enters the source's window.
 
     here: the positions that it has come to with the pages behind it. positions, lost, unknown: those of
@@ -54,35 +54,35 @@ class Pass:
 class LastValues:
     """At most `max_keys` keys and `max_bytes` bytes: those that were updated last.
 
-    evicted: told of the entry of a page that goes. clock: monotonic seconds.
+    evicted: called with the entry of a page that goes. clock: monotonic seconds.
     """
 
     def __init__(
         self,
         max_keys: int,
         max_bytes: int,
-        budget: Budget,
-        evicted: Callable[[Entry], None],
+        budget: MemoryBudget,
+        evicted: Callable[[WindowEntry], None],
         clock: Callable[[], float],
     ) -> None:
         self.bytes = 0
-        self.pages = Pages(budget, evicted, clock)
+        self.pages = SnapshotPages(budget, evicted, clock)
         self._max_keys = max_keys
         self._max_bytes = max_bytes
         self._budget = budget
         self._names: tuple[str, ...] = ()
-        self._rows: dict[object, Row] = {}
+        self._rows: dict[object, LatestRow] = {}
         # In the order of update; items whose key was updated again are passed over, and removed in bulk.
         self._order: list[tuple[int, object]] = []
         self._first = 0
         self._lowest: dict[int, int] | None = {}  # the first offset of every partition, if it is known
-        self._passes: dict[Pass, None] = {}  # those that something was promised to
+        self._scans: dict[SnapshotScan, None] = {}  # those that something was promised to
         self._promised = 0  # no event from this number on was
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def update(self, entry: Entry) -> None:
+    def update(self, entry: WindowEntry) -> None:
         """Take in a batch. Events without a key are not for this index; a tombstone is an event."""
         batch, rows, order = entry.batch, self._rows, self._order
         if not len(batch) or "key" not in batch.columns:
@@ -94,14 +94,14 @@ class LastValues:
             batch.columns["key"], batch.partitions, batch.offsets, zip(*columns, strict=True), strict=True
         )
         self._lowest = None
-        gone: list[Row] = []
+        gone: list[LatestRow] = []
         for seq, (key, partition, offset, cells) in enumerate(places, entry.base):
             if key is not None:
                 old = rows.get(key)
                 if old is not None:
                     gone.append(old)
                 self._charge(cost if old is None else cost - old.cost)
-                rows[key] = Row(seq, partition, offset, cells, cost)
+                rows[key] = LatestRow(seq, partition, offset, cells, cost)
                 order.append((seq, key))
         self._budget.make_room()
         if self._budget.exceeded:
@@ -113,9 +113,9 @@ class LastValues:
             self._order = [item for item in order[self._first :] if self._valid(item)]
             self._first = 0
 
-    def held(self, first: int, stop: int, ranges: Ranges) -> tuple[int, Ranges]:
-        """How many keys were updated last between two sequence numbers, and what is left of the ranges of
-        that run without those events at their ends."""
+    def held(self, first: int, stop: int, ranges: Ranges) -> tuple[int, dict[int, tuple[int, int]]]:
+        """Count the keys that were updated last between two sequence numbers, and find what is left of the
+        ranges of that run without those events at their ends."""
         offsets: dict[int, list[int]] = {}
         for row in self._between(first, stop):
             offsets.setdefault(row.partition, []).append(row.offset)
@@ -126,7 +126,7 @@ class LastValues:
         }
 
     def starts(self, positions: Positions) -> dict[int, int]:
-        """Positions that no event of the index lies before. `positions`: those of the head."""
+        """Return positions that no event of the index lies before. `positions`: those of the head."""
         if self._lowest is None:
             self._lowest = {}
             for row in self._rows.values():
@@ -134,33 +134,33 @@ class LastValues:
                     self._lowest[row.partition] = row.offset
         return {**positions, **self._lowest}
 
-    def begin(self, progress: Pass) -> None:
-        """A reader sets out. What it was promised is remembered until `end`."""
-        if progress.left is not None:
-            self._passes[progress] = None
-            self._promised = max(self._promised, progress.stop)
+    def begin(self, scan: SnapshotScan) -> None:
+        """Let a reader set out. What it was promised is remembered until `end`."""
+        if scan.left is not None:
+            self._scans[scan] = None
+            self._promised = max(self._promised, scan.stop)
 
-    def end(self, progress: Pass) -> None:
-        """A reader is through, or gone."""
-        self._passes.pop(progress, None)
-        if not self._passes:
+    def end(self, scan: SnapshotScan) -> None:
+        """Forget a reader that is through, or gone."""
+        self._scans.pop(scan, None)
+        if not self._scans:
             self._promised = 0
 
-    def page(self, progress: Pass) -> tuple[Page, int] | None:
-        """The next page of a pass, which moves behind it, and how many of its events are not for this reader.
-        None: it is through."""
-        page = self.pages.at(progress.seq, progress.stop) or self._make(progress.seq, progress.stop)
-        skipped = 0 if page is None else bisect_left(page.numbers, progress.seq)
-        progress.seq = progress.stop if page is None else page.stop
+    def page(self, scan: SnapshotScan) -> tuple[SnapshotPage, int] | None:
+        """Return the next page of a scan, which moves behind it, and how many of its events are not for this
+        reader. None: it is through."""
+        page = self.pages.at(scan.seq, scan.stop) or self._make(scan.seq, scan.stop)
+        skipped = 0 if page is None else bisect_left(page.numbers, scan.seq)
+        scan.seq = scan.stop if page is None else page.stop
         if page is None:
             return None
-        if progress.left is not None:
-            progress.left -= len(page.numbers) - skipped
+        if scan.left is not None:
+            scan.left -= len(page.numbers) - skipped
         return page, skipped
 
-    def _make(self, first: int, stop: int) -> Page | None:
-        """The page from one sequence number on, up to the next that holds. None: nothing is there."""
-        rows: list[Row] = []
+    def _make(self, first: int, stop: int) -> SnapshotPage | None:
+        """Make the page from one sequence number on, up to the next that holds. None: nothing is there."""
+        rows: list[LatestRow] = []
         limit, following = stop, self.pages.next_after(first)
         for row in self._between(first, stop):
             while following is not None and following <= row.seq:
@@ -187,20 +187,20 @@ class LastValues:
         )
         return self.pages.made(first, limit, [row.seq for row in rows], batch)
 
-    def _superseded(self, gone: list[Row]) -> None:
+    def _superseded(self, gone: list[LatestRow]) -> None:
         if len(self.pages):
             self.pages.superseded([row.seq for row in gone])
         promised = [row for row in gone if row.seq < self._promised]
         if promised:
-            for progress in self._passes:
-                self._take_back(progress, promised)
+            for scan in self._scans:
+                self._take_back(scan, promised)
 
-    def _take_back(self, progress: Pass, gone: list[Row]) -> None:
+    def _take_back(self, scan: SnapshotScan, gone: list[LatestRow]) -> None:
         for row in gone:
-            if progress.seq <= row.seq < progress.stop:
-                progress.left = (progress.left or 0) - 1
-                progress.gone.dropped += 1
-                progress.gone.add_ranges({row.partition: (row.offset, row.offset)})
+            if scan.seq <= row.seq < scan.stop:
+                scan.left = (scan.left or 0) - 1
+                scan.gone.dropped += 1
+                scan.gone.add_ranges({row.partition: (row.offset, row.offset)})
 
     def clear(self) -> None:
         self.pages.clear()
@@ -210,7 +210,7 @@ class LastValues:
         self._first = 0
         self._charge(-self.bytes)
 
-    def _between(self, first: int, stop: int) -> Iterator[Row]:
+    def _between(self, first: int, stop: int) -> Iterator[LatestRow]:
         index = bisect_left(self._order, first, lo=self._first, key=itemgetter(0))
         while index < len(self._order) and self._order[index][0] < stop:
             item = self._order[index]
@@ -222,7 +222,7 @@ class LastValues:
         row = self._rows.get(item[1])
         return row is not None and row.seq == item[0]
 
-    def _forget_oldest(self, gone: list[Row]) -> None:
+    def _forget_oldest(self, gone: list[LatestRow]) -> None:
         item = self._order[self._first]
         if self._valid(item):
             row = self._rows.pop(item[1])
@@ -236,7 +236,7 @@ class LastValues:
 
 
 def _without(span: tuple[int, int], offsets: list[int]) -> tuple[int, int] | None:
-    """A range without those of these offsets (in order) that it begins or ends with."""
+    """Return a range without those of these offsets (in order) that it begins or ends with."""
     first, last = span
     for offset in offsets:
         if offset > first:

@@ -21,7 +21,7 @@ class Loss:
             self.ranges[partition] = (first, last) if old is None else (min(old[0], first), max(old[1], last))
 
     def add_events(self, batch: Batch, first: int, floor: Positions) -> None:
-        """The events of a batch from index `first` on that are not below the floor."""
+        """Add the events of a batch from index `first` on that are not below the floor."""
         for partition, offset in zip(batch.partitions[first:], batch.offsets[first:], strict=True):
             if offset >= floor.get(partition, 0):
                 self.dropped += 1

@@ -28,7 +28,7 @@ class OpenFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class RecastRefused:
+class ReconfigureRefused:
     """It goes on as before."""
 
     handle: Hashable
@@ -56,7 +56,7 @@ class Offloaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class CreditAdded:
     """`n` is what was asked for, `credits` the balance after it."""
 
     handle: Hashable
@@ -95,7 +95,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionsAre:
+class PositionsReported:
     """Where the next event of the subscription is, in the source's JSON form: resuming there misses nothing
     and repeats nothing."""
 
@@ -105,7 +105,7 @@ class PositionsAre:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceTroubled:
+class SourceDegraded:
     """The source is cut off from its origin, or works again: `message` is then empty. It stays subscribed."""
 
     handle: Hashable
@@ -122,13 +122,11 @@ class LimitReached:
 
 
 @dataclass(frozen=True, slots=True)
-class Authenticated:
-    identity: Identity
+class CallDone:
+    """A call is over. result: as the request has it, or a Refusal."""
 
-
-@dataclass(frozen=True, slots=True)
-class AuthenticationFailed:
-    refusal: Refusal
+    handle: Hashable
+    result: Identity | Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
-class Reminded:
+class TimerFired:
     """What the session asked to be reminded of is due."""
 
 
@@ -167,7 +165,7 @@ class Continued:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Inspected:
     """How a subscription does. sent: events. newest: the last few batches of its source, in order; none where
     an interceptor stands before it, for nothing may be said of what that takes out."""
 
@@ -180,21 +178,20 @@ class Examined:
 Notice = (
     Opened
     | OpenFailed
-    | RecastRefused
-    | Granted
+    | ReconfigureRefused
+    | CreditAdded
     | Cancelled
     | Lagged
     | Ended
-    | PositionsAre
-    | SourceTroubled
+    | PositionsReported
+    | SourceDegraded
     | LimitReached
-    | Authenticated
-    | AuthenticationFailed
+    | CallDone
     | CredentialsExpiring
     | SourceAppeared
     | Draining
-    | Reminded
+    | TimerFired
     | Continued
-    | Examined
+    | Inspected
     | Offloaded
 )

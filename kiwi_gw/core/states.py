@@ -4,7 +4,7 @@ OPENING is waiting for its source; LIVE has had everything there is; BEHIND read
 HISTORY_WAITING and HISTORY are below the window and read the source's own history; ENDING has the rest
 of a source that is over or gone still to be sent; CLOSED is final.
 
-A pair that is not in the table is not legal and leaves the state as it is.
+A pair that is not in the table is not legal: it raises.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 
 
-class State(enum.Enum):
+class SubscriptionState(enum.Enum):
     __hash__ = object.__hash__  # by identity: Enum's own is Python code, which hashes the name every time
 
     OPENING = "opening"
@@ -24,29 +24,25 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-IN_HISTORY = frozenset({State.HISTORY_WAITING, State.HISTORY})
+IN_HISTORY = frozenset({SubscriptionState.HISTORY_WAITING, SubscriptionState.HISTORY})
 """Below the source's window."""
 
-READING = frozenset({State.BEHIND, State.ENDING, State.HISTORY})
+READING = frozenset({SubscriptionState.BEHIND, SubscriptionState.ENDING, SubscriptionState.HISTORY})
 """What is next is read at the client's pace, from whichever window holds it."""
 
 NOT_LIVE = READING | IN_HISTORY
 """Open, and has not had everything."""
 
 
-class Input(enum.Enum):
+class SubscriptionInput(enum.Enum):
     __hash__ = object.__hash__
 
     OPENED = "opened"  # the source runs; the subscription begins at its head
     OPEN_FAILED = "open_failed"  # the source did not start in time, or cannot serve the start
-    BATCH = "batch"  # events arrived and all that may be sent was sent
-    CREDIT = "credit"
-    WRITABLE = "writable"  # the client took bytes again
     FULL = "full"  # events arrived that could not all be sent (no room, no credit)
     EVICTED = "evicted"  # its next event is no longer, or was never, in the window
-    PLACE_GRANTED = "place_granted"  # it may read history now
+    READER_ASSIGNED = "place_granted"  # it may read history now
     JOINED = "joined"  # it reached what stands above it: history -> window -> head
-    SOURCE_RESTARTED = "source_restarted"
     ENDED = "ended"  # the finite source is over
     REMOVED = "removed"  # removed or altered in the configuration, or changed at its origin
     FAILED = "failed"  # the source failed for good, or the client lost its right to it
@@ -57,19 +53,15 @@ class Input(enum.Enum):
     DISCONNECT = "disconnect"
 
 
-_S, _I = State, Input
+_S, _I = SubscriptionState, SubscriptionInput
 
-_STAYS: dict[State, tuple[Input, ...]] = {
-    _S.OPENING: (_I.CREDIT, _I.SOURCE_RESTARTED),
-    _S.LIVE: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.SOURCE_RESTARTED),
-    _S.BEHIND: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.FULL, _I.SOURCE_RESTARTED),
-    _S.HISTORY_WAITING: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.FULL, _I.SOURCE_RESTARTED, _I.ENDED),
-    _S.HISTORY: (_I.BATCH, _I.CREDIT, _I.WRITABLE, _I.SOURCE_RESTARTED, _I.ENDED),
-    _S.ENDING: (_I.CREDIT, _I.WRITABLE, _I.FULL, _I.REMOVED),
-    _S.CLOSED: (),
+_STAYS: dict[SubscriptionState, tuple[SubscriptionInput, ...]] = {
+    _S.HISTORY_WAITING: (_I.ENDED,),
+    _S.HISTORY: (_I.ENDED,),
+    _S.ENDING: (_I.REMOVED,),
 }
 
-_MOVES: dict[State, dict[Input, State]] = {
+_MOVES: dict[SubscriptionState, dict[SubscriptionInput, SubscriptionState]] = {
     _S.OPENING: {
         _I.OPENED: _S.LIVE,
         _I.JOINED: _S.BEHIND,
@@ -104,7 +96,7 @@ _MOVES: dict[State, dict[Input, State]] = {
         _I.DISCONNECT: _S.CLOSED,
     },
     _S.HISTORY_WAITING: {
-        _I.PLACE_GRANTED: _S.HISTORY,
+        _I.READER_ASSIGNED: _S.HISTORY,
         _I.JOINED: _S.BEHIND,
         _I.REMOVED: _S.CLOSED,
         _I.FAILED: _S.CLOSED,
@@ -137,17 +129,19 @@ _MOVES: dict[State, dict[Input, State]] = {
     _S.CLOSED: {},
 }
 
-TABLE: dict[tuple[State, Input], State] = {
+TABLE: dict[tuple[SubscriptionState, SubscriptionInput], SubscriptionState] = {
     **{(state, item): state for state, items in _STAYS.items() for item in items},
     **{(state, item): to for state, moves in _MOVES.items() for item, to in moves.items()},
 }
 
 
-def after(state: State, item: Input) -> State:
-    """The state after `item`; the same state where the pair is not legal."""
-    return TABLE.get((state, item), state)
+class IllegalTransitionError(RuntimeError):
+    """A subscription was moved by what cannot happen in its state."""
 
 
-def legal(state: State, item: Input) -> bool:
-    """Whether `item` may happen in `state`."""
-    return (state, item) in TABLE
+def after(state: SubscriptionState, item: SubscriptionInput) -> SubscriptionState:
+    """Return the state after `item`. Raises IllegalTransitionError where that cannot happen."""
+    new = TABLE.get((state, item))
+    if new is None:
+        raise IllegalTransitionError(f"{item.value} in state {state.value}")
+    return new

@@ -1,518 +1,302 @@
 """One client's reader of one source: a cursor, a balance and a policy. It knows no socket and no protocol.
 
-Theory of operation. A subscription that is LIVE has had everything: its cursor is the head and it is in
-its group's `live` set, which fan-out serves directly. As soon as something cannot be sent it is BEHIND:
-it is parked in the window's entry that holds its next event and is read at its client's pace (see
-`reading`). Eviction only records the exact positions of the next event; what that means is decided by the
-policy when the subscription is next read (see `policies`).
+Theory of operation. A subscription that is LIVE has had everything: its cursor is at the head and it is in
+its group's `live` set, which fan-out serves directly. As soon as something cannot be sent it is BEHIND: it is
+parked in the window's entry that holds its next event, and is read at its client's pace with `prepare` and
+`commit`. `prepare` says what may be sent now; `commit` says how many bytes of that were taken: cursor,
+credits and counters then stand right behind the last event whose first byte was taken. Eviction only records
+the exact positions of the next event; what that means is decided when the subscription is next read (see
+`overflow`). A loss is announced before the next event: `prepare` gives nothing while a notice is due.
+
+Operations that come from outside end by handing out their effects; those of the core do not (see `effects`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from math import inf
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from dataclasses import InitVar, dataclass, field
+from functools import partial
 
-from kiwi_gw.core import passes, policies
 from kiwi_gw.core.accounts import Payer
-from kiwi_gw.core.commands import Limit
-from kiwi_gw.core.encoding import Wire, wire
-from kiwi_gw.core.last_values import Pass
-from kiwi_gw.core.loss import Loss
-from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Opened, OpenFailed, PositionsAre
-from kiwi_gw.core.outlet import Outlet, Owner
-from kiwi_gw.core.pages import Page
-from kiwi_gw.core.places import ahead, furthest, reached
-from kiwi_gw.core.reading import MAX_CREDIT, Reading
-from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, READING, Input, State, after
-from kiwi_gw.core.window import Entry
-from kiwi_gw.model import CloseReason, Interceptor, Joiner, Mode, OverflowPolicy, Positions, Ranges
-
-if TYPE_CHECKING:
-    from kiwi_gw.core.fanout import Group
-    from kiwi_gw.core.feed import Feed
-    from kiwi_gw.core.history import SharedReader
+from kiwi_gw.core.assembly import AssemblyOutcome
+from kiwi_gw.core.delivery import Delivery
+from kiwi_gw.core.encoding_group import EncodingGroup
+from kiwi_gw.core.frame_writer import SILENCE, FrameWriter, Owner
+from kiwi_gw.core.hub_interface import Hub, MemberReader
+from kiwi_gw.core.hub_limits import SubscriptionRequest
+from kiwi_gw.core.notices import LimitReached, Notice
+from kiwi_gw.core.overflow import OverflowDecision, OverflowTerms
+from kiwi_gw.core.positions import ahead
+from kiwi_gw.core.prepared import Prepared
+from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, READING, SubscriptionInput, SubscriptionState, after
+from kiwi_gw.core.subscription_reader import SubscriptionReader
+from kiwi_gw.core.window import WindowEntry
+from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.model import CloseReason, OverflowPolicy, Positions
 
 
-class Subscription(Reading):
-    """See the top of this file. Made by `Feed.subscribe`, ended by `Feed` or by `cancel`."""
+@dataclass(slots=True, eq=False, repr=False)
+class Subscription:
+    """See the top of this file. Made by `SourceHub.subscribe`, ended by it or by `cancel`.
 
-    __slots__ = (
-        "_blocked_since",
-        "_deadline",
-        "_lag_at",
-        "_lag_head",
-        "_page",
-        "_progress",
-        "_reported",
-        "_reported_at",
-        "began",
-        "capacity",
-        "handle",
-        "keeps",
-        "outlet",
-        "owner",
-        "payer",
-        "repeats",
-        "report_every",
-        "threshold",
-    )
+    began: the first event of the source's window that it may know of; all, if it began in the past. repeats:
+    it began in the past, and has not had everything since. place: where it reads history.
+    """
 
-    def __init__(
-        self,
-        feed: Feed,
-        group: Group,
-        handle: Hashable,
-        outlet: Outlet,
-        owner: Owner,
-        mode: Mode,
-        credits: int,  # noqa: A002
-        policy: OverflowPolicy,
-        capacity: int,
-        threshold: int,
-        limits: Mapping[Hashable, Limit],
-        until: Positions | None,
-        join: Joiner | None,
-        report_every: float | None = None,
-        payer: Payer | None = None,
-    ) -> None:
-        super().__init__(feed, group, mode, credits, policy, limits, until, join)
-        self.handle = handle
-        self.outlet = outlet
-        self.owner = owner
-        self.payer = payer
-        self.capacity = capacity
-        self.threshold = threshold
-        # keeps: what leaves the window is read again. Always with policy `replay`; with another one while
-        # it is on its way from a start in the past, until it has been within its capacity.
-        self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
-        # began: the first event of the source's window that it may know of; all, if it began in the past.
-        self.began = 0
-        # repeats: it began in the past, and has not had everything since.
-        self.repeats = False
-        self.blocks = policy is OverflowPolicy.BLOCK
-        self.report_every = report_every
-        self._reported: Positions | None = None
-        self._reported_at = -inf
-        self._blocked_since: float | None = None
-        self._progress: Pass | None = None
-        self._page: Page | None = None
-        self._lag_at = -inf
-        self._lag_head = 0
-        self._deadline: float | None = None
+    hub: Hub[Subscription]
+    group: EncodingGroup[Subscription]
+    request: InitVar[SubscriptionRequest]
+    terms: InitVar[OverflowTerms]
+    writer: FrameWriter[Subscription]
+    owner: Owner[Subscription]
+    handle: Hashable = field(init=False)
+    payer: Payer | None = field(init=False)
+    reader: SubscriptionReader = field(init=False)
+    place: MemberReader[Subscription] | None = None
+    state: SubscriptionState = SubscriptionState.OPENING
+    began: int = 0
+    repeats: bool = False
+
+    def __post_init__(self, request: SubscriptionRequest, terms: OverflowTerms) -> None:
+        self.handle, self.payer = request.handle, request.payer
+        join = request.wire.format.join
+        delivery = Delivery(request.mode, request.credits, request.limits, request.until, join)
+        self.reader = SubscriptionReader(self.hub.window, terms, delivery, self.hub.dropped, self)
 
     # --- what anyone may ask ---------------------------------------------------------------
 
     @property
+    def closed(self) -> bool:
+        return self.state is SubscriptionState.CLOSED
+
+    @property
+    def delivery(self) -> Delivery:
+        """What it may be sent, and what it was."""
+        return self.reader.delivery
+
+    @property
+    def seq(self) -> int:
+        """The number of its next event in the window that it reads, -1 before it is open."""
+        return self.reader.cursor.seq
+
+    @property
     def behind(self) -> int:
-        """Events of the source between its next event and the head. In history, and on its way out of it,
-        where nobody has counted them: offsets, which is more where compaction has left holes."""
-        if self.state in IN_HISTORY or self.floor is not None:
-            return ahead(self.feed.window.positions, self.positions)
-        if self._progress is not None:
-            rest = self.window.head - self.cursor + (self._progress.left or 0)
-            return rest + self.feed.window.head - self._progress.stop
-        return self.feed.window.head - self.cursor if self.cursor >= 0 else 0
+        """Events of the source between its next event and the head; in history: offsets."""
+        window = self.hub.window
+        return ahead(window.positions, self.positions) if self.in_history else self.reader.behind(window)
+
+    @property
+    def in_history(self) -> bool:
+        """Whether it is below the source's window."""
+        return self.state in IN_HISTORY
 
     @property
     def positions(self) -> Positions:
         """Where the next event is."""
-        here = self._here()
-        return here if self.floor is None else furthest(here, self.floor)
-
-    def _here(self) -> Positions:
-        here = self._there()
-        # The pages of a pass know nothing of what lies before them.
-        return here if self._progress is None else furthest(self._progress.here, here)
-
-    def _there(self) -> Positions:
-        if self._entry is not None:
-            return self._entry.batch.positions_at(self.cursor - self._entry.base)
-        if self._evicted_at is not None:
-            return self._evicted_at
-        window = self.window
-        newest = window.newest
-        if self.state is State.LIVE and self.cursor < window.head and newest is not None:
-            return newest.batch.starts  # fan-out has not come to it yet
-        return window.positions
+        return self.reader.positions
 
     @property
-    def caught_up(self) -> bool:
-        """Whether it has had everything, and knows of everything that the source lost."""
-        window = self.feed.window
-        return (
-            self.cursor >= window.head
-            and self._lost_mark == window.lost
-            and self._unknown_mark == window.unknown
-        )
-
-    @property
-    def dropped(self) -> int:
-        """Given up and not announced yet, as far as it can be counted."""
-        return self._loss.dropped if self._loss is not None else 0
+    def lag_due(self) -> bool:
+        """Whether a notice is to be written before the next event (`take_lag`)."""
+        return self.reader.lag.due
 
     @property
     def readable(self) -> bool:
-        """Whether `take_lag` or `offer` has something to do, as far as is known without looking."""
-        if self.lag_due:
-            return not self.closed
-        state = self.state
-        if state is State.HISTORY_WAITING:
-            return self._may_be_sent and not self.feed.replay.asked(self)
-        if state is State.HISTORY:
-            return self.cursor < self.window.head and self._may_be_sent
-        if state is not State.BEHIND and state is not State.ENDING:
-            return False
-        if self.cursor >= self.window.head:
-            return True
-        # ENDING: what is left may be nothing that costs credit, and then it ends.
-        return not self._waiting_limit and (self._may_be_sent or state is State.ENDING)
+        """Whether there is a notice due, or something to `prepare`, as far as is known without looking."""
+        if self.state is SubscriptionState.HISTORY_WAITING and self.hub.waits_for_history(self):
+            return self.lag_due
+        return self.reader.readable(self.state)
 
-    @property
-    def _may_be_sent(self) -> bool:
-        return not self._waiting_limit and (self.mode is Mode.PUSH or self.credits > 0)
-
-    # --- commands --------------------------------------------------------------------------
-
-    def grant(self, n: int) -> int:
+    def add_credit(self, n: int) -> int:
         """Add credit, saturating at 2^53 - 1. Returns the balance before anything of it is used."""
-        self.credits = balance = min(self.credits + n, MAX_CREDIT)
+        balance = self.delivery.add_credit(n)
         if self.state in NOT_LIVE:
-            self.outlet.wake(self)
+            self.mark_ready()
+        self.hub.effects.hand_out()
         return balance
 
-    def recast(
-        self,
-        item: Wire,
-        limits: Mapping[Hashable, Limit],
-        payer: Payer | None = None,
-        *,
-        fewer: bool = False,
-    ) -> None:
-        """Go on with other fragments and limits, from the next event on. payer: who is charged for those,
-        None: as before. fewer: they are a part of what it had.
-
-        Raises SubscribeRefused, and then it goes on as before.
-        """
-        if self.closed:
-            return
-        self.feed.regroup(self, item, payer, fewer=fewer)
-        self.join = item.format.join
-        self.limits = dict(limits)
-        self._simplify()
-        self._waiting_limit = False
+    def read_on(self) -> None:
+        """Have it read, if there is something."""
         if self.readable:
-            self.outlet.wake(self)
+            self.mark_ready()
 
-    def intercept(self, interceptor: Interceptor | None, payer: Payer | None = None) -> None:
-        """Go on behind another interceptor (None: behind none), otherwise as before, from the next event
-        on. payer: who is charged from then on, None: as before."""
+    def cancel(self, item: SubscriptionInput = SubscriptionInput.UNSUBSCRIBE) -> None:
+        """End it by the client's wish or with its connection: its owner gets no notice more."""
+        self.owner = SILENCE
         if not self.closed:
-            # The format may be another member's of the group, but only `join` could differ, and it stays.
-            self.feed.regroup(self, wire(self.group.wire.format, interceptor), payer, all_at_once=True)
-            if self.readable:
-                self.outlet.wake(self)
+            self.apply(item)
+            self.hub.effects.hand_out()
 
-    def cancel(self, item: Input = Input.UNSUBSCRIBE) -> None:
-        """End it by the client's wish or with its connection; no notice."""
-        self.apply(item)
+    # --- reading ---------------------------------------------------------------------------
 
-    # --- state -----------------------------------------------------------------------------
+    def prepare(self, max_bytes: int, max_events: int | None = None) -> Prepared | None:
+        """Prepare at most `max_bytes` (or one event) to be sent now: None if nothing may, or a lag notice is
+        due (`take_lag` first). What was prepared is to be committed before anything else is done."""
+        prepared = self._prepare(max_bytes, max_events)
+        if prepared is None:
+            self.hub.effects.hand_out()
+        return prepared
 
-    def apply(self, item: Input) -> State:
+    def _prepare(self, max_bytes: int, max_events: int | None) -> Prepared | None:
+        if self.state is SubscriptionState.HISTORY_WAITING and not self.delivery.waits_for_client:
+            self.hub.ask_for_history(self)
+        if self.lag_due or self.state not in READING or self.give_up():
+            return None
+        encode = partial(self.hub.encoded, self.group)
+        try:
+            while self._has_more():
+                ending = self.state is SubscriptionState.ENDING
+                found = self.reader.prepare(encode, max_bytes, max_events, ending=ending)
+                if not isinstance(found, AssemblyOutcome):
+                    return found
+                self.check_reached()
+        except EncodingFailed as error:
+            self.hub.group_failed(self.group, str(error))
+        return None
+
+    def _has_more(self) -> bool:
+        """Say whether there is something to read, here or in the window that it then goes on with."""
+        cursor = self.reader.cursor
+        while self.state in READING and cursor.at_head:
+            window = cursor.window
+            self.at_head()
+            if cursor.window is window:
+                return False
+        return self.state in READING and not self.lag_due and not self.delivery.stopped
+
+    def commit(self, prepared: Prepared, taken: int) -> bytes:
+        """Go on behind the first `taken` bytes of it. Returns the rest of the frame that was cut: that
+        belongs before the notices that its owner may get (a limit, an end) before this returns."""
+        rest = self.consume(prepared, taken)
+        self.hub.effects.hand_out()
+        return rest
+
+    def consume(self, prepared: Prepared, taken: int) -> bytes:
+        """Do the same for fan-out, which hands out the effects itself."""
+        sent, reader = prepared.taken(taken), self.reader
+        if sent.segments:
+            events, finished = reader.consume(sent)
+            if self.place is not None:
+                self.hub.events_replayed += events
+                if finished:
+                    self.place.changed()
+            elif reader.terms.policy is OverflowPolicy.BLOCK:
+                self.hub.freed()
+        self.check_reached()
+        return sent.rest
+
+    def fall_behind(self, entry: WindowEntry) -> None:
+        """Be LIVE no longer: its next event is in `entry`, which it could not be sent whole."""
+        self.apply(SubscriptionInput.FULL)
+        self.reader.cursor.park(entry)
+
+    def demote(self) -> None:
+        """Have it read on from the window: it is LIVE, but not served yet by the fan-out under way."""
+        newest = self.hub.window.newest
+        if newest is not None:
+            self.fall_behind(newest)
+
+    def check_reached(self) -> None:
+        """Look where it has come to: limits that are used up, the end, the head."""
+        reached = self.delivery.take_reached_limit()
+        if reached == (None,):
+            self.hub.end(self, CloseReason.LIMIT, "the limit is reached", SubscriptionInput.LIMIT_REACHED)
+        elif reached is not None:
+            self.tell(LimitReached(self.handle, reached[0]))
+        if not self.closed and self.reader.until_reached:
+            message = "the end that was asked for is reached"
+            self.hub.end(self, CloseReason.UNTIL, message, SubscriptionInput.UNTIL_REACHED)
+        if self.state in READING and self.reader.cursor.at_head:
+            self.at_head()
+
+    def at_head(self) -> None:
+        """Join the head, or end, as no event is left where it reads; but not before a notice that is due."""
+        cursor = self.reader.cursor
+        if not self.reader.next_page(self.hub.window):  # it does not hold the next event any more
+            if self._is_read_again:
+                self.wait_for_history(self.positions)
+            else:
+                self.give_up()
+            self.mark_ready()
+        if self.state is SubscriptionState.HISTORY:
+            if self.place is not None:
+                self.place.finished(self)
+        elif self.state not in READING or not cursor.at_head or self.reader.snapshot is not None:
+            pass  # it has gone on elsewhere
+        elif self.state is not SubscriptionState.ENDING:
+            self.apply(SubscriptionInput.JOINED)
+        elif not self.lag_due:
+            self.hub.drained(self)
+
+    # --- too far behind --------------------------------------------------------------------
+
+    def give_up(self) -> bool:
+        """Let the policy act. Returns whether nothing may be read: something was given up, or it is over."""
+        if self.in_history:
+            return False
+        reader = self.reader
+        decision = reader.give_up(self.hub.window, self.hub.last_values)
+        if decision is OverflowDecision.CLOSE:
+            self.overflow()
+        elif decision is not OverflowDecision.KEEP and reader.cursor.at_head and reader.snapshot is None:
+            self.at_head()
+        return self.closed or decision is not OverflowDecision.KEEP
+
+    def evicted(self, entry: WindowEntry, positions: Callable[[int], Positions]) -> None:
+        """Leave an entry that has left its window, with its next event. positions: of an event of it."""
+        here = self.reader.cursor.evicted(entry, positions)
+        if self._is_read_again:
+            self.wait_for_history(here)
+        elif not self.reader.evicted(entry, here):
+            self.overflow()
+
+    @property
+    def _is_read_again(self) -> bool:
+        """Whether what leaves the window is read again from history."""
+        again = self.reader.keeps and self.hub.info.replayable and self.state is SubscriptionState.BEHIND
+        return again or self.state is SubscriptionState.HISTORY
+
+    def overflow(self) -> None:
+        """End it: that is its policy."""
+        message = f"more than {self.reader.terms.capacity} events behind"
+        self.hub.end(self, CloseReason.OVERFLOW, message, SubscriptionInput.POLICY_CLOSE)
+
+    def wait_for_history(self, here: Positions) -> None:
+        """Have it read on at `here`, below the source's window, when it gets a place in history."""
+        self.reader.cursor.leave(self.hub.window, here)
+        self.apply(
+            SubscriptionInput.FULL if self.state is SubscriptionState.HISTORY else SubscriptionInput.EVICTED
+        )
+
+    def apply(self, item: SubscriptionInput) -> SubscriptionState:
         """Move by the state table, and keep what depends on the state in step."""
         old, new = self.state, after(self.state, item)
         if new is old:
             return new
         self.state = new
-        if old is State.LIVE:
+        if old is SubscriptionState.LIVE:
             self.group.live.pop(self, None)
-        elif old is State.HISTORY and self.place is not None:
+        elif old is SubscriptionState.HISTORY and self.place is not None:
             self.place.left(self)
             self.place = None
-        if new is State.CLOSED:
-            passes.leave(self)
-        if new is State.LIVE:
-            self._unpark()
+        if new is SubscriptionState.LIVE:
+            self.reader.caught_up()
             self.repeats = False
-            self.keeps = policies.acting(self) is OverflowPolicy.REPLAY
-            if not self.lag_due:
-                self._since_caught_up = 0
             self.group.live[self] = None
-        elif new is State.CLOSED:
-            self._unpark()
-            self.lag_due = False  # what was not announced is in the notice of its end
-        self.feed.moved(self, old, new)
+        elif new is SubscriptionState.CLOSED:
+            self.reader.close()
+        self.hub.moved(self, old, new)
         return new
 
-    def open_at_head(self) -> None:
-        """The source runs: begin with its next event."""
-        window = self.feed.window
-        self.cursor = self.began = window.head
-        self._lost_mark, self._unknown_mark = window.lost, window.unknown
-        if self.apply(Input.OPENED) is not State.LIVE:
-            return  # cancelled by what its owner was told of another one
-        self._opened()
+    def tell(self, notice: Notice) -> None:
+        """Send its owner a notice, when the operation is done."""
+        self.hub.effects.add(lambda: self.owner.notify(self, notice))
 
-    def open_at(self, positions: Positions, missing: Ranges) -> None:
-        """The source runs: begin with the events at these positions, in the window or below it. missing:
-        what was asked for and is gone."""
-        window = self.feed.window
-        self.keeps = True
-        if window.reaches(positions):
-            self._enter(window, positions)
-            moved = self.apply(Input.JOINED)
-        else:
-            self._evicted_at = positions
-            moved = self.apply(Input.EVICTED)
-        if moved is State.CLOSED:
-            return
-        self._opened()
-        if missing and not self.closed:
-            self._account(0, missing, unknown=True)
+    def mark_ready(self) -> None:
+        """Have its writer know that there is something to read, when the operation is done."""
+        self.hub.effects.add(self.wake)
+
+    def wake(self) -> None:
+        """Tell its writer that there is something to read."""
         if not self.closed:
-            self.outlet.wake(self)
-
-    def refuse(self, code: str, message: str) -> None:
-        """The source runs, but it cannot begin where it was asked to."""
-        if self.apply(Input.OPEN_FAILED) is State.CLOSED:
-            self.owner.notify(self, OpenFailed(self.handle, code, message))
-
-    def _opened(self) -> None:
-        info = self.feed.info
-        positions = self.feed.dump(self.positions)
-        self.owner.notify(self, Opened(self.handle, info, positions, self.policy, self.capacity))
-        if not self.closed:
-            self._arrived()  # it may have been asked for nothing
-
-    def fall_behind(self, entry: Entry, item: Input = Input.FULL) -> None:
-        """LIVE no longer: its next event is in `entry`, which it could not be sent whole."""
-        if self.apply(item) is State.BEHIND:
-            self._park(entry)
-            self._skip_read()
-
-    def evicted(self, positions: Positions) -> None:
-        """The entry with its next event has left the window; `positions` are those of that event."""
-        entry, self._entry = self._entry, None
-        if self.floor is not None:
-            positions = furthest(positions, self.floor)
-        if self.state is State.HISTORY:
-            self.lose_place(positions)
-        elif self.keeps and self.feed.info.replayable and self.state is State.BEHIND:
-            self._leave_window(positions)
-            self.apply(Input.EVICTED)
-        elif self.floor is not None and entry is not None:
-            policies.drop_rest(self, entry)
-        elif self._evicted_at is None:
-            self._evicted_at = positions
-
-    # --- history ---------------------------------------------------------------------------
-
-    def take_place(self, reader: SharedReader) -> None:
-        """Read on from a reader of history, whose window reaches its positions (called by that)."""
-        here = self.positions
-        self.place = reader
-        self.apply(Input.PLACE_GRANTED)
-        self._enter(reader.window, here)
-
-    def lose_place(self, here: Positions | None = None) -> None:
-        """It cannot be sent to, or others are to have their turn: wait for a place again."""
-        self._leave_window(self.positions if here is None else here)
-        self.apply(Input.FULL)
-
-    def join_window(self) -> None:
-        """History has brought it to what the source's window reaches: read on there."""
-        here = self.positions
-        self._enter(self.feed.window, here)
-        self.apply(Input.JOINED)
-        if self.feed.over:
-            self.end(self.feed.end_reason, self.feed.end_message, Input.ENDED)
-        elif self.cursor >= self.window.head:
-            self._at_head()  # nobody would find it there when the next batch comes
-        self.outlet.wake(self)
-
-    def read_on(self, entry: Entry) -> None:
-        """History goes on behind what it had: there is more to read."""
-        self._park(entry)
-        self._skip_read()
-
-    def _leave_window(self, here: Positions) -> None:
-        self._unpark()
-        self._evicted_at = here
-        self.window = self.feed.window
-        self.floor = None
-        self._simplify()
-
-    # --- reading ---------------------------------------------------------------------------
-
-    def take(self, max_events: int, max_bytes: int) -> bytes:
-        """Read as a request does: the bytes of what may be read now, b"" if nothing may.
-
-        The owner is told of a loss before the bytes that follow it are returned; a limit or an end that
-        it is told of meanwhile comes after them.
-        """
-        while True:
-            if self.lag_due:
-                self.owner.notify(self, self.take_lag(self.feed.now))
-            offer = self.offer(max_bytes, max_events)
-            if offer is not None:
-                data = b"".join(offer.views)
-                self.settle(offer, len(data))
-                if data:
-                    return data
-            elif not self.lag_due:
-                return b""
-
-    # --- lag -------------------------------------------------------------------------------
-
-    def take_lag(self, now: float) -> Lagged:
-        """The notice that is due, with the numbers of this moment. It must be written at once."""
-        if policies.acting(self) is not OverflowPolicy.CLOSE:  # for `offer` and `sweep`: no notice then
-            policies.give_up(self)
-        passes.account_gone(self)
-        loss = self._loss or Loss()
-        self._loss = None
-        self.lag_due = False
-        self._lag_at, self._lag_head = now, self.feed.window.head
-        self.feed.lag_notices += 1
-        notice = Lagged(
-            handle=self.handle,
-            source=self.feed.info,
-            behind=self.behind,
-            dropped=None if loss.unknown else loss.dropped,
-            count=self.behind + self._since_caught_up,
-            ranges=loss.ranges,
-            positions=self.feed.dump(self.positions),
-        )
-        if self.state is State.LIVE:
-            self._since_caught_up = 0
-        return notice
-
-    def sweep(self, now: float, interval: float) -> None:
-        """What nobody reads for must be noticed too: policy `close`, lag over the threshold, deadlines."""
-        if self._deadline is not None and now >= self._deadline:
-            self.end(self.feed.end_reason, self.feed.end_message, Input.POLICY_CLOSE)
-            return
-        behind = self.behind
-        if policies.closed_unread(self):
-            return
-        if (
-            behind > self.threshold
-            and not self.lag_due
-            and self.feed.window.head != self._lag_head
-            and now - self._lag_at >= interval
-        ):
-            self.lag_due = True
-            self.outlet.wake(self)
-
-    def report(self, now: float) -> None:
-        """Say where it is, if that is due and has changed."""
-        if self.report_every is not None and now - self._reported_at >= self.report_every:
-            here = self.positions
-            if here != self._reported:
-                self._reported, self._reported_at = dict(here), now
-                info = self.feed.info
-                self.owner.notify(self, PositionsAre(self.handle, info, self.feed.dump(here)))
-
-    def set_deadline(self, deadline: float) -> None:
-        """How long what is left of a removed source may still be sent."""
-        self._deadline = deadline
-
-    def end(self, reason: CloseReason, message: str, item: Input) -> None:
-        """Close it, and tell its owner why, and what it did not get."""
-        if self.closed:
-            return
-        if self.state is State.OPENING:
-            self.apply(item)
-            self.owner.notify(self, OpenFailed(self.handle, reason.value, message))
-            return
-        passes.account_gone(self)
-        positions = self.feed.dump(self.positions)
-        loss = self._loss or Loss()
-        unsent, unknown = 0, loss.unknown
-        if item is not Input.LIMIT_REACHED and item is not Input.UNTIL_REACHED:
-            unsent, uncounted = self._unsent()
-            unknown = unknown or uncounted
-        if self.apply(item) is not State.CLOSED:
-            self.outlet.wake(self)  # what is left may be nothing
-            return
-        dropped = None if unknown else loss.dropped + unsent
-        self.feed.dropped[self.policy] += unsent
-        self.owner.notify(self, Ended(self.handle, self.feed.info, reason, message, positions, dropped))
-
-    # --- inside ----------------------------------------------------------------------------
-
-    def _arrived(self) -> None:
-        """After reading: limits that are used up, the end, the head."""
-        for label in [label for label, limit in self.limits.items() if limit.left <= 0]:
-            # Told of one, its owner may have recast or ended this.
-            if not self.closed and self.limits.pop(label, None) is not None:
-                if label is None:
-                    self.end(CloseReason.LIMIT, "the limit is reached", Input.LIMIT_REACHED)
-                    return
-                self._waiting_limit = True
-                self.owner.notify(self, LimitReached(self.handle, label))
-        if self.until is not None and not self.closed and self._until_reached():
-            self.end(CloseReason.UNTIL, "the end that was asked for is reached", Input.UNTIL_REACHED)
-            return
-        if self.state in READING and self.cursor >= self.window.head:
-            self._at_head()
-
-    def _at_head(self) -> None:
-        """No event is left: join the head, or end, but not before a notice that is due."""
-        while self._entry is not None:  # entries without events
-            self._park_after(self._entry)
-        if self._progress is not None:
-            passes.next_page(self)
-        if self.state is State.HISTORY:
-            if self.place is not None:
-                self.place.finished(self)
-        elif self.state not in READING or self.cursor < self.window.head or self._progress is not None:
-            pass  # it has gone on elsewhere
-        elif self.state is not State.ENDING:
-            self._pass_floor()
-            self.apply(Input.JOINED)
-        elif not self.lag_due:
-            self.end(self.feed.end_reason, self.feed.end_message, Input.JOINED)
-
-    def _reads(self) -> bool:
-        if self.state is State.HISTORY_WAITING and self._may_be_sent:
-            self.feed.replay.ask(self)
-        return self.state in READING
-
-    def _until_reached(self) -> bool:
-        return reached(self.positions, self.until or {})
-
-    def _unsent(self) -> tuple[int, bool]:
-        """How many events it has not had, and whether that is not all of it or cannot be said."""
-        if self.state in IN_HISTORY:
-            return 0, self.behind > 0
-        if self.floor is not None:
-            loss = self._loss_upto(None)
-            return loss.dropped, loss.unknown
-        window, progress = self.feed.window, self._progress
-        lost = self._lost_mark if progress is None else progress.lost
-        unknown = self._unknown_mark if progress is None else progress.unknown
-        return self.behind + window.lost - lost, window.unknown != unknown
-
-    _give_up_what_policy_says = policies.give_up
-
-    def _enter_at(self, cursor: int, here: Positions, lost: int, unknown: int) -> None:
-        """Go on in the source's window with the event of this number, which it holds or has held."""
-        window = self.feed.window
-        self._unpark()
-        self.window, self.cursor, self._evicted_at = window, cursor, None
-        self._lost_mark, self._unknown_mark = lost, unknown
-        if cursor >= window.base:
-            entry = window.find(cursor)
-            if entry is not None:
-                self._park(entry)
-                self._skip_read()
-        elif self.keeps and self.feed.info.replayable:
-            self._leave_window(here)
-            self.apply(Input.EVICTED)
-            self.outlet.wake(self)
-        else:
-            self._evicted_at = here
-            policies.give_up(self)
-            self.outlet.wake(self)
+            self.writer.mark_ready(self)

@@ -1,18 +1,19 @@
 """The bounded run of recent batches of one source, addressed by sequence number from `base` to `head`.
 
 Events are held once, as the columns that the source handed over. Readers walk from entry to entry
-(`Entry.after`); a reader that is not at the head is *parked* in the entry that holds its next event, so
-that eviction finds exactly the readers whose next event goes away, and touches nobody else.
+(`WindowEntry.after`); a reader that is not at the head is *parked* in the entry that holds its next event, so
+that eviction finds exactly the readers whose next event goes away, and touches no others.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable
+from functools import cache
 from operator import attrgetter
 from typing import Protocol
 
-from kiwi_gw.core.places import reached
+from kiwi_gw.core.positions import reached
 from kiwi_gw.model import Batch, Encoded, Positions
 
 ENTRY_OVERHEAD = 900
@@ -20,16 +21,15 @@ ENTRY_OVERHEAD = 900
 Measured with tracemalloc on batches of one event and four partitions."""
 
 
-class Parked(Protocol):
+class ParkedReader(Protocol):
     """A reader inside an entry."""
 
-    cursor: int
+    def evicted(self, entry: WindowEntry, positions: Callable[[int], Positions]) -> None:
+        """Leave the entry, which has left the window, with the next event. positions: those of an event of
+        it, by its index."""
 
-    def evicted(self, positions: Positions) -> None:
-        """The entry with its next event has left the window; `positions` are those of that event."""
 
-
-class Entry:
+class WindowEntry:
     """One batch in the window, the fragments made of it so far, and the readers inside it."""
 
     __slots__ = ("after", "base", "batch", "before", "cost", "encodings", "end", "lost", "parked", "unknown")
@@ -44,12 +44,12 @@ class Entry:
         self.end = base + len(batch)
         self.cost = batch.cost + ENTRY_OVERHEAD
         self.before = 0  # what the window had taken in before it, in bytes
-        self.after: Entry | None = None
-        self.parked: dict[Parked, None] = {}
+        self.after: WindowEntry | None = None
+        self.parked: dict[ParkedReader, None] = {}
         self.encodings: dict[Hashable, Encoded] = {}
 
 
-class Budget:
+class MemoryBudget:
     """Bytes that all windows and encodings of a gateway may hold together.
 
     What encodings may take is set aside; the windows share the rest. When that is used up, the window that
@@ -88,7 +88,8 @@ class Budget:
         return self._windows / (self.limit - self._reserved)
 
     def changed(self, window: Window, size: int, old_rank: int, rank: int) -> None:
-        """A window holds so many bytes more (or less). rank: the power of two of what it can give up."""
+        """Count so many bytes more (or less) that a window holds. rank: the power of two of what it can give
+        up."""
         self.used += size
         self._windows += size
         if rank == old_rank:
@@ -102,7 +103,7 @@ class Budget:
             self._givers.setdefault(rank, {})[window] = None
 
     def hold(self, size: int) -> None:
-        """So many bytes more (or less) beside the windows, of what they share."""
+        """Count so many bytes more (or less) beside the windows, of what they share."""
         self.used += size
         self._windows += size
 
@@ -123,11 +124,11 @@ class Window:
     `base` is the sequence number of the oldest event held, `head` that of the next to come.
     """
 
-    def __init__(self, max_events: int, max_bytes: int, budget: Budget, positions: Positions) -> None:
+    def __init__(self, max_events: int, max_bytes: int, budget: MemoryBudget, positions: Positions) -> None:
         self.max_events = max_events
         self.max_bytes = max_bytes
         self._budget = budget
-        self._entries: list[Entry] = []
+        self._entries: list[WindowEntry] = []
         self._first = 0  # index of the oldest entry; the list is trimmed in large steps
         self.head = 0
         self.bytes = 0
@@ -136,7 +137,7 @@ class Window:
         self.unknown = 0
         self._positions: Positions = dict(positions)
         self._rank = 0
-        self._evicted: Callable[[Entry], None] = _nobody
+        self._evicted: Callable[[WindowEntry], None] = _ignore
 
     @property
     def base(self) -> int:
@@ -148,12 +149,12 @@ class Window:
         return self._positions
 
     @property
-    def newest(self) -> Entry | None:
+    def newest(self) -> WindowEntry | None:
         """The last entry that was taken, while it is held."""
         return self._entries[-1] if self._first < len(self._entries) else None
 
-    def latest(self, entries: int) -> list[Entry]:
-        """The last few entries that are held, in order."""
+    def latest(self, entries: int) -> list[WindowEntry]:
+        """Return the last few entries that are held, in order."""
         return self._entries[max(self._first, len(self._entries) - entries) :]
 
     @property
@@ -164,10 +165,10 @@ class Window:
     def __len__(self) -> int:
         return self.head - self.base
 
-    def append(self, batch: Batch, evicted: Callable[[Entry], None]) -> Entry:
-        """Take a batch, tell `evicted` of every entry that has to go for it. ValueError: a repetition.
+    def append(self, batch: Batch, evicted: Callable[[WindowEntry], None]) -> WindowEntry:
+        """Take a batch, call `evicted` with every entry that has to go for it. ValueError: a repetition.
 
-        It is told of entries, too, that have to go later because another window needs the room.
+        It is called with entries, too, that have to go later because another window needs the room.
         """
         self._check(batch)
         self._evicted = evicted
@@ -176,7 +177,7 @@ class Window:
                 self.unknown += 1
             else:
                 self.lost += batch.gap.count
-        entry = Entry(batch, self.head, self.lost, self.unknown)
+        entry = WindowEntry(batch, self.head, self.lost, self.unknown)
         if self._first < len(self._entries):
             self._entries[-1].after = entry
         self._entries.append(entry)
@@ -188,7 +189,7 @@ class Window:
         self.trim(evicted)
         return entry
 
-    def trim(self, evicted: Callable[[Entry], None]) -> None:
+    def trim(self, evicted: Callable[[WindowEntry], None]) -> None:
         """Evict from the old end until the bounds hold."""
         while self._first < len(self._entries) - 1 and (
             self.head - self._entries[self._first].base > self.max_events or self.bytes > self.max_bytes
@@ -204,13 +205,13 @@ class Window:
         """Say where the next event will be: before the first batch, or where offsets hold no events."""
         self._positions = dict(positions)
 
-    def clear(self, evicted: Callable[[Entry], None]) -> None:
+    def clear(self, evicted: Callable[[WindowEntry], None]) -> None:
         """Evict everything; the head and its positions stay."""
         while self._first < len(self._entries):
             self._evict(evicted)
 
-    def find(self, seq: int) -> Entry | None:
-        """The entry that holds event `seq`; None if it is the head. `seq` must not be below `base`."""
+    def find(self, seq: int) -> WindowEntry | None:
+        """Find the entry that holds event `seq`; None if it is the head. `seq` must not be below `base`."""
         if seq >= self.head:
             return None
         index = bisect_right(self._entries, seq, lo=self._first, key=attrgetter("base")) - 1
@@ -218,12 +219,12 @@ class Window:
         return self._entries[index]
 
     def reaches(self, positions: Positions) -> bool:
-        """Whether a reader that is at `positions` can go on in this window without missing anything."""
+        """Say whether a reader that is at `positions` can go on in this window without missing anything."""
         oldest = self.oldest
         return reached(positions, self._positions if oldest is None else oldest.batch.starts)
 
-    def entry_at(self, positions: Positions) -> Entry | None:
-        """The last entry that begins at `positions` or before them in every partition: nothing that such
+    def entry_at(self, positions: Positions) -> WindowEntry | None:
+        """Find the last entry that begins at `positions` or before them in every partition: nothing that such
         a reader has not had lies before it. None if that is the head. The window must reach them."""
         if reached(positions, self._positions):
             return None
@@ -233,11 +234,11 @@ class Window:
         return self._entries[index - 1]
 
     @property
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> WindowEntry | None:
         """The first entry that is held."""
         return self._entries[self._first] if self._first < len(self._entries) else None
 
-    def _evict(self, evicted: Callable[[Entry], None]) -> None:
+    def _evict(self, evicted: Callable[[WindowEntry], None]) -> None:
         entry = self._entries[self._first]
         self._entries[self._first] = _GONE
         self._first += 1
@@ -266,8 +267,17 @@ class Window:
                 )
 
 
-def _nobody(entry: Entry) -> None:
-    """Who is told of what is evicted before there was anything."""
+def tell_parked(entry: WindowEntry) -> None:
+    """Tell the readers inside an entry that has left the window."""
+    if entry.parked:
+        positions = cache(entry.batch.positions_at)  # many readers stand at the same event
+        for reader in list(entry.parked):
+            reader.evicted(entry, positions)
+        entry.parked.clear()
 
 
-_GONE = Entry(Batch({}, (), (), {}, 0), -1)
+def _ignore(entry: WindowEntry) -> None:
+    """Do nothing, before there was anything to evict."""
+
+
+_GONE = WindowEntry(Batch({}, (), (), {}, 0), -1)

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.core.accounts import Payer
 from kiwi_gw.errors import SubscribeRefused
-
-if TYPE_CHECKING:
-    from kiwi_gw.core.accounts import Payer
-    from kiwi_gw.core.fanout import Group
 
 
 class ChosenKeys:
-    """Those of one source. Bounds: of all, of one identity, of one connection; 0 is none."""
+    """Those of one source. Bounds: of all, of one identity, of one connection; 0 is none. A group is
+    one wire key, with what is made for it."""
 
     def __init__(self, most: int, identity: int, connection: int) -> None:
         self._most = most
         self._shares = identity, connection
-        self._all: Counter[Group] = Counter()
-        self._of: dict[Hashable, Counter[Group]] = {}
+        self._all: Counter[Hashable] = Counter()
+        self._of: dict[Hashable, Counter[Hashable]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
     def check(
-        self, group: Group | None, payer: Payer | None, leaving: Group | None, *, fewer: bool = False
+        self,
+        group: Hashable | None,
+        payer: Payer | None,
+        leaving: Hashable | None,
+        *,
+        fewer: bool = False,
     ) -> None:
         """See whether one more subscription may have this wire key (None: a new one) instead of another.
 
@@ -43,12 +46,12 @@ class ChosenKeys:
             if most and _more(self._of.get(who, Counter()), group, leaving) > most:
                 raise _refused(f"{words} can have at most {most} different wire keys of a source")
 
-    def joined(self, group: Group, payer: Payer | None) -> None:
+    def joined(self, group: Hashable, payer: Payer | None) -> None:
         self._all[group] += 1
         for who in _of(payer):
             self._of.setdefault(who, Counter())[group] += 1
 
-    def left(self, group: Group, payer: Payer | None) -> None:
+    def left(self, group: Hashable, payer: Payer | None) -> None:
         _less(self._all, group)
         for who in _of(payer):
             mine = self._of[who]
@@ -61,17 +64,17 @@ def _of(payer: Payer | None) -> tuple[Hashable, ...]:
     return () if payer is None else (("identity", payer.identity), ("connection", payer.connection))
 
 
-def _more(counted: Counter[Group], group: Group | None, leaving: Group | None) -> int:
+def _more(counted: Counter[Hashable], group: Hashable | None, leaving: Hashable | None) -> int:
     """Count those that there are when one was joined and another left."""
     gone = leaving is not None and counted[leaving] == 1
     return len(counted) + (group is None or group not in counted) - gone
 
 
-def _less(counted: Counter[Group], group: Group) -> None:
+def _less(counted: Counter[Hashable], group: Hashable) -> None:
     counted[group] -= 1
     if not counted[group]:
         del counted[group]
 
 
 def _refused(words: str) -> SubscribeRefused:
-    return SubscribeRefused("too_many_wire_keys", words)
+    return SubscribeRefused(RefusalCode.TOO_MANY_WIRE_KEYS, words)

@@ -1,4 +1,4 @@
-"""From the columns of a batch to rows that msgspec writes as JSON objects, by a source's `Shape`.
+"""From the columns of a batch to rows that msgspec writes as JSON objects, by a source's `EventSchema`.
 
 Theory of operation. Everything that can be decided per source is decided once: the member names become
 a msgspec struct, and members that are the same for every event are glued together into one piece of
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Field, Kind
+from kiwi_gw.model import Batch, Field, FieldEncoding
 
 Column = Iterable[Any]
 Reader = Callable[[Any], Column]
@@ -34,12 +34,12 @@ _encode = msgspec.json.Encoder().encode
 _check_json = msgspec.json.Decoder(Raw).decode
 
 
-class Rows:
+class RowEncoder:
     """Makes the rows of batches of one source. Encoding a row with msgspec gives one JSON object."""
 
     def __init__(self, fields: Sequence[Field], source_id: str, source_type: str) -> None:
         self._source = source_id
-        members = _glued(fields, {Kind.SOURCE_ID: source_id, Kind.SOURCE_TYPE: source_type})
+        members = _glued(fields, {FieldEncoding.SOURCE_ID: source_id, FieldEncoding.SOURCE_TYPE: source_type})
         self._names = tuple(member.name for member, _ in members)
         self._row = _row_type(self._names)
         # Constants are columns too, under names that no batch has.
@@ -49,7 +49,7 @@ class Rows:
         self._endless = all(constant is not None for _, constant in members)
         changing = [(i, member) for i, (member, constant) in enumerate(members) if constant is None]
         self._readers = [(i, read) for i, member in changing if (read := _reader(member)) is not None]
-        self._texts = [(i, member) for i, member in changing if member.kind is Kind.TEXT]
+        self._texts = [(i, member) for i, member in changing if member.kind is FieldEncoding.TEXT]
 
     def of(self, batch: Batch) -> Iterator[object]:
         """As many rows as the batch has events, in order; fewer or more if a column is too short or long.
@@ -72,14 +72,14 @@ class Rows:
                 texts: Column = list(map(bytes.decode, column))
             except (TypeError, UnicodeDecodeError):  # None or something odd: look closer
                 texts, odd = _texts(column)
-                if odd is not None and member.twin:
+                if odd is not None and member.base64_fallback:
                     twins[index] = odd
             columns[index] = _parsed(column, texts) if member.parsed else texts
         if self._endless:
             return islice(map(self._row, *columns) if columns else repeat(self._row()), len(batch))
-        return map(self._row, *columns) if not twins else self._with_twins(columns, twins)
+        return map(self._row, *columns) if not twins else self._with_base64(columns, twins)
 
-    def _with_twins(self, columns: Sequence[Column], twins: dict[int, Column]) -> Iterator[object]:
+    def _with_base64(self, columns: Sequence[Column], twins: dict[int, Column]) -> Iterator[object]:
         names: list[str] = []
         values: list[Column] = []
         for index, (name, column) in enumerate(zip(self._names, columns, strict=True)):
@@ -91,9 +91,9 @@ class Rows:
         return map(_row_type(tuple(names)), *values)
 
 
-def _glued(fields: Sequence[Field], constants: dict[Kind, str]) -> list[tuple[Field, Raw | None]]:
-    """The fields, those with a constant value with its JSON. Neighbours that have one are glued together:
-    the name of the first, and a value that has the others in it. Both then cost one copy."""
+def _glued(fields: Sequence[Field], constants: dict[FieldEncoding, str]) -> list[tuple[Field, Raw | None]]:
+    """Return the fields, those with a constant value with its JSON. Neighbours that have one are glued
+    together: the name of the first, and a value that has the others in it. Both then cost one copy."""
     members: list[tuple[Field, Raw | None]] = []
     for field in fields:
         constant = constants.get(field.kind)
@@ -116,7 +116,7 @@ def _fetcher(keys: Sequence[str]) -> Callable[[dict[str, Column]], Iterable[Colu
 
 @lru_cache(maxsize=256)
 def _row_type(names: tuple[str, ...]) -> Callable[..., object]:
-    """Makes a row of its values, in the order of the names. UNSET leaves a member out."""
+    """Return what makes a row of its values, in the order of the names. UNSET leaves a member out."""
     keys = [f"f{index}" for index in range(len(names))]
     try:
         # Rows live for a microsecond: the garbage collector need not know them.
@@ -133,20 +133,20 @@ def _row_type(names: tuple[str, ...]) -> Callable[..., object]:
 
 
 def _texts(column: Iterable[Any]) -> tuple[Column, Column | None]:
-    """The texts of a column of bytes or None, and, if some are not UTF-8, a column of just those."""
+    """Return the texts of a column of bytes or None, and, if some are not UTF-8, a column of just those."""
     texts: list[object] = []
     odd: list[object] = []
     found = False
     for value in column:
-        twin: object = UNSET
+        base64_fallback: object = UNSET
         try:
             text: object = None if value is None else str(value, "utf-8")
         except UnicodeDecodeError:
-            text, twin, found = None, value, True
+            text, base64_fallback, found = None, value, True
         except TypeError:
             text = _BAD
         texts.append(text)
-        odd.append(twin)
+        odd.append(base64_fallback)
     return texts, odd if found else None
 
 
@@ -172,7 +172,7 @@ def _checked(value: bytes) -> object:
 
 
 def _parsed(column: Iterable[Any], texts: Iterable[Any]) -> Column:
-    """What is JSON text as that, what is not as the text that it is."""
+    """Return what is JSON text as that, and other text as it is."""
     found = []
     for value, text in zip(column, texts, strict=True):
         checked = _checked(value)
@@ -196,11 +196,11 @@ def _header_list(headers: Iterable[tuple[str, bytes | None]]) -> object:
         return _BAD
 
 
-_READERS: dict[Kind, Reader] = {Kind.JSON: _json, Kind.HEADERS: _headers}
+_READERS: dict[FieldEncoding, Reader] = {FieldEncoding.JSON: _json, FieldEncoding.HEADERS: _headers}
 
 
 def _reader(field: Field) -> Reader | None:
     """None where msgspec writes the values as they are in their column."""
-    if field.kind is Kind.INT and field.none is not None:
+    if field.kind is FieldEncoding.INT and field.none is not None:
         return partial(_ints, none=field.none)
     return _READERS.get(field.kind)

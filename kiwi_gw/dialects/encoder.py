@@ -14,14 +14,17 @@ from functools import lru_cache
 
 import msgspec
 
-from kiwi_gw.dialects import frames
-from kiwi_gw.dialects.columns import UNENCODABLE, Rows
+from kiwi_gw.dialect_api import frames
+from kiwi_gw.dialects.columns import UNENCODABLE, RowEncoder
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Encoded, Field
 
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""Of a frame, where the configuration is not asked."""
+
 _MOST_SEPARATORS = 8_192
 _MOST_BYTES = 512 * 1024
-"""Of those of one head: with the ids of a Zetta client it may be long."""
+"""Of those of one head: with the ids of many subscriptions it may be long."""
 _EACH = 80
 
 _encode = msgspec.json.Encoder().encode
@@ -53,7 +56,8 @@ class FrameEncoder:
     """Makes of every event one text frame around head + its JSON object + tail.
 
     An event whose whole frame is larger than `max_event_bytes` yields nothing and is `unsendable`; one
-    that has no JSON yields nothing and is `bad`. Raises EncodingFailed for a batch without its columns.
+    that has no JSON yields nothing and is `decode_errors`. Raises EncodingFailed for a batch without its
+    columns.
     """
 
     __slots__ = ("_max_event_bytes", "_rows", "_separators", "_tail")
@@ -68,7 +72,7 @@ class FrameEncoder:
         tail: bytes,
         max_event_bytes: int,
     ) -> None:
-        self._rows = Rows(fields, source_id, source_type)
+        self._rows = RowEncoder(fields, source_id, source_type)
         self._separators = separators(head, tail)
         self._tail = tail
         self._max_event_bytes = max_event_bytes
@@ -98,14 +102,14 @@ class FrameEncoder:
 
     def _one_by_one(self, batch: Batch) -> Encoded:
         buffer = bytearray()
-        ends, tally = array("Q"), array("Q", (0,))
+        ends, prefix_counts = array("Q"), array("Q", (0,))
         unsendable: list[int] = []
-        sendable = bad = 0
+        sendable = decode_errors = 0
         for index, row in enumerate(self._rows.of(batch)):
             try:
                 line = _encode(row)
             except UNENCODABLE:
-                bad += 1
+                decode_errors += 1
             else:
                 frame = self._separators[len(line)][len(self._tail) :] + line + self._tail
                 if len(frame) > self._max_event_bytes:
@@ -114,10 +118,12 @@ class FrameEncoder:
                     buffer += frame
                     sendable += 1
             ends.append(len(buffer))
-            tally.append(sendable)
+            prefix_counts.append(sendable)
         if len(ends) != len(batch):
             raise _uneven(batch, ends)
-        return Encoded(bytes(buffer), ends, tally, unsendable=tuple(unsendable), bad=bad)
+        return Encoded(
+            bytes(buffer), ends, prefix_counts, unsendable=tuple(unsendable), decode_errors=decode_errors
+        )
 
 
 def _uneven(batch: Batch, ends: Sequence[int]) -> EncodingFailed:

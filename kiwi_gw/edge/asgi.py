@@ -35,8 +35,8 @@ async def respond(
 
 
 def answering(answer: Callable[[str, str, bool], tuple[str, bytes]]) -> App:
-    """An application that answers with the media type and body for an Accept and a Host header, under TLS or
-    not."""
+    """Make an application that answers with the media type and body for an Accept and a Host header, under
+    TLS or not."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         given = {name: value.decode("latin-1") for name, value in scope["headers"]}

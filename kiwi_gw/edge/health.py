@@ -1,6 +1,6 @@
 """Whether the gateway lives and whether it is ready, for orchestrators and for people.
 
-`/health` is the original Kiwi's: it answers 200 as long as the process does. `/livez` is the same under the
+`/health` is the original server's: it answers 200 as long as the process does. `/livez` is the same under the
 usual name; that it answers at all shows that the event loop turns. `/readyz` answers 503 while the gateway
 starts, drains or has no memory left for new clients, and lists the sources.
 """
@@ -8,11 +8,12 @@ starts, drains or has no memory left for new clients, and lists the sources.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple, Protocol
-from urllib.parse import parse_qsl
+from typing import Final, Protocol
 
 import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
+from kiwi_gw.dialect_api import Operation, read_parameters
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.routing import Routes
 
@@ -21,24 +22,51 @@ NO_STORE = ((b"cache-control", b"no-store"),)
 _REFUSING = 2
 
 Lists = Callable[[Scope], Awaitable[bool]]
-"""Whether whoever sent a request may know the names of the sources."""
+"""Whether the sender of a request may know the names of the sources."""
 
 
-async def everybody(scope: Scope) -> bool:
+async def anyone(scope: Scope) -> bool:
     return True
 
 
-class SourceHealth(NamedTuple):
+class SourceHealth(Struct, frozen=True):
     """One source: its state in a word, and a sentence about what is wrong (empty if nothing is)."""
 
     id: str
-    type: str
-    state: str
-    message: str
+    type: str | UnsetType = UNSET
+    state: str = ""
+    message: str | UnsetType = UNSET
+
+
+class ReadyParameters(Struct, frozen=True):
+    """verbose: whether to say more of each source, and what should be mended; `0`, `false` or `no`: not."""
+
+    verbose: str = "0"
+
+
+class Readiness(Struct):
+    """Whether new clients would be served. overload: 0; 1: memory is short; 2: too short for new clients."""
+
+    ready: bool
+    draining: bool
+    overload: int
+    sources: list[SourceHealth] | UnsetType = UNSET
+    warnings: tuple[str, ...] | UnsetType = UNSET
+
+
+HEALTH: Final = Operation("GET", "/health", "200 as long as the process lives.")
+LIVEZ: Final = Operation("GET", "/livez", "200 as long as the process lives.")
+READYZ: Final = Operation(
+    "GET",
+    "/readyz",
+    "Whether new clients would be served.",
+    ReadyParameters,
+    answers={200: Readiness, 503: Readiness},
+)
 
 
 class HealthView(Protocol):
-    """What the gateway tells about itself. Read anew for every request."""
+    """What the gateway says about itself. Read anew for every request."""
 
     @property
     def sources(self) -> Iterable[SourceHealth]: ...
@@ -57,17 +85,17 @@ class HealthView(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What somebody should mend, in sentences."""
+        """What an operator should mend, in sentences."""
 
 
 def add_health_routes(
-    routes: Routes, view: HealthView, *, healthcheck: bool = True, lists: Lists = everybody
+    routes: Routes, view: HealthView, *, healthcheck: bool = True, lists: Lists = anyone
 ) -> None:
     """Serve `/livez`, `/readyz` and, if the configuration says so, `/health`."""
     if healthcheck:
-        routes.add_http("GET", "/health", alive)
-    routes.add_http("GET", "/livez", alive)
-    routes.add_http("GET", "/readyz", readiness(view, lists))
+        routes.add(HEALTH, alive)
+    routes.add(LIVEZ, alive)
+    routes.add(READYZ, readiness(view, lists))
 
 
 async def alive(scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,26 +103,20 @@ async def alive(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 200, b"OK\n", headers=NO_STORE)
 
 
-def readiness(view: HealthView, lists: Lists = everybody) -> App:
-    """ASGI application: 200 or 503 with a JSON body.
-
-    `{"ready", "draining", "overload", "sources": [{"id", "state"}]}`; with `?verbose` each source has its
-    `type` and `message` too, and there are `warnings`. Whoever may not know the sources gets the rest.
-    """
+def readiness(view: HealthView, lists: Lists = anyone) -> App:
+    """ASGI application: 200 or 503 with `Readiness`. Clients that may not know the sources get the rest."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        verbose = query.get("verbose", "0").lower() not in ("0", "false", "no")
+        asked = read_parameters(ReadyParameters, {}, scope["query_string"].decode("latin-1"))
+        verbose = asked.verbose.lower() not in ("0", "false", "no")
         ready = view.ready and not view.draining and view.overload < _REFUSING
-        body: dict[str, object] = {"ready": ready, "draining": view.draining, "overload": view.overload}
+        body = Readiness(ready, view.draining, view.overload)
         if await lists(scope):
-            if verbose:
-                body["sources"] = [source._asdict() for source in view.sources]
-                body["warnings"] = view.warnings
-            else:
-                body["sources"] = [{"id": source.id, "state": source.state} for source in view.sources]
-        await respond(
-            send, 200 if ready else 503, msgspec.json.encode(body) + b"\n", b"application/json", NO_STORE
-        )
+            body.sources = [
+                source if verbose else SourceHealth(source.id, state=source.state) for source in view.sources
+            ]
+            body.warnings = view.warnings if verbose else UNSET
+        text = msgspec.json.encode(body) + b"\n"
+        await respond(send, 200 if ready else 503, text, b"application/json", NO_STORE)
 
     return app

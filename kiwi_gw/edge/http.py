@@ -9,13 +9,13 @@ from contextlib import suppress
 import structlog
 import trio
 
-from kiwi_gw.edge.answers import HttpError, linger, refuse
-from kiwi_gw.edge.exchange import ClientGone, Ends, Exchange, HttpLimits
-from kiwi_gw.edge.head import RequestHead, read_head
-from kiwi_gw.edge.routing import HttpRoute, Routes
+from kiwi_gw.edge.http_errors import HttpError, drain_input, refuse
+from kiwi_gw.edge.http_exchange import ClientGone, ConnectionEnds, HttpExchange, HttpLimits
+from kiwi_gw.edge.request_head import RequestHead, read_head
+from kiwi_gw.edge.routing import HttpMatch, Routes
 from kiwi_gw.edge.upgrade import wants_websocket
 
-__all__ = ["Answered", "Ends", "HttpLimits", "serve_http"]
+__all__ = ["Answered", "ConnectionEnds", "HttpLimits", "serve_http"]
 
 Answered = Callable[[str, str, int, float], None]
 """Told of every request that was answered: its route (empty: there is none), method, status and seconds."""
@@ -26,7 +26,7 @@ Check = Callable[[RequestHead], None]
 _log = structlog.get_logger(__name__)
 
 
-def _nobody(route: str, method: str, status: int, seconds: float) -> None:
+def _not_recorded(route: str, method: str, status: int, seconds: float) -> None:
     pass
 
 
@@ -40,8 +40,8 @@ async def serve_http(
     routes: Routes,
     limits: HttpLimits,
     closing: trio.Event,
-    ends: Ends,
-    answered: Answered = _nobody,
+    ends: ConnectionEnds,
+    answered: Answered = _not_recorded,
     check: Check = _anything,
 ) -> None:
     """Serve the connection from its first request to its end, and close it.
@@ -56,14 +56,14 @@ async def serve_http(
     try:
         head: RequestHead | None = first
         while head is not None:
-            exchange = Exchange(stream, head, limits, closing, ends)
+            exchange = HttpExchange(stream, head, limits, closing, ends)
             began = time.monotonic()
             route = await _serve_one(exchange, head, routes, check)
             answered(route, head.method, exchange.status, time.monotonic() - began)
             received = await exchange.rest()
             if received is None:
                 if exchange.unread:
-                    await linger(stream)
+                    await drain_input(stream)
                 break
             head = await _next_head(stream, received, limits, closing)
     except HttpError as error:
@@ -77,21 +77,21 @@ async def serve_http(
             await stream.aclose()
 
 
-async def _serve_one(exchange: Exchange, head: RequestHead, routes: Routes, check: Check) -> str:
-    """The name of the route, empty if there is none."""
+async def _serve_one(exchange: HttpExchange, head: RequestHead, routes: Routes, check: Check) -> str:
+    """Return the name of the route, empty if there is none."""
     try:
         check(head)
         if wants_websocket(head):
             exchange.last = True
             raise HttpError(400, "open a new connection for a WebSocket handshake")  # noqa: TRY301
         route = routes.resolve(head)
-        if not isinstance(route, HttpRoute):
+        if not isinstance(route, HttpMatch):
             raise HttpError(400, "not a plain request")  # noqa: TRY301
     except HttpError as error:
         await exchange.answer(error)
         return ""
-    await exchange.run(route.app)
-    return route.name
+    await exchange.run(route.app, route.parameters)
+    return route.pattern
 
 
 async def _next_head(
@@ -106,7 +106,7 @@ async def _next_head(
 
 
 async def _wait_idle(stream: trio.abc.Stream, limits: HttpLimits, closing: trio.Event) -> bytes:
-    """The first bytes that come; empty if none come."""
+    """Wait for the first bytes that come; empty if none come."""
     received = b""
 
     async def wait() -> None:

@@ -20,15 +20,15 @@ import structlog
 import trio
 
 from kiwi_gw.config import Address, TcpAddress, UnixAddress
-from kiwi_gw.edge.admission import Admission, Place, RejectedError
-from kiwi_gw.edge.answers import HttpError, refuse
-from kiwi_gw.edge.callers import check_host
-from kiwi_gw.edge.exchange import Ends, HttpLimits
+from kiwi_gw.edge.admission import Admission, CountedConnection, RejectedError, Rejection
+from kiwi_gw.edge.caller_checks import check_host
 from kiwi_gw.edge.handshake import Handshake
-from kiwi_gw.edge.head import HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.http import Check, serve_http
-from kiwi_gw.edge.last_resort import LastResort
-from kiwi_gw.edge.routing import Routes, WebSocketRoute
+from kiwi_gw.edge.http_errors import HttpError, refuse
+from kiwi_gw.edge.http_exchange import ConnectionEnds, HttpLimits
+from kiwi_gw.edge.request_head import HeadLimits, RequestHead, read_head
+from kiwi_gw.edge.reserved_descriptors import ReservedDescriptors
+from kiwi_gw.edge.routing import Routes, WebSocketMatch
 from kiwi_gw.edge.tickets import Tickets
 from kiwi_gw.edge.tls import Certificates, TlsFiles
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
@@ -54,15 +54,15 @@ class ListenError(KiwiError):
 
 
 def listen(address: Address, *, shared: bool = False, mode: int = 0o600) -> socket.socket:
-    """A listening socket. shared: on a TCP port that other processes of ours have. mode: of the file, for a
-    Unix socket. Raises ListenError."""
+    """Open a listening socket. shared: on a TCP port that other processes of ours have. mode: of the file,
+    for a Unix socket. Raises ListenError."""
     if isinstance(address, UnixAddress):
         return _listen_unix(Path(address.path), mode)
     return _listening(bind(address, shared=shared))
 
 
 def bind(address: TcpAddress, *, shared: bool) -> socket.socket:
-    """A socket that has the address and does not listen. Raises ListenError."""
+    """Open a socket that has the address and does not listen. Raises ListenError."""
     try:
         found = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -85,7 +85,7 @@ def bind(address: TcpAddress, *, shared: bool) -> socket.socket:
 def _listen_unix(path: Path, mode: int) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # A socket file that nobody listens on is left over from a process that died.
+        # A socket file on which no process listens is left over from a process that died.
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
@@ -143,9 +143,9 @@ class Listener:
         self._closing = trio.Event()
         self._http_connections = 0
         self._accepting = trio.CancelScope()
-        self._last_resort = LastResort()
-        self.admission = admission or Admission(lambda: gateway.loaded.settings.server.limits)
-        self._handshake = Handshake(gateway, own_origins, tickets)
+        self._last_resort = ReservedDescriptors()
+        self.admission = admission or Admission(gateway)
+        self._handshake = Handshake(gateway, self.admission, own_origins, tickets)
         self.rejected: Counter[str] = Counter()
 
     @property
@@ -218,7 +218,7 @@ class Listener:
         client = self._last_resort.accept(sock, error.strerror or str(error))
         if client is None:
             return False
-        self.rejected["limit_descriptors"] += 1
+        self.rejected[Rejection.DESCRIPTORS] += 1
         # Under TLS an answer would take a handshake, and a second descriptor's worth of patience.
         plain = self._tls is None or sock.family == socket.AF_UNIX
         connections.start_soon(partial(self._last_resort.turn_away, client, answer=plain))
@@ -227,7 +227,7 @@ class Listener:
     async def _serve(self, client: socket.socket, address: object) -> None:
         """One connection from its first byte. Closes it, whatever happens."""
         remote = _name(address) or "unix"
-        limits = self._gateway.loaded.settings.server.limits
+        limits = self._gateway.limits
         plain = SocketTransport(client)
         place = self.admission.place(address)
         try:
@@ -236,7 +236,7 @@ class Listener:
             if rest is not None:
                 await rest
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self.rejected["left"] += 1  # before it asked for anything
+            self.rejected[Rejection.LEFT] += 1
         except Exception as error:
             log.error("connection failed", remote=remote, exc_info=error)
         finally:
@@ -244,7 +244,7 @@ class Listener:
             plain.close()
 
     async def _admit(
-        self, plain: SocketTransport, address: object, place: Place
+        self, plain: SocketTransport, address: object, place: CountedConnection
     ) -> Coroutine[object, object, None] | None:
         """Read the first request and see to it. What is left to do is returned: a WebSocket connection lasts,
         and should not hold on to its request for as long."""
@@ -260,7 +260,7 @@ class Listener:
             with trio.move_on_at(within) as scope:
                 await transport.do_handshake()
             if scope.cancelled_caught:
-                self.rejected["timeout"] += 1
+                self.rejected[Rejection.TIMEOUT] += 1
                 return None
         head_limits = HeadLimits(
             total_bytes=settings.limits.head_bytes, seconds=settings.limits.head_timeout_ms / 1000
@@ -270,11 +270,11 @@ class Listener:
             head = await read_head(transport, head_limits, deadline=in_time)
             if head is None:
                 return None
-            ends = Ends(_end(address), _end(plain.socket.getsockname()), transport is not plain)
+            ends = ConnectionEnds(_end(address), _end(plain.socket.getsockname()), transport is not plain)
             check = partial(self._check_host, remote, ends)
             check(head)
             route = self._routes.resolve(head)
-            if isinstance(route, WebSocketRoute):
+            if isinstance(route, WebSocketMatch):
                 admitted = await self._handshake.admit(transport, head, route, ends, remote, place)
                 self._gateway.meters.handshake_over("ws", time.monotonic() - began)
                 return admitted
@@ -292,7 +292,7 @@ class Listener:
         transport: SocketTransport | TlsTransport,
         head: RequestHead,
         limits: HttpLimits,
-        ends: Ends,
+        ends: ConnectionEnds,
         check: Check,
     ) -> None:
         # Every request is answered: a gateway that is full must still tell its orchestrator that it lives.
@@ -306,23 +306,22 @@ class Listener:
         finally:
             self._http_connections -= 1
 
-    def _check_host(self, remote: str, ends: Ends, head: RequestHead) -> None:
-        """Raises HttpError 403 for a page that may have pointed its own name at us. Where clients must say
+    def _check_host(self, remote: str, ends: ConnectionEnds, head: RequestHead) -> None:
+        """Raise HttpError 403 for a page that may have pointed its own name at us. Where clients must say
         who they are, that decides (`check_caller`)."""
         if not self._gateway.hooks.authenticates:
             here = ends.server[0] if ends.server is not None else None
             check_host(head, here, self._own_origins(), remote)
 
 
-_REASONS = {403: "origin", 408: "timeout", 503: "limit_total"}
-
-
-def _reason(error: HttpError) -> str:
-    return error.reason if isinstance(error, RejectedError) else _REASONS.get(error.status, "bad_request")
+def _reason(error: HttpError) -> Rejection:
+    if isinstance(error, RejectedError):
+        return error.reason
+    return Rejection.TIMEOUT if error.status == 408 else Rejection.BAD_REQUEST
 
 
 def _name(address: object) -> str:
-    """An address as people write it."""
+    """Write an address as people do."""
     if isinstance(address, tuple):
         host, port = address[0], address[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -330,5 +329,5 @@ def _name(address: object) -> str:
 
 
 def _end(address: object) -> tuple[str, int] | None:
-    """An address as ASGI names it; None for a Unix socket."""
+    """Name an address as ASGI does; None for a Unix socket."""
     return (address[0], address[1]) if isinstance(address, tuple) else None

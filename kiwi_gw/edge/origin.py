@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kiwi_gw.config.address import is_loopback
-from kiwi_gw.edge.head import RequestHead
+from kiwi_gw.edge.request_head import RequestHead
 
 _ORIGIN = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://"
@@ -24,8 +24,8 @@ class _Origin(NamedTuple):
     port: int | None
 
 
-def origin_allowed(head: RequestHead, allowed_origins: Sequence[str], secure: bool) -> bool:
-    """Whether the page behind this request may connect.
+def why_refused(head: RequestHead, allowed_origins: Sequence[str], secure: bool) -> str | None:
+    """Say what is against the page behind this request, for its author. None: it may connect.
 
     Allowed are: no Origin header (not a browser); the page's own server, compared with Host by scheme,
     host and port; what `allowed_origins` lists: `*` (everything), `null`, an origin, or every host below
@@ -34,11 +34,6 @@ def origin_allowed(head: RequestHead, allowed_origins: Sequence[str], secure: bo
 
     secure: whether the *client* speaks TLS (with us, or with a proxy that is trusted to say so).
     """
-    return why_refused(head, allowed_origins, secure) is None
-
-
-def why_refused(head: RequestHead, allowed_origins: Sequence[str], secure: bool) -> str | None:
-    """What is against the page behind this request, for whoever wrote it. None: it may connect."""
     origins = head.values("origin")
     if not origins:
         return None
@@ -62,8 +57,8 @@ def why_refused(head: RequestHead, allowed_origins: Sequence[str], secure: bool)
 
 
 def host_allowed(host: str | None, here: str | None, allowed_origins: Sequence[str] = ()) -> bool:
-    """Whether a request for this authority (the one of its target, else Host) is meant for us, where nobody
-    needs to say who he is.
+    """Whether a request for this authority (the one of its target, else Host) is meant for us, where no
+    client needs to say who he is.
 
     On loopback there are no strangers but web pages, and one whose own name was made to resolve to 127.0.0.1
     (DNS rebinding) is of the same origin as we are: only the name tells. So there it must be an IP address,

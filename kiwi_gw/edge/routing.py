@@ -1,85 +1,99 @@
-"""One table of everything that is served on the port. Dialects and applications fill it at the start."""
+"""One table of everything that is served on the port. Protocols and applications fill it at the start."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kiwi_gw.dialects.base import Dialect
-from kiwi_gw.edge.answers import HttpError
+from kiwi_gw.dialect_api import Dialect, Operation, WebSocketRoute
 from kiwi_gw.edge.asgi import App
-from kiwi_gw.edge.head import RequestHead
+from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.paths import PathTable
+from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.edge.upgrade import Upgrade, check_upgrade, upgrade_required, wants_websocket
 
 
 @dataclass(frozen=True, slots=True)
-class WebSocketRoute:
+class ServedDialect:
+    """A protocol on one of its WebSocket routes. name: of the protocol."""
+
+    name: str
+    dialect: Dialect
+    route: WebSocketRoute
+    max_message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketMatch:
     """Where a sound WebSocket handshake goes. The origin is still to be checked."""
 
-    dialect: Dialect
+    served: ServedDialect
+    parameters: Mapping[str, str]
     upgrade: Upgrade
 
 
 @dataclass(frozen=True, slots=True)
-class HttpRoute:
-    """Where a plain request goes. name: the path as it is served, `{id}` for what differs."""
+class HttpMatch:
+    """Where a plain request goes. pattern: the path as it is served, `{id}` for what differs."""
 
     app: App
-    name: str
+    pattern: str
+    parameters: Mapping[str, str]
 
 
 class Routes:
-    """Paths are matched exactly, as they were sent: nothing is decoded or normalised first."""
+    """Paths are exact or have parameters (`paths`). max_message_bytes: where a route does not say so."""
 
-    def __init__(self) -> None:
-        self._websocket: dict[str, Dialect] = {}
-        self._http: dict[str, dict[str, App]] = {}
-        self._below: dict[str, dict[str, App]] = {}
+    def __init__(self, max_message_bytes: int = 64 * 1024) -> None:
+        self._max_message_bytes = max_message_bytes
+        self._websocket: PathTable[ServedDialect] = PathTable()
+        self._http: PathTable[dict[str, App]] = PathTable()
+        self.operations: list[Operation] = []
 
-    def add_websocket(self, dialect: Dialect) -> None:
-        """Serve the dialect on all its paths. ValueError if one of them is taken."""
-        for path in dialect.paths:
-            if path in self._websocket:
-                taken = self._websocket[path].name
-                raise ValueError(f"{path} is served by both {taken} and {dialect.name}")
-        self._websocket.update(dict.fromkeys(dialect.paths, dialect))
+    def add_websocket(self, name: str, dialect: Dialect, route: WebSocketRoute) -> None:
+        """Serve a protocol there. ValueError if the path is taken, or is none."""
+        taken = self._websocket.at(route.path)
+        if taken is not None:
+            raise ValueError(f"{route.path} is served by both {taken.name} and {name}")
+        most = route.max_message_bytes or self._max_message_bytes
+        self._websocket.add(route.path, ServedDialect(name, dialect, route, most))
+
+    def add(self, operation: Operation, app: App) -> None:
+        """Serve with an application what can be asked for, and describe it in `operations`."""
+        self.add_http(operation.method, operation.path, app)
+        self.operations.append(operation)
 
     def add_http(self, method: str, path: str, app: App) -> None:
-        """Serve the path with an ASGI application; GET also serves HEAD. ValueError if it is taken."""
-        methods = self._http.setdefault(path, {})
-        if method in methods:
-            raise ValueError(f"{method} {path} is served twice")
-        methods[method] = app
-
-    def add_http_below(self, method: str, prefix: str, app: App) -> None:
-        """Serve every path that is one segment longer than the prefix, which ends in a slash. ValueError if
-        it is taken. A path of its own wins."""
-        methods = self._below.setdefault(prefix, {})
-        if method in methods:
-            raise ValueError(f"{method} {prefix} is served twice")
-        methods[method] = app
-
-    def resolve(self, head: RequestHead) -> WebSocketRoute | HttpRoute:
-        """Raises HttpError: 404 unknown path (also for an upgrade where only HTTP is served), 405 wrong
-        method, 426 a plain request where only WebSocket is spoken, 400 a bad handshake."""
-        if wants_websocket(head):
-            dialect = self._websocket.get(head.path)
-            if dialect is None:
-                raise HttpError(404, "no WebSocket protocol is served at this path")
-            return WebSocketRoute(dialect, check_upgrade(head))
-        name, methods = head.path, self._http.get(head.path)
-        if methods is None and not head.path.endswith("/"):
-            above = head.path[: head.path.rfind("/") + 1]
-            name, methods = f"{above}{{id}}", self._below.get(above)
+        """Serve the path with an ASGI application, which finds its parameters in `path_params`; GET also
+        serves HEAD. ValueError if it is taken, or is none."""
+        methods = self._http.at(path)
         if methods is None:
-            if head.path not in self._websocket:
+            self._http.add(path, {method: app})
+        elif method in methods:
+            raise ValueError(f"{method} {path} is served twice")
+        else:
+            methods[method] = app
+
+    def resolve(self, head: RequestHead) -> WebSocketMatch | HttpMatch:
+        """Find it, or raise HttpError: 404 unknown path (also for an upgrade where only HTTP is served), 405
+        wrong method, 426 a plain request where only WebSocket is spoken, 400 a bad handshake."""
+        served = self._websocket.find(head.path)
+        if wants_websocket(head):
+            if served is None:
+                raise HttpError(404, "no WebSocket protocol is served at this path")
+            return WebSocketMatch(served[1], served[2], check_upgrade(head))
+        found = self._http.find(head.path)
+        if found is None:
+            if served is None:
                 raise HttpError(404, "nothing is served at this path")
             if head.method in ("GET", "HEAD"):
                 raise upgrade_required()
             raise HttpError(405, "this path takes WebSocket connections only", (("Allow", "GET"),))
+        pattern, methods, parameters = found
         app = methods.get(head.method)
         if app is None and head.method == "HEAD":
             app = methods.get("GET")
         if app is None:
             allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
             raise HttpError(405, "this path does not take that method", (("Allow", ", ".join(allowed)),))
-        return HttpRoute(app, name)
+        return HttpMatch(app, pattern, parameters)

@@ -1,10 +1,10 @@
 """One-use tickets: how a page comes in that cannot send headers with its WebSocket handshake.
 
-Whoever has shown credentials gets one by plain HTTP and hands it in with the handshake, within seconds and
-once. What a ticket stands for never leaves the gateway: the text is a random number, under whose digest the
-identity is kept; to hand it in is to take that away, which only one can. It names the start of the gateway,
-and what is kept goes with the process (of several workers: with the folder that they share), so none outlives
-a restart.
+A client that has shown credentials gets one by plain HTTP and hands it in with the handshake, within seconds
+and once. What a ticket stands for never leaves the gateway: the text is a random number, under whose digest
+the identity is kept; to hand it in is to take that away, which only one can. It names the start of the
+gateway, and what is kept goes with the process (of several workers: with the folder that they share), so none
+outlives a restart.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
-from kiwi_gw.config import Limits
-from kiwi_gw.edge.head import RequestHead
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.config import LimitSettings
+from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.model import Identity, Refusal
 
 PARAMETER = "ticket"
@@ -39,23 +40,25 @@ _AT_ONCE = 1_000
 """Tickets that are let go of at a time."""
 
 _TEXT = re.compile(r"([0-9a-f]{16})\.([0-9]{1,3})\.([A-Za-z0-9_-]{32})")
-_INVALID = Refusal("invalid_ticket", "the ticket is not one of ours, has expired or was used", retry=True)
-_TOO_MANY = Refusal("too_many_tickets", "too many tickets wait for being used", retry=True)
+_INVALID = Refusal(
+    RefusalCode.INVALID_TICKET, "the ticket is not one of ours, has expired or was used", retry=True
+)
+_TOO_MANY = Refusal(RefusalCode.TOO_MANY_TICKETS, "too many tickets wait for being used", retry=True)
 
 
-class Kept(NamedTuple):
+class StoredTicket(NamedTuple):
     """until: monotonic seconds, of a clock that all processes of the machine share."""
 
     until: float
     identity: Identity
 
 
-class Store(Protocol):
+class TicketStore(Protocol):
     """Where the identities are, by name. `take` gives each to one who asks, however many do at once."""
 
-    def put(self, name: str, kept: Kept) -> None: ...
+    def put(self, name: str, kept: StoredTicket) -> None: ...
 
-    def take(self, name: str) -> Kept | None: ...
+    def take(self, name: str) -> StoredTicket | None: ...
 
     def drop(self, name: str) -> None: ...
 
@@ -64,16 +67,16 @@ class Store(Protocol):
     def names(self) -> Container[str]: ...
 
 
-class InMemory:
+class MemoryTicketStore:
     """For one process."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, StoredTicket] = {}
 
-    def put(self, name: str, kept: Kept) -> None:
+    def put(self, name: str, kept: StoredTicket) -> None:
         self._kept[name] = kept
 
-    def take(self, name: str) -> Kept | None:
+    def take(self, name: str) -> StoredTicket | None:
         return self._kept.pop(name, None)
 
     def drop(self, name: str) -> None:
@@ -86,7 +89,7 @@ class InMemory:
         return self._kept
 
 
-class InFolder:
+class FolderTicketStore:
     """For several workers: a file each in a folder that is theirs alone. own: what names of this one begin
     with; those that its predecessor has left are removed."""
 
@@ -96,23 +99,23 @@ class InFolder:
         for left in folder.glob(f"{own}*"):
             left.unlink(missing_ok=True)
 
-    def put(self, name: str, kept: Kept) -> None:
-        # By another name first: nobody finds half a file.
+    def put(self, name: str, kept: StoredTicket) -> None:
+        # By another name first: half a file is never found.
         fresh = self._folder / f"{name}.new"
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             file.write(pickle.dumps(kept))
         fresh.rename(self._folder / name)
 
-    def take(self, name: str) -> Kept | None:
+    def take(self, name: str) -> StoredTicket | None:
         mine = self._folder / f"{name}.{secrets.token_hex(8)}"
         try:
             (self._folder / name).rename(mine)  # of several that try, one succeeds
             data = mine.read_bytes()
-        except FileNotFoundError:  # somebody was quicker, or the worker that gave it is gone
+        except FileNotFoundError:  # another was quicker, or the worker that gave it is gone
             return None
         mine.unlink(missing_ok=True)
-        kept: Kept = pickle.loads(data)  # noqa: S301  only workers of ours can write here
+        kept: StoredTicket = pickle.loads(data)  # noqa: S301  only workers of ours can write here
         return kept
 
     def drop(self, name: str) -> None:
@@ -131,23 +134,24 @@ class Tickets:
 
     def __init__(
         self,
-        limits: Callable[[], Limits],
+        limits: Callable[[], LimitSettings],
         start: str,
         slot: int = 0,
-        store: Store | None = None,
+        store: TicketStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits
         self._start = start
         self._slot = slot
-        self._store = store or InMemory()
+        self._store = store or MemoryTicketStore()
         self._clock = clock
         self._look_at = -math.inf
         self._waiting: dict[str, tuple[float, str]] = {}  # end and identity of those given out, oldest first
         self._of: dict[str, set[str]] = {}
 
     def issue(self, identity: Identity) -> str | Refusal:
-        """The text of a new ticket; a Refusal if too many of this identity, or in all, were not used."""
+        """Return the text of a new ticket; a Refusal if too many of this identity, or in all, were not
+        used."""
         limits, now = self._limits(), self._clock()
         self.forget_expired()
         own = self._of.get(identity.name, set())
@@ -164,18 +168,13 @@ class Tickets:
             return _TOO_MANY
         secret = secrets.token_urlsafe(24)
         name = _name(self._slot, secret)
-        kept = Kept(now + limits.ticket_ttl_ms / 1000, identity)
+        kept = StoredTicket(now + limits.ticket_ttl_ms / 1000, identity)
         self._store.put(name, kept)
         self._remember(name, kept)
         return f"{self._start}.{self._slot}.{secret}"
 
-    def redeem(self, text: str) -> Identity | Refusal:
-        """Who a ticket stands for: told once."""
-        kept = self.take(text)
-        return kept if isinstance(kept, Refusal) else kept.identity
-
-    def take(self, text: str) -> Kept | Refusal:
-        """What a ticket stands for, once; more than once only to who gives it back."""
+    def take(self, text: str) -> StoredTicket | Refusal:
+        """Take what a ticket stands for, once; more than once only to who gives it back."""
         name = self._name_of(text)
         if name is None:
             return _INVALID
@@ -183,8 +182,8 @@ class Tickets:
         self._forget(name)
         return kept if kept is not None and self._clock() < kept.until else _INVALID
 
-    def give_back(self, text: str, kept: Kept) -> None:
-        """It was not used after all. From now on it counts as one of ours."""
+    def give_back(self, text: str, kept: StoredTicket) -> None:
+        """Put it back, as it was not used after all. From now on it counts as one of ours."""
         name = self._name_of(text)
         if name is not None:
             self._store.put(name, kept)
@@ -194,7 +193,7 @@ class Tickets:
         match = _TEXT.fullmatch(text)
         return None if match is None or match[1] != self._start else _name(int(match[2]), match[3])
 
-    def _remember(self, name: str, kept: Kept) -> None:
+    def _remember(self, name: str, kept: StoredTicket) -> None:
         self._waiting[name] = (kept.until, kept.identity.name)
         self._of.setdefault(kept.identity.name, set()).add(name)
 
@@ -220,8 +219,8 @@ def _name(slot: int, secret: str) -> str:
 
 
 def ticket_of(head: RequestHead) -> str | None:
-    """The ticket of a handshake, from its query or a subprotocol; None without one. Two that differ are none
-    that is valid."""
+    """Find the ticket of a handshake, from its query or a subprotocol; None without one. Two that differ are
+    none that is valid."""
     found: set[str] = set()
     if PARAMETER in head.query:
         try:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import structlog
 import trio
 
-from kiwi_gw.config import Loaded, Tls
+from kiwi_gw.config import LoadedConfig, TlsSettings
 from kiwi_gw.errors import ConfigError, KiwiError, Problem
 
 _log = structlog.get_logger(__name__)
@@ -25,7 +25,7 @@ class TlsError(KiwiError):
         super().__init__(message)
 
 
-def check_certificates(loaded: Loaded) -> None:
+def check_certificates(loaded: LoadedConfig) -> None:
     """Raise ConfigError, with their lines, if files that `server.tls` names cannot be used."""
     tls = loaded.settings.server.tls
     if tls is None:
@@ -57,7 +57,7 @@ def _mistakes(files: Certificates) -> list[TlsError]:
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """A context for a server that speaks HTTP/1.1 over TLS 1.2 or later.
+    """Make a context for a server that speaks HTTP/1.1 over TLS 1.2 or later.
 
     cert: PEM, the server's certificate and then its intermediates. key: PEM, not encrypted.
     client_ca: PEM; clients must then show a certificate that one of these authorities signed.
@@ -101,7 +101,7 @@ class Certificates(NamedTuple):
     client_ca: Path | None = None
 
     @classmethod
-    def of(cls, tls: Tls) -> Certificates:
+    def of(cls, tls: TlsSettings) -> Certificates:
         return cls(Path(tls.cert), Path(tls.key), Path(tls.client_ca) if tls.client_ca else None)
 
 

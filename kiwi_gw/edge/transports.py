@@ -2,7 +2,7 @@
 
 `try_send` is the gateway's hot call: it hands bytes to the kernel directly and returns how many it took.
 It goes through the socket object, never through a bare descriptor, which could already belong to another
-client. All writing of one connection happens through one owner (the outlet, or one HTTP request), so
+client. All writing of one connection happens through one owner (the frame writer, or one HTTP request), so
 there is no lock.
 """
 
@@ -30,7 +30,7 @@ _NO_MEMORY_SECONDS = 0.05
 
 
 class Transport(Protocol):
-    """What an outlet needs of a socket.
+    """What a frame writer needs of a socket.
 
     broken: a send has failed for good; the reader has been woken, finds the end and ends the connection.
     pending: bytes that were taken but not given to the kernel yet (TLS only); `flush` tries again.
@@ -51,7 +51,7 @@ class Transport(Protocol):
 
     def unanswered(self) -> float | None:
         """Seconds since the other machine last answered, if it was sent something that it has not answered
-        yet; None if it was not, or where nobody knows (see `tcp_info`)."""
+        yet; None if it was not, or where that cannot be known (`tcp_info`)."""
 
     async def wait_writable(self) -> None: ...
 
@@ -116,7 +116,7 @@ class SocketTransport(trio.abc.HalfCloseableStream):
 
     async def wait_writable(self) -> None:
         if self._no_memory:
-            # The kernel calls such a socket writable: it is the machine that cannot, and nobody says when.
+            # The kernel calls such a socket writable: it is the machine that cannot, for a time unknown.
             self._no_memory = False
             await trio.sleep(_NO_MEMORY_SECONDS)
         if self.socket.fileno() < 0:
@@ -127,7 +127,7 @@ class SocketTransport(trio.abc.HalfCloseableStream):
         while True:
             if self.socket.fileno() < 0:
                 raise trio.ClosedResourceError
-            # Not tried before: whoever reads on has just read, and there is seldom more already.
+            # Not tried before: the reader has just read, and there is seldom more already.
             await trio.lowlevel.wait_readable(self.socket)
             try:
                 return self.socket.recv(max_bytes or _RECEIVE_BYTES)
@@ -160,7 +160,7 @@ class SocketTransport(trio.abc.HalfCloseableStream):
             raise trio.BrokenResourceError from error
 
     def close(self) -> None:
-        """Close it now; whoever waits on it gets ClosedResourceError."""
+        """Close it now; those who wait on it get ClosedResourceError."""
         if self.socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self.socket)
             self.socket.close()
@@ -197,7 +197,7 @@ class TlsTransport(trio.abc.HalfCloseableStream):
         return bool(self._unsent) or self._out.pending > 0
 
     async def do_handshake(self) -> None:
-        """Raises BrokenResourceError if the client speaks no TLS, or none that is accepted."""
+        """Shake hands. Raises BrokenResourceError if the client speaks no TLS, or none that is accepted."""
         while True:
             try:
                 self._tls.do_handshake()

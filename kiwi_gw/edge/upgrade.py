@@ -8,8 +8,8 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 
-from kiwi_gw.edge.answers import HttpError
-from kiwi_gw.edge.head import RequestHead
+from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.request_head import RequestHead
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of the protocol itself (1.3)
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -23,7 +23,7 @@ class Upgrade:
     subprotocols: tuple[str, ...] = field(repr=False, default=())
 
     def response(self, subprotocol: str | None) -> bytes:
-        """The head that makes it one (4.2.2). Extensions are never accepted: none is spoken."""
+        """Write the head that makes it one (4.2.2). Extensions are never accepted: none is spoken."""
         digest = hashlib.sha1(self.key.encode() + _GUID, usedforsecurity=False).digest()
         return (
             "HTTP/1.1 101 Switching Protocols\r\n"
@@ -66,7 +66,7 @@ def check_upgrade(head: RequestHead) -> Upgrade:
 
 
 def upgrade_required() -> HttpError:
-    """The answer to a plain request where only WebSocket is spoken."""
+    """Make the answer to a plain request where only WebSocket is spoken."""
     return HttpError(426, "connect with a WebSocket client", (("Upgrade", "websocket"),))
 
 

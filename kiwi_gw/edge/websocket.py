@@ -1,9 +1,10 @@
 """One WebSocket connection, from a checked handshake to its end.
 
 Theory of operation. One task reads: bytes into frames, messages into the connection, which carries out what
-they ask. It never waits for its own writing, except by not reading while the outlet's control lane is full;
-that is how a client that sends commands and reads no replies is slowed down. All writing goes through the
-outlet, whose drain task is the only other task of a connection, and only there while the socket is full.
+they ask. It never waits for its own writing, except by not reading while the frame writer's control lane is
+full; that is how a client that sends commands and reads no replies is slowed down. All writing goes through
+the frame writer, whose drain task is the only other task of a connection, and only there while the socket is
+full.
 
 Either side may say goodbye. If the client does, its close frame is answered and the socket is closed. If we
 do, we read on until the client's own close frame comes, for `close_timeout_ms` at most: a socket that is
@@ -13,26 +14,24 @@ closed with unread bytes resets the connection and may destroy what we said last
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterator
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import structlog
 import trio
 
-from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, OwnAccount
-from kiwi_gw.core.commands import Breach
-from kiwi_gw.dialects.base import Dialect, SessionLimits
-from kiwi_gw.dialects.frames import CLOSE, PONG, close_frame, header
-from kiwi_gw.dialects.throttle import Throttle, Verdict
-from kiwi_gw.edge.admission import Place
-from kiwi_gw.edge.answers import linger
-from kiwi_gw.edge.frames_in import FrameReader, Goodbye, Noise, Ping
-from kiwi_gw.edge.outlet import Outlet
+from kiwi_gw.codes import CloseCode
+from kiwi_gw.core.commands import Violation
+from kiwi_gw.dialect_api.frames import CLOSE, PONG, close_frame, header
+from kiwi_gw.dialect_api.throttle import Throttle, Verdict
+from kiwi_gw.edge.admission import CountedConnection
+from kiwi_gw.edge.frame_reader import CloseFrame, CountedFrame, FrameReader, PingFrame
+from kiwi_gw.edge.http_errors import drain_input
+from kiwi_gw.edge.routing import ServedDialect, WebSocketMatch
 from kiwi_gw.edge.transports import SocketTransport, TlsTransport
+from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.errors import ConnectionEnd
-from kiwi_gw.model import Identity
-from kiwi_gw.runtime.clients import who_pays
+from kiwi_gw.model import ANONYMOUS, HeadCredential, Identity
 from kiwi_gw.runtime.command_scheduler import CommandScheduler, TimeAllowance
 from kiwi_gw.runtime.connection import Connection, describe
 from kiwi_gw.runtime.gateway import Gateway
@@ -46,12 +45,12 @@ _EXCESS_PAUSE_SECONDS = 0.25
 _FLOOD_SECONDS = 3.0
 _READ_BYTES = 4 * 1024
 _ABORT_SECONDS = 1.0
-_NO_CODE, _EMPTY_CLOSE = 1005, header(0, CLOSE)
-_BREACHES = {
-    1002: Breach.FRAMING,
-    1007: Breach.NOT_UTF8,
-    1008: Breach.TOO_MANY_FRAGMENTS,
-    1009: Breach.TOO_LARGE,
+_EMPTY_CLOSE = header(0, CLOSE)
+_BREACHES: dict[int, Violation] = {
+    CloseCode.PROTOCOL_ERROR: Violation.FRAMING,
+    CloseCode.NOT_UTF8: Violation.NOT_UTF8,
+    CloseCode.POLICY_VIOLATION: Violation.TOO_MANY_FRAGMENTS,
+    CloseCode.TOO_LARGE: Violation.TOO_LARGE,
 }
 """What a client has done that a `FrameReader` ends with this close code."""
 
@@ -59,88 +58,116 @@ _BREACHES = {
 async def serve_websocket(
     gateway: Gateway,
     transport: SocketTransport | TlsTransport,
-    dialect: Dialect,
-    identity: Identity,
-    remote: str,
-    query: str,
+    match: WebSocketMatch,
+    head: HeadCredential,
+    identity: Identity | None,
     response: bytes,
     surplus: bytes,
-    place: Place,
+    place: CountedConnection,
 ) -> None:
     """Serve one client until either side ends it. Closes the transport. Raises nothing but cancellation.
 
-    query: of the request's target. response: the head that answers the handshake. surplus: what the client
-    sent behind its handshake, and was read with it. place: where it is counted.
+    match: the protocol, and the parameters of the path. head: of the request. identity: the client; None: it
+    is to log in (`WebSocketRoute.login_seconds`). response: the head that answers the handshake. surplus:
+    what the client sent behind its handshake, and was read with it. place: where it is counted.
 
-    The other of the two places that catch everything: an error in here ends this connection with 1011
-    and an id that is in the log.
+    An error in here ends this connection with 1011 and an id that is in the log.
     """
-    limits = gateway.loaded.settings.server.limits
-    close_seconds = limits.close_timeout_ms / 1000
     async with trio.open_nursery() as nursery:
-
-        def end_within(seconds: float) -> None:
-            nursery.cancel_scope.deadline = min(nursery.cancel_scope.deadline, trio.current_time() + seconds)
-
-        def spawn(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
-            nursery.start_soon(_guarded, task(), connection, name=task)
-
-        outlet = Outlet(
-            transport,
-            spawn,
-            time.monotonic,
-            limits.control_bytes,
-            limits.send_bytes,
-            partial(end_within, close_seconds),
-            gateway.meters.stalls if gateway.measured else None,
-        )
-        number = gateway.next_number()
-        who = who_pays(identity, place.client, number)
-        session = session_limits(gateway, who)
-        connection = Connection(
+        life = _Life(nursery, gateway.limits.close_timeout_ms / 1000)
+        number, known, served = gateway.next_number(), identity or ANONYMOUS, match.served
+        allowed = place.allow(known, number)
+        writer = _frame_writer(gateway, transport, life)
+        connection = life.connection = Connection(
             number,
             gateway,
-            dialect.session(query, identity, session),
-            outlet,
-            identity,
-            dialect.name,
-            remote,
+            served.dialect.open_session(head, match.parameters, known, allowed),
+            writer,
+            known,
+            served.name,
+            head.remote,
             time.monotonic(),
-            partial(end_within, _ABORT_SECONDS),
+            life.abort,
             place,
+            served.route.login_seconds if identity is None else None,
         )
-        frames = FrameReader(
-            dialect.max_message_bytes, limits.max_fragments, gateway.meters.frames(dialect.name)
-        )
-        reading = Reading(connection, outlet, frames, gateway.meters)
+        frames, allowance = _frame_reader(gateway, served), gateway.command_scheduler.allowance()
+        reading = ClientInput(connection, writer, frames, gateway.meters, allowance)
         try:
-            outlet.control(response)
-            gateway.came(connection)
-            talk = _converse(transport, connection, outlet, reading, gateway.command_scheduler, surplus)
-            del response, surplus  # a connection may last for days
+            writer.control(response)
+            gateway.connection_opened(connection)
+            talk = _converse(transport, connection, writer, reading, gateway.command_scheduler, surplus)
+            del match, head, response, surplus  # a connection may last for days
             await _guarded(talk, connection)
             connection.end()  # what is on its way still goes out, but nothing is added to it
-            end_within(close_seconds)  # also where the client left without a close frame
-            await outlet.wait_idle()
-            if not reading.frames.goodbye:
-                await linger(transport)
+            life.close()  # also where the client left without a close frame
+            await writer.wait_idle()
+            if not reading.frames.received_close:
+                await drain_input(transport)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # it left while we said goodbye
         finally:
             connection.end()
-            if session.compiling_own is not None:
-                gateway.compiling_kept.keep(who, session.compiling_own, gateway.now())
-            outlet.abandon()
+            place.leave()
+            writer.abandon()
+            del life.connection  # they know each other
             transport.close()
-            gateway.left(connection)
-            # A gateway that stops ends them all: a line each would cost a fifth of the stop.
-            write = log.debug if gateway.draining else log.info
-            write("connection ended", **describe(connection, time.monotonic()))
+            gateway.connection_closed(connection)
+            _log_end(gateway, connection)
             nursery.cancel_scope.cancel()
 
 
+def _log_end(gateway: Gateway, connection: Connection) -> None:
+    # A gateway that stops ends them all: a line each would cost a fifth of the stop.
+    write = log.debug if gateway.draining else log.info
+    write("connection ended", **describe(connection, time.monotonic()))
+
+
+class _Life:
+    """The tasks of one connection, and the time that they have left."""
+
+    __slots__ = ("_close_seconds", "_nursery", "connection")
+
+    connection: Connection
+
+    def __init__(self, nursery: trio.Nursery, close_seconds: float) -> None:
+        self._nursery = nursery
+        self._close_seconds = close_seconds
+
+    def spawn(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start one more part of the connection."""
+        self._nursery.start_soon(_guarded, task(), self.connection, name=task)
+
+    def close(self) -> None:
+        """End within the time that a client has to say goodbye."""
+        self._end_within(self._close_seconds)
+
+    def abort(self) -> None:
+        """End in a moment, whatever the client does."""
+        self._end_within(_ABORT_SECONDS)
+
+    def _end_within(self, seconds: float) -> None:
+        scope = self._nursery.cancel_scope
+        scope.deadline = min(scope.deadline, trio.current_time() + seconds)
+
+
+def _frame_writer(
+    gateway: Gateway, transport: SocketTransport | TlsTransport, life: _Life
+) -> WebSocketWriter:
+    limits = gateway.limits
+    stalls = gateway.meters.stalls if gateway.measured else None
+    return WebSocketWriter(
+        transport, life.spawn, time.monotonic, limits.control_bytes, limits.send_bytes, life.close, stalls
+    )
+
+
+def _frame_reader(gateway: Gateway, served: ServedDialect) -> FrameReader:
+    limits = gateway.limits
+    return FrameReader(served.max_message_bytes, limits.max_fragments, gateway.meters.frames(served.name))
+
+
 async def _guarded(part: Coroutine[Any, Any, None], connection: Connection) -> None:
-    """Run a part of a connection. What it raises is that connection's matter, and nobody else's."""
+    """Run a part of a connection. What it raises ends that connection and no other."""
     try:
         await part
     except Exception as error:  # noqa: BLE001  one of the two places that catch everything
@@ -150,8 +177,8 @@ async def _guarded(part: Coroutine[Any, Any, None], connection: Connection) -> N
 async def _converse(
     transport: SocketTransport | TlsTransport,
     connection: Connection,
-    outlet: Outlet,
-    reading: Reading,
+    writer: WebSocketWriter,
+    reading: ClientInput,
     scheduler: CommandScheduler,
     data: bytes,
 ) -> None:
@@ -159,13 +186,15 @@ async def _converse(
     connection.start()
     while True:
         for _ in reading.take(data):
-            await outlet.wait_room()
+            await writer.wait_room()
+            if connection.calls is not None and connection.calls.full:
+                await connection.calls.wait_room()
             if reading.allowance.used_up(time.monotonic()):
                 await scheduler.wait()
-                reading.allowance.renew()
+                reading.allowance.renew(time.monotonic())
         if reading.frames.over:
             return
-        await outlet.wait_room()
+        await writer.wait_room()
         if reading.excessive:
             # What it sends counts for nothing, but looking through it takes time from everybody else.
             reading.excessive = False
@@ -178,7 +207,7 @@ async def _converse(
             return
 
 
-class Reading:
+class ClientInput:
     """What is done with the bytes of one client. allowance: for what it asks for. excessive: there were more
     frames than it may send."""
 
@@ -187,18 +216,25 @@ class Reading:
         "_controls",
         "_fragments",
         "_meters",
-        "_outlet",
+        "_writer",
         "allowance",
         "excessive",
         "frames",
     )
 
-    def __init__(self, connection: Connection, outlet: Outlet, frames: FrameReader, meters: Meters) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        writer: WebSocketWriter,
+        frames: FrameReader,
+        meters: Meters,
+        allowance: TimeAllowance,
+    ) -> None:
         self.frames = frames
-        self.allowance = TimeAllowance()
+        self.allowance = allowance
         self.excessive = False
         self._connection = connection
-        self._outlet = outlet
+        self._writer = writer
         self._meters = meters
         # Made for clients that send such frames at all.
         self._controls: Throttle | None = None
@@ -218,66 +254,46 @@ class Reading:
                     began = time.monotonic()
                     connection.receive(item, began)
                     self.allowance.charge(began, time.monotonic())
-                elif isinstance(item, Goodbye):
+                elif isinstance(item, CloseFrame):
                     self._answer(item)
-                elif item is Noise.FRAGMENT:
+                elif item is CountedFrame.FRAGMENT:
                     self._count_fragment()
                 else:
                     self._count_control()
-                    if isinstance(item, Ping):
-                        self._outlet.pong(header(len(item.payload), PONG) + item.payload)
+                    if isinstance(item, PingFrame):
+                        self._writer.pong(header(len(item.payload), PONG) + item.payload)
                     else:
                         connection.ponged(time.monotonic())
         except ConnectionEnd as end:
             self.frames.over = True
             if not isinstance(end, _TooOftenError):
-                self._meters.breached(connection.dialect, _BREACHES[end.code])
-            connection.hang_up(end.code, end.reason)
+                self._meters.count_violation(connection.dialect, _BREACHES[end.code])
+            connection.send_close(end.code, end.reason)
 
-    def _answer(self, goodbye: Goodbye) -> None:
+    def _answer(self, received_close: CloseFrame) -> None:
         """The same code back (RFC 6455, 5.5.1); no code where the client gave none."""
-        if goodbye.code == _NO_CODE:
-            self._outlet.end_with(_EMPTY_CLOSE, _NO_CODE)
+        if received_close.code == CloseCode.NONE_GIVEN:
+            self._writer.end_with(_EMPTY_CLOSE, received_close.code)
         else:
-            self._outlet.end_with(close_frame(goodbye.code, ""), goodbye.code)
+            self._writer.end_with(close_frame(received_close.code, ""), received_close.code)
 
     def _count_control(self) -> None:
         self._controls = self._controls or Throttle(_CONTROLS_PER_SECOND, _CONTROLS_BURST, _FLOOD_SECONDS)
-        self._judge(self._controls, Breach.CONTROLS, "too many pings or pongs")
+        self._judge(self._controls, Violation.CONTROLS, "too many pings or pongs")
 
     def _count_fragment(self) -> None:
         self._fragments = self._fragments or Throttle(_FRAGMENTS_PER_SECOND, _FRAGMENTS_BURST, _FLOOD_SECONDS)
-        self._judge(self._fragments, Breach.FRAGMENTS, "too many fragments")
+        self._judge(self._fragments, Violation.FRAGMENTS, "too many fragments")
 
-    def _judge(self, throttle: Throttle, breach: Breach, too_many: str) -> None:
+    def _judge(self, throttle: Throttle, violation: Violation, too_many: str) -> None:
         verdict = throttle.admit(time.monotonic())
         if verdict is Verdict.PASS:
             return
-        self._meters.breached(self._connection.dialect, breach)
+        self._meters.count_violation(self._connection.dialect, violation)
         if verdict is Verdict.FLOOD:
-            raise _TooOftenError(1008, f"rate_limited: {too_many}")
+            raise _TooOftenError(CloseCode.POLICY_VIOLATION, f"rate_limited: {too_many}")
         self.excessive = True
 
 
 class _TooOftenError(ConnectionEnd):
     """What came was sound, but came too often."""
-
-
-def session_limits(gateway: Gateway, who: Hashable) -> SessionLimits:
-    """Read from the configuration what one client may ask for. who: whose shares it uses."""
-    limits = gateway.loaded.settings.server.limits
-    share = limits.connection_compiling_percent / 100
-    own = gateway.compiling_kept.take(who, gateway.now())
-    return SessionLimits(
-        subscriptions=limits.max_subscriptions,
-        commands_per_second=limits.commands_per_second,
-        commands_burst=limits.commands_burst,
-        requests_per_second=limits.requests_per_second,
-        requests_burst=limits.requests_burst,
-        flood_seconds=limits.flood_ms / 1000,
-        queries=limits.max_queries,
-        query_bytes=limits.query_bytes,
-        compiling_share=share,
-        compiling_own=own or OwnAccount(share, COMPILING_SAVED_SECONDS),
-        compiling=gateway.compiling,
-    )

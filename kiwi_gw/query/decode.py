@@ -25,7 +25,7 @@ _UNREADABLE: Final = (ValueError, RecursionError)  # msgspec's errors are ValueE
 
 
 def decoder(form: Form, avro_schema: str = "") -> Decoder:
-    """Make values of a column. None stays None, and what is no bytes stays as it is.
+    """Make values of a column. Only bytes are decoded: None and all else stays as it is.
 
     avro_schema: for `avro`; a ValueError if it is none. ModuleNotFoundError: what Avro needs is not there.
     """
@@ -35,7 +35,7 @@ def decoder(form: Form, avro_schema: str = "") -> Decoder:
 
 
 def mistake(decode: Decode) -> str | None:
-    """What is wrong with it, for whoever wrote the configuration; None: nothing."""
+    """Say what is wrong with it, for the author of the configuration; None: nothing."""
     try:
         if "avro" in (decode.value, decode.key):
             decoder("avro", decode.avro_schema)
@@ -116,14 +116,14 @@ def _avro(schema: str) -> Callable[[bytes], Value]:
 
 
 def _plain(schema: Any) -> Any:
-    """Without logical types: a timestamp is a number of milliseconds (or what it says), as in JSON."""
+    """Leave out logical types: a timestamp is a number of milliseconds (or what it says), as in JSON."""
     if isinstance(schema, dict):
         return {name: _plain(part) for name, part in schema.items() if name != "logicalType"}
     return [_plain(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _text(value: Any) -> Value:
-    """With bytes as base64 text."""
+    """Write bytes as base64 text."""
     match value:
         case bytes():
             return b64encode(value).decode()
@@ -135,12 +135,13 @@ def _text(value: Any) -> Value:
 
 
 def objects(names: Sequence[str], columns: Iterable[Column]) -> Column:
-    """Rows of columns."""
+    """Make rows of columns."""
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def headers(column: Column) -> Column:
-    """Pairs of names and bytes as one object: of a name that comes twice the last, null if it is no text."""
+    """Make one object of pairs of names and bytes: of a name that comes twice the last, null if it is no
+    text."""
     return [{name: _header(value) for name, value in row} for row in column]  # type: ignore[attr-defined]
 
 

@@ -1,11 +1,11 @@
-"""How large a query of a stranger may be, and its results."""
+"""How large a client's query may be, and its results."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.tree import Call, Cast, Node, Path, Query
+from kiwi_gw.query.tree import Cast, FunctionCall, Node, Path, Query
 
 # Of the text of a query: characters, and bytes of its UTF-8.
 MAX_TEXT: Final = 4096
@@ -38,15 +38,13 @@ MAX_PROGRAMS: Final = 4_000
 MAX_PATTERN: Final = 1_024
 MAX_COUNTED: Final = 1_000
 MAX_TABLES: Final = 8
-# Of a pattern of dates: characters, and fields.
-MAX_DATE_PATTERN: Final = 128
-MAX_DATE_FIELDS: Final = 20
 # Bytes that a query keeps: its texts, trees, constants, code, and the programs of its patterns.
 MAX_QUERY: Final = 65_536
 
 
 def check_text(text: str) -> None:
-    """
+    """Check the length of a text before it is read.
+
     Raises:
         QueryError: the text is too long to be read at all.
     """
@@ -55,7 +53,8 @@ def check_text(text: str) -> None:
 
 
 def check_size(query: Query) -> None:
-    """
+    """Check the depth and the number of nodes of a tree.
+
     Raises:
         QueryError: the tree is too deep or has too many nodes.
     """
@@ -71,7 +70,7 @@ def check_size(query: Query) -> None:
             raise QueryError(f"the query is nested more than {MAX_DEPTH} deep", node.position)
         if count + len(waiting) > MAX_NODES:
             raise QueryError(f"the query has more than {MAX_NODES} terms", node.position)
-        if isinstance(node, Call):
+        if isinstance(node, FunctionCall):
             waiting.extend((argument, depth + 1) for argument in node.arguments)
         elif isinstance(node, Cast):
             waiting.append((node.value, depth + 1))

@@ -9,31 +9,30 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from kiwi_gw.marked import rewrite
-from kiwi_gw.query.functions import rooms
+from kiwi_gw.doc_blocks import rewrite
+from kiwi_gw.query.functions import modules
 from kiwi_gw.query.functions.base import Function
 
 FILE, PART = "QUERIES.md", "functions"
 
-# What a room is called; operators that are written as functions are on numbers.
+# What a module of functions is called; operators that are written as functions are on numbers.
 _TITLES: Final = {
     "conditionals": "Choices",
     "operators": "Numbers",
     "numbers": "Numbers",
     "strings": "Texts",
-    "codes": "Texts",
-    "joining": "Texts",
-    "expressions": "Regular expressions",
+    "regular_expressions": "Regular expressions",
     "dates": "Dates and timestamps",
-    "structures": "JSON, arrays and objects",
+    "json_text": "JSON, arrays and objects",
+    "containers": "JSON, arrays and objects",
 }
 
 
 def tables() -> str:
-    """One table for each kind of functions, of those that are written as such."""
+    """Write one table for each kind of functions, of those that are written as such."""
     by_title: dict[str, list[Function]] = {title: [] for title in _TITLES.values()}
-    for room, functions in rooms().items():
-        title = _TITLES.get(room, room.capitalize())
+    for module, functions in modules().items():
+        title = _TITLES.get(module, module.capitalize())
         by_title.setdefault(title, []).extend(each for each in functions if each.usage)
     parts: list[str] = []
     for title, listed in by_title.items():

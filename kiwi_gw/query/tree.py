@@ -1,12 +1,13 @@
 """The expression tree that both front ends make and the compiler reads.
 
-Operators and functions are all `Call`s, by one canonical name each (`and`, `<=`, `+`, `like`, `concat`,
-`caql.=`); what there is, and what it means, is in `kiwi_gw.query.functions`. Trees are equal if they mean the
-same, wherever they stood in their texts: equal queries share the bytes that are made for them.
+Operators and functions are all `FunctionCall`s, by one canonical name each (`and`, `<=`, `+`, `like`,
+`concat`, `caql.=`); what there is, and what it means, is in `kiwi_gw.query.functions`. Trees are equal if
+they mean the same, wherever they stood in their texts: equal queries share the bytes that are made for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 Constant = None | bool | int | float | str
@@ -38,7 +39,7 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """An operator or a function. `case`: condition, value, condition, value ..., and the value otherwise."""
 
     name: str
@@ -63,7 +64,17 @@ class Cast:
         return f"cast({self.value.key} as {self.to})"
 
 
-Node = Literal | Path | Call | Cast
+Node = Literal | Path | FunctionCall | Cast
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Go through the node and everything in it, in the order in which it is evaluated."""
+    yield node
+    if isinstance(node, FunctionCall):
+        for argument in node.arguments:
+            yield from walk(argument)
+    elif isinstance(node, Cast):
+        yield from walk(node.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-ASKED: Final = struct.Struct("<I")
-ANSWERED: Final = struct.Struct("<Id")
+QUESTION_HEAD: Final = struct.Struct("<I")
+ANSWER_HEAD: Final = struct.Struct("<Id")
 
 QUESTION_SECONDS: Final = 1.0
 """Processor's time for one question. The system ends the process that takes longer, by SIGPROF."""
@@ -29,27 +29,27 @@ _ADDRESS_SPACE: Final = 256 << 20
 def serve(answer: Callable[[bytes], bytes], seconds: float = QUESTION_SECONDS) -> None:
     """Answer until the standard input ends."""
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
-    answers.write(ANSWERED.pack(0, 0.0))
+    answers.write(ANSWER_HEAD.pack(0, 0.0))
     answers.flush()
-    while head := questions.read(ASKED.size):
-        asked = questions.read(*ASKED.unpack(head))
+    while head := questions.read(QUESTION_HEAD.size):
+        asked = questions.read(*QUESTION_HEAD.unpack(head))
         began = time.thread_time()
         signal.setitimer(signal.ITIMER_PROF, seconds)
         found = answer(asked)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        answers.write(ANSWERED.pack(len(found), time.thread_time() - began) + found)
+        answers.write(ANSWER_HEAD.pack(len(found), time.thread_time() - began) + found)
         answers.flush()
 
 
 def main() -> None:
-    """Be that process."""
+    """Run as that process."""
     os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from kiwi_gw.query.offloaded import answer
-    from kiwi_gw.query.warm import warm
+    from kiwi_gw.query.warm_up import warm_up
+    from kiwi_gw.query.worker_messages import answer
 
-    warm()
+    warm_up()
     serve(answer)
 
 

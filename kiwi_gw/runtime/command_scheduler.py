@@ -1,22 +1,20 @@
 """Whose turn it is to have its commands carried out, where clients send more than others can wait for.
 
-Theory of operation. A round of the event loop runs every task that is ready, once. Whoever needs many rounds,
-as a source may for what it fetches, is late by as many times what all connections do in one of them. So a
-connection has an allowance: what it may use at once, which fills up by a small share of the time. A client
-that asks for little stays within it and waits for nobody. One that has used it up waits for a turn, and has a
-new allowance then. In each round as many of those that wait go on, in the order in which they came, as fit
-into a share of what a round takes, and always one. Nobody sleeps: a loop with nothing else to do carries out
-as much as it ever could.
+Theory of operation. A connection has an allowance: what it may use at once, which fills up by a small share
+of the time. A client that asks for little stays within it and waits for no other. One that has used it up
+waits for a turn, and has a new allowance then. In each round of the event loop as many of those that wait go
+on, in the order in which they came, as fit into what is left of its budget (`core.round_budget`). None
+sleeps: a loop with nothing else to do carries out as much as it ever could.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import trio
+
+from kiwi_gw.core.round_budget import RoundBudget
 
 TURN_SECONDS: Final = 0.00025
 """Some twenty requests for credit. A shorter one costs more rounds than it saves others time."""
@@ -24,41 +22,47 @@ TURN_SECONDS: Final = 0.00025
 OWN_SHARE: Final = 0.001
 """Of the time, without waiting for a turn: some eighty requests for credit a second."""
 
-ROUND_SHARE: Final = 0.2
-"""Of a round, for those that wait: one of 5 ms, which sending a batch may take, has four turns."""
+_LATELY_SECONDS: Final = 0.01
+"""What is asked for so soon after the allowance was full again comes off the budget of the round, too."""
 
 
 class TimeAllowance:
     """What one connection may use before it waits for a turn. Times in monotonic seconds."""
 
-    __slots__ = ("_full_at",)
+    __slots__ = ("_full_at", "_round")
 
-    def __init__(self) -> None:
+    def __init__(self, round_budget: RoundBudget) -> None:
+        self._round = round_budget
         self._full_at = 0.0
 
     def charge(self, began: float, now: float) -> None:
         """Take off the time between them."""
+        if began - self._full_at < _LATELY_SECONDS:
+            self._round.charge(began, now)
         self._full_at = max(self._full_at, began) + (now - began) / OWN_SHARE
 
     def used_up(self, now: float) -> bool:
         """Say whether it has to wait for a turn."""
         return self._full_at - now >= TURN_SECONDS / OWN_SHARE
 
-    def renew(self) -> None:
+    def renew(self, now: float) -> None:
         """Fill it up: the connection has waited for its turn."""
-        self._full_at = 0.0
+        self._full_at = now
 
 
 class CommandScheduler:
     """Lets connections that have used up their allowance go on, the first of them first."""
 
-    __slots__ = ("_clock", "_going_on", "_waiting", "_woke_at")
+    __slots__ = ("_going_on", "_round", "_waiting")
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, round_budget: RoundBudget) -> None:
+        self._round = round_budget
         self._waiting: deque[trio.Event] = deque()
         self._going_on = 0  # those woken who have not run yet
-        self._clock = clock
-        self._woke_at = 0.0
+
+    def allowance(self) -> TimeAllowance:
+        """Return that of a new connection."""
+        return TimeAllowance(self._round)
 
     def __len__(self) -> int:
         return len(self._waiting) + self._going_on
@@ -71,6 +75,8 @@ class CommandScheduler:
             self._wake()
         try:
             await mine.wait()
+            while self._round.left <= 0:
+                await trio.lowlevel.checkpoint()
         finally:
             if not mine.is_set():
                 self._waiting.remove(mine)
@@ -81,9 +87,7 @@ class CommandScheduler:
 
     def _wake(self) -> None:
         """Have the next ones go on, in the next round."""
-        now = self._clock()
-        fit = int((now - self._woke_at) * ROUND_SHARE / TURN_SECONDS)
-        self._woke_at = now
+        fit = int(self._round.left / TURN_SECONDS)
         self._going_on = min(max(fit, 1), len(self._waiting))
         for _ in range(self._going_on):
             self._waiting.popleft().set()

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-from weakref import WeakSet
-
 import trio
 
 from kiwi_gw.core.evaluation import Evaluations
-
-IDLE_SECONDS: Final = 0.001
-"""A loop on which nothing else runs for so long is idle."""
-
-LOOK_SECONDS: Final = 0.01
-"""How often it is found out whether it is, while something is overdrawn."""
+from kiwi_gw.runtime.loop_rounds import IDLE_SECONDS, LOOK_SECONDS, is_idle, works
 
 
 class Evaluator:
@@ -45,34 +37,3 @@ class Evaluator:
 
     def _wake(self) -> None:
         self._woken.set()
-
-
-_lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
-
-
-def works() -> None:
-    """Have the loop count as busy with this task, until that looks again whether it is idle."""
-    _lookers.discard(trio.lowlevel.current_task())
-
-
-class _Others(trio.abc.Instrument):
-    """Whether any task has run, but for those that look as this one does: each would keep the others from
-    what it waits for itself."""
-
-    def __init__(self) -> None:
-        self.ran = False
-        _lookers.add(trio.lowlevel.current_task())
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.ran = self.ran or task not in _lookers
-
-
-async def is_idle(seconds: float) -> bool:
-    """Wait for so long. Returns whether nothing else ran meanwhile, however short."""
-    others = _Others()
-    trio.lowlevel.add_instrument(others)
-    try:
-        await trio.sleep(seconds)
-    finally:
-        trio.lowlevel.remove_instrument(others)
-    return not others.ran

@@ -1,6 +1,6 @@
 """The nursery tree, and what hangs on it: gateway > {services, sources, pulse, connections of the edge}.
 
-The gateway owns the feeds. A source that fails is restarted without touching its subscribers'
+The gateway owns the hubs. A source that fails is restarted without touching its subscribers'
 connections; a connection that fails takes only itself. Configuration is applied by difference.
 """
 
@@ -8,45 +8,49 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import structlog
 import trio
 
 from kiwi_gw.api import PluginContext, Source, SourceContext
-from kiwi_gw.config import Difference, Loaded, diff
-from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, AccountCache, OwnAccount, Pool
+from kiwi_gw.config import ConfigDifference, LimitSettings, LoadedConfig, diff
+from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, AccountCache, ClientAccount, SharedAccount
+from kiwi_gw.core.commands import LogIn
 from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.evaluation import Evaluations, Shares
-from kiwi_gw.core.feed import Feed, FeedState
-from kiwi_gw.core.window import Budget
+from kiwi_gw.core.evaluation import Evaluations
+from kiwi_gw.core.evaluation_costs import CpuShares
+from kiwi_gw.core.hub_limits import HubState
+from kiwi_gw.core.round_budget import RoundBudget
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import PluginError
 from kiwi_gw.model import (
     Action,
     CloseReason,
     Credential,
+    EventTransform,
     Identity,
-    Interceptor,
     Refusal,
     SourceInfo,
 )
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.continuations import Continuations
 from kiwi_gw.runtime.evaluator import Evaluator
-from kiwi_gw.runtime.figures import SourceFigures
 from kiwi_gw.runtime.hooks import Hooks
-from kiwi_gw.runtime.judging import Judging
 from kiwi_gw.runtime.keepalive import Keepalive
-from kiwi_gw.runtime.leftovers import Leftovers
+from kiwi_gw.runtime.loop_rounds import renew_in_each_round
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
-from kiwi_gw.runtime.plans import Plan, limits_of, plan_of
-from kiwi_gw.runtime.readers import Readers
+from kiwi_gw.runtime.reauthorization import Reauthorization
+from kiwi_gw.runtime.reload_check import ReloadCheck
 from kiwi_gw.runtime.services import Services
+from kiwi_gw.runtime.source_metrics import SourceMetricValues
+from kiwi_gw.runtime.source_plan import SourcePlan, limits_of, plan_of
 from kiwi_gw.runtime.source_runner import SourceRunner
-from kiwi_gw.runtime.vetting import Vetting
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +69,7 @@ class Gateway:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: LoadedConfig,
         clock: Callable[[], float] = time.monotonic,
         *,
         worker: int = 0,
@@ -74,43 +78,42 @@ class Gateway:
         self.loaded = loaded
         self._clock = clock
         self._place = (worker, workers)
-        self._context = PluginContext({})  # of the configuration that the plugins were told last
+        self._context = PluginContext({})  # of the configuration that the plugins know
         self.hooks = Hooks(loaded.plugins)
         self.connections: set[Connection] = set()
         self.meters = Meters(loaded.settings.metrics.max_sources)
         self.measured = loaded.settings.metrics.enabled
         self.draining = False
         window = loaded.settings.window
-        self._budget = Budget(window.memory_bytes)
+        self._budget = MemoryBudget(window.memory_bytes)
         limits = loaded.settings.server.limits
-        shares = Shares(
+        shares = CpuShares(
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
         )
-        self.evaluations = Evaluations(shares, clock)
-        self._accounts: AccountCache[OwnAccount] = AccountCache()
-        self.compiling_kept: AccountCache[OwnAccount] = AccountCache()
-        self.compiling = Pool(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
-        self.offloads = Offloads()
-        self.command_scheduler = CommandScheduler()
-        self._leftovers = Leftovers(clock)
+        self._round_budget = RoundBudget()
+        self.evaluations = Evaluations(shares, self._round_budget, clock)
+        self._accounts: AccountCache[ClientAccount] = AccountCache()
+        self.compiling = SharedAccount(limits.compiling_percent / 100, COMPILING_SAVED_SECONDS)
+        self.offloads = Offloads(self._round_budget)
+        self.command_scheduler = CommandScheduler(self._round_budget)
+        self._continuations = Continuations(self._round_budget, clock)
         self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
-        self._leaving: list[Feed] = []
+        self._leaving: list[SourceHub] = []
         self._numbers = itertools.count(1)
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
-        self.vetting = Vetting(self._services, self._place)
-        self._readers = Readers(self)
-        self._judging = Judging(self._info, clock)
+        self.reload_check = ReloadCheck(self._services, self._place)
+        self._reauthorization = Reauthorization(self._info, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
         self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
 
     # --- life ------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. `started` means that every source has its feed, not that it works."""
+        """Serve until cancelled. `started` means that every source has its hub, not that it works."""
         self.hooks_configure(self.loaded)
         plans = [plan_of(entry, self.loaded) for entry in self.loaded.settings.sources.values()]
         async with trio.open_nursery() as outer:
@@ -121,10 +124,11 @@ class Gateway:
                     self._nursery = nursery
                     for plan in plans:
                         self._start(plan)
+                    nursery.start_soon(renew_in_each_round, self._round_budget)
                     nursery.start_soon(self._pulse)
-                    nursery.start_soon(self._judging.run)
+                    nursery.start_soon(self._reauthorization.run)
                     nursery.start_soon(Evaluator(self.evaluations).run)
-                    nursery.start_soon(self._leftovers.run)
+                    nursery.start_soon(self._continuations.run)
                     nursery.start_soon(self.offloads.run)
                     task_status.started()
             finally:
@@ -133,7 +137,7 @@ class Gateway:
     async def drain(self, reason: str, within: float) -> None:
         """Say goodbye to every client and wait for those that answer, for `within` seconds at most.
 
-        Clients are told when to come back, spread over a second per 1,000 of them.
+        Clients learn when to come back, spread over a second per 1,000 of them.
         """
         self.draining = True
         connections = list(self.connections)
@@ -146,28 +150,28 @@ class Gateway:
             while self.connections:
                 await self._left.wait()
 
-    def came(self, connection: Connection) -> None:
-        """A client is connected."""
+    def connection_opened(self, connection: Connection) -> None:
+        """Count a client that is connected, under the rules of now."""
         self.connections.add(connection)
         self.meters.opened[connection.dialect] += 1
         self.keepalive.tell_of_expiry(connection, time.time())
-        connection.judge_again()  # it was on its way when the others were
+        connection.reauthorize()  # it was on its way when the others were
         if self.draining:
             connection.drain("draining", retry_after_ms=100)
 
-    def left(self, connection: Connection) -> None:
-        """A client is gone, and has let go of everything."""
+    def connection_closed(self, connection: Connection) -> None:
+        """Count off a client that is gone, and has let go of everything."""
         if connection in self.connections:
             self.connections.remove(connection)
-            outlet = connection.outlet
+            writer = connection.writer
             lived = self._clock() - connection.opened_at
-            self.meters.connection_over(connection.dialect, outlet.close_code, lived, outlet.sent_bytes)
+            self.meters.connection_over(connection.dialect, writer.close_code, lived, writer.sent_bytes)
         self._left.set()
         self._left = trio.Event()
 
     # --- configuration ---------------------------------------------------------------------
 
-    def hooks_configure(self, loaded: Loaded) -> None:
+    def hooks_configure(self, loaded: LoadedConfig) -> None:
         """Tell the plugins. Raises PluginError if one refuses: the configuration is then not to be used."""
         self._context = loaded.context(*self._place)
         try:
@@ -176,7 +180,7 @@ class Gateway:
             words = str(error) or type(error).__name__
             raise PluginError(f"a plugin refuses the configuration: {words}") from error
 
-    def apply(self, loaded: Loaded) -> Difference:
+    def apply(self, loaded: LoadedConfig) -> ConfigDifference:
         """Change over to a valid configuration, by difference. Nothing is changed if a plugin refuses it."""
         try:
             self.hooks_configure(loaded)
@@ -201,41 +205,46 @@ class Gateway:
             self._start(plans[source_id])
         for source_id in difference.added:
             self._start(plans[source_id])
-        self._judging.ask(self.connections, starting)
+        self._reauthorization.ask(self.connections, starting)
         return difference
 
-    # --- what connections need (runtime.connection.World) ----------------------------------
+    # --- what connections need (runtime.ports.GatewayContext) -----------------------------
 
     def now(self) -> float:
         """Monotonic seconds."""
         return self._clock()
 
     @property
+    def limits(self) -> LimitSettings:
+        """What clients may cost, by the configuration in force."""
+        return self.loaded.settings.server.limits
+
+    @property
     def refusing(self) -> bool:
-        """Whether memory is so short that nobody new is let in."""
+        """Whether memory is so short that no new client is let in."""
         return self.memory_watch.level is Overload.REFUSING
 
-    def feed(self, source_id: str) -> Feed | None:
+    def hub(self, source_id: str) -> SourceHub | None:
         runner = self._runners.get(source_id)
-        return runner.feed if runner is not None else None
+        return runner.hub if runner is not None else None
 
     def _info(self, source_id: str) -> SourceInfo | None:
         runner = self._runners.get(source_id)
-        return runner.feed.info if runner is not None else None
+        return runner.hub.info if runner is not None else None
 
     def sources(self) -> Iterable[SourceInfo]:
-        return [runner.feed.info for runner in self._runners.values()]
+        return [runner.hub.info for runner in self._runners.values()]
 
     def subscribed(self, source_id: str) -> None:
         runner = self._runners.get(source_id)
         if runner is not None:
-            runner.subscriber_came()
+            runner.subscriber_added()
 
-    def account(self, who: Hashable) -> OwnAccount:
+    def account(self, who: Hashable) -> ClientAccount:
         """Give a connection of this client one that it has left behind and that is not full, or a new one."""
-        return self._accounts.take(who, self.now()) or OwnAccount(self.evaluations.shares.connection)
+        return self._accounts.take(who, self.now()) or ClientAccount(self.evaluations.shares.connection)
 
-    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+    def account_left(self, who: Hashable, account: ClientAccount) -> None:
         """Keep what a connection that is gone has left behind."""
         self._accounts.keep(who, account, self.now())
 
@@ -245,12 +254,12 @@ class Gateway:
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
         return self.hooks.reauthenticate(identity)
 
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
-        return self.hooks.intercept(identity, source)
+    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal:
+        return self.hooks.transforms(identity, source)
 
-    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
+    def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
         async def ask() -> None:
-            done(await self.authenticate(credential))
+            done(await self.authenticate(request.credential))
 
         if self._nursery is not None:
             self._nursery.start_soon(ask)
@@ -264,27 +273,27 @@ class Gateway:
             self._nursery.start_soon(wait)
 
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
-        self._leftovers.add(seconds, then)
+        self._continuations.add(seconds, then)
 
     async def authenticate(self, credential: Credential) -> Identity | Refusal:
         """Who is it? Takes at most `server.auth_timeout_ms`."""
         deadline = self.loaded.settings.server.auth_timeout_ms / 1000
         answer = await self.hooks.authenticate(credential, deadline)
-        self.meters.asked_who(credential, answer)
+        self.meters.authentication_over(credential, answer)
         return answer
 
     # --- what the edge needs ---------------------------------------------------------------
 
     def next_number(self) -> int:
-        """A number for a connection, unique in this process."""
+        """Return a number for a connection, unique in this process."""
         return next(self._numbers)
 
     def runners(self) -> Iterable[SourceRunner]:
         return self._runners.values()
 
     @property
-    def leaving(self) -> Iterable[Feed]:
-        """Feeds of sources that are gone, while somebody still reads them."""
+    def leaving(self) -> Iterable[SourceHub]:
+        """Hubs of sources that are gone, while they are still read."""
         return self._leaving
 
     @property
@@ -293,21 +302,21 @@ class Gateway:
         return self._memo
 
     @property
-    def memory(self) -> Budget:
+    def memory(self) -> MemoryBudget:
         """What all windows and encodings hold, and may hold."""
         return self._budget
 
     @property
     def started(self) -> bool:
         """Whether every source has worked at least once, or never will."""
-        return all(runner.feed.state is not FeedState.STARTING for runner in self._runners.values())
+        return all(runner.hub.state is not HubState.STARTING for runner in self._runners.values())
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, plan: SourcePlan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
         entry, kind, loaded, context = plan.entry, plan.kind, self.loaded, self._context
-        feed = Feed(
+        hub = SourceHub(
             plan.info,
             limits_of(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
             self._memo,
@@ -319,32 +328,30 @@ class Gateway:
         async def build() -> AsyncIterator[Source]:
             kinds = loaded.plugins.service_types()
             async with self._services.use(kinds, plan.services, context) as values:
-                own = SourceContext(
-                    entry.id, context, values, self._readers.open, plan.altered, runner.figures
-                )
+                own = SourceContext(entry.id, context, values, plan.altered, runner.metrics)
                 yield kind.build(entry.settings, own)
 
         def changed(message: str) -> None:
             if self._runners.get(entry.id) is not runner:
-                return  # it was stopped meanwhile: its feed is seen to
-            # The old feed drains; a new one takes its place and its id.
+                return  # it was stopped meanwhile: its hub is seen to
+            # The old hub drains; a new one takes its place and its id.
             drain = self.loaded.settings.server.drain_ms / 1000
             self._remove(entry.id, CloseReason.CHANGED, message, drain)
             self.meters.source(entry.id).restarts["changed"] += 1
             self._start(plan)
-            self._judging.ask(self.connections, (entry.id,), judge=False)
+            self._reauthorization.ask(self.connections, (entry.id,), reauthorize=False)
 
         meter = self.meters.source(entry.id) if self.measured else None
         self._known.add(entry.id)
-        runner = SourceRunner(feed, build, changed, meter, SourceFigures(kind.figures, meter))
+        runner = SourceRunner(hub, build, changed, meter, SourceMetricValues(kind.metrics, meter))
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
 
     def _remove(self, source_id: str, reason: CloseReason, message: str, drain: float) -> None:
         runner = self._runners.pop(source_id)
         runner.stop()
-        runner.feed.removed(reason, message, drain)
-        self._leaving.append(runner.feed)
+        runner.hub.removed(reason, message, drain)
+        self._leaving.append(runner.hub)
 
     async def _pulse(self) -> None:
         look_at = self._clock()
@@ -361,18 +368,18 @@ class Gateway:
                     for runner in self._runners.values():
                         runner.look(now)
             for runner in list(self._runners.values()):
-                runner.feed.sweep()
-                if runner.feed.state is FeedState.FAILED and not runner.feed.subscribers:
-                    runner.feed.close()  # nobody can come any more
-            for feed in list(self._leaving):
-                feed.sweep()
-                if not feed.subscribers:
-                    feed.close()
-                    self._leaving.remove(feed)
-                    self.meters.feed_over(feed)
+                runner.hub.sweep()
+                if runner.hub.state is HubState.FAILED and not runner.hub.subscribers:
+                    runner.hub.close()  # no subscriber can come any more
+            for hub in list(self._leaving):
+                hub.sweep()
+                if not hub.subscribers:
+                    hub.close()
+                    self._leaving.remove(hub)
+                    self.meters.hub_over(hub)
             self.keepalive.look(self.connections, now, time.time())
             if self.hooks.reauthentication_due():
-                self._judging.ask(self.connections)
+                self._reauthorization.ask(self.connections)
 
 
 def _log_mistake(error: Exception) -> None:

@@ -8,38 +8,44 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
 import trio
 
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.core.transforms import check, per_record
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import (
     ANONYMOUS,
     Action,
+    Batch,
     Credential,
+    EventTransform,
     Identity,
     Interceptor,
     Permit,
-    Record,
     Refusal,
     SourceInfo,
+    Transformed,
 )
 from kiwi_gw.plugin_manager import PluginManager
-from kiwi_gw.runtime.faults import fault, place
-from kiwi_gw.runtime.rights import decide
+from kiwi_gw.runtime.permission_rules import decide
+from kiwi_gw.runtime.plugin_faults import fault, place
 
 log = structlog.get_logger(__name__)
 
-INTERNAL_ERROR = "internal_error"
-_FAILED = Refusal(INTERNAL_ERROR, "the gateway could not decide this; the error is in its log")
+_FAILED = Refusal(RefusalCode.INTERNAL_ERROR, "the gateway could not decide this; the error is in its log")
 
 _UNASKED = replace(ANONYMOUS, authenticator="")
-_NEVER_ASKED = Refusal("no_credentials", "clients must say who they are now", retry=True)
+_NEVER_ASKED = Refusal(RefusalCode.NO_CREDENTIALS, "clients must say who they are now", retry=True)
 
 _THREADS = 32
 """Questions to plugins at a time. Threads of their own: a plugin that hangs takes no others with it."""
+
+
+Apply = Callable[[Batch], Transformed]
 
 
 class Hooks:
@@ -48,9 +54,7 @@ class Hooks:
     def __init__(self, plugins: PluginManager) -> None:
         self._plugins = plugins
         self._authenticators = _authenticators(plugins)
-        self._generation = (
-            0  # of the configuration: an interceptor of the one before is never taken for its own
-        )
+        self._generation = 0  # of the configuration: a transform of the one before is never taken for its own
         self._told: set[tuple[str, str]] = set()
         self._threads = trio.CapacityLimiter(_THREADS)
         self.failures: Counter[str] = Counter()
@@ -67,13 +71,14 @@ class Hooks:
         return self._plugins.implements("authenticate")
 
     async def authenticate(self, credential: Credential, deadline: float) -> Identity | Refusal:
-        """Who is it? Runs in a worker thread for at most `deadline` seconds; anonymous if nobody cares."""
+        """Ask who it is, in a worker thread, for at most `deadline` seconds; anonymous if no plugin minds."""
         if not self.authenticates:
             return _UNASKED
         plugins = self._plugins
 
         def ask() -> tuple[str, object]:
-            """The first answer, in the order in which pluggy asks, and whose it is; None of the last."""
+            """Return the first answer, in the order in which pluggy asks, and whose it is; None of the
+            last."""
             owner = ""
             for owner, of in reversed(list(plugins.each("authenticate"))):
                 if (answer := of(credential=credential)) is not None:
@@ -87,16 +92,18 @@ class Hooks:
                 )
         except trio.TooSlowError:
             log.warning("authentication took too long", seconds=deadline)
-            return Refusal("auth_timeout", "the credentials could not be checked in time", retry=True)
+            return Refusal(
+                RefusalCode.AUTH_TIMEOUT, "the credentials could not be checked in time", retry=True
+            )
         except BaseException as error:  # noqa: BLE001  a plugin's error is the plugin's, not the client's
             self._failed("authenticate", error)
             return _FAILED
-        found = ANONYMOUS if answer is None else self._somebody("authenticate", answer)
+        found = ANONYMOUS if answer is None else self._judged("authenticate", answer)
         # The rules may have changed while it ran.
         return found if isinstance(found, Refusal) else self.reauthenticate(_let_in(found, owner))
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        """Who is it now? A refusal if the plugin that let it in is gone; else the first refusal, else the
+        """Ask who it is now. A refusal if the plugin that let it in is gone; else the first refusal, else the
         first identity, else the same as before."""
         owner = identity.authenticator
         if (owner == "" and self._authenticators) or (owner and owner not in self._authenticators):
@@ -108,14 +115,14 @@ class Hooks:
         except BaseException as error:  # noqa: BLE001  as above
             self._failed("reauthenticate", error)
             return _FAILED
-        found = [self._somebody("reauthenticate", answer) for answer in answers]
+        found = [self._judged("reauthenticate", answer) for answer in answers]
         refusal = next((item for item in found if isinstance(item, Refusal)), None)
         if refusal is not None:
             return refusal
         return next((_let_in(item, owner) for item in found if isinstance(item, Identity)), identity)
 
     def reauthentication_due(self) -> bool:
-        """Whether a plugin wants every identity to be judged again. Each is asked, whatever others say or
+        """Say whether a plugin wants every identity to be judged again. Each is asked, whatever others say or
         raise: an answer may be given once only."""
         due = False
         for _, ask in self._plugins.each("reauthentication_due"):
@@ -128,7 +135,8 @@ class Hooks:
     def authorize(
         self, identity: Identity, action: Action, source: SourceInfo | None, *, switched_on: bool = False
     ) -> Refusal | None:
-        """May it? None, or why not (`rights`). source: None for the gateway as a whole."""
+        """Ask whether it may. None, or why not (`permission_rules`). source: None for the gateway as a
+        whole."""
         try:
             answers: Sequence[object] = self._plugins.hook.authorize(
                 identity=identity, action=action, source=source
@@ -144,10 +152,9 @@ class Hooks:
             found.append(answer)
         return decide(action, found, authenticates=self.authenticates, switched_on=switched_on)
 
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
-        """The interceptors of all plugins as one, or None; a Refusal if a plugin failed."""
-        chain: list[Interceptor] = []
-        keys: list[Hashable] = []
+    def transforms(self, identity: Identity, source: SourceInfo) -> tuple[EventTransform, ...] | Refusal:
+        """Ask all plugins what they change of the events for this client; a Refusal if one failed."""
+        chain: list[EventTransform] = []
         for name, ask in self._plugins.each("intercept"):
             try:
                 item = ask(identity=identity, source=source)
@@ -156,22 +163,20 @@ class Hooks:
                 return _FAILED
             if item is None:
                 continue
-            if not isinstance(item, Interceptor):
-                self._failed("intercept", _wrong("an Interceptor or None", item))
+            if not isinstance(item, EventTransform | Interceptor):
+                self._failed("intercept", _wrong("an EventTransform, an Interceptor or None", item))
                 return _FAILED
             if not _hashable(item.key):
-                self._failed("intercept", _wrong("an Interceptor whose key is hashable or None", item.key))
+                self._failed("intercept", _wrong("something whose key is hashable or None", item.key))
                 return _FAILED
-            chain.append(self._guarded(item, source))
+            apply = item.apply if isinstance(item, EventTransform) else per_record(item.apply)
             # A plugin's key means something among its own only, and only until the next reload.
-            keys.append(None if item.key is None else (name, self._generation, item.key))
-        if not chain:
-            return None
-        key = None if None in keys else tuple(keys)
-        return Interceptor(_one_after_the_other([item.apply for item in chain]), key)
+            key = None if item.key is None else (name, self._generation, item.key)
+            chain.append(EventTransform(self._guarded(apply, source), key))
+        return tuple(chain)
 
-    def _somebody(self, hook: str, answer: object) -> Identity | Refusal:
-        """An answer that is an identity or a refusal; else it is the plugin's mistake."""
+    def _judged(self, hook: str, answer: object) -> Identity | Refusal:
+        """Return an answer that is an identity or a refusal; else it is the plugin's mistake."""
         if isinstance(answer, Refusal):
             return answer
         if not isinstance(answer, Identity):
@@ -183,21 +188,24 @@ class Hooks:
         self._failed(hook, _wrong(wanted, answer.expires_at))
         return _FAILED
 
-    def _guarded(self, item: Interceptor, source: SourceInfo) -> Interceptor:
-        def apply(record: Record) -> Record | None:
+    def _guarded(self, apply: Apply, source: SourceInfo) -> Apply:
+        def guarded(batch: Batch) -> Transformed:
             try:
-                changed = item.apply(record)
-                if changed is not None and not isinstance(changed, Mapping):
-                    raise _wrong("a record or None", changed)  # noqa: TRY301
+                changed = apply(batch)
+                if not isinstance(changed, Transformed):
+                    raise _wrong("a Transformed", changed)  # noqa: TRY301
+                check(changed, len(batch))
+            except EncodingFailed:
+                raise
             except BaseException as error:
                 self._failed("interceptor", error)
                 raise EncodingFailed(f"an interceptor of {source.id} failed") from error
             return changed
 
-        return Interceptor(apply, item.key)
+        return guarded
 
     def _failed(self, hook: str, error: BaseException) -> None:
-        """Counts and tells; raises again what is not the plugin's fault."""
+        """Count and log it; raise again what is not the plugin's fault."""
         if fault(error) is None:
             raise error
         self.failures[hook] += 1
@@ -216,27 +224,11 @@ def _let_in(identity: Identity, owner: str | None) -> Identity:
 
 
 def _is_time(expires_at: object) -> bool:
-    """Whether it is, though a plugin need not be checked by mypy. What is not finite would never be over."""
+    """Say whether it is, though a plugin need not be checked by mypy. What is not finite would never be
+    over."""
     if isinstance(expires_at, float):
         return math.isfinite(expires_at)
     return expires_at is None or (isinstance(expires_at, int) and not isinstance(expires_at, bool))
-
-
-def _one_after_the_other(
-    steps: Sequence[Callable[[Record], Record | None]],
-) -> Callable[[Record], Record | None]:
-    if len(steps) == 1:
-        return steps[0]
-
-    def apply(record: Record) -> Record | None:
-        changed: Record | None = record
-        for step in steps:
-            if changed is None:
-                return None
-            changed = step(changed)
-        return changed
-
-    return apply
 
 
 def _hashable(key: object) -> bool:

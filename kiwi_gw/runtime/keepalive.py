@@ -5,18 +5,19 @@ a ping. Pings go only to connections to which nothing was sent for `ping_interva
 for `dead_after_ms`, counted from the last sign of life, is cut. A full socket gets no ping; it is cut after
 `stall_timeout_ms` without one byte taken, by default never.
 
-While events flow, "took a byte" only means that our own kernel did. So whoever sends nothing is looked at
-below that, too: a machine that answers nothing at all for `vanished_after_ms`, although it was sent
+While events flow, "took a byte" only means that our own kernel did. So a client that sends nothing is looked
+at below that, too: a machine that answers nothing at all for `vanished_after_ms`, although it was sent
 something, is gone. A client that only does not read is not: its machine answers for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import structlog
 
+from kiwi_gw.codes import CloseCode, RefusalCode
+from kiwi_gw.config import LimitSettings
 from kiwi_gw.runtime.connection import Connection
 
 log = structlog.get_logger(__name__)
@@ -28,30 +29,13 @@ _PARTS = 8  # of a round, so that many connections do not hold up the others' ev
 _JUST_NOW = _ROUND
 
 
-class Limits(Protocol):
-    @property
-    def ping_interval_ms(self) -> int: ...
-
-    @property
-    def dead_after_ms(self) -> int: ...
-
-    @property
-    def stall_timeout_ms(self) -> int: ...
-
-    @property
-    def vanished_after_ms(self) -> int: ...
-
-    @property
-    def expiry_notice_ms(self) -> int: ...
-
-
 class Keepalive:
     """Looks at every connection about once a second.
 
     limits: may be replaced at any time. unresponsive, stalled, vanished: how many connections were cut.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self.limits = limits
         self._began = 0.0
         self._left: list[Connection] = []
@@ -72,12 +56,12 @@ class Keepalive:
             self._look_at(connection, now, wall)
 
     def _look_at(self, connection: Connection, now: float, wall: float) -> None:
-        outlet, signs = connection.outlet, connection.signs
-        if outlet.close_code is not None:
+        writer, liveness = connection.writer, connection.liveness
+        if writer.close_code is not None:
             return  # it has ended, or it is closing, which has its own deadline
         expires_at = connection.identity.expires_at
         if expires_at is not None and wall >= expires_at:
-            connection.hang_up(4402, "token_expired")
+            connection.send_close(CloseCode.EXPIRED, RefusalCode.TOKEN_EXPIRED)
             return
         self.tell_of_expiry(connection, wall)
         limits = self.limits
@@ -85,26 +69,26 @@ class Keepalive:
             self.vanished += 1
             _cut(connection, "unresponsive", "its machine answers nothing")
             return
-        if outlet.full:
+        if writer.full:
             stall = limits.stall_timeout_ms / 1000
-            if stall and now - outlet.taken_at >= stall:
+            if stall and now - writer.taken_at >= stall:
                 self.stalled += 1
                 _cut(connection, "stalled", "it takes nothing")
             return
-        if outlet.sent_bytes != signs.pinged_bytes:
-            signs.pinged_bytes = outlet.sent_bytes
-            signs.taken_at = outlet.taken_at
-        alive_at = max(connection.heard_at, signs.taken_at)
-        if signs.pinged_at > alive_at and now - alive_at >= limits.dead_after_ms / 1000:
+        if writer.sent_bytes != liveness.pinged_bytes:
+            liveness.pinged_bytes = writer.sent_bytes
+            liveness.taken_at = writer.taken_at
+        alive_at = max(connection.heard_at, liveness.taken_at)
+        if liveness.pinged_at > alive_at and now - alive_at >= limits.dead_after_ms / 1000:
             self.unresponsive += 1
             _cut(connection, "unresponsive", "it says nothing and answers no ping")
-        elif now - outlet.taken_at >= limits.ping_interval_ms / 1000:
-            if signs.pinged_at <= alive_at:
-                signs.pinged_at = now
-            if signs.awaits_pong_of is None:
-                signs.awaits_pong_of = now
-            outlet.control(_PING)
-            signs.pinged_bytes = outlet.sent_bytes
+        elif now - writer.taken_at >= limits.ping_interval_ms / 1000:
+            if liveness.pinged_at <= alive_at:
+                liveness.pinged_at = now
+            if liveness.awaits_pong_of is None:
+                liveness.awaits_pong_of = now
+            writer.control(_PING)
+            liveness.pinged_bytes = writer.sent_bytes
 
     def tell_of_expiry(self, connection: Connection, wall: float) -> None:
         """Say that its credentials expire soon, once for each time at which some do."""
@@ -112,32 +96,32 @@ class Keepalive:
         notice = self.limits.expiry_notice_ms / 1000
         if expires_at is None or not 0 < expires_at - wall <= notice:
             return
-        if connection.signs.told_of_expiry != expires_at:
-            connection.signs.told_of_expiry = expires_at
+        if connection.liveness.expiry_announced != expires_at:
+            connection.liveness.expiry_announced = expires_at
             connection.expiring(expires_at - wall)
 
     def _has_vanished(self, connection: Connection, now: float) -> bool:
         limit = self.limits.vanished_after_ms / 1000
-        outlet, signs = connection.outlet, connection.signs
+        writer, liveness = connection.writer, connection.liveness
         # Asking costs a system call: not for those who speak, or had answered everything that was sent.
         answers = now - connection.heard_at < _JUST_NOW or (
-            outlet.sent_bytes == signs.answered_bytes and not outlet.full
+            writer.sent_bytes == liveness.answered_bytes and not writer.full
         )
         if not limit or answers:
-            signs.unanswered_at = None
+            liveness.unanswered_at = None
             return False
-        silence = outlet.unanswered()
+        silence = writer.unanswered()
         if silence is None:
-            signs.unanswered_at = None
-            signs.answered_bytes = outlet.sent_bytes
+            liveness.unanswered_at = None
+            liveness.answered_bytes = writer.sent_bytes
             return False
         # After an idle hour the last answer is an hour old the moment something is sent: count from when
         # it was first seen to be missing.
-        since = signs.unanswered_at
-        signs.unanswered_at = now if since is None else max(since, now - silence)
-        return now - signs.unanswered_at >= limit
+        since = liveness.unanswered_at
+        liveness.unanswered_at = now if since is None else max(since, now - silence)
+        return now - liveness.unanswered_at >= limit
 
 
 def _cut(connection: Connection, reason: str, why: str) -> None:
     log.info("connection is given up", conn_id=connection.number, remote=connection.remote, why=why)
-    connection.abort(4408, reason)
+    connection.abort(CloseCode.DEAD, reason)

@@ -3,7 +3,7 @@
 Looked at once a second. Above `memory_shed_percent` the encodings are given up, which are made again for
 whoever needs them. While that is not enough, the windows lose a quarter of what they hold each second, down
 to an eighth of what they may: who falls out of them reads on from the source's history, or is told what is
-lost. Above `memory_refuse_percent` nobody new is let in. Either ends 5 points lower, lest it come and go.
+lost. Above `memory_refuse_percent` no new client is let in. Either ends 5 points lower, lest it come and go.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
+from kiwi_gw.config import LimitSettings
 from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.window import Budget
-from kiwi_gw.query import views
+from kiwi_gw.core.window import MemoryBudget
+from kiwi_gw.query import decoded_batch
 
 log = structlog.get_logger(__name__)
 
@@ -32,18 +33,7 @@ _OF_ALL_ABOVE = re.compile(r"^hierarchical_memory_limit ([0-9]+)$", re.MULTILINE
 _ENCODINGS = 0.125
 
 
-class Limits(Protocol):
-    @property
-    def memory_shed_percent(self) -> int: ...
-
-    @property
-    def memory_refuse_percent(self) -> int: ...
-
-    @property
-    def resident_bytes(self) -> int | None: ...
-
-
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """resident: bytes of this process that are in memory. limit: that all of its container may hold."""
 
     resident: int
@@ -60,15 +50,15 @@ class Overload(enum.IntEnum):
 
 class MemoryWatch:
     """level: how it is. limits: may be replaced at any time. workers: how many share what there is. read:
-    gives None where nobody knows, which is said once."""
+    gives None where that cannot be known, which is said once."""
 
     def __init__(
         self,
-        limits: Limits,
+        limits: LimitSettings,
         workers: int,
         encodings: EncodingMemo,
-        budget: Budget,
-        read: Callable[[], Memory | None] | None = None,
+        budget: MemoryBudget,
+        read: Callable[[], MemoryUse | None] | None = None,
     ) -> None:
         self.limits = limits
         self.level = Overload.NONE
@@ -113,20 +103,20 @@ class MemoryWatch:
 
     def _shed(self, *, first: bool) -> None:
         self._encodings.shrink(_ENCODINGS)
-        views.forget_all()
+        decoded_batch.forget_all()
         if not first:
             self._budget.shrink(max(_LEAST, _KEPT * self._budget.full))
 
 
-def read_memory(root: Path = Path("/")) -> Memory | None:
-    """What Linux says. None elsewhere. root: where its file systems are mounted."""
+def read_memory(root: Path = Path("/")) -> MemoryUse | None:
+    """Ask Linux. None elsewhere. root: where its file systems are mounted."""
     try:
         resident = int((root / "proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         machine = (root / "proc/meminfo").read_text()
     except OSError:
         return None
     total = next(int(line.split()[1]) * 1024 for line in machine.splitlines() if line.startswith("MemTotal:"))
-    return Memory(resident, min([total, *_group_limits(root)]))
+    return MemoryUse(resident, min([total, *_group_limits(root)]))
 
 
 def _group_limits(root: Path) -> Iterator[int]:

@@ -1,7 +1,7 @@
 """What is counted while the gateway runs, beyond what its parts know of themselves.
 
 Counters are bumped per batch, per command or per connection, never per event and subscriber; whatever a
-part knows anyway (how much a subscription was sent, how full a window is) is read when somebody asks, and
+part knows anyway (how much a subscription was sent, how full a window is) is read when it is asked for, and
 only what a part takes with it when it goes is added up here. Nothing here waits or looks at a clock.
 """
 
@@ -11,10 +11,21 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from kiwi_gw.core.commands import Breach
-from kiwi_gw.core.feed import Feed
+from kiwi_gw.codes import UNDECIDED, CloseCode
+from kiwi_gw.core.commands import Violation
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.model import Batch, CloseReason, Credential, Head, Identity, Mode, Password, Refusal
+from kiwi_gw.model import (
+    Batch,
+    CloseReason,
+    Credential,
+    HeadCredential,
+    Identity,
+    Mode,
+    Password,
+    Refusal,
+    Token,
+)
 
 OTHER = "other"
 """The label of what has none of its own."""
@@ -32,17 +43,13 @@ REQUESTS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0
 """Upper bounds, in seconds, of HTTP requests: those of OpenTelemetry, whose name the metric has."""
 
 _METHODS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
+_METHOD_OF: Mapping[type[Credential], str] = {HeadCredential: "head", Password: "password", Token: "token"}
 _OTHER_METHOD = "_OTHER"  # as OpenTelemetry calls those that it does not know
 
-_RATES = frozenset({Breach.COMMANDS, Breach.REQUESTS, Breach.CONTROLS, Breach.FRAGMENTS})
+_RATES = frozenset({Violation.COMMANDS, Violation.REQUESTS, Violation.CONTROLS, Violation.FRAGMENTS})
 
-_CODES = frozenset({1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012, 1013})
-_OWN_CODES = frozenset({4401, 4402, 4408, 4409, 4500, 4503})
+_CODES = frozenset(CloseCode)
 """Close codes that have a series of their own. A client may send any number from 3000 to 4999."""
-
-
-UNDECIDED = frozenset({"internal_error", "auth_timeout", "keys_unavailable", "not_configured"})
-"""Codes of refusals that say nothing about the client."""
 
 
 class Histogram:
@@ -68,34 +75,11 @@ class SourceMeter:
     """What is added up for one source, over its restarts, or for all those without a label of their own.
 
     delivered, delivered_bytes: by dialect, of subscriptions that are over; credits_used and bad as well.
-    dropped (by policy), lag_notices and replayed: of feeds that are over. last_event: when the newest event
+    dropped (by policy), lag_notices and replayed: of hubs that are over. last_event: when the newest event
     happened, in seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable:
     what the source could not read and stepped over, by kind. figures, histograms: what its type declares, by
     name.
     """
-
-    __slots__ = (
-        "bad",
-        "bytes",
-        "credits_granted",
-        "credits_used",
-        "delivered",
-        "delivered_bytes",
-        "delivery_delay",
-        "dropped",
-        "ended",
-        "events",
-        "fanout",
-        "figures",
-        "histograms",
-        "label",
-        "lag_notices",
-        "last_event",
-        "replayed",
-        "restarts",
-        "started",
-        "unreadable",
-    )
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -111,16 +95,17 @@ class SourceMeter:
         self.delivered_bytes: Counter[str] = Counter()
         self.credits_granted = 0
         self.credits_used = 0
-        self.bad = 0
+        self.decode_errors = 0
         self.dropped: Counter[str] = Counter()
         self.lag_notices = 0
         self.replayed = 0
         self.unreadable: Counter[str] = Counter()
-        self.figures: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
         self.histograms: dict[str, Histogram] = {}
 
     def published(self, batch: Batch, subscribers: int, seconds: float, wall: float) -> None:
-        """A batch was taken, and everybody who could be was served, within `seconds`; it is `wall` now."""
+        """Count a batch that was taken, and all who could be served were, within `seconds`; it is `wall`
+        now."""
         # For a source of single events this is a good part of all that is done: no calls that can be spared.
         size = len(batch.offsets)
         if batch.gap is not None and batch.gap.unreadable is not None:
@@ -184,7 +169,7 @@ class Meters:
         self._frames: dict[str, list[int]] = {}
 
     def source(self, source_id: str) -> SourceMeter:
-        """The meter of a source, the same for as long as the process lives."""
+        """Return the meter of a source, the same for as long as the process lives."""
         meter = self._sources.get(source_id)
         if meter is not None:
             return meter
@@ -199,38 +184,32 @@ class Meters:
         return [*self._sources.values(), *shared]
 
     def connection_over(self, dialect: str, code: int | None, seconds: float, sent_bytes: int) -> None:
-        self.closed[dialect, str(code) if code in _CODES or code in _OWN_CODES else OTHER] += 1
+        self.closed[dialect, str(code) if code in _CODES else OTHER] += 1
         self.lives.setdefault(dialect, Histogram(LIVES)).observe(seconds)
         self.sent_bytes += sent_bytes
 
     def subscription_over(self, dialect: str, subscription: Subscription, reason: CloseReason) -> None:
         """Keep what a subscription was sent."""
-        meter = self.source(subscription.feed.info.id)
-        if subscription.cursor >= 0:  # it was open
+        meter = self.source(subscription.hub.info.id)
+        if subscription.seq >= 0:  # it was open
             meter.ended[reason.value] += 1
-        meter.delivered[dialect] += subscription.matched
-        meter.delivered_bytes[dialect] += subscription.bytes
-        meter.bad += subscription.bad
-        if subscription.mode is Mode.PULL:
-            meter.credits_used += subscription.matched
+        meter.delivered[dialect] += subscription.delivery.matched
+        meter.delivered_bytes[dialect] += subscription.delivery.bytes
+        meter.decode_errors += subscription.delivery.decode_errors
+        if subscription.delivery.mode is Mode.PULL:
+            meter.credits_used += subscription.delivery.matched
 
-    def feed_over(self, feed: Feed) -> None:
-        """Keep what a feed has counted; it counts no more."""
-        meter = self.source(feed.info.id)
-        for policy, count in feed.dropped.items():
+    def hub_over(self, hub: SourceHub) -> None:
+        """Keep what a hub has counted; it counts no more."""
+        meter = self.source(hub.info.id)
+        for policy, count in hub.dropped.items():
             meter.dropped[policy.value] += count
-        meter.lag_notices += feed.lag_notices
-        meter.replayed += feed.events_replayed
+        meter.lag_notices += hub.lag_notices
+        meter.replayed += hub.events_replayed
 
-    def asked_who(self, credential: Credential, answer: Identity | Refusal) -> None:
-        """A client was authenticated, or not."""
-        method = (
-            "head"
-            if isinstance(credential, Head)
-            else "password"
-            if isinstance(credential, Password)
-            else "token"
-        )
+    def authentication_over(self, credential: Credential, answer: Identity | Refusal) -> None:
+        """Count a client that was authenticated, or not."""
+        method = _METHOD_OF[type(credential)]
         if isinstance(answer, Identity):
             result = "anonymous" if answer.anonymous else "accepted"
         else:
@@ -241,28 +220,28 @@ class Meters:
         self.handshakes.setdefault(transport, Histogram()).observe(seconds)
 
     def frames(self, dialect: str) -> list[int]:
-        """How many frames came, by opcode (16 numbers): whoever reads them counts in here."""
+        """Return how many frames came, by opcode (16 numbers): their reader counts in here."""
         return self._frames.setdefault(dialect, [0] * 16)
 
     def all_frames(self) -> Mapping[str, Sequence[int]]:
-        """The same of every dialect."""
+        """Return the same of every dialect."""
         return self._frames
 
     def command_over(self, dialect: str, command: str, seconds: float) -> None:
-        """A command was answered, so long after it came."""
+        """Count a command that was answered, so long after it came."""
         histogram = self.command_durations.get((dialect, command))
         if histogram is None:
             histogram = self.command_durations[dialect, command] = Histogram()
         histogram.observe(seconds)
 
-    def breached(self, dialect: str, breach: Breach) -> None:
-        """A client did what it may not."""
-        if breach in _RATES:
-            self.rate_limited[breach.value] += 1
+    def count_violation(self, dialect: str, violation: Violation) -> None:
+        """Count what a client did that it may not."""
+        if violation in _RATES:
+            self.rate_limited[violation.value] += 1
         else:
-            self.protocol_errors[dialect, breach.value] += 1
+            self.protocol_errors[dialect, violation.value] += 1
 
     def request_over(self, route: str, method: str, status: int, seconds: float) -> None:
-        """A plain HTTP request was answered. route: as it is served, empty where nothing is."""
+        """Count a plain HTTP request that was answered. route: as it is served, empty where nothing is."""
         key = route, method if method in _METHODS else _OTHER_METHOD, str(status)
         self.requests.setdefault(key, Histogram(REQUESTS)).observe(seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ import structlog
 import trio
 
 from kiwi_gw.core.notices import Unanswered
-from kiwi_gw.query.recent import Recent
-from kiwi_gw.query.worker import ANSWERED, ASKED, QUESTION_SECONDS
+from kiwi_gw.core.round_budget import RoundBudget
+from kiwi_gw.query.weighted_lru import WeightedLru
+from kiwi_gw.query.worker import ANSWER_HEAD, QUESTION_HEAD, QUESTION_SECONDS
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +47,12 @@ Done = Callable[[bytes | Unanswered, float], None]
 """Called with the answer and with what the one who asked has to bear of its seconds."""
 
 
-class _Gone(Exception):  # noqa: N818
+class _ProcessGone(Exception):  # noqa: N818
     """The process has ended, or closed its pipes."""
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class _OffloadJob:
     question: bytes
     waiting: list[Done] = field(default_factory=list)
     tries: int = 0
@@ -59,11 +61,12 @@ class _Job:
 class Offloads:
     """`run` is the life of the process. command: what it is started by. pid: None while there is none."""
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, round_budget: RoundBudget, command: Sequence[str] = COMMAND) -> None:
+        self._round = round_budget
         self._command = command
-        self._jobs: dict[bytes, _Job] = {}  # in order; the first may have been asked
+        self._jobs: dict[bytes, _OffloadJob] = {}  # in order; the first may have been asked
         self._came = trio.Event()
-        self._known: Recent[bytes | Unanswered] = Recent(_KEPT_BYTES)
+        self._known: WeightedLru[bytes | Unanswered] = WeightedLru(_KEPT_BYTES)
         self.pid: int | None = None
 
     def known(self, question: bytes) -> bytes | Unanswered | None:
@@ -71,7 +74,7 @@ class Offloads:
         return self._known.known(question)
 
     def is_at(self, question: bytes) -> bool:
-        """Whether the process has been asked this, and has not answered."""
+        """Say whether the process has been asked this, and has not answered."""
         job = self._jobs.get(question)
         return job is not None and job.tries > 0
 
@@ -81,7 +84,7 @@ class Offloads:
         if job is None:
             if len(self._jobs) >= MOST:
                 return None
-            job = self._jobs[question] = _Job(question)
+            job = self._jobs[question] = _OffloadJob(question)
             self._came.set()
         job.waiting.append(done)
 
@@ -100,17 +103,17 @@ class Offloads:
             try:
                 async with self._process() as process:
                     await self._serve(process)
-            except (_Gone, OSError) as error:
+            except (_ProcessGone, OSError) as error:
                 # None that works, just now: those who wait may ask again.
                 log.error("no process for queries", error=str(error) or "it has ended")
                 jobs, self._jobs = self._jobs, {}
                 for job in jobs.values():
-                    await _tell(job, Unanswered.BUSY, 0.0)
+                    await self._tell(job, Unanswered.BUSY, 0.0)
                 await trio.sleep(PAUSE_SECONDS)
 
     # --- inside ----------------------------------------------------------------------------
 
-    async def _first(self) -> _Job:
+    async def _first(self) -> _OffloadJob:
         """Return the next one, when there is one."""
         while not self._jobs:
             self._came = trio.Event()
@@ -127,7 +130,7 @@ class Offloads:
             with trio.move_on_after(START_SECONDS) as start:
                 await _received(process)
             if start.cancelled_caught:
-                raise _Gone("it did not become ready")
+                raise _ProcessGone("it did not become ready")
             self.pid = process.pid
             yield process
         finally:
@@ -147,7 +150,7 @@ class Offloads:
             try:
                 with trio.move_on_after(ANSWER_SECONDS) as patience:
                     answer, seconds = await _asked(process, job.question)
-            except _Gone:
+            except _ProcessGone:
                 with trio.CancelScope(shield=True):
                     process.kill()  # it may have closed its pipes only
                     await process.wait()
@@ -158,7 +161,7 @@ class Offloads:
                 return
             await self._over(job, answer, seconds)
 
-    async def _died(self, job: _Job, code: int | None) -> None:
+    async def _died(self, job: _OffloadJob, code: int | None) -> None:
         if code == -signal.SIGPROF:
             log.warning("a query took too long to be read", seconds=QUESTION_SECONDS)
             await self._over(job, Unanswered.TOO_LONG, QUESTION_SECONDS)
@@ -169,37 +172,41 @@ class Offloads:
         elif not job.waiting:
             del self._jobs[job.question]
 
-    async def _over(self, job: _Job, answer: bytes | Unanswered, seconds: float = 0.0) -> None:
+    async def _over(self, job: _OffloadJob, answer: bytes | Unanswered, seconds: float = 0.0) -> None:
         """Remember the answer, and tell it."""
         del self._jobs[job.question]
         if answer is not Unanswered.BUSY:
             size = len(answer) if isinstance(answer, bytes) else 0
             self._known.keep(job.question, len(job.question) + size, answer)
-        await _tell(job, answer, seconds)
+        await self._tell(job, answer, seconds)
 
-
-async def _tell(job: _Job, answer: bytes | Unanswered, seconds: float) -> None:
-    """Tell those who wait, each in a turn of the loop. The job must not be among those to be answered."""
-    share = seconds / max(1, len(job.waiting))
-    while job.waiting:
-        job.waiting.pop(0)(answer, share)
-        await trio.lowlevel.checkpoint()
+    async def _tell(self, job: _OffloadJob, answer: bytes | Unanswered, seconds: float) -> None:
+        """Tell those who wait, as the rounds of the loop have time for what each does then. The job must not
+        be
+        among those to be answered."""
+        share = seconds / max(1, len(job.waiting))
+        while job.waiting:
+            if self._round.left > 0:
+                began = time.monotonic()
+                job.waiting.pop(0)(answer, share)
+                self._round.charge(began, time.monotonic())
+            await trio.lowlevel.checkpoint()
 
 
 async def _asked(process: trio.Process, question: bytes) -> tuple[bytes, float]:
     """Ask it. Returns its answer, and the seconds that it took. Raises _Gone."""
     assert process.stdin is not None  # noqa: S101  see `_process`
     try:
-        await process.stdin.send_all(ASKED.pack(len(question)) + question)
+        await process.stdin.send_all(QUESTION_HEAD.pack(len(question)) + question)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
-        raise _Gone from None
+        raise _ProcessGone from None
     return await _received(process)
 
 
 async def _received(process: trio.Process) -> tuple[bytes, float]:
-    length, seconds = ANSWERED.unpack(await _exactly(process, ANSWERED.size))
+    length, seconds = ANSWER_HEAD.unpack(await _exactly(process, ANSWER_HEAD.size))
     if length > _MOST_BYTES:
-        raise _Gone
+        raise _ProcessGone
     return await _exactly(process, length), seconds
 
 
@@ -209,6 +216,6 @@ async def _exactly(process: trio.Process, length: int) -> bytes:
     while len(found) < length:
         piece = await process.stdout.receive_some(length - len(found))
         if not piece:
-            raise _Gone
+            raise _ProcessGone
         found += piece
     return bytes(found)

@@ -3,7 +3,7 @@
 The files are looked at a few times a second instead of being watched by the kernel: that finds a rename,
 a symlink that is swapped, and a file that is cut and written again alike, on every file system, and costs
 one `stat` per file. A change is taken up when it has stood still for one look, so a file that is half
-written is not read. One that is empty is never taken up: whoever cut it is about to write it, and would not
+written is not read. One that is empty is never taken up: its writer is about to fill it, and would not
 want every source to be removed before. Where a file could not be read (descriptors were used up, a secret is
 not there yet) it is tried again, with pauses that grow, until it can be or is changed.
 
@@ -24,10 +24,11 @@ from pathlib import Path
 import structlog
 import trio
 
-from kiwi_gw.config import Loaded, load_again
+from kiwi_gw.backoff import Backoff
+from kiwi_gw.config import ConfigDifference, LoadedConfig, load_again
 from kiwi_gw.errors import ConfigError, Problem
-from kiwi_gw.runtime.faults import fault
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.plugin_faults import FaultBarrier
 
 log = structlog.get_logger(__name__)
 
@@ -37,10 +38,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 _NOTHING = hashlib.sha256().hexdigest()
 
 _Stamps = dict[Path, tuple[int, int, int] | None]
-_Load = Callable[[], Loaded]
+_Load = Callable[[], LoadedConfig]
 
 
-async def in_a_thread(load: _Load) -> Loaded:
+async def in_a_thread(load: _Load) -> LoadedConfig:
     """Run it where it does not hold up anybody. Cancelled, it is left to itself."""
     return await trio.to_thread.run_sync(load, abandon_on_cancel=True)
 
@@ -48,8 +49,8 @@ async def in_a_thread(load: _Load) -> Loaded:
 class Reloader:
     """applied, refused: how many reloads there were. applied_at: wall clock of the last good one.
 
-    The function that it is given is told of every configuration that was applied. Make it at once after the
-    configuration was loaded: changes of the files are noticed from then on.
+    The function that it is given is called with every configuration that was applied. Make it at once after
+    the configuration was loaded: changes of the files are noticed from then on.
 
     run: how the file is read and checked.
     """
@@ -57,8 +58,8 @@ class Reloader:
     def __init__(
         self,
         gateway: Gateway,
-        applied: Callable[[Loaded], None],
-        run: Callable[[_Load], Awaitable[Loaded]] = in_a_thread,
+        applied: Callable[[LoadedConfig], None],
+        run: Callable[[_Load], Awaitable[LoadedConfig]] = in_a_thread,
     ) -> None:
         self._gateway = gateway
         self._applied = applied
@@ -66,12 +67,12 @@ class Reloader:
         self._one_at_a_time = trio.Lock()
         self._asked = trio.Event()
         self._again_at = math.inf
-        self._pause = FIRST_PAUSE
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.0)
         self._complaint: tuple[Problem, ...] = ()
         self.applied = 0
         self.refused = 0
         self.applied_at = time.time()
-        self._seen = self._stamps()  # of the files as they were read last
+        self._read_stamps = self._stamps()  # of the files as they were read last
 
     async def watch(self) -> None:
         """Look at the files for ever, and read them whenever that is asked for."""
@@ -80,13 +81,14 @@ class Reloader:
             with trio.move_on_after(LOOK_SECONDS):
                 await self._asked.wait()
             now = self._stamps()
-            changed = now != self._seen and now == pending
+            changed = now != self._read_stamps and now == pending
             pending = now
             if changed or self._asked.is_set():
-                self._pause, self._complaint = FIRST_PAUSE, ()
+                self._backoff.reset()
+                self._complaint = ()
             elif trio.current_time() < self._again_at:
                 continue
-            self._asked = trio.Event()  # whoever asks from now on may mean a newer file
+            self._asked = trio.Event()  # who asks from now on may mean a newer file
             await self.reload()
 
     def ask(self) -> None:
@@ -105,32 +107,23 @@ class Reloader:
                 return await self._reload()
             finally:
                 # What changes while it is read must be found by the next look, so it counts as of before.
-                self._seen = {path: before.get(path, stamp) for path, stamp in self._stamps().items()}
+                self._read_stamps = {path: before.get(path, stamp) for path, stamp in self._stamps().items()}
 
     async def _reload(self) -> bool:
-        running = self._gateway.loaded
-        try:
-            loaded = await self._run(lambda: _not_empty(load_again(running)))
-            gateway = self._gateway
-            if problems := await gateway.vetting.problems(running, loaded, gateway.runners()):
-                raise ConfigError(problems)  # noqa: TRY301
-            if self._gateway.draining:
-                log.info("configuration not used: the gateway is about to stop")
-                return False
-            difference = self._gateway.apply(loaded)
-        except ConfigError as error:
-            self._refuse(error)
-            return False
-        except BaseException as error:
-            if fault(error) is None:
-                raise
+        difference = None
+        with FaultBarrier() as barrier:
+            difference = await self._change_over()
+        if isinstance(barrier.error, ConfigError):
+            self._refuse(barrier.error)
+        elif barrier.error is not None:
             self.refused += 1
-            log.error("configuration refused by a plugin; the old one stays", exc_info=error)
+            log.error("configuration refused by a plugin; the old one stays", exc_info=barrier.error)
+        if difference is None:
             return False
-        try:
-            self._applied(loaded)
-        except Exception as error:
-            log.error("not all of the new configuration is in use", exc_info=error)
+        with FaultBarrier() as barrier:
+            self._applied(self._gateway.loaded)
+        if barrier.error is not None:
+            log.error("not all of the new configuration is in use", exc_info=barrier.error)
         self.applied += 1
         self.applied_at = time.time()
         log.info(
@@ -145,10 +138,20 @@ class Reloader:
             log.warning("this change needs a restart to take effect", key=key)
         return True
 
+    async def _change_over(self) -> ConfigDifference | None:
+        """Read and check the file and apply it. None: not any more. Raises ConfigError."""
+        gateway, running = self._gateway, self._gateway.loaded
+        loaded = await self._run(lambda: _not_empty(load_again(running)))
+        if problems := await gateway.reload_check.problems(running, loaded, gateway.runners()):
+            raise ConfigError(problems)
+        if gateway.draining:
+            log.info("configuration not used: the gateway is about to stop")
+            return None
+        return gateway.apply(loaded)
+
     def _refuse(self, error: ConfigError) -> None:
         if error.unreadable:
-            self._again_at = trio.current_time() + self._pause
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._again_at = trio.current_time() + self._backoff.next()
         if error.problems == self._complaint:
             return  # tried again, and nothing is new
         self._complaint = error.problems
@@ -169,7 +172,7 @@ def _look(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _not_empty(loaded: Loaded) -> Loaded:
+def _not_empty(loaded: LoadedConfig) -> LoadedConfig:
     if loaded.text_hash == _NOTHING:
         raise ConfigError((Problem(str(loaded.path), 0, "", "is empty"),))
     return loaded

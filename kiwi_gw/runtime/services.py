@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import PluginContext, ServiceType
-from kiwi_gw.runtime.faults import fault
+from kiwi_gw.runtime.plugin_faults import FaultBarrier
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class _Running:
         self.failure: BaseException | None = None
 
     def check(self) -> None:
-        """Raises what the service failed with."""
+        """Raise what the service failed with."""
         if self.failure is not None:
             raise self.failure
 
@@ -52,7 +52,7 @@ class _Running:
             self.scope.cancel()
 
     async def wait_unused(self) -> None:
-        """Until nobody has used it for a moment; nobody can join it from then on."""
+        """Wait until it was not used for a moment; it cannot be joined from then on."""
         while not self.unused:
             while self.users:
                 await self._wait_turn()
@@ -95,7 +95,7 @@ class Services:
     async def use(
         self, kinds: Mapping[str, ServiceType], names: tuple[str, ...], context: PluginContext
     ) -> AsyncIterator[Mapping[str, object]]:
-        """The named services, open while the block runs. KeyError names one that no plugin provides.
+        """Hold the named services open while the block runs. KeyError names one that no plugin provides.
 
         If a service fails, the block is cancelled and its error raised.
         """
@@ -134,19 +134,17 @@ class Services:
     async def _serve(self, item: _Running) -> None:
         name = item.kind.name
         try:
-            with item.scope:
+            with FaultBarrier() as barrier, item.scope:
                 async with item.kind.open(item.context) as value:
                     item.value = value
                     item.ready.set()
                     await item.wait_unused()
-            if not item.unused:  # or its users would take their cancellation for their own end
+            if barrier.error is not None:
+                item.failure = barrier.error
+                log.error("a service failed", service=name, exc_info=item.failure)
+            elif not item.unused:  # or its users would take their cancellation for their own end
                 item.failure = RuntimeError(f"the service {name!r} has ended by itself")
                 log.error("a service failed", service=name, error=str(item.failure))
-        except BaseException as error:
-            item.failure = fault(error)
-            if item.failure is None:
-                raise
-            log.error("a service failed", service=name, exc_info=item.failure)
         finally:
             item.unused = True
             item.ready.set()

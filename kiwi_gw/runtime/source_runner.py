@@ -1,4 +1,4 @@
-"""Keeps one source running: hands its batches to the feed, restarts it when it fails.
+"""Keeps one source running: hands its batches to the hub, restarts it when it fails.
 
 One of the two places that catch everything: whatever a source raises is logged and counted here, and
 touches no connection.
@@ -7,7 +7,6 @@ touches no connection.
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
@@ -17,20 +16,22 @@ import structlog
 import trio
 
 from kiwi_gw.api import (
+    HasStatistics,
     History,
-    Measured,
     Source,
     SourceChanged,
     SourceFailed,
     SourceStatistics,
     decode_mistake,
 )
-from kiwi_gw.core.feed import Feed, FeedState
-from kiwi_gw.model import Batch, Decode, Kind, Positions, Shape, Traced
-from kiwi_gw.runtime.faults import fault, words
-from kiwi_gw.runtime.figures import SourceFigures
-from kiwi_gw.runtime.history import HistoryTask
+from kiwi_gw.backoff import Backoff
+from kiwi_gw.core.hub_limits import HubState
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.model import Batch, Decode, EventSchema, FieldEncoding, HasLineage, Positions
+from kiwi_gw.runtime.history_task import HistoryTask
 from kiwi_gw.runtime.meters import SourceMeter
+from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
+from kiwi_gw.runtime.source_metrics import SourceMetricValues
 
 log = structlog.get_logger(__name__)
 
@@ -42,82 +43,82 @@ _HELD_LOG_SECONDS, _HELD_LOOK_SECONDS = 10.0, 0.25
 Build = Callable[[], AbstractAsyncContextManager[Source]]
 
 
-class FeedOut:
-    """`api.Out` over a feed. meter: what every batch is measured with, None for not at all."""
+class HubPublisher:
+    """`api.Publisher` over a hub. meter: what every batch is measured with, None for not at all."""
 
     def __init__(
-        self, feed: Feed, subscribed: Callable[[], trio.Event], meter: SourceMeter | None = None
+        self, hub: SourceHub, subscribed: Callable[[], trio.Event], meter: SourceMeter | None = None
     ) -> None:
-        self._feed = feed
+        self._hub = hub
         self._meter = meter
         self._subscribed = subscribed
-        self._columns = _columns(feed.info.shape)
+        self._columns = _columns(hub.info.event_schema)
         self._said_at = -math.inf
         self._publishes = False
 
     async def ready(self, positions: Positions) -> None:
-        self._feed.started(positions)
+        self._hub.started(positions)
         await trio.lowlevel.checkpoint()
-        while self._feed.begin_some():
+        while self._hub.begin_some():
             await trio.lowlevel.checkpoint()
-        self._feed.troubled("")
+        self._hub.report_degraded("")
 
     async def publish(self, batch: Batch) -> None:
-        state = self._feed.state
-        if state is FeedState.STARTING:
+        state = self._hub.state
+        if state is HubState.STARTING:
             raise RuntimeError("publish was called before ready")
         if self._publishes:
             raise RuntimeError("publish was called while another one was under way")
-        if state is FeedState.RUNNING:
+        if state is HubState.RUNNING:
             self._check(batch)
             self._publishes = True
             try:
                 await self._wait_for_holders(batch)
                 began = time.perf_counter()
-                # If this is cancelled half-way, whoever was not served yet reads on from the window.
-                with closing(self._feed.publish(batch)) as steps:  # type: ignore[type-var]
+                # If this is cancelled half-way, those not served yet read on from the window.
+                with closing(self._hub.publish(batch)) as steps:  # type: ignore[type-var]
                     for _ in steps:
                         await trio.lowlevel.checkpoint()
             finally:
                 self._publishes = False
             if self._meter is not None:
                 seconds = time.perf_counter() - began
-                self._meter.published(batch, self._feed.subscribers, seconds, time.time())
-        # else it was stopped and is on its way out: nobody is to get any more of it.
+                self._meter.published(batch, self._hub.subscribers, seconds, time.time())
+        # else it was stopped and is on its way out: no reader is to get any more of it.
         await trio.lowlevel.checkpoint()
 
     async def wait_subscribed(self) -> None:
-        while not self._feed.subscribers:
+        while not self._hub.subscribers:
             await self._subscribed().wait()
         await trio.lowlevel.checkpoint()
 
     def describe(self, members: str) -> None:
-        if members == self._feed.info.members:
+        if members == self._hub.info.members:
             return
         if wrong := decode_mistake(Decode(fields=members)):
             raise ValueError(wrong)
-        self._feed.info = replace(self._feed.info, members=members)
+        self._hub.info = replace(self._hub.info, members=members)
 
-    def trouble(self, message: str) -> None:
-        self._feed.troubled(message)
+    def report_degraded(self, message: str) -> None:
+        self._hub.report_degraded(message)
 
     async def _wait_for_holders(self, batch: Batch) -> None:
         """Policy `block`: until everyone has room for this batch, or may hold the source no longer."""
-        feed = self._feed
+        hub = self._hub
         try:
-            while feed.state is FeedState.RUNNING and (holders := feed.holders(batch)):
+            while hub.state is HubState.RUNNING and (holders := hub.holders(batch)):
                 freed = trio.Event()
-                feed.freed = freed.set
-                feed.held_by = [str(subscription.owner) for subscription in holders]
+                hub.freed = freed.set
+                hub.held_by = [str(subscription.owner) for subscription in holders]
                 if trio.current_time() - self._said_at >= _HELD_LOG_SECONDS:
                     self._said_at = trio.current_time()
-                    log.warning("source is held by subscriptions", source=feed.info.id, by=feed.held_by[:10])
+                    log.warning("source is held by subscriptions", source=hub.info.id, by=hub.held_by[:10])
                 with trio.move_on_after(
                     _HELD_LOOK_SECONDS
                 ):  # those without credit: their time ends by itself
                     await freed.wait()
         finally:
-            feed.held_by = []
+            hub.held_by = []
 
     def _check(self, batch: Batch) -> None:
         # Here it is the source's fault; in the window it would end every subscription that comes to it.
@@ -132,7 +133,7 @@ class FeedOut:
 class SourceRunner:
     """Runs one source until it ends, fails for good, changes, or is stopped.
 
-    build: makes the source with its services, anew for every run. changed: told when the source said
+    build: makes the source with its services, anew for every run. changed: called when the source said
     that it became another one; it is not run again by this runner. meter: what is measured of it, None for
     nothing. figures: what it counts itself.
 
@@ -143,18 +144,18 @@ class SourceRunner:
 
     def __init__(
         self,
-        feed: Feed,
+        hub: SourceHub,
         build: Build,
         changed: Callable[[str], None],
         meter: SourceMeter | None = None,
-        figures: SourceFigures | None = None,
+        metrics: SourceMetricValues | None = None,
     ) -> None:
-        self.feed = feed
-        self.figures = figures or SourceFigures((), meter)
+        self.hub = hub
+        self.metrics = metrics or SourceMetricValues((), meter)
         self.restarts = 0
         self.last_error: str = ""
         self.refused = ""
-        self.history = HistoryTask(feed)
+        self.history = HistoryTask(hub)
         self._build = build
         self._changed = changed
         self._meter = meter
@@ -165,22 +166,20 @@ class SourceRunner:
         self._subscribed = trio.Event()
         self.done = trio.Event()
 
-    def subscriber_came(self) -> None:
-        """A subscription was opened: wake a source that waits for its first."""
+    def subscriber_added(self) -> None:
+        """Wake, as a subscription was opened, a source that waits for its first."""
         self._subscribed.set()
         self._subscribed = trio.Event()
 
     def statistics(self) -> SourceStatistics | None:
-        """What the source knows of its origin; None while it does not run, or if it knows nothing."""
+        """Return what the source knows of its origin; None while it does not run, or if it knows nothing."""
         source: object = self._source
-        if not isinstance(source, Measured):
+        if not isinstance(source, HasStatistics):
             return None
-        try:
-            # A fault in it is the source's, and may not cost a scrape or the pulse.
+        with FaultBarrier() as barrier:  # it may not cost a scrape or the pulse
             return source.statistics()
-        except Exception as error:
-            log.error("source cannot say how it is", source=self.feed.info.id, exc_info=error)
-            return None
+        log.error("source cannot say how it is", source=self.hub.info.id, exc_info=barrier.error)
+        return None
 
     def look(self, now: float) -> None:
         """Call it about once a second: notices a source that has something to read and does not move.
@@ -189,10 +188,10 @@ class SourceRunner:
         comes. now: monotonic seconds.
         """
         statistics = self.statistics()
-        moved, self._events_seen = self.feed.events_in != self._events_seen, self.feed.events_in
+        moved, self._events_seen = self.hub.events_in != self._events_seen, self.hub.events_in
         waits = statistics is not None and (not statistics.reachable or any(statistics.behind.values()))
-        if self.feed.state is FeedState.STARTING or (
-            self.feed.state is FeedState.RUNNING and waits and not moved
+        if self.hub.state is HubState.STARTING or (
+            self.hub.state is HubState.RUNNING and waits and not moved
         ):
             if self._stalled_since is None:
                 self._stalled_since = now
@@ -204,11 +203,11 @@ class SourceRunner:
         return 0.0 if self._stalled_since is None else now - self._stalled_since
 
     def stop(self) -> None:
-        """Stop the source; its feed is left as it is."""
+        """Stop the source; its hub is left as it is."""
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Returns when the source is over, for whatever reason."""
+        """Run the source until it is over, for whatever reason."""
         try:
             with self._scope:
                 await self._keep_running()
@@ -216,13 +215,13 @@ class SourceRunner:
             self.done.set()
 
     async def _keep_running(self) -> None:
-        source_id = self.feed.info.id
-        pause = FIRST_PAUSE
+        source_id = self.hub.info.id
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             began = trio.current_time()
             error = await self._run_once()
             if trio.current_effective_deadline() == -math.inf:
-                # It was stopped, and its feed is another's business now, whatever it says at its end.
+                # It was stopped, and its hub is another's business now, whatever it says at its end.
                 if error is not None:
                     log.error("source raised while it was stopped", source=source_id, exc_info=error)
                 return
@@ -232,7 +231,7 @@ class SourceRunner:
             if isinstance(error, SourceFailed):
                 self.last_error = str(error)
                 log.error("source failed", source=source_id, error=str(error))
-                self.feed.failed(str(error))
+                self.hub.failed(str(error))
                 return
             if isinstance(error, SourceChanged):
                 log.warning("source changed", source=source_id, change=str(error))
@@ -244,48 +243,55 @@ class SourceRunner:
             self.restarts += 1
             if self._meter is not None:
                 self._meter.restarts["error"] += 1
-            self.feed.troubled("the source has failed and is started again")  # why is the operator's matter
-            log.error("source raised; it is restarted", source=source_id, pause=pause, exc_info=error)
+            self.hub.report_degraded(
+                "the source has failed and is started again"
+            )  # why is the operator's matter
             if trio.current_time() - began > LONGEST_PAUSE:
-                pause = FIRST_PAUSE
-            await trio.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311  jitter, not a secret
-            pause = min(pause * 2, LONGEST_PAUSE)
+                backoff.reset()
+            pause = backoff.next()
+            log.error(
+                "source raised; it is restarted", source=source_id, pause=round(pause, 1), exc_info=error
+            )
+            await trio.sleep(pause)
 
     async def _run_once(self) -> BaseException | None:
-        """Build the source and run it. What it raised; None if it ended."""
-        out = FeedOut(self.feed, lambda: self._subscribed, self._meter)
-        start = self.feed.positions if self.feed.state is not FeedState.STARTING else None
-        try:
-            async with self._build() as source:
-                self._source = source
-                self.feed.traced = source if isinstance(source, Traced) else None
-                if isinstance(source, History):
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self.history.run, source)
-                        await self._run_to_its_end(source, out, start)
-                        await trio.sleep_forever()  # what it was can still be read, until it is removed
-                elif self.feed.info.replayable:
-                    raise SourceFailed(f"sources of type {self.feed.info.type!r} lack `api.History`")  # noqa: TRY301
-                else:
-                    await self._run_to_its_end(source, out, start)
-        except BaseException as raised:
-            error = fault(raised)
-            if error is None:
-                raise
-            return error
-        finally:
-            self._source = None
-        return None
+        """Build the source and run it. Returns what it raised; None if it ended."""
+        out = HubPublisher(self.hub, lambda: self._subscribed, self._meter)
+        start = self.hub.positions if self.hub.state is not HubState.STARTING else None
+        with FaultBarrier() as barrier:
+            try:
+                async with self._build() as source:
+                    await self._serve(source, out, start)
+            finally:
+                self._source = None
+        return barrier.error
 
-    async def _run_to_its_end(self, source: Source, out: FeedOut, start: Positions | None) -> None:
+    async def _serve(self, source: Source, out: HubPublisher, start: Positions | None) -> None:
+        self._source = source
+        self.hub.traced = source if isinstance(source, HasLineage) else None
+        if isinstance(source, History):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.history.run, source)
+                await self._run_to_its_end(source, out, start)
+                await trio.sleep_forever()  # what it was can still be read, until it is removed
+        elif self.hub.info.replayable:
+            raise SourceFailed(f"sources of type {self.hub.info.type!r} lack `api.History`")
+        else:
+            await self._run_to_its_end(source, out, start)
+
+    async def _run_to_its_end(self, source: Source, out: HubPublisher, start: Positions | None) -> None:
         await source.run(out, start)
         if trio.current_effective_deadline() > -math.inf:  # else it was stopped, and says nothing
-            log.info("source ended", source=self.feed.info.id)
-            self.feed.ended()
+            log.info("source ended", source=self.hub.info.id)
+            self.hub.ended()
 
 
-def _columns(shape: Shape) -> frozenset[str]:
-    """The columns that every batch must have."""
-    fields = [field for fields in (shape.fields, *shape.variants.values()) for field in fields]
-    named = {field.source_column for field in fields if field.kind not in (Kind.SOURCE_ID, Kind.SOURCE_TYPE)}
+def _columns(event_schema: EventSchema) -> frozenset[str]:
+    """Find the columns that every batch must have."""
+    fields = [field for fields in (event_schema.fields, *event_schema.variants.values()) for field in fields]
+    named = {
+        field.source_column
+        for field in fields
+        if field.kind not in (FieldEncoding.SOURCE_ID, FieldEncoding.SOURCE_TYPE)
+    }
     return frozenset(named - {"partition", "offset"})

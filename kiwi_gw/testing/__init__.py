@@ -1,6 +1,6 @@
 """For authors of plugins, on Trio and without a broker.
 
-`check_source` runs a source against the contract of `kiwi_gw.api`, and `MemoryOut` stands in for the
+`check_source` runs a source against the contract of `kiwi_gw.api`, and `MemoryPublisher` stands in for the
 gateway in their own tests:
 
     async def test_ticks_keep_the_contract():
@@ -14,13 +14,13 @@ dictates, for tests of hooks.
 from __future__ import annotations
 
 from kiwi_gw.testing.gateway import GatewayUnderTest, open_gateway
-from kiwi_gw.testing.memory_out import MemoryOut
+from kiwi_gw.testing.memory_publisher import MemoryPublisher
 from kiwi_gw.testing.scripted import Script, ScriptedSources
 from kiwi_gw.testing.source_check import SourceReport, check_source
 
 __all__ = [
     "GatewayUnderTest",
-    "MemoryOut",
+    "MemoryPublisher",
     "Script",
     "ScriptedSources",
     "SourceReport",

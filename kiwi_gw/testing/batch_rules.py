@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from kiwi_gw.model import Batch, Field, Gap, Kind, Positions, Shape
+from kiwi_gw.model import Batch, EventSchema, Field, FieldEncoding, Gap, Positions
 
-_NO_COLUMN = (Kind.SOURCE_ID, Kind.SOURCE_TYPE)
+_NO_COLUMN = (FieldEncoding.SOURCE_ID, FieldEncoding.SOURCE_TYPE)
 
 
 def broken(message: str) -> NoReturn:
@@ -23,10 +23,10 @@ def check_positions(what: str, positions: object) -> None:
             broken(f"{what} must map int to int, none negative: {partition!r}: {offset!r}")
 
 
-def check_shape(shape: object) -> Shape:
-    if not isinstance(shape, Shape):
-        broken(f"shape must be a kiwi_gw.api.Shape, not {shape!r}")
-    for name, fields in {"": shape.fields, **shape.variants}.items():
+def check_event_schema(event_schema: object) -> EventSchema:
+    if not isinstance(event_schema, EventSchema):
+        broken(f"shape must be a kiwi_gw.api.EventSchema, not {event_schema!r}")
+    for name, fields in {"": event_schema.fields, **event_schema.variants}.items():
         where = f"variant {name!r} of the shape" if name else "the shape"
         names = [field.name for field in fields]
         if not names:
@@ -34,21 +34,21 @@ def check_shape(shape: object) -> Shape:
         for twice in {item for item in names if names.count(item) > 1}:
             broken(f"{where} has two fields called {twice!r}")
         for field in fields:
-            if field.none is not None and field.kind is not Kind.INT:
-                broken(f"field {field.name!r} has a `none`, which is for Kind.INT only")
-    return shape
+            if field.none is not None and field.kind is not FieldEncoding.INT:
+                broken(f"field {field.name!r} has a `none`, which is for FieldEncoding.INT only")
+    return event_schema
 
 
-def check_batch(batch: object, positions: Positions, shape: Shape | None) -> dict[int, int]:
-    """The positions behind the batch. `positions`: those before it; `shape`: None, columns are not
-    compared with one. Raises AssertionError."""
+def check_batch(batch: object, positions: Positions, event_schema: EventSchema | None) -> dict[int, int]:
+    """Return the positions behind the batch. `positions`: those before it; `event_schema`: None, columns are
+    not compared with one. Raise AssertionError."""
     if not isinstance(batch, Batch):
         broken(f"publish takes a kiwi_gw.api.Batch, not {type(batch).__name__}")
     _check_starts(batch, positions)
     if batch.gap is not None:
         _check_gap(batch.gap, batch.starts, positions)
     after = _check_offsets(batch)
-    _check_columns(batch, shape)
+    _check_columns(batch, event_schema)
     if not _is_count(batch.cost):
         broken(f"cost must be a number of bytes, an int that is not negative, not {batch.cost!r}")
     return after
@@ -101,14 +101,14 @@ def _check_offsets(batch: Batch) -> dict[int, int]:
     return after
 
 
-def _check_columns(batch: Batch, shape: Shape | None) -> None:
+def _check_columns(batch: Batch, event_schema: EventSchema | None) -> None:
     for name, column in batch.columns.items():
         if len(column) != len(batch):
             broken(f"column {name!r} has {len(column)} values for {len(batch)} events")
-    if shape is None:
+    if event_schema is None:
         return
     described: set[str] = set()
-    for fields in (shape.fields, *shape.variants.values()):
+    for fields in (event_schema.fields, *event_schema.variants.values()):
         for field in fields:
             if field.kind in _NO_COLUMN:
                 continue
@@ -116,13 +116,15 @@ def _check_columns(batch: Batch, shape: Shape | None) -> None:
             described.add(name)
             if name not in batch.columns and name not in ("partition", "offset"):
                 broken(f"the shape has a field {field.name!r}, but the batch has no column {name!r}")
-            _check_values(f"column {name!r}, Kind.{field.kind.name}", field.kind, batch.column(name))
+            _check_values(f"column {name!r}, FieldEncoding.{field.kind.name}", field.kind, batch.column(name))
     for name, kind in _CONVENTION.items():
         if name in batch.columns and name not in described:
-            _check_values(f"column {name!r}, by convention Kind.{kind.name}", kind, batch.columns[name])
+            _check_values(
+                f"column {name!r}, by convention FieldEncoding.{kind.name}", kind, batch.columns[name]
+            )
 
 
-def _check_values(where: str, kind: Kind, values: Sequence[object]) -> None:
+def _check_values(where: str, kind: FieldEncoding, values: Sequence[object]) -> None:
     fits, wanted = _KINDS[kind]
     for index, value in enumerate(values):
         if not fits(value):
@@ -173,25 +175,30 @@ def _is_headers(value: object) -> bool:
     )
 
 
-_KINDS: dict[Kind, tuple[Callable[[object], bool], str]] = {
-    Kind.INT: (lambda value: type(value) is int, "int"),
-    Kind.TEXT: (_is_bytes, "bytes or None"),
-    Kind.BASE64: (_is_bytes, "bytes or None"),
-    Kind.STRING: (_is_string, "str (valid Unicode) or None"),
-    Kind.JSON: (_is_json, "bytes that are JSON in UTF-8, or None"),
-    Kind.VALUE: (_is_value, "a value that JSON has"),
-    Kind.HEADERS: (_is_headers, "a sequence of (str, bytes or None)"),
+_KINDS: dict[FieldEncoding, tuple[Callable[[object], bool], str]] = {
+    FieldEncoding.INT: (lambda value: type(value) is int, "int"),
+    FieldEncoding.TEXT: (_is_bytes, "bytes or None"),
+    FieldEncoding.BASE64: (_is_bytes, "bytes or None"),
+    FieldEncoding.STRING: (_is_string, "str (valid Unicode) or None"),
+    FieldEncoding.JSON: (_is_json, "bytes that are JSON in UTF-8, or None"),
+    FieldEncoding.VALUE: (_is_value, "a value that JSON has"),
+    FieldEncoding.HEADERS: (_is_headers, "a sequence of (str, bytes or None)"),
 }
 
-_CONVENTION = {"key": Kind.BASE64, "value": Kind.BASE64, "timestamp": Kind.INT, "headers": Kind.HEADERS}
+_CONVENTION = {
+    "key": FieldEncoding.BASE64,
+    "value": FieldEncoding.BASE64,
+    "timestamp": FieldEncoding.INT,
+    "headers": FieldEncoding.HEADERS,
+}
 """What columns of these names hold where the shape does not say otherwise (`Batch.columns`)."""
 
 
-def column_names(shape: Shape) -> frozenset[str]:
-    """The columns that events of this shape are made of."""
+def column_names(event_schema: EventSchema) -> frozenset[str]:
+    """Return the columns that events of this shape are made of."""
 
     def needed(field: Field) -> bool:
         return field.kind not in _NO_COLUMN
 
-    groups = (shape.fields, *shape.variants.values())
+    groups = (event_schema.fields, *event_schema.variants.values())
     return frozenset(field.source_column for fields in groups for field in fields if needed(field))

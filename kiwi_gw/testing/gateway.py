@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 import trio
 
 from kiwi_gw import app
-from kiwi_gw.config import Loaded, load
-from kiwi_gw.dialects.base import Dialect
+from kiwi_gw.config import LoadedConfig, load
 from kiwi_gw.edge.listener import Listener
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.gateway import Gateway
@@ -36,7 +35,7 @@ class GatewayUnderTest:
     """
 
     def __init__(
-        self, file: Path, running: app.Running, signals: trio.MemorySendChannel[int], over: _Over
+        self, file: Path, running: app.RunningGateway, signals: trio.MemorySendChannel[int], over: _Over
     ) -> None:
         self.file = file
         self._running = running
@@ -62,7 +61,7 @@ class GatewayUnderTest:
 
     @property
     def admin_address(self) -> str:
-        """Where operators look, if `open_gateway` was told to have that."""
+        """Where operators look, if `open_gateway` was given an `admin`."""
         assert self._running.admin is not None, "open_gateway(admin=...)"  # noqa: S101
         return self._running.admin.addresses[0]
 
@@ -72,14 +71,14 @@ class GatewayUnderTest:
         return self.addresses[0]
 
     async def connect(self) -> trio.SocketStream:
-        """A plain connection to the first address."""
+        """Open a plain connection to the first address."""
         if self.address.startswith("unix:"):
             return await trio.open_unix_socket(self.address.removeprefix("unix:"))
         host, _, port = self.address.rpartition(":")
         return await trio.open_tcp_stream(host.strip("[]"), int(port))
 
     def send_signal(self, number: int) -> None:
-        """As if the process were sent this signal: SIGHUP reloads, any other one stops, two stop at once."""
+        """Act as if the process got this signal: SIGHUP reloads, any other stops, two stop at once."""
         self._signals.send_nowait(number)
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
@@ -88,7 +87,7 @@ class GatewayUnderTest:
         return await self.wait_stopped()
 
     async def wait_stopped(self) -> int:
-        """Until it has stopped by itself. Returns the exit code."""
+        """Wait until it has stopped by itself. Return the exit code."""
         await self._over.event.wait()
         return self._over.exit_code
 
@@ -101,7 +100,6 @@ async def open_gateway(
     address: str | None = "127.0.0.1:0",
     admin: str | None = None,
     environ: Mapping[str, str] = _NO_ENVIRON,
-    dialects: Sequence[Dialect] = (),
 ) -> AsyncIterator[GatewayUnderTest]:
     """Run a gateway while the block runs. It listens, and its sources are starting, when the block begins.
 
@@ -122,7 +120,7 @@ async def open_gateway(
     under which the configuration has them in `plugins`; others are found as always. address: where to
     listen instead of `server.address` (port 0: any free one; `unix:/path`); None: as the configuration
     says. admin: the admin address, instead of `server.admin_address`; None: none at all. environ: the
-    environment. dialects: protocols that are served beside the gateway's own.
+    environment.
 
     Raises ConfigError for a configuration that cannot be used, and what starting the gateway raises. At the
     end of the block the gateway is cancelled; to see it stop in good order, call `stop`. What the block
@@ -136,8 +134,8 @@ async def open_gateway(
         over = _Over()
         async with trio.open_nursery() as nursery, signals, received:
 
-            async def run(*, task_status: trio.TaskStatus[app.Running]) -> None:
-                over.exit_code = await app.run(loaded, received, dialects, task_status=task_status)
+            async def run(*, task_status: trio.TaskStatus[app.RunningGateway]) -> None:
+                over.exit_code = await app.run(loaded, received, task_status=task_status)
                 over.event.set()
 
             running = await nursery.start(run)
@@ -156,7 +154,7 @@ def _load(
     plugins: Mapping[str, object],
     address: str | None,
     environ: Mapping[str, str],
-) -> Loaded:
+) -> LoadedConfig:
     known = PluginManager()
     for name, plugin in plugins.items():
         known.register(plugin, name)

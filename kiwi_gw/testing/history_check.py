@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import trio
 
 from kiwi_gw.api import History, HistoryReader
-from kiwi_gw.core.places import reached
-from kiwi_gw.model import Batch, Positions, Shape
+from kiwi_gw.core.positions import reached
+from kiwi_gw.model import Batch, EventSchema, Positions
 from kiwi_gw.testing.batch_rules import broken, check_batch, check_positions
 
 Rows = Mapping[int, Sequence[tuple[int, tuple[object, ...]]]]
@@ -19,18 +19,22 @@ async def check_history(
     source: History,
     first: Positions,
     until: Positions,
-    shape: Shape,
+    event_schema: EventSchema,
     rows_of: Callable[[list[Batch]], Rows],
     rows: Rows,
 ) -> None:
-    """`rows` is what it published between two positions. AssertionError says which rule it breaks."""
-    extent = await source.extent()
-    for what, positions in (("extent().first", extent.first), ("extent().end", extent.end)):
+    """Check the history against `rows`, which the source published between two positions. AssertionError says
+    which rule it breaks."""
+    offset_range = await source.offset_range()
+    for what, positions in (
+        ("offset_range().first", offset_range.first),
+        ("offset_range().end", offset_range.end),
+    ):
         check_positions(what, positions)
         if positions.keys() != until.keys():
             broken(f"{what} must name every partition: {sorted(until)}, not {sorted(positions)}")
-    if not reached(extent.end, until):
-        broken(f"extent().end is {dict(extent.end)}, before what was published, which ended at {dict(until)}")
+    if not reached(offset_range.end, until):
+        broken(f"offset_range().end is {dict(offset_range.end)}, before what was published: {dict(until)}")
     for timestamp in (0, 2**53):
         found = await source.at(timestamp)
         check_positions(f"at({timestamp})", found)
@@ -40,7 +44,7 @@ async def check_history(
         with trio.CancelScope() as scope:
             scope.cancel()
             await reader.read(until)
-        batches = await _read_all(reader, first, until, shape)
+        batches = await _read_all(reader, first, until, event_schema)
         again = rows_of(batches)
         for partition, before in rows.items():
             expected = [row for row in before if first[partition] <= row[0] < until[partition]]
@@ -55,12 +59,14 @@ async def check_history(
             broken("a reader that has arrived must give an empty batch whose starts are there")
 
 
-async def _read_all(reader: HistoryReader, first: Positions, until: Positions, shape: Shape) -> list[Batch]:
+async def _read_all(
+    reader: HistoryReader, first: Positions, until: Positions, event_schema: EventSchema
+) -> list[Batch]:
     batches: list[Batch] = []
     here: Positions = dict(first)
     while not reached(here, until):
         batch = await reader.read(until)
-        after = check_batch(batch, here, shape)
+        after = check_batch(batch, here, event_schema)
         for partition, offset in zip(batch.partitions, batch.offsets, strict=True):
             if offset >= until.get(partition, 0):
                 broken(f"read was to stop before {until.get(partition)}, and gave {offset} of {partition}")

@@ -34,7 +34,7 @@ _installed = False
 
 @contextmanager
 def watch_io() -> Iterator[list[str]]:
-    """Collects, in words, the I/O that happens in this thread. Importing a module is none."""
+    """Collect, in words, the I/O that happens in this thread. Importing a module is none."""
     _install()
     before: object = getattr(_watched, "seen", None)
     seen: list[str] = []

@@ -12,30 +12,31 @@ import trio
 
 from kiwi_gw.api import (
     Batch,
-    Extent,
+    EventSchema,
     Field,
+    FieldEncoding,
     Gap,
     HistoryReader,
-    Kind,
-    Out,
+    OffsetRange,
     Positions,
+    Publisher,
     Section,
-    Shape,
     Source,
     SourceContext,
+    SourceDescription,
     SourceType,
     hookimpl,
 )
 from kiwi_gw.testing.scripted_history import ScriptedHistory
 
-SHAPE = Shape(
+SHAPE = EventSchema(
     (
-        Field("sourceId", Kind.SOURCE_ID),
-        Field("sourceType", Kind.SOURCE_TYPE),
-        Field("key", Kind.TEXT),
-        Field("value", Kind.TEXT),
-        Field("partition", Kind.INT),
-        Field("offset", Kind.INT),
+        Field("sourceId", FieldEncoding.SOURCE_ID),
+        Field("sourceType", FieldEncoding.SOURCE_TYPE),
+        Field("key", FieldEncoding.TEXT),
+        Field("value", FieldEncoding.TEXT),
+        Field("partition", FieldEncoding.INT),
+        Field("offset", FieldEncoding.INT),
     )
 )
 
@@ -76,7 +77,7 @@ class Script:
         self._send, self._receive = trio.open_memory_channel[_Step](math.inf)
 
     def hold(self) -> None:
-        """From its next run on it is starting, until `release`."""
+        """Let it be starting from its next run on, until `release`."""
         self._may_start = trio.Event()
 
     def release(self) -> None:
@@ -121,22 +122,22 @@ class Script:
         return batch
 
     async def end(self) -> None:
-        """The source is finite and over."""
+        """End the source: it is finite and over."""
         await self._do(None)
 
     async def fail(self, error: Exception) -> None:
-        """Its `run` raises this: `SourceFailed`, `SourceChanged`, or anything, which restarts it."""
+        """Raise this in its `run`: `SourceFailed`, `SourceChanged`, or anything, which restarts it."""
         await self._do(error)
 
-    async def run(self, out: Out, start: Positions | None) -> None:
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
         """`Source.run`."""
         self.runs += 1
         await self._may_start.wait()
         begin = self._taken if start is None else start
         self.history.moved(self.positions)
-        await out.ready(begin)
+        await publisher.ready(begin)
         if self._unsure is not None and not _has_taken(begin, self._unsure):
-            await self._hand_over(out, self._unsure)
+            await self._hand_over(publisher, self._unsure)
         while True:
             step = await self._receive.receive()
             try:
@@ -144,17 +145,17 @@ class Script:
                     return
                 if isinstance(step.act, Exception):
                     raise step.act  # noqa: TRY301
-                await self._hand_over(out, step.act)
+                await self._hand_over(publisher, step.act)
             except Exception as error:
                 step.refused = error
                 raise
             finally:
                 step.done.set()
 
-    async def _hand_over(self, out: Out, batch: Batch) -> None:
-        self._unsure = batch  # if this is cancelled, only the next run is told whether it was taken
+    async def _hand_over(self, publisher: Publisher, batch: Batch) -> None:
+        self._unsure = batch  # if this is cancelled, only the next run learns whether it was taken
         try:
-            await out.publish(batch)
+            await publisher.publish(batch)
         except Exception:
             self._unsure = None
             raise
@@ -178,11 +179,11 @@ class _Replayable:
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    async def run(self, out: Out, start: Positions | None) -> None:
-        await self._script.run(out, start)
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        await self._script.run(publisher, start)
 
-    async def extent(self) -> Extent:
-        return await self._script.history.extent()
+    async def offset_range(self) -> OffsetRange:
+        return await self._script.history.offset_range()
 
     async def at(self, timestamp: int) -> Positions:
         return await self._script.history.at(timestamp)
@@ -206,12 +207,19 @@ class ScriptedSources:
         self._scripts: dict[str, Script] = {}
 
     def __getitem__(self, source_id: str) -> Script:
-        """The script of the source with that id, also before the gateway has made the source."""
+        """Return the script of the source with that id, also before the gateway has made the source."""
         return self._scripts.setdefault(source_id, Script())
 
     @hookimpl
     def source_types(self) -> Sequence[SourceType]:
-        return (SourceType("scripted", ScriptedSettings, self._build, SHAPE, replayable=self._replayable),)
+        return (
+            SourceType(
+                "scripted",
+                ScriptedSettings,
+                self._build,
+                SourceDescription(SHAPE, replayable=self._replayable),
+            ),
+        )
 
     def _build(self, settings: Section, context: SourceContext) -> Source:
         script = self[context.source_id]  # the same for every run: the script goes on

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from kiwi_gw.api import Batch, Extent, Gap, HistoryReader, Positions
+from kiwi_gw.api import Batch, Gap, HistoryReader, OffsetRange, Positions
 
 Place = tuple[int, int]
 """(partition, offset)."""
@@ -37,41 +37,41 @@ class ScriptedHistory:
     # --- the test's side -------------------------------------------------------------------
 
     def hold(self) -> None:
-        """It is out of reach: every call waits, until `release`."""
+        """Put it out of reach: every call waits, until `release`."""
         self._open = trio.Event()
 
     def release(self) -> None:
         self._open.set()
 
     def fail(self, *errors: Exception) -> None:
-        """What the next calls raise, one each."""
+        """Raise these in the next calls, one each."""
         self._failures += errors
 
     def delete(self, partition: int, before: int) -> None:
-        """Retention: what lies below `before` is gone, which is announced."""
+        """Delete what lies below `before`, as retention does: it is announced."""
         self._first[partition] = max(before, self._first.get(partition, 0))
 
     def compact(self, places: Iterable[Place]) -> None:
-        """Compaction: these are gone without a word."""
+        """Take these away without a word, as compaction does."""
         self._gone.update(places)
 
     def published(self, batch: Batch, positions: Positions) -> None:
-        """A batch was published (by the script); `positions` are those behind it."""
+        """Add a batch that the script has published; `positions` are those behind it."""
         self._batches.append(batch)
         self.moved(positions)
 
     def moved(self, positions: Positions) -> None:
-        """This is where the next events will be (by the script)."""
+        """Set where the next events of the script will be."""
         self._end.update(positions)
         for partition in positions:
             self._first.setdefault(partition, 0)
 
     # --- the gateway's side ----------------------------------------------------------------
 
-    async def extent(self) -> Extent:
+    async def offset_range(self) -> OffsetRange:
         self.asked += 1
         await self._reached()
-        return Extent(dict(self._first), dict(self._end))
+        return OffsetRange(dict(self._first), dict(self._end))
 
     async def at(self, timestamp: int) -> Positions:
         await self._reached()
@@ -87,7 +87,7 @@ class ScriptedHistory:
     async def read_from(self, positions: Positions) -> AsyncIterator[HistoryReader]:
         await self._reached()
         self.opened += 1
-        yield _Reader(self, positions)
+        yield _ScriptedReader(self, positions)
 
     async def _reached(self) -> None:
         await self._open.wait()
@@ -96,7 +96,7 @@ class ScriptedHistory:
             raise self._failures.pop(0)
 
 
-class _Reader:
+class _ScriptedReader:
     """Implements `api.HistoryReader`."""
 
     def __init__(self, history: ScriptedHistory, positions: Positions) -> None:

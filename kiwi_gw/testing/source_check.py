@@ -21,12 +21,13 @@ from typing import get_args
 import trio
 from pydantic import ValidationError
 
-from kiwi_gw.api import History, PluginContext, Section, Source, SourceContext, SourceType
-from kiwi_gw.model import Batch, PositionCodec, Positions, Shape
-from kiwi_gw.testing.batch_rules import broken, check_shape, column_names
+from kiwi_gw.api import History, PluginContext, Section, Source, SourceContext, SourceDescription, SourceType
+from kiwi_gw.model import Batch, EventSchema, PositionCodec, Positions
+from kiwi_gw.testing.batch_rules import broken, check_event_schema, column_names
 from kiwi_gw.testing.history_check import check_history
 from kiwi_gw.testing.io_watch import watch_io
-from kiwi_gw.testing.memory_out import MemoryOut
+from kiwi_gw.testing.memory_publisher import MemoryPublisher
+from kiwi_gw.testing.staged_run import CancelAt, StagedPublisher, StepWatch
 
 _BUILD_SECONDS = 1.0
 _CANCEL_SECONDS = 2.0
@@ -66,7 +67,7 @@ async def check_source(
     settings: the source's section of the configuration, validated or as the file has it.
     sections, services: what `SourceContext` is to hold; services are open already.
     sources: the settings of the other sources, by id, if it depends on some.
-    events: how many it must publish; it needs a few more for the restarts. Whoever feeds it (a producer, a
+    events: how many it must publish; it needs a few more for the restarts. What feeds it (a producer, a
         server) runs beside this call.
     restart: False for a source that cannot go on behind what was taken. (The gateway needs it to.)
     lazy: it publishes nothing before it has had its first subscription.
@@ -78,138 +79,25 @@ async def check_source(
     (an endless loop without a checkpoint) hangs this call too.
     """
     section = _settings(source_type, settings)
-    for names, given, what in (
-        (source_type.sections_of(section), sections, "section"),
-        (source_type.services_of(section), services, "service"),
-    ):
-        for name in names:
-            if name not in (given or {}):
-                broken(f"source type {source_type.name!r} needs the {what} {name!r}: pass it in {what}s=")
-    own_id = source_type.source_id(section) if source_type.source_id is not None else source_id
-    for name in source_type.depends_of(section):
-        if name not in (sources or {}):
-            broken(f"source type {source_type.name!r} depends on the source {name!r}: pass it in sources=")
-    context = SourceContext(
-        source_id=own_id,
-        plugins=PluginContext(sections or {}, sources={**(sources or {}), own_id: section}),
-        services=services or {},
-    )
+    description = source_type.description_of(section)
+    context = _context(source_type, section, description, source_id, sections, services, sources)
     _build(source_type, section, context)  # building is repeatable: a second object is of no consequence
     source = _build(source_type, section, context)
-    shape, codec = check_shape(source_type.shape_of(section)), source_type.codec_of(section)
-    check = _Check(source, shape, source_type, codec, not lazy, timeout_seconds)
+    event_schema, codec = check_event_schema(description.schema), description.codec
+    check = _Check(source, event_schema, source_type, codec, not lazy, timeout_seconds)
     if restart:
         await _interrupt(check)
     if not check.finite:
-        await check.run(_Stop(events=events))
+        await check.run(CancelAt(events=events))
     if restart and check.finite:
         await _run_at_end(check)
     check.check_jumps()
-    replayable = source_type.replayable_of(section)
+    replayable = description.replayable
     if restart and (replayable if repeatable is None else repeatable):
         await _read_again(check)
     if replayable:
         await _read_history(check)
     return check.report()
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """When a run is cancelled: after so many events, at that step, or before its first batch is taken."""
-
-    events: int
-    step: int = 0
-    before_first: bool = False
-
-
-@dataclass(slots=True)
-class _Stage:
-    """The `Out` of one run: a MemoryOut, and the hand that cancels."""
-
-    out: MemoryOut
-    scope: trio.CancelScope
-    stop: _Stop
-    timeout: float
-    stopped_at: float | None = None
-    delivered: bool = False
-
-    def wait_on(self) -> None:
-        """It goes on: it has its time anew."""
-        self.scope.deadline = trio.current_time() + self.timeout
-
-    def cancel(self) -> None:
-        if self.stopped_at is None:
-            self.stopped_at = trio.current_time()
-            self.scope.cancel()
-
-    async def ready(self, positions: Positions) -> None:
-        await self.out.ready(positions)
-        self.wait_on()
-
-    async def publish(self, batch: Batch) -> None:
-        if self.delivered and not self.out.closed:
-            self._break("publish was called again after the run had been cancelled")
-        if not self.out.subscribed:
-            self._break("a batch was published before anybody had subscribed, but the source is lazy")
-        try:
-            if self.stop.before_first:
-                self.cancel()
-                await trio.lowlevel.checkpoint()
-            await self.out.publish(batch)
-            self.wait_on()
-            if self.out.events >= self.stop.events:
-                self.cancel()
-                await trio.lowlevel.checkpoint()
-        except trio.Cancelled:
-            self.delivered = True
-            raise
-
-    def describe(self, members: str) -> None:
-        self.out.describe(members)
-
-    def trouble(self, message: str) -> None:
-        self.out.trouble(message)
-
-    async def wait_subscribed(self) -> None:
-        if self.out.ready_at is None:
-            self._break("wait_subscribed was called before ready: nobody can subscribe until then")
-        for _ in range(10):  # room for other tasks of the source to publish too early
-            await trio.lowlevel.checkpoint()
-        self.out.subscribe()
-        await self.out.wait_subscribed()
-
-    def _break(self, message: str) -> None:
-        error = AssertionError(message)
-        self.out.broken = self.out.broken or error
-        raise error
-
-
-@dataclass(slots=True, eq=False)  # Trio keeps instruments by their identity
-class _Steps(trio.abc.Instrument):
-    """Watches the steps (from checkpoint to checkpoint) that the run, and every task that it has
-    started, makes: cancels at the one that it shall be cancelled at, and times them."""
-
-    stage: _Stage
-    root: trio.lowlevel.Task
-    count: int = 0
-    longest: float = 0.0
-    began: float | None = field(default_factory=time.perf_counter)
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        above: trio.lowlevel.Task | None = task
-        while above is not None and above is not self.root:
-            above = above.parent_nursery.parent_task if above.parent_nursery is not None else None
-        if above is None:
-            self.began = None
-            return
-        self.began = time.perf_counter()
-        self.count += 1
-        if self.count == self.stage.stop.step:
-            self.stage.cancel()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self.began is not None:
-            self.longest = max(self.longest, time.perf_counter() - self.began)
 
 
 _Row = tuple[int, tuple[object, ...]]
@@ -220,7 +108,7 @@ class _Check:
     """The source, and everything that was taken from it so far."""
 
     source: Source
-    shape: Shape
+    event_schema: EventSchema
     source_type: SourceType
     codec: PositionCodec
     subscribed: bool
@@ -234,7 +122,7 @@ class _Check:
     holes: set[int] = field(default_factory=set)
     jumps: list[tuple[int, int, int]] = field(default_factory=list)
 
-    async def run(self, stop: _Stop) -> MemoryOut:
+    async def run(self, stop: CancelAt) -> MemoryPublisher:
         """Run on from where the last run got to, and add what it brings."""
         restarted = self.first is not None
         out = await self.observe(self.positions if restarted else None, stop)
@@ -254,16 +142,16 @@ class _Check:
         return out
 
     def check_jumps(self) -> None:
-        """Where offsets have no holes within a run, none may be missing between two runs either."""
+        """Check that no offset is missing between two runs where none is missing within a run."""
         for partition, first, last in self.jumps:
             if partition not in self.holes:
                 broken(f"after a restart it skipped offsets {first} to {last} of partition {partition}")
 
-    async def observe(self, start: Positions | None, stop: _Stop) -> MemoryOut:
-        """One run, from `start`, checked in itself."""
+    async def observe(self, start: Positions | None, stop: CancelAt) -> MemoryPublisher:
+        """Run it once, from `start`, and check this run in itself."""
         self.runs += 1
-        out = MemoryOut(self.shape, start, subscribed=self.subscribed)
-        stage = _Stage(out, trio.CancelScope(), stop, self.timeout)
+        out = MemoryPublisher(self.event_schema, start, subscribed=self.subscribed)
+        stage = StagedPublisher(out, trio.CancelScope(), stop, self.timeout)
         stage.wait_on()
         returned = await self._run(stage, start)
         self.subscribed = out.subscribed  # a subscription outlives a restart
@@ -280,10 +168,10 @@ class _Check:
         self._check_codec(out)
         return out
 
-    async def _run(self, stage: _Stage, start: Positions | None) -> bool:
-        """Whether run returned by itself."""
+    async def _run(self, stage: StagedPublisher, start: Positions | None) -> bool:
+        """Run it; return whether it returned by itself."""
         returned = False
-        steps = _Steps(stage, trio.lowlevel.current_task())
+        steps = StepWatch(stage, trio.lowlevel.current_task())
         trio.lowlevel.add_instrument(steps)
         try:
             with stage.scope:
@@ -303,9 +191,9 @@ class _Check:
             broken(f"run blocks the event loop: {steps.longest:.2f} s from one checkpoint to the next")
         return returned
 
-    def rows_of(self, out: MemoryOut) -> dict[int, list[_Row]]:
-        """Partition -> its events as (offset, the values that the shape is made of)."""
-        names = sorted(column_names(self.shape) - {"partition", "offset"})
+    def rows_of(self, out: MemoryPublisher) -> dict[int, list[_Row]]:
+        """Return, by partition, its events as (offset, the values that the shape is made of)."""
+        names = sorted(column_names(self.event_schema) - {"partition", "offset"})
         rows: dict[int, list[_Row]] = {}
         for batch in out.batches:
             columns = [batch.columns[name] for name in names]
@@ -323,30 +211,30 @@ class _Check:
             positions=dict(self.positions),
         )
 
-    def _check_codec(self, out: MemoryOut) -> None:
+    def _check_codec(self, out: MemoryPublisher) -> None:
         written = self.codec.dump(out.positions)
         if dict(self.codec.load(written)) != out.positions:
             broken(f"the codec does not read back what it wrote: {out.positions} became {written}")
 
 
 async def _interrupt(check: _Check) -> None:
-    stops = [_Stop(events=1, before_first=True), _Stop(events=1)]
-    for stop in stops + [_Stop(events=1, step=step) for step in _STEPS]:
+    stops = [CancelAt(events=1, before_first=True), CancelAt(events=1)]
+    for stop in stops + [CancelAt(events=1, step=step) for step in _STEPS]:
         if check.finite:
             return
         await check.run(stop)
 
 
 async def _run_at_end(check: _Check) -> None:
-    """What a restart right after the last event looks like."""
-    out = await check.run(_Stop(events=1))
+    """Restart it right after its last event."""
+    out = await check.run(CancelAt(events=1))
     if out.events:
         broken(f"run had ended, and published {out.events} more events when it was called from its end")
 
 
 async def _read_again(check: _Check) -> None:
     total = check.report().events
-    out = await check.observe(check.first, _Stop(events=max(total, 1)))
+    out = await check.observe(check.first, CancelAt(events=max(total, 1)))
     for partition, again in check.rows_of(out).items():
         for before, after in zip(check.rows.get(partition, []), again, strict=False):
             if before[0] != after[0]:
@@ -370,24 +258,26 @@ async def _read_history(check: _Check) -> None:
         broken(f"source type {check.source_type.name!r} is replayable, so its sources must be an api.History")
     ready = trio.Event()
 
-    class Stage(MemoryOut):
+    class Stage(MemoryPublisher):
         async def ready(self, positions: Positions) -> None:
             await super().ready(positions)
             ready.set()
 
     def rows_of(batches: list[Batch]) -> dict[int, list[_Row]]:
-        read = MemoryOut()
+        read = MemoryPublisher()
         read.batches = batches
         return check.rows_of(read)
 
-    out = Stage(check.shape, check.positions)
+    out = Stage(check.event_schema, check.positions)
     failure: AssertionError | None = None
     with trio.move_on_after(check.timeout) as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(check.source.run, out, dict(check.positions))
             await ready.wait()
             try:
-                await check_history(source, first or {}, check.positions, check.shape, rows_of, check.rows)
+                await check_history(
+                    source, first or {}, check.positions, check.event_schema, rows_of, check.rows
+                )
             except AssertionError as error:
                 failure = error  # raised below, outside of the nursery
             nursery.cancel_scope.cancel()
@@ -398,7 +288,7 @@ async def _read_history(check: _Check) -> None:
 
 
 def _settings(source_type: SourceType, settings: Section | Mapping[str, object]) -> Section:
-    model = source_type.settings
+    model: type[Section] = source_type.settings
     names = model.model_fields
     kind = names.get("type")
     if kind is None or source_type.name not in get_args(kind.annotation):
@@ -413,6 +303,32 @@ def _settings(source_type: SourceType, settings: Section | Mapping[str, object])
         return model.model_validate(given)
     except ValidationError as error:
         raise AssertionError(f"the settings do not fit {model.__name__}: {error}") from error
+
+
+def _context(
+    source_type: SourceType,
+    section: Section,
+    description: SourceDescription,
+    source_id: str,
+    sections: Mapping[str, Section] | None,
+    services: Mapping[str, object] | None,
+    sources: Mapping[str, Section] | None,
+) -> SourceContext:
+    """Make what the source is built with, which must hold all that it needs."""
+    for names, given, needs, what in (
+        (description.sections, sections, "needs", "section"),
+        (description.services, services, "needs", "service"),
+        (description.depends, sources, "depends on", "source"),
+    ):
+        for name in names:
+            if name not in (given or {}):
+                broken(f"source type {source_type.name!r} {needs} the {what} {name!r}: pass it in {what}s=")
+    own_id = description.id or source_id
+    return SourceContext(
+        source_id=own_id,
+        plugins=PluginContext(sections or {}, sources={**(sources or {}), own_id: section}),
+        services=services or {},
+    )
 
 
 def _build(source_type: SourceType, settings: Section, context: SourceContext) -> Source:

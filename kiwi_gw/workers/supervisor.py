@@ -1,6 +1,6 @@
 """Starts the workers of a gateway, replaces those that end by themselves, and lets all go together.
 
-This process serves nobody and loads no source. It holds the addresses, passes signals on (SIGHUP, SIGTERM,
+This process serves no client and loads no source. It holds the addresses, passes signals on (SIGHUP, SIGTERM,
 SIGINT), and waits. A worker reads the configuration file itself and looks after its changes itself, so all
 of them come to the same configuration by the same way; one that is started later starts with the newest.
 """
@@ -22,11 +22,12 @@ import structlog
 import trio
 
 from kiwi_gw import __version__
-from kiwi_gw.config import Loaded, load_again
+from kiwi_gw.backoff import Backoff
+from kiwi_gw.config import LoadedConfig, load_again
 from kiwi_gw.edge.admin.address import admin_socket
 from kiwi_gw.errors import ConfigError
-from kiwi_gw.workers.post import LISTENING, VARIABLE, Place, Post
-from kiwi_gw.workers.reserve import Reserved
+from kiwi_gw.workers.held_addresses import HeldAddresses
+from kiwi_gw.workers.worker_config import LISTENING, VARIABLE, SharedAddress, WorkerConfig
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +56,7 @@ class Supervisor:
     Raises ListenError for an address that cannot be had.
     """
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedConfig) -> None:
         self._loaded = loaded
         self._slots = [_Slot(number) for number in range(loaded.settings.server.workers)]
         self._stopping = trio.Event()
@@ -63,9 +64,9 @@ class Supervisor:
         self._failed: int | None = None
         self._folder = Path()
         self._start_id = secrets.token_hex(8)
-        self._reserved = Reserved(loaded.settings.server.unix_mode_bits)
-        self._public: tuple[Place, ...] = ()
-        self._admin: Place | None = None
+        self._reserved = HeldAddresses(loaded.settings.server.unix_mode_bits)
+        self._public: tuple[SharedAddress, ...] = ()
+        self._admin: SharedAddress | None = None
 
     async def run(self, signals: AsyncIterator[int]) -> int:
         """Until a signal ends it, or a worker cannot even start. A second signal ends the workers at once."""
@@ -106,7 +107,7 @@ class Supervisor:
                 for slot in self._slots:
                     keeping.start_soon(self._keep, slot)
                 await self._stopping.wait()
-                keeping.cancel_scope.cancel()  # from here on nobody is replaced
+                keeping.cancel_scope.cancel()  # from here on none is replaced
             nursery.start_soon(self._kill_late)
             for slot in self._slots:
                 await self._wait_ended(slot)
@@ -128,7 +129,7 @@ class Supervisor:
 
     async def _keep(self, slot: _Slot) -> None:
         """Have a worker in this slot for ever."""
-        pause = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, jitter=0.0)
         while True:
             began = trio.current_time()
             try:
@@ -144,10 +145,10 @@ class Supervisor:
                 return
             slot.listening = False
             if trio.current_time() - began > LONGEST_PAUSE:
-                pause = FIRST_PAUSE
+                backoff.reset()
+            pause = backoff.next()
             log.error("worker ended", worker=slot.number, code=code, pause=pause)
             await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
             slot.restarts += 1
 
     async def _work(self, slot: _Slot) -> int:
@@ -159,7 +160,7 @@ class Supervisor:
         return code
 
     async def _start(self, slot: _Slot) -> trio.Process:
-        post = Post(
+        worker_config = WorkerConfig(
             slot.number,
             len(self._slots),
             slot.restarts,
@@ -170,19 +171,19 @@ class Supervisor:
         )
         places = [*self._public, *([self._admin] if self._admin is not None else [])]
         slot.output = b""
-        with trio.CancelScope(shield=True):  # or it would be started and nobody would know it
+        with trio.CancelScope(shield=True):  # or it would be started without our knowledge
             process = await trio.lowlevel.open_process(
                 _command(self._loaded.path),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**self._loaded.environ, VARIABLE: post.dump()},
+                env={**self._loaded.environ, VARIABLE: worker_config.dump()},
                 pass_fds=[place.fd for place in places if place.fd is not None],
                 # Ctrl-C is for this process, which passes it on: twice would be a second signal.
                 start_new_session=True,
             )
         slot.process = process
         if self._stopping.is_set():
-            process.terminate()  # the others were told before it was there
+            process.terminate()  # the others were stopped before it was there
         return process
 
     async def _listen_to(self, slot: _Slot, process: trio.Process) -> None:
@@ -206,7 +207,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._reserved.close()  # nobody accepts from now on
+        self._reserved.close()  # none accepts from now on
         self._send(signal.SIGTERM)
 
     async def _wait_ended(self, slot: _Slot) -> None:
@@ -217,7 +218,7 @@ class Supervisor:
                 slot.code = 0  # it was so young that it did not know yet how to leave in order
 
     async def _kill_late(self) -> None:
-        """A worker drains by itself and has deadlines of its own; this is for one that hangs."""
+        """End one that hangs: a worker drains by itself and has deadlines of its own."""
         try:
             drain_ms = load_again(self._loaded).settings.server.drain_ms  # what the workers go by
         except ConfigError:

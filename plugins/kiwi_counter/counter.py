@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self, cast
+from typing import Final, Literal, Self
 
 import trio
 from pydantic import Field as Key
@@ -10,13 +10,13 @@ from pydantic import model_validator
 
 from kiwi_gw.api import (
     Batch,
+    EventSchema,
     Field,
-    Kind,
+    FieldEncoding,
     Milliseconds,
-    Out,
     Positions,
+    Publisher,
     Section,
-    Shape,
     Source,
     SourceContext,
 )
@@ -24,11 +24,11 @@ from kiwi_gw.api import (
 LARGEST: Final = 2**64 - 1
 """The original counts in 64 bits without a sign."""
 
-_SOURCE_ID = Field("sourceId", Kind.SOURCE_ID)
-_SOURCE_TYPE = Field("sourceType", Kind.SOURCE_TYPE)
-_COUNT = Field("count", Kind.INT)
+_SOURCE_ID = Field("sourceId", FieldEncoding.SOURCE_ID)
+_SOURCE_TYPE = Field("sourceType", FieldEncoding.SOURCE_TYPE)
+_COUNT = Field("count", FieldEncoding.INT)
 
-SHAPE: Final = Shape(
+SCHEMA: Final = EventSchema(
     (_SOURCE_ID, _SOURCE_TYPE, _COUNT), variants={"original": (_SOURCE_TYPE, _SOURCE_ID, _COUNT)}
 )
 
@@ -60,19 +60,20 @@ class Counter:
     def __init__(self, settings: CounterSettings) -> None:
         self._settings = settings
 
-    async def run(self, out: Out, start: Positions | None) -> None:
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
         settings = self._settings
         offset = 0 if start is None else start.get(0, 0)
-        await out.ready({0: offset})
+        await publisher.ready({0: offset})
         if settings.lazy and offset == 0:
-            await out.wait_subscribed()
+            await publisher.wait_subscribed()
         began, first = trio.current_time(), offset
         while settings.max is None or settings.min + offset <= settings.max:
             await trio.sleep_until(began + (offset - first) * settings.interval_ms / 1_000)
             count = settings.min + offset
-            await out.publish(Batch({0: offset}, (0,), (offset,), {"count": (count,)}, cost=32))
+            await publisher.publish(Batch({0: offset}, (0,), (offset,), {"count": (count,)}, cost=32))
             offset += 1
 
 
-def build(settings: Section, context: SourceContext) -> Source:
-    return Counter(cast(CounterSettings, settings))
+def build(settings: CounterSettings, context: SourceContext) -> Source:
+    """Make the source (`SourceType.build`)."""
+    return Counter(settings)

@@ -13,7 +13,7 @@ Form = Literal["json", "string", "int", "long", "binary", "avro"]
 
 
 def _settings(value: object) -> object:
-    """`decode: string` is short for `decode: {value: string}`."""
+    """Take `decode: string` as short for `decode: {value: string}`."""
     if isinstance(value, str):
         if value not in get_args(Form):
             raise ValueError(f"must be one of {', '.join(get_args(Form))}, not {value!r}")

@@ -1,4 +1,4 @@
-"""The section `kafka` in the names of Kafka's Java client, for whoever reads the same cluster with that."""
+"""The section `kafka` in the names of Kafka's Java client, for what reads the same cluster with that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOGIN = {
 
 
 def java_options(settings: KafkaSettings) -> dict[str, str]:
-    """What a Java client needs to speak to the same brokers as the same user.
+    """Return what a Java client needs to speak to the same brokers as the same user.
 
     Certificates and keys are given as text, not as names of files, so that they work on other machines,
     too. Where no `ca` is set, Java trusts the authorities that it comes with. Reads files: call it in a
@@ -38,7 +38,7 @@ def java_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def java_consumer_options(settings: KafkaSettings) -> dict[str, str]:
-    """The same for a consumer: it reads what is committed, from near if it may. As `java_options`."""
+    """Return the same for a consumer: it reads what is committed, from near if it may. As `java_options`."""
     rack = settings.client.client_rack
     near = {} if rack is None else {"client.rack": rack}
     return {**java_options(settings), "isolation.level": "read_committed", **near}
@@ -76,7 +76,7 @@ def _tls(security: SecuritySettings) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """As a value of a JAAS configuration."""
+    """Write it as a value of a JAAS configuration."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -15,9 +15,8 @@ from typing import Protocol
 import trio
 
 from kiwi_gw.api import Positions
-from kiwi_kafka.columns import Fetched
-from kiwi_kafka.positions import EPOCHS, TOPIC, Marked, topic_text
-from kiwi_kafka.seam import NO_ID, TopicView
+from kiwi_kafka.ports import NO_ID, FetchedPartition, TopicDescription
+from kiwi_kafka.positions import EPOCHS, TOPIC, LineagePositions, topic_text
 
 _MOST_ANSWERS = 4_096
 """More are forgotten when it is asked again: of a topic there are as many as it has partitions and epochs."""
@@ -29,22 +28,22 @@ _OTHERS = "these offsets mean other records now"
 
 
 class Cluster(Protocol):
-    """What answers a lineage: `Lookup`."""
+    """What answers a lineage: `TopicLookup`."""
 
-    async def find(self, topic: str) -> TopicView:
+    async def find(self, topic: str) -> TopicDescription:
         """Return the topic, as soon as it exists."""
 
-    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
+    async def epoch_end_offsets(self, info: TopicDescription, epochs: Mapping[int, int]) -> dict[int, int]:
         """Ask where the records of an epoch end, by partition; -1 where the leader does not know, or never
         says. Those are missing for which none answers."""
 
 
-class Lineage:
+class TopicLineage:
     """What is known of one topic, for all its sources, and over their restarts."""
 
     def __init__(self, cluster: Cluster, name: str, topic_id: bytes) -> None:
         self.topic_id = topic_id
-        self.over = False
+        self.ended = False
         self._cluster = cluster
         self._name = name
         self._known: dict[int, tuple[int, int]] = {}
@@ -55,28 +54,28 @@ class Lineage:
     # --- for what reads ---
 
     def known(self, partition: int) -> tuple[int, int] | None:
-        """The epoch, and how far the log reached under it."""
+        """Return the epoch, and how far the log reached under it."""
         return self._known.get(partition)
 
     def suspected(self, partition: int) -> int:
-        """The newest epoch of which records have come, if it was doubted; else -1."""
+        """Return the newest epoch of which records have come, if it needed verification; else -1."""
         return self._suspected.get(partition, -1)
 
-    def doubts(self, part: Fetched) -> bool:
-        """Whether it is of a later leader, whose log may not be the one that was read so far."""
+    def needs_verification(self, part: FetchedPartition) -> bool:
+        """Return whether it is of a later leader, whose log may not be the one that was read so far."""
         known = self._known.get(part.partition)
         if known is None or part.epoch <= known[0]:
             return False
         self._suspected[part.partition] = part.epoch
         return True
 
-    def note(self, part: Fetched) -> None:
-        """That was read, and not doubted."""
+    def note(self, part: FetchedPartition) -> None:
+        """Note what was read and needed no verification."""
         if part.epoch >= 0:
             self.adopt(part.partition, part.epoch, part.next)
 
     def adopt(self, partition: int, epoch: int, reached: int) -> None:
-        """The log of the leader with that epoch holds everything before that offset."""
+        """Note that the log of the leader with that epoch holds everything before that offset."""
         before = self._known.get(partition)
         if before is None or epoch > before[0]:
             self._ends.clear()
@@ -84,10 +83,10 @@ class Lineage:
         self._known[partition] = (max(epoch, old_epoch), max(reached, old_reached))
 
     def end(self) -> None:
-        """The log is another one by now, which gets a lineage of its own: this is that of what was read."""
-        self.over = True
+        """End it: the log is another one by now, which gets a lineage of its own."""
+        self.ended = True
 
-    # --- `kiwi_gw.api.Lineage` ---
+    # --- `kiwi_gw.api.TopicLineage` ---
 
     def marks(self, positions: Positions) -> Mapping[str, object]:
         marks: dict[str, object] = {} if self.topic_id == NO_ID else {TOPIC: topic_text(self.topic_id)}
@@ -107,12 +106,12 @@ class Lineage:
         unknown = [one async for one in _in_turns(given) if not self.knows(one)]
         if not unknown:
             return
-        view = await self._cluster.find(self._name)
-        self._newest = view.epochs
+        info = await self._cluster.find(self._name)
+        self._newest = info.epochs
         wanted = await self._wanted(unknown)
         for _ in range(_MOST_QUESTIONS):
             asked = {partition: epochs[-1] for partition, epochs in wanted.items() if epochs}
-            ends = await self._cluster.epoch_ends(view, asked) if asked else {}
+            ends = await self._cluster.epoch_end_offsets(info, asked) if asked else {}
             for partition, end in ends.items():
                 self._ends[partition, asked[partition]] = end
                 wanted[partition].pop()
@@ -129,7 +128,7 @@ class Lineage:
         return ""
 
     def refuted(self, given: Positions) -> str | None:
-        if not isinstance(given, Marked):
+        if not isinstance(given, LineagePositions):
             return None
         if self._is_another(given):
             return f"topic {self._name!r} has been deleted and created anew since; {_OTHERS}"
@@ -145,14 +144,14 @@ class Lineage:
         known = self._known.get(partition)
         return known is not None and epoch == known[0] and offset <= known[1]
 
-    def _is_another(self, given: Marked) -> bool:
+    def _is_another(self, given: LineagePositions) -> bool:
         text = given.topic
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
     def _open(self, given: Positions) -> Iterator[tuple[int, int]]:
         """Find the partitions and epochs of which it is not known where they end, and should be. Of
         partitions that are not there, and where brokers have no epochs, there is nothing to learn."""
-        if not isinstance(given, Marked) or self._is_another(given):
+        if not isinstance(given, LineagePositions) or self._is_another(given):
             return
         newest, ends = self._newest, self._ends
         for partition, (epoch, offset) in given.epochs.items():

@@ -15,7 +15,7 @@ from kiwi_gw.api import BY_PARTITION, PositionCodec, Positions
 TOPIC, EPOCHS = "topic", "epochs"
 
 
-class Marked(dict[int, int]):
+class LineagePositions(dict[int, int]):
     """Positions with what was said of their history.
 
     topic: the topic's id, as text; None: it was not said. epochs: by partition, the epoch of a leader and how
@@ -31,12 +31,12 @@ class Marked(dict[int, int]):
 
 
 def topic_text(topic_id: bytes) -> str:
-    """URL-safe Base64 without padding, as Kafka's own tools write it."""
+    """Write it as URL-safe Base64 without padding, as Kafka's own tools do."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def _epochs(value: object, offsets: Positions) -> dict[int, tuple[int, int]]:
-    """Read them as `Marked` keeps them. ValueError, in words, for what was not written here."""
+    """Read them as `LineagePositions` keeps them. ValueError, in words, for what was not written here."""
     found = {}
     pairs: Iterable[tuple[str, Any]] = value.items() if isinstance(value, dict) else [("", None)]
     for name, pair in pairs:
@@ -59,8 +59,8 @@ def _load(value: object) -> Positions:
     if TOPIC in value and not isinstance(topic, str):
         raise ValueError("topic must be the id of the topic, as it was given")
     offsets = BY_PARTITION.load({name: at for name, at in value.items() if name not in (TOPIC, EPOCHS)})
-    return Marked(offsets, topic, _epochs(value.get(EPOCHS, {}), offsets))
+    return LineagePositions(offsets, topic, _epochs(value.get(EPOCHS, {}), offsets))
 
 
 BY_TOPIC = PositionCodec(dump=BY_PARTITION.dump, load=_load)
-"""Reads positions with or without what says of which history they are; that is written by `Lineage`."""
+"""Reads positions with or without what says of which history they are; that is written by `TopicLineage`."""

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 
 from kiwi_gw.api import Bytes, Milliseconds, Section
 from kiwi_kafka.decode import DecodeKey, DecodeSettings
-from kiwi_kafka.shape import FIELD_NAMES
+from kiwi_kafka.event_schema import FIELD_NAMES
 
 _Time = Annotated[Milliseconds, Field(ge=1)]
 _Size = Annotated[Bytes, Field(ge=1)]

@@ -9,20 +9,19 @@ from typing import cast
 import trio
 
 from kiwi_gw.api import (
-    Extent,
     HistoryReader,
-    Out,
+    OffsetRange,
     Positions,
-    Section,
+    Publisher,
     SourceChanged,
     SourceContext,
     SourceStatistics,
 )
-from kiwi_kafka.lease import Lease
-from kiwi_kafka.lineage import Lineage
-from kiwi_kafka.lookup import created_anew, cut_off
-from kiwi_kafka.pool import Kafka
-from kiwi_kafka.seam import NO_ID, TopicView
+from kiwi_kafka.lineage import TopicLineage
+from kiwi_kafka.live.topic_reader import TopicReader
+from kiwi_kafka.monitor.topic_lookup import recreated, truncated
+from kiwi_kafka.ports import NO_ID, TopicDescription
+from kiwi_kafka.service import Kafka
 from kiwi_kafka.settings import KafkaSourceSettings
 
 
@@ -36,95 +35,97 @@ class KafkaSource:
 
     def __init__(self, settings: KafkaSourceSettings, kafka: Kafka) -> None:
         self._topic = settings.topic
-        self._follow = settings.on_partition_change == "continue"
+        self._follow_new_partitions = settings.on_partition_change == "continue"
         self._headers = settings.fields is not None and "headers" in settings.fields
         self._kafka = kafka
-        self._lease: Lease | None = None
+        self._topic_reader: TopicReader | None = None
         self._began = trio.Event()
-        self.lineage: Lineage = Lineage(kafka.lookup, self._topic, NO_ID)
+        self.lineage: TopicLineage = TopicLineage(kafka.lookup, self._topic, NO_ID)
 
     def statistics(self) -> SourceStatistics:
         """Behind the end that the brokers let a reader of committed records read up to (with no open
-        transaction, the high watermark). The watch asks for it every `probe_interval_ms`, 20 topics at a
-        time; reading costs nothing for it. An offset that holds no record counts like one that does."""
-        behind = self._lease.behind if self._lease is not None else {}
+        transaction, the high watermark). The topic monitor asks for it every `probe_interval_ms`, 20 topics
+        at a time; reading costs nothing for it. An offset that holds no record counts like one that does."""
+        behind = self._topic_reader.behind if self._topic_reader is not None else {}
         return SourceStatistics(behind, self._kafka.up)
 
-    async def run(self, out: Out, start: Positions | None) -> None:
-        """SourceChanged: the topic was deleted, created anew, cut off, or (if so set) has grown."""
-        with self._kafka.told(out.trouble):
-            await self._run(out, start)
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        """Publish the topic until cancelled. SourceChanged: it was deleted, created anew, cut off, or (if so
+        set) has grown."""
+        with self._kafka.report_outages_to(publisher.report_degraded):
+            await self._run(publisher, start)
 
-    async def _run(self, out: Out, start: Positions | None) -> None:
+    async def _run(self, publisher: Publisher, start: Positions | None) -> None:
         if start is None:
-            view, positions = await self._kafka.lookup.ends(self._topic)
+            info, positions = await self._kafka.lookup.ends(self._topic)
         else:
-            view = await self._kafka.lookup.find(self._topic)
-            positions = await self._continue(view, start)
-        self.lineage = self._kafka.lineage(view)
+            info = await self._kafka.lookup.find(self._topic)
+            positions = await self._continue(info, start)
+        self.lineage = self._kafka.lineage(info)
         try:
-            await self._kafka.lookup.trace(view, self.lineage, positions)
+            await self._kafka.lookup.trace(info, self.lineage, positions)
         except SourceChanged:
             if start is not None:
                 raise
-            self.lineage = self._kafka.lineage(view)
-            await self._kafka.lookup.trace(view, self.lineage, positions)
-        with self._kafka.lease(view, positions, headers=self._headers, follow=self._follow) as lease:
-            self._lease = lease
+            self.lineage = self._kafka.lineage(info)
+            await self._kafka.lookup.trace(info, self.lineage, positions)
+        with self._kafka.open_reader(
+            info, positions, headers=self._headers, follow_new_partitions=self._follow_new_partitions
+        ) as topic_reader:
+            self._topic_reader = topic_reader
             self._began.set()
             try:
-                await out.ready(dict(positions))
+                await publisher.ready(dict(positions))
                 while True:
-                    await out.publish(await lease.take())
+                    await publisher.publish(await topic_reader.take())
             finally:
-                self._lease, self._began = None, trio.Event()
+                self._topic_reader, self._began = None, trio.Event()
 
     # --- history ---
 
-    async def extent(self) -> Extent:
-        """The first record that the cluster keeps of every partition, and where the next one will be.
+    async def offset_range(self) -> OffsetRange:
+        """Return the first record that the cluster keeps of every partition, and where the next one will be.
 
         The end is the cluster's (of committed records), not where this gateway's own reading is: a client
         may come with positions from another gateway that is a little further. SourceChanged as in `run`.
         """
-        return await self._kafka.lookup.extent(await self._live())
+        return await self._kafka.lookup.offset_range(await self._live())
 
     async def at(self, timestamp: int) -> Positions:
-        """In every partition the first committed record at or after `timestamp` (ms), or the end."""
+        """Return for every partition the first committed record at or after `timestamp` (ms), or the end."""
         return await self._kafka.lookup.since(await self._live(), timestamp)
 
     @asynccontextmanager
     async def read_from(self, positions: Positions) -> AsyncIterator[HistoryReader]:
         """Read from `positions`. Reading takes turns while `client.max_history_consumers` are in use."""
-        async with self._kafka.replay(await self._live(), positions) as reader:
+        async with self._kafka.open_history_reader(await self._live(), positions) as reader:
             yield reader
 
-    async def _live(self) -> Lease:
-        while self._lease is None:
+    async def _live(self) -> TopicReader:
+        while self._topic_reader is None:
             await self._began.wait()
-        return self._lease
+        return self._topic_reader
 
-    async def _continue(self, view: TopicView, start: Positions) -> dict[int, int]:
+    async def _continue(self, info: TopicDescription, start: Positions) -> dict[int, int]:
         topic = self._topic
-        if not self._kafka.is_same(view):
-            raise created_anew(topic)
-        if not set(start) <= set(view.leaders):
+        if not self._kafka.is_same(info):
+            raise recreated(topic)
+        if not set(start) <= set(info.leaders):
             raise SourceChanged(
                 f"topic {topic!r} has fewer partitions than it had: it has been deleted and created anew"
             )
-        added = set(view.leaders) - set(start)
-        if added and not self._follow:
+        new_partitions = set(info.leaders) - set(start)
+        if new_partitions and not self._follow_new_partitions:
             raise SourceChanged(
-                f"topic {topic!r} has grown from {len(start)} to {len(view.leaders)} partitions"
+                f"topic {topic!r} has grown from {len(start)} to {len(info.leaders)} partitions"
             )
-        ends = await self._kafka.lookup.known_ends(view)
+        ends = await self._kafka.lookup.known_ends(info)
         for partition, position in start.items():
             if position > ends.get(partition, position):
-                raise cut_off(topic, partition, ends[partition], position)
-        return {partition: start.get(partition, 0) for partition in view.leaders}
+                raise truncated(topic, partition, ends[partition], position)
+        return {partition: start.get(partition, 0) for partition in info.leaders}
 
 
-def build_source(settings: Section, context: SourceContext) -> KafkaSource:
-    """SourceType.build: no I/O."""
-    kafka = cast("Kafka", context.services["kafka"])
-    return KafkaSource(cast("KafkaSourceSettings", settings), kafka)
+def build_source(settings: KafkaSourceSettings, context: SourceContext) -> KafkaSource:
+    """Make the source (`SourceType.build`)."""
+    return KafkaSource(settings, cast("Kafka", context.services["kafka"]))

@@ -1,6 +1,12 @@
 """The source type `spark`: results of streaming queries that run in a Spark driver beside the gateway.
 
-Two processes share this package. The gateway's side is `kiwi_spark.plugin` and what it imports (Trio, no
-PySpark); the other is `kiwi_spark.driver` (PySpark, no Trio). Both speak `kiwi_spark.wire` about the values
-of `kiwi_spark.spec`. So nothing is imported here.
+Two processes share this package, and a test of imports keeps its folders apart:
+
+    plugin.py   the hooks: what the gateway loads
+    gateway/    runs in the gateway (Trio, no PySpark)
+    driver/     runs in the Spark driver (PySpark, no Trio)
+    protocol/   what they say to each other (neither)
+    java/       the Java runtime and the jars that both Spark and the demo's broker need
+
+Nothing is imported here.
 """

@@ -3,66 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from dataclasses import replace
 
 from kiwi_gw.api import (
     BY_PARTITION,
     ConfigSection,
     Decode,
-    Finding,
+    Diagnostic,
     PluginContext,
-    PositionCodec,
     Section,
     ServiceType,
-    Shape,
+    SourceDescription,
     SourceType,
     hookimpl,
 )
-from kiwi_spark.figures import FIGURES
-from kiwi_spark.findings import spark_check, spark_explain, vet, without_sink
-from kiwi_spark.service import open_spark
-from kiwi_spark.settings import SparkSettings, SparkSourceSettings
-from kiwi_spark.shape import BY_BATCH, SHAPE
-from kiwi_spark.sink import SERVICE, SINK_SHAPE, refuse_workers
-from kiwi_spark.source import build_source
+from kiwi_spark.gateway.diagnostics import spark_check, spark_explain, vet, without_sink
+from kiwi_spark.gateway.metrics import SPARK_METRICS
+from kiwi_spark.gateway.rows import BY_BATCH, SCHEMA
+from kiwi_spark.gateway.service import open_spark
+from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
+from kiwi_spark.gateway.sink import SERVICE, SINK_SCHEMA, refuse_workers
+from kiwi_spark.gateway.source import build_source
+from kiwi_spark.gateway.validation import validate
+
+_COMMON = SourceDescription(SCHEMA, codec=BY_BATCH, decode=Decode(value="json", key="json"))
 
 
-def _depends(settings: Section) -> Sequence[str]:
-    return cast("SparkSourceSettings", settings).sources
-
-
-def _has_sink(settings: Section) -> bool:
-    return cast("SparkSourceSettings", settings).sink is not None
-
-
-def _shape(settings: Section) -> Shape:
-    return SINK_SHAPE if _has_sink(settings) else SHAPE
-
-
-def _codec(settings: Section) -> PositionCodec:
-    return BY_PARTITION if _has_sink(settings) else BY_BATCH
-
-
-def _services(settings: Section) -> Sequence[str]:
-    sink = cast("SparkSourceSettings", settings).sink
+def _describe(settings: SparkSourceSettings) -> SourceDescription:
+    sink = settings.sink
     if sink is None:
-        return ("spark",)
-    return (SERVICE, "spark") if sink.write else (SERVICE,)
+        return replace(_COMMON, services=("spark",), sections=("spark",), depends=settings.sources)
+    needed = (SERVICE, "spark") if sink.write else (SERVICE,)
+    return replace(
+        _COMMON,
+        schema=SINK_SCHEMA,
+        codec=BY_PARTITION,
+        replayable=True,
+        services=needed,
+        sections=needed,
+        depends=settings.sources,
+    )
 
 
 SPARK = SourceType(
     "spark",
     SparkSourceSettings,
     build_source,
-    _shape,
-    services=_services,
-    sections=_services,
-    codec=_codec,
-    replayable=_has_sink,
-    depends=_depends,
-    figures=FIGURES,
-    decode=Decode(value="json", key="json"),
+    _COMMON,
+    _describe,
     start_ms=115_000,  # a JVM and its session, then the plan of a query: up to a minute on a busy machine
+    metrics=SPARK_METRICS,
+    validate=validate,
     vet=vet,
 )
 
@@ -91,7 +82,7 @@ def configure(context: PluginContext) -> None:
 @hookimpl
 def check(
     context: PluginContext, sources: Sequence[Section]
-) -> Callable[[], Awaitable[Sequence[Finding]]] | None:
+) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
     return spark_check(context, sources)
 
 

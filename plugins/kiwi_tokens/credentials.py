@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl
 
-from kiwi_gw.api import Head, Refusal
+from kiwi_gw.api import HeadCredential, Refusal
 
 MAX_TOKEN = 8192
-"""Characters. Longer ones are refused unread: nobody's token is so long, and decoding costs time."""
+"""Characters. Longer ones are refused unread: no token is so long, and decoding costs time."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 
@@ -17,12 +17,14 @@ NO_TOKEN = "no_token"  # noqa: S105
 
 
 def invalid(message: str) -> Refusal:
-    """The refusal of a token that will not become valid by trying again."""
+    """Refuse a token that will not become valid by trying again."""
     return Refusal(INVALID_TOKEN, message)
 
 
-def token_of(head: Head, query_parameter: str | None, subprotocol_prefix: str | None) -> str | Refusal | None:
-    """The one token of a request; None if it brings no credentials at all.
+def token_of(
+    head: HeadCredential, query_parameter: str | None, subprotocol_prefix: str | None
+) -> str | Refusal | None:
+    """Return the one token of a request; None if it brings no credentials at all.
 
     Looked for in `Authorization: Bearer` (RFC 6750, 2.1), then in the query (2.3), then among the
     offered subprotocols. The same token twice is fine, two different ones are refused: which one was
@@ -60,5 +62,5 @@ def well_formed(token: str) -> bool:
     return 0 < len(token) <= MAX_TOKEN and _TOKEN.fullmatch(token) is not None
 
 
-def _values(head: Head, name: str) -> list[str]:
+def _values(head: HeadCredential, name: str) -> list[str]:
     return [value for key, value in head.headers if key == name]

@@ -1,7 +1,7 @@
 """One bounded HTTP GET in a thread of its own.
 
 The thread is what keeps the promise of the deadline: name resolution and a server that sends a byte
-now and then know no timeout. Whoever waits goes on after the deadline and breaks the connection off.
+now and then know no timeout. Those who wait go on after the deadline and break the connection off.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class Fetch:
             self.done.set()
 
     def _get(self) -> bytes:
-        handlers: list[urllib.request.BaseHandler] = [
-            _NoRedirect(),
-            _Http(self._connected),
-            _Https(self._connected),
-        ]
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), _Watched(self._connected)]
         if is_loopback(urlsplit(self._url).hostname):
             handlers.append(urllib.request.ProxyHandler({}))
         opener = urllib.request.build_opener(*handlers)
@@ -101,31 +97,17 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens connections, and says of each that it was made, so that it can be broken off."""
+
     def __init__(self, connected: Callable[[http.client.HTTPConnection], None]) -> None:
-        super().__init__()
+        super().__init__(context=ssl.create_default_context())
         self._connected = connected
 
-    def http_open(self, request: urllib.request.Request) -> Any:
-        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
-            connection = http.client.HTTPConnection(host, **options)
+    def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> Any:
+        def connect(host: str, **more: Any) -> http.client.HTTPConnection:
+            connection: http.client.HTTPConnection = http_class(host, **more)
             self._connected(connection)
             return connection
 
-        return self.do_open(connect, request)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, connected: Callable[[http.client.HTTPConnection], None]) -> None:
-        super().__init__()
-        self._connected = connected
-
-    def https_open(self, request: urllib.request.Request) -> Any:
-        context = ssl.create_default_context()
-
-        def connect(host: str, **options: Any) -> http.client.HTTPSConnection:
-            connection = http.client.HTTPSConnection(host, context=context, **options)
-            self._connected(connection)
-            return connection
-
-        return self.do_open(connect, request)
+        return super().do_open(connect, req, **options)

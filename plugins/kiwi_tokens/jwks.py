@@ -31,28 +31,28 @@ _DAMAGED = (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, Attribu
 
 
 class KeysUnavailable(Exception):  # noqa: N818  (it says what is the case)
-    """Whether there is such a key cannot be told now. It may be told later."""
+    """Whether there is such a key cannot be known now. It may be known later."""
 
 
-class Keys(Protocol):
+class KeySet(Protocol):
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
-        """The key for such a token; None if there is none. May block for as long as a fetch may take.
+        """Return the key for such a token; None if there is none. May block for as long as a fetch may take.
 
         Raises KeysUnavailable.
         """
 
-    def has(self, mark: str) -> bool:
-        """Whether the key with this `thumbprint` is still good; also true where that cannot be told now.
+    def has(self, thumbprint: str) -> bool:
+        """Return whether the key with this thumbprint is still good; also true where that is not known now.
         Answers at once."""
 
     def changed(self) -> bool:
-        """Whether other keys are good than when this was asked last. Answers at once; what must be read or
-        fetched anew for that is, in a thread."""
+        """Return whether other keys are good than when this was asked last. Answers at once; what must be
+        read or fetched anew for that is, in a thread."""
 
 
 def thumbprint(key: VerifyingKey) -> str:
-    """A key, with the algorithm that it is bound to, as a text from which it cannot be found: the same in all
-    workers. (Whoever wants to guess a secret needs no thumbprint: any token will do.)"""
+    """Hash a key with the algorithm that it is bound to, equally in all workers. (To guess a secret no
+    thumbprint is needed: any token will do.)"""
     if isinstance(key, bytes):
         material = b"secret " + key
     else:
@@ -62,29 +62,29 @@ def thumbprint(key: VerifyingKey) -> str:
 
 
 def thumbprints(table: KeyTable) -> frozenset[str]:
-    """Those of all its keys."""
+    """Return those of all its keys."""
     return frozenset(map(thumbprint, table.values()))
 
 
 class SecretKey:
-    """One secret, shared with whoever signs."""
+    """One secret, shared with the issuer."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
-        self._mark = thumbprint(self._secret)
+        self._thumbprint = thumbprint(self._secret)
 
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
         return self._secret
 
-    def has(self, mark: str) -> bool:
-        return mark == self._mark
+    def has(self, thumbprint: str) -> bool:
+        return thumbprint == self._thumbprint
 
     def changed(self) -> bool:
         return False
 
 
 def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:
-    """The usable signature keys of a JWKS document.
+    """Read the usable signature keys of a JWKS document.
 
     A key is left out, with a line in the log, if it is private, symmetric, weak, damaged, for another
     use or for none of `algorithms`. None may be left: so an issuer withdraws them all. Raises ValueError, in
@@ -112,16 +112,16 @@ def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:
     return table
 
 
-def select(table: KeyTable, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
-    """The key of that name. A token may leave `kid` out if only one key fits (RFC 7515, 4.1.4)."""
+def find_key(table: KeyTable, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+    """Return the key of that name. A token may leave `kid` out if only one key fits (RFC 7515, 4.1.4)."""
     if kid is not None:
         return table.get((kid, algorithm))
     fitting = [key for (_, bound), key in table.items() if bound == algorithm]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def settles(table: KeyTable, kid: str | None) -> bool:
-    """Whether a newer key set could make no difference to a token that names this key: it is there (so
+def is_conclusive(table: KeyTable, kid: str | None) -> bool:
+    """Return whether a newer key set could make no difference to a token that names this key: it is there (so
     the token has the wrong algorithm), or the token names none."""
     return kid is None or any(kid == known for known, _ in table)
 
@@ -152,7 +152,8 @@ def _key(entry: object, algorithms: Sequence[str]) -> tuple[str | None, jwt.PyJW
 
 
 def _bound_algorithm(entry: Mapping[str, Any], algorithms: Sequence[str]) -> str:
-    """The one algorithm that this key is used with, whatever a token says. ValueError if there is none."""
+    """Return the one algorithm that this key is used with, whatever a token says. ValueError if there is
+    none."""
     kty, named = entry.get("kty"), entry.get("alg")
     fitting: list[str] = []
     if kty == "RSA":

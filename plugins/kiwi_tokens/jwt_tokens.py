@@ -9,16 +9,16 @@ from typing import Any
 
 import jwt
 
-from kiwi_gw.api import ANONYMOUS, Identity, Refusal
+from kiwi_gw.api import ANONYMOUS, Identity, Refusal, RefusalCode
 from kiwi_tokens.credentials import invalid
-from kiwi_tokens.jwks import Keys, KeysUnavailable, SecretKey, VerifyingKey, thumbprint
+from kiwi_tokens.jwks import KeySet, KeysUnavailable, SecretKey, VerifyingKey, thumbprint
 from kiwi_tokens.key_sources import FileKeys, RemoteKeys
 from kiwi_tokens.settings import JwtSettings
 
-EXPIRED = Refusal("token_expired", "the token has expired", retry=True)
+EXPIRED = Refusal(RefusalCode.TOKEN_EXPIRED, "the token has expired", retry=True)
 WITHDRAWN = Refusal("key_withdrawn", "the key that signed the token is good no longer", retry=True)
-TOO_OLD = Refusal("token_expired", "the token is older than this gateway accepts", retry=True)
-UNAVAILABLE = Refusal("keys_unavailable", "the token cannot be checked just now", retry=True)
+TOO_OLD = Refusal(RefusalCode.TOKEN_EXPIRED, "the token is older than this gateway accepts", retry=True)
+UNAVAILABLE = Refusal(RefusalCode.KEYS_UNAVAILABLE, "the token cannot be checked just now", retry=True)
 
 _TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 """`typ` of tokens that are meant for access. Others of the same issuer (logout, events) are not."""
@@ -34,7 +34,7 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedBy:
     """What is kept of a token whose signature was good, beside its claims: by which key that was."""
 
     algorithm: str
@@ -57,10 +57,10 @@ class JwtTokens:
         self._name_claim = settings.name_claim
         self._origin = settings.keys_come_from
         same = before is not None and before._origin == self._origin
-        self._keys: Keys = before._keys if before is not None and same else _keys(settings)
+        self._keys: KeySet = before._keys if before is not None and same else _keys(settings)
 
-    def check(self, token: str, now: float) -> tuple[Identity, Signed] | Refusal:
-        """Who it is, and what to `judge` it by later. now: seconds since the epoch.
+    def check(self, token: str, now: float) -> tuple[Identity, SignedBy] | Refusal:
+        """Return who it is, and what to `judge` it by later. now: seconds since the epoch.
 
         May block while keys are fetched; never raises for what is in the token.
         """
@@ -80,10 +80,10 @@ class JwtTokens:
             words = (text for kind, text in _WORDS if isinstance(error, kind))
             return invalid(next(words, "the token is not valid"))
         identity = self._identity(claims, now)
-        return identity if isinstance(identity, Refusal) else (identity, Signed(algorithm, thumbprint(key)))
+        return identity if isinstance(identity, Refusal) else (identity, SignedBy(algorithm, thumbprint(key)))
 
-    def judge(self, identity: Identity, signed: Signed, now: float) -> Identity | Refusal:
-        """Who it is by the rules and keys of now. Answers at once; never for longer than before."""
+    def judge(self, identity: Identity, signed: SignedBy, now: float) -> Identity | Refusal:
+        """Return who it is by the rules and keys of now. Answers at once; never for longer than before."""
         if signed.algorithm not in self._algorithms or not self._keys.has(signed.key):
             return WITHDRAWN
         found = self._identity(identity.claims, now)
@@ -93,7 +93,7 @@ class JwtTokens:
         return EXPIRED if over <= now else replace(found, expires_at=over)
 
     def keys_changed(self) -> bool:
-        """Whether every identity is to be judged again. Answers at once."""
+        """Return whether every identity is to be judged again. Answers at once."""
         return self._keys.changed()
 
     def _header(self, token: str) -> tuple[str, str | None]:
@@ -124,8 +124,8 @@ class JwtTokens:
         return claims
 
     def _identity(self, claims: Mapping[str, Any], now: float) -> Identity | Refusal:
-        """Who has these claims, if they are good here and now. `expires_at` is `exp`, or as long as a token
-        may last, plus the leeway: until then the same token is accepted again."""
+        """Return who has these claims, if they are good here and now. `expires_at` is `exp`, or as long as a
+        token may last, plus the leeway: until then the same token is accepted again."""
         if claims.get("iss") != self._issuer:
             return invalid("the token is from another issuer")
         audience = claims.get("aud")
@@ -156,7 +156,7 @@ class _Unacceptable(Exception):  # noqa: N818
 
 
 def _is_time(value: object) -> bool:
-    """Whether a claim is a NumericDate (RFC 7519, 2). Python's JSON knows NaN and infinities, too."""
+    """Return whether a claim is a NumericDate (RFC 7519, 2). Python's JSON knows NaN and infinities, too."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -165,7 +165,7 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _keys(settings: JwtSettings) -> Keys:
+def _keys(settings: JwtSettings) -> KeySet:
     if settings.secret is not None:
         return SecretKey(settings.secret.get_secret_value())
     if settings.jwks_file is not None:
@@ -176,7 +176,7 @@ def _keys(settings: JwtSettings) -> Keys:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """The claim of that name; if there is none, what the dotted path leads to; else None."""
+    """Return the claim of that name; if there is none, what the dotted path leads to; else None."""
     if name in claims:
         return claims[name]
     found: object = claims

@@ -19,9 +19,9 @@ from kiwi_tokens.jwks import (
     KeysUnavailable,
     KeyTable,
     VerifyingKey,
+    find_key,
+    is_conclusive,
     parse_key_set,
-    select,
-    settles,
     thumbprints,
 )
 
@@ -35,56 +35,57 @@ RETRY_PAUSE = 5.0
 """Seconds between fetches while there is no key set at all."""
 
 
-class _Marks:
-    """Which keys are good, by their thumbprints. Written under the lock of its owner."""
+class _StoredKeys:
+    """The last good key set, and what is known of it. Written under the lock only."""
 
-    def __init__(self) -> None:
-        self._now: frozenset[str] | None = None
-        self._told: frozenset[str] | None = None
+    def __init__(self, algorithms: Sequence[str]) -> None:
+        self._algorithms = algorithms
+        self._lock = threading.Lock()
+        self._table: KeyTable | None = None
+        self._good: frozenset[str] | None = None
+        self._good_when_asked: frozenset[str] | None = None
 
-    def update(self, now: frozenset[str]) -> None:
-        self._now = now
+    def has(self, thumbprint: str) -> bool:
+        """See `KeySet.has`."""
+        good = self._good
+        return good is None or thumbprint in good
 
-    def has(self, mark: str) -> bool:
-        now = self._now
-        return now is None or mark in now
+    def _store(self, table: KeyTable, good: frozenset[str]) -> None:
+        self._table, self._good = table, good
 
-    def changed(self) -> bool:
-        """Whether they are others than when this was asked last."""
-        before, self._told = self._told, self._now
-        return before != self._told
+    def _changed(self) -> bool:
+        """Return whether other keys are good than when this was asked last."""
+        before, self._good_when_asked = self._good_when_asked, self._good
+        return before != self._good_when_asked
+
+    def _kept(self) -> str:
+        return "the last good one is used" if self._table is not None else "no JWT can be checked"
 
 
-class FileKeys:
+class FileKeys(_StoredKeys):
     """A key set in a file, read again when the file has changed (also by a swapped symlink)."""
 
     def __init__(self, path: Path, algorithms: Sequence[str]) -> None:
+        super().__init__(algorithms)
         self._path = path
-        self._algorithms = algorithms
-        self._lock = threading.Lock()
-        self._marks = _Marks()
-        self._seen: tuple[int, ...] | None = None
-        self._table: KeyTable | None = None
-
-    def has(self, mark: str) -> bool:
-        return self._marks.has(mark)
+        self._read_stamp: tuple[int, ...] | None = None
 
     def changed(self) -> bool:
         if self._lock.acquire(blocking=False):  # else it is just being read
             try:
-                outdated = self._stamp() != self._seen
+                outdated = self._stamp() != self._read_stamp
             finally:
                 self._lock.release()
             if outdated:
                 threading.Thread(target=self._reread, name="kiwi_tokens key file", daemon=True).start()
-        return self._marks.changed()
+        return self._changed()
 
     def _reread(self) -> None:
         with self._lock:
             self._read_if_changed()
 
     def _stamp(self) -> tuple[int, ...]:
-        """What is different of another file; empty if there is none."""
+        """Return what is different of another file; empty if there is none."""
         try:
             state = os.stat(self._path)
         except OSError:
@@ -97,33 +98,32 @@ class FileKeys:
             table = self._table
         if table is None:
             raise KeysUnavailable
-        return select(table, kid, algorithm)
+        return find_key(table, kid, algorithm)
 
     def _read_if_changed(self) -> None:
         seen = self._stamp()
-        if seen == self._seen:
+        if seen == self._read_stamp:
             return
         try:
             with open(self._path, "rb") as file:
                 document = file.read(MAX_DOCUMENT + 1)
-            self._table = parse_key_set(document, self._algorithms)
-            self._marks.update(thumbprints(self._table))
+            table = parse_key_set(document, self._algorithms)
+            self._store(table, thumbprints(table))
         except OSError as error:
             self._failed(seen, f"{type(error).__name__}: {error.strerror}")
         except ValueError as error:
             self._failed(seen, str(error))
         else:
-            self._seen = seen
+            self._read_stamp = seen
             log.info("read the key set %s", self._path)
 
     def _failed(self, seen: tuple[int, ...], reason: str) -> None:
-        if seen != self._seen:  # once for each state of the file, not for each client
-            kept = "the last good one is used" if self._table is not None else "no JWT can be checked"
-            log.warning("the key set %s cannot be used: %s; %s", self._path, reason, kept)
-        self._seen = seen
+        if seen != self._read_stamp:  # once for each state of the file, not for each client
+            log.warning("the key set %s cannot be used: %s; %s", self._path, reason, self._kept())
+        self._read_stamp = seen
 
 
-class RemoteKeys:
+class RemoteKeys(_StoredKeys):
     """A key set at an address, fetched when it is first needed, when it has grown old, and when a token
     names a key that is not in it; at most one fetch at a time."""
 
@@ -136,14 +136,11 @@ class RemoteKeys:
         deadline: float = DEADLINE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(algorithms)
         self._url = url
-        self._algorithms = algorithms
         self._ttl = ttl
         self._deadline = deadline
         self._clock = clock
-        self._lock = threading.Lock()
-        self._marks = _Marks()
-        self._table: KeyTable | None = None
         self._loaded_at = -float("inf")
         self._started_at = -float("inf")
         self._asked_at = -float("inf")  # the last fetch for an unknown key
@@ -152,21 +149,18 @@ class RemoteKeys:
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
         fetched = self._refresh_if_old()
         table = self._current()
-        if fetched is None and table is not None and not settles(table, kid):
+        if fetched is None and table is not None and not is_conclusive(table, kid):
             fetched = self._ask_for_unknown()
             table = self._current()
-        if table is None or not (fetched or settles(table, kid)):
+        if table is None or not (fetched or is_conclusive(table, kid)):
             # Only a key set that was fetched because of this question can say that there is no such key.
             raise KeysUnavailable
-        return select(table, kid, algorithm)
-
-    def has(self, mark: str) -> bool:
-        return self._marks.has(mark)
+        return find_key(table, kid, algorithm)
 
     def changed(self) -> bool:
         with self._lock:
             self._start_if_old()
-            return self._marks.changed()
+            return self._changed()
 
     def _current(self) -> KeyTable | None:
         with self._lock:
@@ -181,7 +175,7 @@ class RemoteKeys:
         return fetch is not None and self._wait(fetch)
 
     def _start_if_old(self) -> bool:
-        """Whether the key set is old; fetches a new one if it is time. Under the lock."""
+        """Return whether the key set is old; fetches a new one if it is time. Under the lock."""
         now = self._clock()
         if self._table is not None and now - self._loaded_at < self._ttl:
             return False
@@ -210,27 +204,21 @@ class RemoteKeys:
         return fetch.good
 
     def _arrived(self, fetch: Fetch, document: bytes, failure: str) -> None:
-        """Called by the fetch in its own thread, once, before it is done."""
-        table, marks = None, frozenset[str]()
+        """Take what the fetch brought. Called in its own thread, once, before it is done."""
+        table, good = None, frozenset[str]()
         try:
             if not failure:
                 table = parse_key_set(document, self._algorithms)
-                marks = thumbprints(table)
+                good = thumbprints(table)
         except ValueError as error:
             failure = str(error)
         finally:  # whatever happens: while there is a fetch, there is no other
             with self._lock:
                 self._fetch = None
                 if table is not None:
-                    self._table = table
-                    self._marks.update(marks)
+                    self._store(table, good)
                     self._loaded_at = self._clock()
                     fetch.good = True
-                kept = self._table is not None
+                kept = self._kept()
         if table is None:
-            log.warning(
-                "the key set at %s cannot be used: %s; %s",
-                fetch.where,
-                failure,
-                "the last good one is used" if kept else "no JWT can be checked",
-            )
+            log.warning("the key set at %s cannot be used: %s; %s", fetch.where, failure, kept)

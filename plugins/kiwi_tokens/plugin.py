@@ -13,50 +13,51 @@ from kiwi_gw.api import (
     Action,
     ConfigSection,
     Credential,
-    Head,
+    HeadCredential,
     Identity,
     Password,
     Permit,
     PluginContext,
     Refusal,
+    RefusalCode,
     SourceInfo,
     hookimpl,
 )
 from kiwi_tokens.credentials import NO_TOKEN, invalid, token_of, well_formed
-from kiwi_tokens.rights import Rights
+from kiwi_tokens.rights import RolePermissions
 from kiwi_tokens.settings import JwtSettings, TokensSettings
-from kiwi_tokens.static_tokens import Entry, StaticTokens
+from kiwi_tokens.static_tokens import StaticTokens, StoredToken
 
 if TYPE_CHECKING:  # pyjwt is an extra
-    from kiwi_tokens.jwt_tokens import JwtTokens, Signed
+    from kiwi_tokens.jwt_tokens import JwtTokens, SignedBy
 
 SECTION = "tokens"
 ORIGIN = "kiwi_tokens"
-"""The claim in which an identity's `Origin` is kept."""
+"""The claim in which an identity's `CredentialOrigin` is kept."""
 
-_NOT_CONFIGURED = Refusal("not_configured", "the gateway cannot check tokens yet", retry=True)
+_NOT_CONFIGURED = Refusal(RefusalCode.NOT_CONFIGURED, "the gateway cannot check tokens yet", retry=True)
 _NO_TOKEN = Refusal(NO_TOKEN, "a token is needed: Authorization: Bearer", retry=True)
 _PERMIT = Permit()
-_FORBIDDEN = Refusal("forbidden", "not allowed")
-_EXPIRED = Refusal("token_expired", "the token has expired", retry=True)
+_FORBIDDEN = Refusal(RefusalCode.FORBIDDEN, "not allowed")
+_EXPIRED = Refusal(RefusalCode.TOKEN_EXPIRED, "the token has expired", retry=True)
 _REVOKED = Refusal("revoked", "the token is not valid any more")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """How an identity of this plugin came about: by the static token with this `mark`, by a signature, or (by
-    neither) without credentials. It cannot be forged: a claim in a token is never of this type."""
+class CredentialOrigin:
+    """How an identity of this plugin came about: by the static token with this `fingerprint`, by a signature,
+    or (by neither) without credentials. It cannot be forged: a claim in a token is never of this type."""
 
-    mark: str = ""
-    signed: Signed | None = None
+    fingerprint: str = ""
+    signed: SignedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Configured:
     settings: TokensSettings
     static: StaticTokens
     jwt: JwtTokens | None
-    rights: Rights
+    rights: RolePermissions
 
 
 class TokensPlugin:
@@ -67,7 +68,7 @@ class TokensPlugin:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._state: _State | None = None
+        self._state: _Configured | None = None
 
     @hookimpl
     def config_sections(self) -> Sequence[ConfigSection]:
@@ -78,14 +79,14 @@ class TokensPlugin:
         settings = context.section(SECTION)
         if not isinstance(settings, TokensSettings):
             raise TypeError(f"the section {SECTION} is a {type(settings).__name__}")
-        self._state = _State(
+        self._state = _Configured(
             settings=settings,
             static=StaticTokens(settings.static),
             jwt=self._jwt(settings.jwt),
-            rights=Rights(settings.roles),
+            rights=RolePermissions(settings.roles),
         )
 
-    # Last, and never without an answer: other plugins may know other credentials, but what nobody
+    # Last, and never without an answer: other plugins may know other credentials, but what none
     # knows is refused here and does not become anonymous.
     @hookimpl(trylast=True)
     def authenticate(self, credential: Credential) -> Identity | Refusal:
@@ -94,7 +95,7 @@ class TokensPlugin:
             return _NOT_CONFIGURED
         if isinstance(credential, Password):
             return replace(_NO_TOKEN, message="a token is needed; no user is known by a password")
-        if not isinstance(credential, Head):
+        if not isinstance(credential, HeadCredential):
             return self._check(state, credential.text)
         settings = state.settings
         token = token_of(credential, settings.query_parameter, settings.subprotocol_prefix)
@@ -135,7 +136,7 @@ class TokensPlugin:
 
         return JwtTokens(settings, old.jwt if old is not None else None)
 
-    def _check(self, state: _State, token: str) -> Identity | Refusal:
+    def _check(self, state: _Configured, token: str) -> Identity | Refusal:
         if not well_formed(token):
             return invalid("the token is not valid")
         entry = state.static.find(token)
@@ -147,36 +148,38 @@ class TokensPlugin:
         if isinstance(found, Refusal):
             return found
         identity, signed = found
-        return _marked(identity, Origin(signed=signed))
+        return _with_origin(identity, CredentialOrigin(signed=signed))
 
-    def _static(self, entry: Entry) -> Identity | Refusal:
+    def _static(self, entry: StoredToken) -> Identity | Refusal:
         if entry.expires_at is not None and entry.expires_at <= self._clock():
             return _EXPIRED
-        return Identity(entry.name, entry.roles, {ORIGIN: Origin(entry.mark)}, entry.expires_at)
+        return Identity(
+            entry.name, entry.roles, {ORIGIN: CredentialOrigin(entry.fingerprint)}, entry.expires_at
+        )
 
-    def _judge(self, state: _State, identity: Identity) -> Identity | Refusal | None:
-        """Who it is by this configuration, which may not be the one that it came with. None: an identity of
+    def _judge(self, state: _Configured, identity: Identity) -> Identity | Refusal | None:
+        """Return who it is by this configuration, maybe a later one than it came with. None: an identity of
         another plugin."""
         origin = identity.claims.get(ORIGIN)
-        if not isinstance(origin, Origin):
+        if not isinstance(origin, CredentialOrigin):
             return None
         if origin.signed is not None:
             if state.jwt is None:
                 return _REVOKED
             found = state.jwt.judge(identity, origin.signed, self._clock())
-            return found if isinstance(found, Refusal) else _marked(found, origin)
-        if not origin.mark:
+            return found if isinstance(found, Refusal) else _with_origin(found, origin)
+        if not origin.fingerprint:
             return _anonymous(state)
-        entry = state.static.marked(origin.mark)
+        entry = state.static.by_fingerprint(origin.fingerprint)
         return _REVOKED if entry is None else self._static(entry)
 
 
-def _anonymous(state: _State) -> Identity | Refusal:
+def _anonymous(state: _Configured) -> Identity | Refusal:
     anonymous = state.settings.anonymous
     if anonymous is None:
         return _NO_TOKEN
-    return _marked(replace(ANONYMOUS, roles=frozenset(anonymous.roles)), Origin())
+    return _with_origin(replace(ANONYMOUS, roles=frozenset(anonymous.roles)), CredentialOrigin())
 
 
-def _marked(identity: Identity, origin: Origin) -> Identity:
+def _with_origin(identity: Identity, origin: CredentialOrigin) -> Identity:
     return replace(identity, claims={**identity.claims, ORIGIN: origin})

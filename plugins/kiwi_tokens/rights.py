@@ -11,7 +11,7 @@ from kiwi_gw.api import Action
 from kiwi_tokens.settings import EVERYTHING, RoleSettings
 
 
-class Rights:
+class RolePermissions:
     """The `roles` of the configuration. What no role of a client allows is not allowed."""
 
     def __init__(self, roles: Mapping[str, RoleSettings]) -> None:
@@ -25,7 +25,7 @@ class Rights:
         }
 
     def allow(self, roles: Iterable[str], action: Action, source_id: str | None) -> bool:
-        """Whether one of these roles alone allows it. Roles that nobody defined allow nothing.
+        """Return whether one of these roles alone allows it. Roles that are not defined allow nothing.
 
         source_id: None for the gateway as a whole: no pattern matches it, but `*` stands for it.
         """

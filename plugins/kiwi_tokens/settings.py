@@ -45,13 +45,13 @@ _LONGEST_TOKEN = 4096
 Text = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
-class _Quiet(Section):
+class _SecretSection(Section):
     """A section whose validation errors never quote what they were given: it may be a secret."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
 
-class RoleSettings(_Quiet):
+class RoleSettings(_SecretSection):
     """What a role may do: `actions` on every source whose id matches one of `sources` (shell patterns).
 
     With the action `admin`, `sources: ["*"]` opens all of the admin address; any other pattern, whatever it
@@ -76,7 +76,7 @@ class RoleSettings(_Quiet):
         return patterns
 
 
-class StaticToken(_Quiet):
+class StaticToken(_SecretSection):
     """One token that is written down in the configuration (or, as `token_file`, beside it).
 
     Only characters that fit a header, a URL and a WebSocket subprotocol alike, 16 to 4,096 of them.
@@ -104,8 +104,8 @@ class StaticToken(_Quiet):
         return value
 
 
-class JwtSettings(_Quiet):
-    """Tokens signed by somebody else (RFC 7519). Exactly one of `jwks_url`, `jwks_file` and `secret`.
+class JwtSettings(_SecretSection):
+    """Tokens that an issuer has signed (RFC 7519). Exactly one of `jwks_url`, `jwks_file` and `secret`.
 
     algorithms: the only ones that are accepted. By default RS256, ES256 and EdDSA; HS256 with `secret`.
         A key of a key set without an `alg` of its own is used with the first of these that fits it.
@@ -195,13 +195,13 @@ class JwtSettings(_Quiet):
         return self
 
 
-class AnonymousSettings(_Quiet):
+class AnonymousSettings(_SecretSection):
     """What a client without credentials may do."""
 
     roles: tuple[Text, ...] = ()
 
 
-class TokensSettings(_Quiet):
+class TokensSettings(_SecretSection):
     """The `tokens:` section. Whatever no role allows is refused.
 
     anonymous: null, a client without credentials is refused.
@@ -258,7 +258,7 @@ class TokensSettings(_Quiet):
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether this host name or address can only be this machine."""
+    """Return whether this host name or address can only be this machine."""
     if host is None:
         return False
     if host == "localhost":

@@ -11,16 +11,16 @@ from kiwi_tokens.settings import StaticToken
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredToken:
     """A static token without the token. `expires_at`: seconds since the epoch.
 
-    `mark` tells this token from every other, over reloads too; the token cannot be found from it.
+    `fingerprint` tells this token from every other, over reloads too; the token cannot be found from it.
     """
 
     name: str
     roles: frozenset[str]
     expires_at: float | None
-    mark: str
+    fingerprint: str
     digest: bytes = field(repr=False)
 
 
@@ -29,9 +29,9 @@ class StaticTokens:
 
     def __init__(self, tokens: Iterable[StaticToken]) -> None:
         self._entries = tuple(_entry(token) for token in tokens)
-        self._by_mark = {entry.mark: entry for entry in self._entries}
+        self._by_fingerprint = {entry.fingerprint: entry for entry in self._entries}
 
-    def find(self, token: str) -> Entry | None:
+    def find(self, token: str) -> StoredToken | None:
         digest = hashlib.sha256(token.encode()).digest()
         found = None
         for entry in self._entries:
@@ -39,16 +39,16 @@ class StaticTokens:
                 found = entry  # no break: the time would tell the place in the list
         return found
 
-    def marked(self, mark: str) -> Entry | None:
-        return self._by_mark.get(mark)
+    def by_fingerprint(self, fingerprint: str) -> StoredToken | None:
+        return self._by_fingerprint.get(fingerprint)
 
 
-def _entry(token: StaticToken) -> Entry:
+def _entry(token: StaticToken) -> StoredToken:
     digest = hashlib.sha256(token.token.get_secret_value().encode()).digest()
-    return Entry(
+    return StoredToken(
         name=token.name,
         roles=frozenset(token.roles),
         expires_at=None if token.expires_at is None else token.expires_at.timestamp(),
-        mark=f"static:{digest.hex()[:16]}",
+        fingerprint=f"static:{digest.hex()[:16]}",
         digest=digest,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.differential import records
-from tests.differential.expressions import DECLARED, LOOSE, Expression, Generator, plain, signature
+from tests.differential.expressions import DECLARED, LOOSE, Expression, Generator, signature
 
 _RECORDS: Final = 40
 _SEED: Final = 7
@@ -58,7 +58,7 @@ def declared() -> Suite:
 
 def loose() -> Suite:
     """Values without one: Spark's are VARIANT, read as what they are in the records in question."""
-    generator = Generator(LOOSE, _SEED, inner=plain)
+    generator = Generator(LOOSE, _SEED)
     made = records.loose(_RECORDS, _SEED)
     found = [*generator.of_templates(1, 0), *generator.of_templates(1, 1), *generator.of_casts(1)]
     found += generator.deep(_DEEP // 3, 2)

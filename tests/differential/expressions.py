@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.differential.templates import CASTS, FORMATS, FUNCTIONS, LIKES, OPERATORS, PATTERNS
+from tests.differential.templates import CASTS, FUNCTIONS, LIKES, OPERATORS, PATTERNS
 
 _PATH = re.compile("«(.*?)»")
 _DOUBLE = re.compile("¤(.*?)¤")
@@ -57,7 +57,7 @@ class Expression:
 
     def _kind(self, kind: str, path: re.Match[str]) -> str:
         """An object is a MAP, and has a text, its JSON, only for what asks for a text by name."""
-        asked = self.text[: path.start()].endswith(("CAST(", "string(", "to_json("))
+        asked = re.search(r"\b(?:CAST|string)\($", self.text[: path.start()])
         return kind if asked else kind.replace(OBJECT, "map<string,variant>")
 
 
@@ -142,13 +142,10 @@ _COMMON: Final[Leaves] = {
     "os": (("os",), ()),
     "re": ((), PATTERNS),
     "like": ((), LIKES),
-    "ymd": ((), FORMATS),
 }
 
 DECLARED: Final[Leaves] = {
     **_COMMON,
-    "i": (("i", "i", "h", "y"), _COMMON["i"][1]),
-    "f": (("f",), ("CAST(¤1.1¤ AS FLOAT)",)),
     "D": (("dt",), ("DATE'2020-02-29'", "DATE '1999-12-31'", "CAST(«w» AS DATE)")),
     "T": (("ts",), ("TIMESTAMP'2020-03-29 01:30:00.5'", "CAST(«w» AS TIMESTAMP)")),
 }
@@ -167,25 +164,18 @@ LOOSE: Final[Leaves] = {
 }
 
 
-def plain(template: str) -> bool:
-    """Whether its result is of a type that JSON has: of a FLOAT only a schema or a CAST knows."""
-    return not template.startswith("float(")
-
-
 class Generator:
     """Makes expressions over certain leaves, the same ones for the same seed."""
 
-    def __init__(self, leaves: Leaves, seed: int, inner: Callable[[str], bool] = lambda _: True) -> None:
-        """inner: which templates may be arguments of others."""
+    def __init__(self, leaves: Leaves, seed: int) -> None:
         self._leaves = leaves
         self._source = random.Random(seed)
         self._templates: dict[str, list[str]] = {}
         for table in (OPERATORS, FUNCTIONS):
             for kind, templates in table.items():
                 if not kind.endswith("*"):
-                    fit = [one for one in templates if self._fits(one) and inner(one)]
+                    fit = [one for one in templates if self._fits(one)]
                     self._templates.setdefault(kind, []).extend(fit)
-        self._casts = [(to, kind) for to, kind in CASTS if to != "FLOAT" or "f" in leaves]
 
     def of_templates(self, times: int, depth: int) -> Iterator[Expression]:
         """Every template so many times."""
@@ -199,7 +189,7 @@ class Generator:
     def of_casts(self, times: int) -> Iterator[Expression]:
         """Casts of every kind to every type."""
         for to, kind in CASTS:
-            for given in ("l", "i", "d", "f", "s", "b", "D", "T"):
+            for given in ("l", "i", "d", "s", "b", "D", "T"):
                 if given not in self._leaves:
                     continue
                 if to == "TIMESTAMP" and given in "ld":
@@ -232,7 +222,7 @@ class Generator:
 
     def _nested(self, kind: str, depth: int) -> str:
         if kind in {"l", "d", "s", "b"} and self._source.random() < 0.1:
-            to = self._source.choice([to for to, made in self._casts if made == kind])
+            to = self._source.choice([to for to, made in CASTS if made == kind])
             given = self._source.choice(("l", "d", "s", "b"))
             return f"CAST({self._made(given, depth)} AS {to})"
         return self.filled(self._source.choice(self._templates[kind]), depth)

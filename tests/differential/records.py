@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 SCHEMA: Final = (
-    "i INT, l BIGINT, m INT, h SMALLINT, y TINYINT, d DOUBLE, e DOUBLE, f FLOAT, s STRING, u STRING, "
+    "i INT, l BIGINT, m INT, d DOUBLE, e DOUBLE, s STRING, u STRING, "
     "n STRING, w STRING, b BOOLEAN, c BOOLEAN, dt DATE, ts TIMESTAMP, ss ARRAY<STRING>, ls ARRAY<BIGINT>, "
     "xs ARRAY<DOUBLE>, o STRUCT<x: BIGINT, y: STRING, z: STRUCT<q: DOUBLE>>, "
     "os ARRAY<STRUCT<k: STRING, v: BIGINT>>, j STRING, mp MAP<STRING, BIGINT>, `odd name` STRING"

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kiwi_spark.driver.forms import as_json
+from kiwi_spark.driver.json_types import as_json
 
 _AT_ONCE = 100
 

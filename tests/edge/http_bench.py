@@ -12,8 +12,8 @@ import trio
 import trio.testing
 
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
-from kiwi_gw.edge.head import read_head
-from kiwi_gw.edge.http import Ends, HttpLimits, serve_http
+from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.edge.request_head import read_head
 from kiwi_gw.edge.routing import Routes
 
 LIMITS = HttpLimits()
@@ -148,7 +148,7 @@ async def connection(
     routes: Routes | None = None,
     limits: HttpLimits = LIMITS,
     pair: tuple[trio.abc.Stream, trio.abc.Stream] | None = None,
-    ends: Ends = Ends(),  # noqa: B008  (immutable)
+    ends: ConnectionEnds = ConnectionEnds(),  # noqa: B008  (immutable)
 ) -> AsyncIterator[Client]:
     """A client whose connection is served; the server must have ended when the client has closed."""
     near, far = pair or trio.testing.memory_stream_pair()

@@ -10,8 +10,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from kiwi_gw.api import Action, Credential, Head, Identity, Permit, Refusal, SourceInfo, hookimpl
-from kiwi_gw.config import Server
+from kiwi_gw.api import Action, Credential, HeadCredential, Identity, Permit, Refusal, SourceInfo, hookimpl
+from kiwi_gw.config import ServerSettings
 from kiwi_gw.edge.listener import ListenError
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.admin import ask, fetch
@@ -101,7 +101,7 @@ class Who:
 
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity:
-        assert isinstance(credential, Head)
+        assert isinstance(credential, HeadCredential)
         return Identity(credential.query)
 
 
@@ -148,7 +148,7 @@ async def test_who_a_plugin_knows_is_an_admin_only_if_one_permits_it_and_none_re
         (connection,) = gateway.gateway.connections
         ended = await ask(gateway.admin_address, f"/connections/{connection.number}", "DELETE")
         assert ended[0] == (204 if status == 200 else 403)
-        assert (connection.outlet.close_code is None) == (status == 403)
+        assert (connection.writer.close_code is None) == (status == 403)
         if answers in ((), (None,)):  # to read takes no permit
             await client.subscribe("news")
 
@@ -167,7 +167,7 @@ async def test_what_plugins_are_shown() -> None:
     async with open_gateway(text, plugins=plugins, admin=LOOPBACK) as gateway:
         await ask(gateway.admin_address, "/sources?limit=1", headers={"X-Own": "1"})
     (head,) = seen
-    assert isinstance(head, Head)
+    assert isinstance(head, HeadCredential)
     assert (head.method, head.path, head.query, head.secure) == ("GET", "/sources", "limit=1", False)
     assert head.header("x-own") == "1"
     assert head.remote.startswith("127.0.0.1:")
@@ -341,7 +341,7 @@ async def test_the_default_address_may_be_taken(tmp_path: Path, monkeypatch: pyt
     # The real default port may be somebody else's at this moment: another default, taken for sure.
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setattr(Server, "admin_wanted", property(lambda self: False))
+        monkeypatch.setattr(ServerSettings, "admin_wanted", property(lambda self: False))
         plugins = {"scripted": ScriptedSources()}
         with capture_logs() as lines:
             async with (
@@ -400,7 +400,7 @@ async def test_where_others_can_reach_it_and_nobody_says_who_he_is_it_has_metric
         assert (await ask(address, path))[0] == 403
         (connection,) = gateway.gateway.connections
         assert (await ask(address, f"/connections/{connection.number}", "DELETE"))[0] == 403
-        assert connection.outlet.close_code is None
+        assert connection.writer.close_code is None
         assert (await ask(address, "/metrics"))[0] == 200
         assert (await ask(address, "/livez"))[0] == 200
         assert set(await fetch(address, "/readyz?verbose")) == NAMELESS

@@ -7,19 +7,21 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 import trustme
 
-from kiwi_gw.api import ANONYMOUS, Credential, Head, Identity, Refusal, hookimpl
-from kiwi_gw.config import Limits
-from kiwi_gw.core.accounts import OwnAccount
+from kiwi_gw.api import ANONYMOUS, Credential, HeadCredential, Identity, Refusal, hookimpl
+from kiwi_gw.config import LimitSettings
+from kiwi_gw.core.accounts import ClientAccount, SharedAccount
+from kiwi_gw.core.encoding import wire
 from kiwi_gw.edge.admission import Admission, RejectedError
-from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.client_access import ClientAccess
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.hooks_bench import configuration, knock
 from tests.edge.wire import Client, command, connect, upgrade
@@ -28,12 +30,23 @@ from tests.unit.core.fakes import names
 LOCAL = ("127.0.0.1", 40_000)
 
 
+@dataclass
+class Full:
+    """Implements `AdmissionContext`: a gateway with room for all, but for its limits."""
+
+    limits: LimitSettings
+    connections: tuple[object, ...] = ()
+    refusing: bool = False
+    draining: bool = False
+    compiling: SharedAccount = field(default_factory=lambda: SharedAccount(0))
+
+
 class Named:
     """A client is who its query says; `no`: nobody."""
 
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity | Refusal:
-        assert isinstance(credential, Head)
+        assert isinstance(credential, HeadCredential)
         name = credential.query
         if not name:
             return replace(ANONYMOUS, roles=frozenset({"visitor"}), claims={"seen": 1})
@@ -131,8 +144,8 @@ async def test_unix_sockets_have_no_address_to_count(tmp_path: Path) -> None:
     ],
 )
 def test_a_client_is_an_ipv4_address_or_a_64_network(one: object, other: object, same: bool) -> None:
-    limits = Limits(max_connections_per_address=1)
-    admission = Admission(lambda: limits)
+    limits = LimitSettings(max_connections_per_address=1)
+    admission = Admission(Full(limits))
     admission.place(one).enter()
     if not same:
         admission.place(other).enter()
@@ -143,8 +156,8 @@ def test_a_client_is_an_ipv4_address_or_a_64_network(one: object, other: object,
 
 
 def test_an_identity_that_comes_later_is_counted_too_and_one_too_many_changes_nothing() -> None:
-    limits = Limits(max_connections_per_identity=1)
-    admission = Admission(lambda: limits)
+    limits = LimitSettings(max_connections_per_identity=1)
+    admission = Admission(Full(limits))
     first, second = admission.place(LOCAL), admission.place(LOCAL)
     assert first.identify(Identity("ann")) is None
     assert second.identify(Identity("bob")) is None
@@ -159,8 +172,8 @@ def test_an_identity_that_comes_later_is_counted_too_and_one_too_many_changes_no
 
 
 def test_who_is_refused_by_an_address_takes_no_share_of_the_rate() -> None:
-    limits = Limits(max_connections_per_address=1, connections_per_second=1, connections_burst=2)
-    admission = Admission(lambda: limits, clock=lambda: 1.0)
+    limits = LimitSettings(max_connections_per_address=1, connections_per_second=1, connections_burst=2)
+    admission = Admission(Full(limits), clock=lambda: 1.0)
     admission.place(LOCAL).enter()
     for _ in range(100):
         with pytest.raises(RejectedError, match="from this address"):
@@ -171,8 +184,8 @@ def test_who_is_refused_by_an_address_takes_no_share_of_the_rate() -> None:
 
 
 def test_ten_thousand_places_leave_nothing_however_they_end() -> None:
-    limits = Limits(max_connections_per_address=50, max_connections_per_identity=3)
-    admission = Admission(lambda: limits)
+    limits = LimitSettings(max_connections_per_address=50, max_connections_per_identity=3)
+    admission = Admission(Full(limits))
     dice = random.Random(12)
     held = []
     for _ in range(10_000):
@@ -301,22 +314,12 @@ def test_who_pays_for_a_query_is_whom_admission_counts(
     """Anonymous clients of a plugin have roles and claims, and no account in common for it."""
     visitor = replace(ANONYMOUS, roles=frozenset({"visitor"}), claims={"seen": 1})
     identity = Identity(who) if who else visitor
-    admission = Admission(Limits)
+    admission = Admission(Full(LimitSettings()))
     payers = []
     for number, address in enumerate((one, other)):
-        connection = Connection(
-            number,
-            SimpleNamespace(account=lambda who: OwnAccount(1)),
-            None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            identity,
-            "kiwi",
-            str(address),
-            0.0,
-            lambda: None,
-            admission.place(address),
-        )
-        payer = connection._payer(replace(names(), chosen=True))
+        accounts: Any = SimpleNamespace(account=lambda who: ClientAccount(1))
+        access = ClientAccess(identity, number, accounts, admission.place(address))
+        payer = access.payer(wire(replace(names(), chosen=True)))
         assert payer is not None
         payers.append(payer.identity)
     assert (payers[0] == payers[1]) is same

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kiwi_gw.edge.metrics.catalog import CATALOG
-from kiwi_gw.edge.metrics.snapshot import Snapshot
+from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot
 from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.edge.admin import Samples, ask, scrape, value
 from tests.edge.wire import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Client, command, connect, frame
@@ -155,7 +155,7 @@ async def test_nothing_that_clients_invent_adds_series() -> None:
 
 
 def test_of_several_workers_they_add_up() -> None:
-    one, other = Snapshot(), Snapshot()
+    one, other = MetricsSnapshot(), MetricsSnapshot()
     labels = {
         "received_bytes_total": ("ws",),
         "frames_received_total": ("kiwi", "text"),
@@ -175,7 +175,7 @@ def test_of_several_workers_they_add_up() -> None:
             snapshot.put(name, worth, *row)
         for name, row in histograms.items():
             snapshot.put_histogram(name, (0.1,), (worth, 0), worth / 10, *row)
-    one.add(Snapshot.load(other.dump()))
+    one.add(MetricsSnapshot.load(other.dump()))
     kept = one.counted()
     for name, row in labels.items():
         assert kept.values[f"kiwigw_{name}"] == {row: 7}

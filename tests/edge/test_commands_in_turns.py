@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import trio
 
+from kiwi_gw.core import round_budget
+from kiwi_gw.core.round_budget import ROUND_SECONDS, RoundBudget
 from kiwi_gw.edge import websocket
-from kiwi_gw.edge.frames_in import FrameReader
-from kiwi_gw.runtime import command_scheduler
+from kiwi_gw.edge.frame_reader import FrameReader
 from kiwi_gw.runtime.command_scheduler import TURN_SECONDS, CommandScheduler
 from kiwi_gw.runtime.connection import Connection
 from tests.edge.hooks_bench import running
@@ -34,21 +35,28 @@ class Clock:
 
 
 class Rounds(trio.abc.Instrument):
-    """How often the event loop has got round."""
+    """How often the event loop has got round, and the budget of each."""
 
-    number = 0
+    def __init__(self, clock: Clock) -> None:
+        self.number = 0
+        self.budget = RoundBudget(lambda: clock.now)
+        self._clock = clock
+        self._began = clock.now
 
     def before_io_wait(self, timeout: float) -> None:
         self.number += 1
+        self.budget.renew(self._clock.now - self._began)
+        self._began = self._clock.now
 
 
 class Stub:
-    """A connection, its outlet, its meters and its transport. seconds: that it takes to carry out a message.
+    """A connection, its frame writer, its meters and its transport. seconds: that a message takes.
 
     data: what its client sends, in one read each. did: in which round each message was carried out, each ping
     answered, and its close frame answered.
     """
 
+    calls = None
     dialect = "kiwi"
     heard_at = 0.0
     received_bytes = 0
@@ -79,7 +87,7 @@ class Stub:
 
     async def live(self, waiting: CommandScheduler) -> None:
         stub: Any = self
-        reading = websocket.Reading(stub, stub, FrameReader(65_536), stub)
+        reading = websocket.ClientInput(stub, stub, FrameReader(65_536), stub, waiting.allowance())
         await websocket._converse(stub, stub, stub, reading, waiting, b"")
 
 
@@ -92,7 +100,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 async def lived(clock: Clock, rounds: Rounds, clients: list[Stub], busy: float) -> None:
     """Have them live beside a task that uses the loop for so many seconds in each round."""
-    waiting = CommandScheduler(clock.monotonic)
+    waiting = CommandScheduler(rounds.budget)
     trio.lowlevel.add_instrument(rounds)
     async with trio.open_nursery() as outer:
 
@@ -111,7 +119,7 @@ async def lived(clock: Clock, rounds: Rounds, clients: list[Stub], busy: float) 
 
 async def test_a_thousand_small_commands_beside_long_rounds_wait_for_nobody(clock: Clock) -> None:
     """Not for each other, and not for those who flood."""
-    rounds = Rounds()
+    rounds = Rounds(clock)
     small = [Stub(clock, rounds, SECONDS, [REQUEST]) for _ in range(1_000)]
     heavy = [Stub(clock, rounds, SECONDS, [REQUEST * 80] * 5) for _ in range(10)]
     await lived(clock, rounds, [*heavy, *small], busy=0.005)
@@ -122,21 +130,21 @@ async def test_a_thousand_small_commands_beside_long_rounds_wait_for_nobody(cloc
 
 
 @pytest.mark.parametrize("at_once", [80, 8])
-async def test_of_clients_that_flood_one_goes_on_in_each_round(clock: Clock, at_once: int) -> None:
-    """In large pieces or in small ones. What is left of a turn may be used behind it, by one at a time."""
-    rounds = Rounds()
+async def test_clients_that_flood_have_the_budget_of_a_round_together(clock: Clock, at_once: int) -> None:
+    """In large pieces or in small ones. One turn may go beyond it, which comes off the next round."""
+    rounds = Rounds(clock)
     heavy = [Stub(clock, rounds, SECONDS, [REQUEST * at_once] * (400 // at_once)) for _ in range(10)]
     await lived(clock, rounds, heavy, busy=0.00005)
     did = Counter(number for client in heavy for number in client.did["receive"])
-    turn = TURN_SECONDS / SECONDS + 1
+    fit, turn = ROUND_SECONDS / SECONDS, TURN_SECONDS / SECONDS + 1
     first = min(did)
     assert sum(did.values()) == 4_000
-    assert max(count for number, count in did.items() if number > first + 3) <= 2 * turn
-    assert rounds.number >= 4_000 / turn - 10
+    assert max(count for number, count in did.items() if number > first + 3) <= fit + turn
+    assert rounds.number >= 4_000 / fit - 10
 
 
 async def test_control_frames_and_signs_of_life_wait_for_no_turn(clock: Clock) -> None:
-    rounds = Rounds()
+    rounds = Rounds(clock)
     heavy = [Stub(clock, rounds, TURN_SECONDS, [REQUEST * 20] * 5) for _ in range(10)]
     both = [frame(TEXT, b"dear"), frame(PING, b"there?"), frame(PING) + frame(CLOSE, b"\x03\xe8")]
     one = Stub(clock, rounds, 10.0, both)
@@ -169,7 +177,8 @@ async def test_of_clients_that_send_many_commands_one_goes_on_in_a_round(
         carry_out(self, message, now)
 
     monkeypatch.setattr(Connection, "receive", dear)
-    monkeypatch.setattr(command_scheduler, "ROUND_SHARE", 0.0)  # however long this machine takes for a round
+    monkeypatch.setattr(round_budget, "ROUND_SHARE", 0.0)  # however long this machine takes for a round
+    monkeypatch.setattr(round_budget, "ROUND_SECONDS", TURN_SECONDS)
     async with running() as (gateway, _), AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(gateway)) for _ in range(5)]
         trio.lowlevel.add_instrument(watch := Seen())

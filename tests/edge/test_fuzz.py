@@ -359,4 +359,4 @@ async def nothing_is_left(gateway: GatewayUnderTest) -> None:
     with trio.fail_after(5):
         while gateway.gateway.connections:
             await trio.lowlevel.checkpoint()
-    assert [runner.feed.subscribers for runner in gateway.gateway.runners()] == [0] * len(SOURCES)
+    assert [runner.hub.subscribers for runner in gateway.gateway.runners()] == [0] * len(SOURCES)

@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from kiwi_gw.edge.head import parse_head
 from kiwi_gw.edge.health import HealthView, SourceHealth, add_health_routes
-from kiwi_gw.edge.http import Ends, HttpLimits, serve_http
+from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.edge.request_head import parse_head
 from kiwi_gw.edge.routing import Routes
 
 
@@ -34,7 +34,7 @@ async def get(view: HealthView, path: str, *, healthcheck: bool = True) -> tuple
     add_health_routes(routes, view, healthcheck=healthcheck)
     near, far = trio.testing.memory_stream_pair()
     head = parse_head(f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
-    await serve_http(far, head, routes, HttpLimits(), trio.Event(), Ends())
+    await serve_http(far, head, routes, HttpLimits(), trio.Event(), ConnectionEnds())
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method="GET", target="/", headers=[("Host", "h")]))
     client.send(h11.EndOfMessage())

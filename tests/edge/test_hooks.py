@@ -22,16 +22,17 @@ from kiwi_gw.api import (
     Batch,
     ConfigSection,
     Credential,
-    Head,
+    HeadCredential,
     Identity,
-    Out,
     PluginContext,
     Positions,
+    Publisher,
     Refusal,
     Section,
     ServiceType,
     Source,
     SourceContext,
+    SourceDescription,
     SourceFailed,
     SourceInfo,
     SourceType,
@@ -46,9 +47,11 @@ from kiwi_gw.testing.scripted import SHAPE
 from tests.edge import test_intercept
 from tests.edge.hooks_bench import configuration, knock, running, tracebacks
 from tests.edge.wire import Over, connect
+from tests.plugins.line_protocol import test_line_protocol
 
 HOOKS = {
     "source_types": "test_a_source_type_is_built_with_its_settings_sections_and_services",
+    "dialect_types": "test_line_protocol.test_a_conversation",
     "services": "test_a_service_is_opened_once_shared_and_closed_after_the_last_source",
     "config_sections": "test_a_section_has_its_defaults_and_its_errors_have_lines",
     "configure": "test_configure_sees_every_configuration_and_may_refuse_a_reload",
@@ -65,7 +68,9 @@ HOOKS = {
 
 def test_every_hook_has_its_test() -> None:
     assert {name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "kiwi_gw_spec")} == {*HOOKS}
-    here = {**globals(), **{f"test_intercept.{name}": item for name, item in vars(test_intercept).items()}}
+    others = {"test_intercept": test_intercept, "test_line_protocol": test_line_protocol}
+    found = {f"{file}.{name}": item for file, other in others.items() for name, item in vars(other).items()}
+    here = {**globals(), **found}
     assert all(name in here for name in HOOKS.values())
 
 
@@ -105,7 +110,14 @@ class Store:
 
     @hookimpl
     def source_types(self) -> Sequence[SourceType]:
-        return [SourceType("stored", StoredSettings, self.build, SHAPE, ("store",), ("store",))]
+        return [
+            SourceType(
+                "stored",
+                StoredSettings,
+                self.build,
+                SourceDescription(SHAPE, services=("store",), sections=("store",)),
+            )
+        ]
 
     @asynccontextmanager
     async def open(self, context: PluginContext) -> AsyncIterator[object]:
@@ -138,16 +150,16 @@ class StoredSource:
         self.store = store
         self.settings = settings
 
-    async def run(self, out: Out, start: Positions | None) -> None:
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
         name = self.settings.id
         service = self.store.contexts[-1].services["store"]
         self.store.events.append(f"{name} runs")
         try:
             offset = self.settings.start if start is None else start[0]
-            await out.ready({0: offset})
-            await out.wait_subscribed()
+            await publisher.ready({0: offset})
+            await publisher.wait_subscribed()
             columns: dict[str, Sequence[object]] = {"key": [None], "value": [str(service).encode()]}
-            await out.publish(Batch({0: offset}, [0], [offset], columns, cost=10))
+            await publisher.publish(Batch({0: offset}, [0], [offset], columns, cost=10))
             await trio.sleep_forever()
         finally:
             self.store.events.append(f"{name} stops")
@@ -246,9 +258,9 @@ async def test_source_failed_closes_its_subscriptions_also_with_a_service() -> N
             return FailingSource()
 
     class FailingSource:
-        async def run(self, out: Out, start: Positions | None) -> None:
-            await out.ready({0: 0})
-            await out.wait_subscribed()
+        async def run(self, publisher: Publisher, start: Positions | None) -> None:
+            await publisher.ready({0: 0})
+            await publisher.wait_subscribed()
             raise SourceFailed("there is nothing to read")
 
     async with running(Failing(), sources=STORED[:1]) as (gateway, _), connect(gateway) as client:
@@ -318,11 +330,11 @@ class Doorman:
     def __init__(self, answers: Mapping[str, object]) -> None:
         self.answers = answers
         self.threads: set[int] = set()
-        self.heads: list[Head] = []
+        self.heads: list[HeadCredential] = []
 
     @hookimpl
     def authenticate(self, credential: Credential) -> object:
-        assert isinstance(credential, Head)
+        assert isinstance(credential, HeadCredential)
         self.threads.add(threading.get_ident())
         self.heads.append(credential)
         answer = self.answers[credential.query]
@@ -432,7 +444,7 @@ class Guests:
 
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity:
-        assert isinstance(credential, Head)
+        assert isinstance(credential, HeadCredential)
         return Identity(credential.query)
 
     @hookimpl
@@ -544,13 +556,14 @@ async def test_an_authorize_that_raises_refuses_and_is_logged_once(log_lines: li
 
 
 CHECKED = """
-from kiwi_gw.api import Finding, hookimpl
+from kiwi_gw.api import Diagnostic, hookimpl
 
 class Plugin:
     @hookimpl
     def check(self, context, sources):
         async def connect():
-            return [Finding("ok", f"source {one.id}", f"known to {context.gateway_name}") for one in sources]
+            known = f"known to {context.gateway_name}"
+            return [Diagnostic("ok", f"source {one.id}", known) for one in sources]
         return connect
 
 plugin = Plugin()

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from kiwi_gw.edge.asgi import Receive, Scope, Send
-from kiwi_gw.edge.head import read_head
-from kiwi_gw.edge.http import Ends, HttpLimits, serve_http
+from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.edge.request_head import read_head
 from kiwi_gw.edge.routing import Routes
 from tests.edge.http_bench import (
     LIMITS,
@@ -40,7 +40,9 @@ async def test_an_application_is_told_the_request() -> None:
 
     routes = Routes()
     routes.add_http("GET", "/caf%C3%A9", app)
-    async with connection(routes, ends=Ends(("10.0.0.1", 5), ("10.0.0.2", 80), secure=True)) as client:
+    async with connection(
+        routes, ends=ConnectionEnds(("10.0.0.1", 5), ("10.0.0.2", 80), secure=True)
+    ) as client:
         await client.ask("GET", "/caf%C3%A9?q=%20", X_Name="a")
         await client.answer()
     (scope,) = seen
@@ -287,4 +289,4 @@ async def test_a_refusal_survives_the_bytes_that_nobody_reads() -> None:
 async def serve_small_bodies(stream: trio.SocketStream) -> None:
     head = await read_head(stream, LIMITS.head)
     assert head is not None
-    await serve_http(stream, head, table(), HttpLimits(body_bytes=1000), trio.Event(), Ends())
+    await serve_http(stream, head, table(), HttpLimits(body_bytes=1000), trio.Event(), ConnectionEnds())

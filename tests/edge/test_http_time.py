@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from kiwi_gw.edge.asgi import Receive, Scope, Send, respond
-from kiwi_gw.edge.exchange import ClientGone
+from kiwi_gw.edge.http_exchange import ClientGone
 from tests.edge.http_bench import (
     MIB,
     connection,

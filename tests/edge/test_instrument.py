@@ -40,7 +40,7 @@ class Schedule(trio.abc.Instrument):
         return [name for name in self.ran if part in name]
 
 
-OF_A_CONNECTION = ("Listener._serve", "Outlet._drain")
+OF_A_CONNECTION = ("Listener._serve", "WebSocketWriter._drain")
 
 
 @pytest.mark.parametrize("mode", ["push", "pull"])

@@ -10,12 +10,15 @@ import pytest
 from structlog.typing import EventDict
 
 from kiwi_gw.api import (
+    Batch,
     Credential,
-    Head,
+    EventTransform,
+    HeadCredential,
     Identity,
     Interceptor,
     Record,
     SourceInfo,
+    Transformed,
     hookimpl,
 )
 from kiwi_gw.model import CloseReason
@@ -99,6 +102,47 @@ async def test_equal_keys_share_the_bytes_and_no_key_shares_with_nobody(key: obj
             assert [(await client.message())["data"]["value"] for _ in range(2)] == ["X", "Y"]
         assert editor.calls == {"0": calls, "1": calls}
         assert gateway.gateway.encodings.misses - before == calls
+
+
+class Columns:
+    """Does as `Editor` with whole batches, or what a test says."""
+
+    def __init__(self) -> None:
+        self.returns: Callable[[Batch], Any] = self.shout
+
+    def shout(self, batch: Batch) -> Transformed:
+        values = [bytes(value) for value in batch.columns["value"]]  # type: ignore[call-overload]
+        kept = [index for index, value in enumerate(values) if not value.startswith(b"#")]
+        return Transformed(kept, {"value": [values[index].upper() for index in kept]})
+
+    @hookimpl
+    def intercept(self, identity: Identity, source: SourceInfo) -> EventTransform | None:
+        return EventTransform(self.returns, "shout") if source.id == "a" else None
+
+
+async def test_one_that_takes_columns_changes_and_withholds() -> None:
+    async with running(Columns()) as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a", where="value <> 'ONE'")
+        await scripted["a"].publish([b'"one"', b"# hidden", b'"two"'])
+        seen = (await client.message())["data"]
+        assert (seen["offset"], seen["value"]) == (2, '"TWO"')
+
+
+@pytest.mark.parametrize(
+    "answer", [None, Transformed([7]), Transformed(columns={"value": []})], ids=["nothing", "index", "column"]
+)
+async def test_columns_that_cannot_be_close_the_subscription(
+    answer: object, log_lines: list[EventDict]
+) -> None:
+    plugin = Columns()
+    plugin.returns = lambda batch: answer
+    async with running(plugin) as (gateway, scripted), connect(gateway) as client:
+        await client.subscribe("a")
+        await scripted["a"].publish([b"x", b"y"])
+        closed = (await client.message())["data"]
+        assert (closed["type"], closed["reason"]) == ("SUBSCRIPTION_CLOSED", "failed")
+        assert gateway.gateway.hooks.failures == {"interceptor": 1}
+    assert len(tracebacks(log_lines)) == 1
 
 
 async def test_interceptors_run_in_the_order_of_registration() -> None:
@@ -194,7 +238,7 @@ async def test_after_a_reload_an_equal_key_does_not_keep_the_old_interceptor() -
 class ByName:
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity:
-        assert isinstance(credential, Head)
+        assert isinstance(credential, HeadCredential)
         return Identity(credential.query)
 
 

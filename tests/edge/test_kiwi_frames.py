@@ -193,7 +193,7 @@ async def test_a_client_that_does_not_answer_our_close_frame_is_left_behind(how:
             await client.send(frame(TEXT, b"nonsense"))
         else:
             (connection,) = bench.gateway.gateway.connections
-            connection.hang_up(4402, "token_expired")
+            connection.send_close(4402, "token_expired")
         assert (await client.over()).code in (1008, 4402)
         begun = trio.current_time()
         assert await client.stream.receive_some() == b""
@@ -209,8 +209,8 @@ async def test_a_client_that_just_leaves_is_let_go() -> None:
             assert len(bench.gateway.gateway.connections) == 1
         while bench.gateway.gateway.connections:
             await trio.lowlevel.checkpoint()
-        (feed, _) = [runner.feed for runner in bench.gateway.gateway.runners()]
-        assert feed.subscribers == 0
+        (hub, _) = [runner.hub for runner in bench.gateway.gateway.runners()]
+        assert hub.subscribers == 0
 
 
 async def test_what_follows_a_close_frame_is_ignored() -> None:

@@ -12,9 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from kiwi_gw.core.accounts import Pool
+from kiwi_gw.core.accounts import SharedAccount
+from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.query import caql, sql
-from kiwi_gw.query.compiler import loops
+from kiwi_gw.query.compiler import query_codegen
 from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.testing import GatewayUnderTest
 from tests.edge.hooks_bench import running
@@ -27,7 +28,7 @@ WRONG = f"{LARGE} AND value.n >"
 
 HELD = """
 import sys
-from kiwi_gw.query.offloaded import answer
+from kiwi_gw.query.worker_messages import answer
 from kiwi_gw.query.worker import serve
 def held(asked):
     with open(sys.argv[1]) as pipe:  # until the test writes into it
@@ -64,7 +65,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever reads or compiles a query in this process fails from now on."""
     monkeypatch.setattr(sql, "read", lambda *_: pytest.fail("read on the loop"))
     monkeypatch.setattr(caql, "read", lambda *_: pytest.fail("read on the loop"))
-    monkeypatch.setattr(loops, "compile", lambda *_: pytest.fail("compiled on the loop"), raising=False)
+    monkeypatch.setattr(query_codegen, "compile", lambda *_: pytest.fail("compiled here"), raising=False)
 
 
 def zetta(topic: str) -> bytes:
@@ -190,7 +191,7 @@ async def test_without_a_process_it_is_to_be_tried_again() -> None:
         assert error["data"]["error"] == "Too many queries wait to be read: try again"
         await other.send(zetta(f'a/**?where data.a = "{"x" * 600}"'))
         assert "try again" in json.dumps(await other.message())
-        gateway.gateway.offloads._command = Offloads()._command
+        gateway.gateway.offloads._command = Offloads(RoundBudget())._command
         await client.subscribe("a", where=LARGE)
 
 
@@ -198,7 +199,7 @@ async def test_what_it_takes_is_charged_to_the_connection_and_not_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     charged: list[float] = []
-    monkeypatch.setattr(Pool, "charge", lambda self, seconds, now, **_: charged.append(seconds))
+    monkeypatch.setattr(SharedAccount, "charge", lambda self, seconds, now, **_: charged.append(seconds))
     limits = {"server": {"limits": {"connection_compiling_percent": 1}}}
     async with running(extra=limits) as (gateway, _), connect(gateway) as client:
         ask = gateway.gateway.offloads.ask

@@ -22,17 +22,17 @@ from prometheus_client.registry import Collector as Registry
 from prometheus_client.utils import floatToGoString
 from trio.testing import MockClock
 
-from kiwi_gw.core.commands import Cancel, Grant
-from kiwi_gw.edge.admin.fleet import Alone
+from kiwi_gw.core.commands import AddCredit, Cancel
+from kiwi_gw.doc_blocks import replaced
+from kiwi_gw.edge.admin.admin_view import LocalAdmin
 from kiwi_gw.edge.metrics import reference
-from kiwi_gw.edge.metrics.catalog import CATALOG, Kind
+from kiwi_gw.edge.metrics.catalog import CATALOG, MetricKind
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.metrics.expose import content_type_for, expose
-from kiwi_gw.edge.metrics.snapshot import Snapshot
-from kiwi_gw.marked import replaced
+from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.testing import ScriptedSources, open_gateway
-from kiwi_spark.figures import FIGURES
+from kiwi_spark.gateway.metrics import SPARK_METRICS
 from tests.edge.admin import ask, samples, scrape, value
 from tests.edge.wire import connect
 from tests.unit.runtime.fakes import Bench, Sources, batch, config, live, open_it, running, settled
@@ -69,7 +69,7 @@ async def test_a_scrape_says_what_happened() -> None:
             await trio.testing.wait_all_tasks_blocked()
         after = await scrape(gateway.admin_address)
         for (name, labels), old in before.items():
-            if CATALOG.get(name.removesuffix("_count"), CATALOG["python_info"]).kind is not Kind.GAUGE:
+            if CATALOG.get(name.removesuffix("_count"), CATALOG["python_info"]).kind is not MetricKind.GAUGE:
                 assert after[name, labels] >= old, f"{name} went back"
         assert value(after, "events_delivered_total", source="news", dialect="kiwi") == 4
         assert value(after, "connections", dialect="kiwi", transport="ws") == 0
@@ -150,9 +150,9 @@ async def test_ten_thousand_clients_add_no_series(tmp_path: Path, autojump_clock
             client.connection.remote = f"198.51.100.{number % 250}:{number}"
             client.does(open_it(sources[number % 5], credit=number % 3 or None))
             client.does(open_it(uuid.uuid4().hex))  # there is no such source
-            client.does(Grant(sources[number % 5], 1), Cancel(sources[number % 7 % 5]))
+            client.does(AddCredit(sources[number % 5], 1), Cancel(sources[number % 7 % 5]))
             if number % 2:
-                client.connection.hang_up(3_000 + number % 1_000, uuid.uuid4().hex)
+                client.connection.send_close(3_000 + number % 1_000, uuid.uuid4().hex)
             if number % 3:
                 client.leave()
 
@@ -194,7 +194,7 @@ async def test_counters_hold_while_clients_leave_in_the_middle_of_a_scrape(
         clients = [bench.subscribe("a") for _ in range(1_000)]
         await trio.sleep(10)
         look = collector(bench)
-        found: list[Snapshot] = []
+        found: list[MetricsSnapshot] = []
 
         async def take() -> None:
             found.append(await look.collect())
@@ -227,17 +227,17 @@ async def test_the_slowest_subscription_is_known(tmp_path: Path, autojump_clock:
         values = (await collector(bench).collect()).values
         assert values["kiwigw_subscriptions_lagging"]["a",] == 2
         assert values["kiwigw_subscriptions_out_of_credit"]["a",] == 2 - int(
-            bool(other.connection.subscriptions["a"].credits)
+            bool(other.connection.subscriptions["a"].delivery.credits)
         )
         assert values["kiwigw_subscription_lag_events_max"]["a",] == 10
 
 
 async def test_what_was_read_again_is_counted(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with running(tmp_path, config("a"), fake=Sources()) as bench:
-        feed = bench.gateway.feed("a")
-        assert feed is not None
-        feed.events_replayed = 40
-        bench.gateway.meters.source("a").replayed = 2  # of a feed before this one
+        hub = bench.gateway.hub("a")
+        assert hub is not None
+        hub.events_replayed = 40
+        bench.gateway.meters.source("a").replayed = 2  # of a hub before this one
         bench.gateway.meters.source("a").unreadable["damaged"] = 3
         values = (await collector(bench).collect()).values
         assert values["kiwigw_events_replayed_total"] == {("a",): 42}
@@ -246,7 +246,7 @@ async def test_what_was_read_again_is_counted(tmp_path: Path, autojump_clock: Mo
 
 async def test_alone_it_is_one_worker(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with running(tmp_path, config("a"), fake=Sources()) as bench:
-        values = (await Alone(bench.gateway, collector(bench)).snapshot()).values
+        values = (await LocalAdmin(bench.gateway, collector(bench)).snapshot()).values
         assert values["kiwigw_worker_up"] == {("0",): 1}
         assert values["kiwigw_workers"] == {(): 1}
 
@@ -254,8 +254,8 @@ async def test_alone_it_is_one_worker(tmp_path: Path, autojump_clock: MockClock)
 # --- snapshots ---------------------------------------------------------------------------------
 
 
-def _two() -> tuple[Snapshot, Snapshot]:
-    one, other = Snapshot(), Snapshot()
+def _two() -> tuple[MetricsSnapshot, MetricsSnapshot]:
+    one, other = MetricsSnapshot(), MetricsSnapshot()
     for snapshot, lag, up in ((one, 5, 1), (other, 7, 0)):
         snapshot.put("connections", 3, "kiwi", "ws")
         snapshot.put("source_lag_records", lag, "a")
@@ -267,7 +267,7 @@ def _two() -> tuple[Snapshot, Snapshot]:
 
 def test_workers_are_merged_as_the_catalog_says() -> None:
     one, other = _two()
-    one.add(Snapshot.load(other.dump()))
+    one.add(MetricsSnapshot.load(other.dump()))
     assert one.values["kiwigw_connections"] == {("kiwi", "ws"): 6}
     assert one.values["kiwigw_source_lag_records"] == {("a",): 7}, "they read the same topic"
     assert one.values["kiwigw_source_up"] == {("a",): 0}
@@ -289,25 +289,25 @@ def test_what_is_counted_is_what_adds_up() -> None:
 @pytest.mark.parametrize(("name", "labels"), [("nothing", ()), ("connections", ("kiwi",))])
 def test_what_the_catalog_does_not_know_is_no_metric(name: str, labels: tuple[str, ...]) -> None:
     with pytest.raises((KeyError, ValueError)):
-        Snapshot().put(name, 1, *labels)
+        MetricsSnapshot().put(name, 1, *labels)
 
 
 class _Families(Registry):
     """A snapshot for the encoders of prometheus-client."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Any]:
         for name, metric in CATALOG.items():
-            if metric.kind is Kind.HISTOGRAM:
+            if metric.kind is MetricKind.HISTOGRAM:
                 family: Any = HistogramMetricFamily(name, metric.meaning, labels=metric.labels)
                 for labels, item in sorted(self._snapshot.histograms.get(name, {}).items()):
                     bounds = [*map(floatToGoString, item.bounds), "+Inf"]
                     buckets = list(zip(bounds, accumulate(item.counts), strict=True))
                     family.add_metric(labels, buckets, item.sum)
             else:
-                kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+                kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
                 family = kind(name, metric.meaning, labels=metric.labels)
                 for labels, value in sorted(self._snapshot.values.get(name, {}).items()):
                     family.add_metric(labels, value)
@@ -323,7 +323,7 @@ ODD = ['a "source"', "back\\slash", "two\nlines", "com,ma", "{brace}", "größe"
     ["", "application/openmetrics-text; version=1.0.0", "text/plain; version=1.0.0; escaping=underscores"],
 )
 def test_the_text_is_that_of_the_library_byte_by_byte(accept: str) -> None:
-    snapshot = Snapshot()
+    snapshot = MetricsSnapshot()
     for number, label in enumerate(ODD):
         snapshot.put("source_lag_records", 10.0**number, label)
         snapshot.put("events_delivered_total", 3 * 10**number, label, "kiwi")
@@ -342,7 +342,7 @@ def test_a_version_that_is_none_gets_the_plain_text(version: str) -> None:
 
 
 def test_a_long_text_comes_in_pieces() -> None:
-    snapshot = Snapshot()
+    snapshot = MetricsSnapshot()
     for number in range(5_000):
         snapshot.put("source_lag_records", number, str(number))
     pieces = list(expose(snapshot, ""))
@@ -353,7 +353,7 @@ def test_a_long_text_comes_in_pieces() -> None:
 def test_names_have_their_units() -> None:
     for name, metric in CATALOG.items():
         assert re.fullmatch(r"(kiwigw|process|python|http_server)_[a-z_]+", name)
-        assert name.endswith("_total") == (metric.kind is Kind.COUNTER), name
+        assert name.endswith("_total") == (metric.kind is MetricKind.COUNTER), name
         assert "_ms" not in name
         assert metric.meaning.endswith("."), name
 
@@ -412,11 +412,13 @@ async def test_alerts_and_dashboard_name_metrics_that_a_live_gateway_has(
     async with running(tmp_path, config("a"), fake=sources) as bench:
         client = bench.subscribe("a")
         client.leave()
-        door = Quiet(Counter({"auth": 1}))
-        look = Collector(bench.gateway, door, Quiet(), ["fake"], trio.current_time)
-        text = "".join(expose(await Alone(bench.gateway, look).snapshot(), ""))
+        listener = Quiet(Counter({"auth": 1}))
+        look = Collector(bench.gateway, listener, Quiet(), ["fake"], trio.current_time)
+        text = "".join(expose(await LocalAdmin(bench.gateway, look).snapshot(), ""))
         there = {name for name, _ in samples(text)}
-        there |= {f"kiwigw_{figure.name}" for figure in FIGURES}  # a Spark source has them from its start
+        there |= {
+            f"kiwigw_{figure.name}" for figure in SPARK_METRICS
+        }  # a Spark source has them from its start
         assert named <= there, f"missing: {named - there}"
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.edge import websocket
-from kiwi_gw.edge.frames_in import FrameReader
+from kiwi_gw.edge.frame_reader import FrameReader
+from kiwi_gw.runtime.command_scheduler import TimeAllowance
 from kiwi_gw.runtime.meters import Meters
 
 PING, PONG = b"\x89\x80\0\0\0\0", b"\x8a\x80\0\0\0\0"
@@ -22,7 +24,7 @@ class Clock:
 
 
 class Hung:
-    """A connection with its outlet, which only notes how it was closed."""
+    """A connection with its frame writer, which only notes how it was closed."""
 
     closed: tuple[int, str] | None = None
     heard_at = 0.0
@@ -40,7 +42,7 @@ class Hung:
     def receive(self, message: str | bytes, now: float) -> None:
         pass
 
-    def hang_up(self, code: int, reason: str) -> None:
+    def send_close(self, code: int, reason: str) -> None:
         self.closed = (code, reason)
 
 
@@ -51,35 +53,36 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def inbound(outlet: Hung) -> Callable[[bytes], object]:
-    reading = websocket.Reading(outlet, outlet, FrameReader(1000), outlet.meters)  # type: ignore[arg-type]
+def inbound(writer: Hung) -> Callable[[bytes], object]:
+    allowance = TimeAllowance(RoundBudget())
+    reading = websocket.ClientInput(writer, writer, FrameReader(1000), writer.meters, allowance)  # type: ignore[arg-type]
     return lambda data: list(reading.take(data))
 
 
 @pytest.mark.parametrize("frame", [PING, PONG])
 def test_forty_control_frames_a_second_are_a_client_s_own_business(clock: Clock, frame: bytes) -> None:
-    outlet = Hung()
-    hear = inbound(outlet)
+    writer = Hung()
+    hear = inbound(writer)
     for _ in range(40 * 60):
         clock.now += 1 / 40
         hear(frame)
-    assert outlet.closed is None
+    assert writer.closed is None
 
 
 @pytest.mark.parametrize("frame", [PING, PONG])
 def test_a_burst_of_control_frames_is_no_flood(clock: Clock, frame: bytes) -> None:
-    outlet = Hung()
-    inbound(outlet)(frame * 5_000)
-    assert outlet.closed is None
+    writer = Hung()
+    inbound(writer)(frame * 5_000)
+    assert writer.closed is None
 
 
 def test_a_message_in_1024_fragments_every_two_seconds_is_no_flood(clock: Clock) -> None:
-    outlet = Hung()
-    hear = inbound(outlet)
+    writer = Hung()
+    hear = inbound(writer)
     for _ in range(60):
         clock.now += 2
         hear(FIRST + MIDDLE * 1_022 + LAST)
-    assert outlet.closed is None
+    assert writer.closed is None
 
 
 FLOODS = {
@@ -92,21 +95,22 @@ FLOODS = {
 
 @pytest.mark.parametrize(("frames", "reason"), FLOODS.values(), ids=FLOODS.keys())
 def test_a_flood_ends_the_connection_after_three_seconds(clock: Clock, frames: bytes, reason: str) -> None:
-    outlet = Hung()
-    hear = inbound(outlet)
+    writer = Hung()
+    hear = inbound(writer)
     began = clock.now
-    while outlet.closed is None and clock.now < began + 10:
+    while writer.closed is None and clock.now < began + 10:
         clock.now += 0.01
         hear(frames)
-    assert outlet.closed == (1008, reason)
-    assert set(outlet.meters.rate_limited) == {"fragments" if "fragments" in reason else "controls"}
-    assert not outlet.meters.protocol_errors, "each of them was sound"
+    assert writer.closed == (1008, reason)
+    assert set(writer.meters.rate_limited) == {"fragments" if "fragments" in reason else "controls"}
+    assert not writer.meters.protocol_errors, "each of them was sound"
     assert 3 <= clock.now - began < 4
 
 
 def test_an_excess_is_noted_so_that_the_reader_can_pause(clock: Clock) -> None:
-    outlet = Hung()
-    reading = websocket.Reading(outlet, outlet, FrameReader(1000), outlet.meters)  # type: ignore[arg-type]
+    writer = Hung()
+    allowance = TimeAllowance(RoundBudget())
+    reading = websocket.ClientInput(writer, writer, FrameReader(1000), writer.meters, allowance)  # type: ignore[arg-type]
     list(reading.take(PING * 50))
     assert not reading.excessive
     list(reading.take(PING * 5_000))

@@ -13,12 +13,12 @@ import pytest
 import trio
 
 from kiwi_gw.api import Identity, Interceptor, SourceInfo, hookimpl
-from kiwi_gw.core.accounts import OwnAccount
+from kiwi_gw.core.accounts import ClientAccount
 from kiwi_gw.core.commands import Command
-from kiwi_gw.dialects.kiwi import hints
+from kiwi_gw.dialects.kiwi import hint_schedule
 from kiwi_gw.dialects.kiwi.session import KiwiSession
 from kiwi_gw.query import decode as decoding
-from kiwi_gw.runtime.clients import client_at
+from kiwi_gw.runtime.client_identity import client_at
 from kiwi_gw.testing import open_gateway
 from tests.edge.bench import running as plainly
 from tests.edge.hooks_bench import running
@@ -142,8 +142,8 @@ async def test_who_matches_nothing_is_neither_behind_nor_in_the_way() -> None:
         for n in range(20):
             await scripted["a"].publish(numbers(n))
         assert await results(other, 20) == list(range(20))
-        feed = gateway.gateway.runners()
-        (behind,) = {runner.feed.behind for runner in feed if runner.feed.info.id == "a"}
+        hub = gateway.gateway.runners()
+        (behind,) = {runner.hub.behind for runner in hub if runner.hub.info.id == "a"}
         assert behind == 0
         await scripted["a"].publish(numbers(-1))
         assert await results(idle, 1) == [-1]
@@ -178,9 +178,9 @@ async def test_a_bad_record_is_counted_and_left_out() -> None:
         await scripted["a"].publish([b"no json", *numbers(1), b"\xff", *numbers(2), None])
         assert await results(client, 2) == [1, 2]
         (subscription,) = next(iter(gateway.gateway.connections)).subscriptions.values()
-        assert subscription.bad == 2
-        assert subscription.matched == 2
-        assert subscription.scanned == 5
+        assert subscription.delivery.decode_errors == 2
+        assert subscription.delivery.matched == 2
+        assert subscription.delivery.scanned == 5
 
 
 async def test_a_bad_record_closes_where_that_is_set() -> None:
@@ -243,8 +243,8 @@ async def test_equal_queries_share_their_bytes() -> None:
     async with running() as (gateway, scripted), connect(gateway) as one, connect(gateway) as two:
         await one.subscribe("a", where="value.n > 0")
         await two.subscribe("a", where=" value.n>0 ")
-        (feed,) = [runner.feed for runner in gateway.gateway.runners() if runner.feed.info.id == "a"]
-        assert feed.wire_keys == 1
+        (hub,) = [runner.hub for runner in gateway.gateway.runners() if runner.hub.info.id == "a"]
+        assert hub.wire_keys == 1
         await scripted["a"].publish(numbers(1))
         assert await results(one, 1) == await results(two, 1) == [1]
 
@@ -263,7 +263,7 @@ async def test_a_counter_has_its_columns_for_a_value() -> None:
 async def test_a_filter_that_nothing_passes_is_told_once_that_its_members_were_never_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hints, "HINT_SECONDS", 0.05)
+    monkeypatch.setattr(hint_schedule, "HINT_SECONDS", 0.05)
     async with plainly() as bench, bench.connect() as client, bench.connect() as right:
         await client.subscribe("a", where="value.dely > 1")
         await right.subscribe("a", where="value.delay > 1")
@@ -383,22 +383,19 @@ async def test_between_the_messages_of_one_read_others_have_their_turn(
 async def test_who_comes_back_has_what_it_left_of_its_time_for_reading_queries() -> None:
     async with running() as (bench, _):
         gateway = bench.gateway
-        left = OwnAccount(0.05, 2.0)
+        left = ClientAccount(0.05, 2.0)
         left.charge(1_000.0, gateway.now())
-        gateway.compiling_kept.keep(("address", client_at(("127.0.0.1", 0))), left, gateway.now())
+        kept, who = bench.listener.admission.compiling_kept, ("address", client_at(("127.0.0.1", 0)))
+        kept.keep(who, left, gateway.now())
         async with connect(bench) as client, connect(bench) as other:
             await client.send(command("SUBSCRIBE", "a", where="value.a > 123456"))
             assert "Queries take too much time" in (await client.message())["data"]["error"]
             await other.subscribe("a", where="value.a > 123456")
-            assert len(gateway.compiling_kept) == 0
+            assert len(kept) == 0
         with trio.fail_after(5):
             while gateway.connections:
                 await trio.lowlevel.checkpoint()
-        found = [
-            gateway.compiling_kept.take(("address", client_at(("127.0.0.1", 0))), gateway.now())
-            for _ in range(2)
-        ]
-        assert left in found
+        assert left in [kept.take(who, gateway.now()) for _ in range(2)]
 
 
 async def test_a_flood_of_patterns_is_compiled_as_far_as_its_share_goes() -> None:

@@ -25,31 +25,39 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kiwi_gw.core.feed import Feed, FeedLimits
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.window import ENTRY_OVERHEAD
-from kiwi_gw.dialects.base import SessionLimits
-from kiwi_gw.dialects.kiwi import KiwiDialect
-from kiwi_gw.edge.outlet import Outlet
+from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
 from kiwi_gw.edge.transports import Bytes
+from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.model import (
     ANONYMOUS,
     CloseReason,
+    EventSchema,
     Field,
-    Kind,
-    Shape,
+    FieldEncoding,
     SourceInfo,
 )
 from kiwi_gw.runtime.connection import Connection
 from tests.effort import examples
 from tests.faults.checker import Item, Lag, Run, Verdict, announced, judge, produced, received
+from tests.heads import HEAD
 from tests.integration.wire import CLOSE, TEXT, frames
-from tests.unit.runtime.fakes import FakeWorld
+from tests.unit.runtime.fakes import FakeContext
 
 SOURCES = ("a", "b")
 CLIENTS = 3
 ENDLESS = 1 << 60
 STEPS = 50
-SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("partition", Kind.INT), Field("offset", Kind.INT)))
+SHAPE = EventSchema(
+    (
+        Field("sourceId", FieldEncoding.SOURCE_ID),
+        Field("partition", FieldEncoding.INT),
+        Field("offset", FieldEncoding.INT),
+    )
+)
 NO_LIMITS = SessionLimits(commands_per_second=0, requests_per_second=0)
 Json = dict[str, Any]
 
@@ -88,10 +96,10 @@ class Pipe:
         await _until_there_is_room()
 
 
-class Gateway(FakeWorld):
+class Gateway(FakeContext):
     """Two sources of numbered events."""
 
-    def __init__(self, limits: FeedLimits) -> None:
+    def __init__(self, limits: HubLimits) -> None:
         super().__init__(SOURCES, encodings_bytes=2_000)
         self.limits = limits
         self.steps: dict[str, Iterator[None]] = {}
@@ -100,13 +108,13 @@ class Gateway(FakeWorld):
 
     def begin(self, name: str) -> None:
         info = SourceInfo(name, "fake", SHAPE)
-        self.feeds[name] = Feed(info, self.limits, self.memo, self.budget, self.clock)
-        self.feeds[name].started({0: self.made[name]})
+        self.hubs[name] = SourceHub(info, self.limits, self.memo, self.budget, self.clock)
+        self.hubs[name].started({0: self.made[name]})
 
     def publish(self, name: str, size: int) -> None:
         """As much of it as one step of fan-out does."""
         self.finish(name)
-        self.steps[name] = self.feeds[name].publish(self.next_batch(name, size, {}))
+        self.steps[name] = self.hubs[name].publish(self.next_batch(name, size, {}))
         next(self.steps[name], None)
 
     def finish(self, name: str) -> None:
@@ -119,11 +127,11 @@ class Gateway(FakeWorld):
         if steps is not None:
             steps.close()  # type: ignore[attr-defined]
 
-    def replace(self, name: str, end: Callable[[Feed], None]) -> None:
+    def replace(self, name: str, end: Callable[[SourceHub], None]) -> None:
         """It ends, and another one takes its name."""
         self.let_go(name)
-        end(self.feeds[name])
-        self.leaving.append(self.feeds[name])
+        end(self.hubs[name])
+        self.leaving.append(self.hubs[name])
         self.begin(name)
 
 
@@ -136,15 +144,15 @@ class Client:
         self.said: Counter[str] = Counter()
         self.over = False
         self._drains: list[Coroutine[Any, Any, None]] = []
-        self.outlet = Outlet(self.pipe, self._spawn, gateway.clock, send_bytes=400)
-        session = KiwiDialect().session("", ANONYMOUS, NO_LIMITS)
+        self.writer = WebSocketWriter(self.pipe, self._spawn, gateway.clock, send_bytes=400)
+        session = KiwiDialect().open_session(HEAD, {}, ANONYMOUS, NO_LIMITS)
         self.connection = Connection(
-            number, gateway, session, self.outlet, ANONYMOUS, "kiwi", "here", 0.0, lambda: None
+            number, gateway, session, self.writer, ANONYMOUS, "kiwi", "here", 0.0, lambda: None
         )
         self.connection.start()
 
     def say(self, kind: str, source: str, **more: object) -> None:
-        self.said[kind] += self.outlet.close_code is None
+        self.said[kind] += self.writer.close_code is None
         text = json.dumps({"type": kind, "sourceId": source, **more})
         self.connection.receive(text, self.gateway.clock())
 
@@ -158,7 +166,7 @@ class Client:
 
     def leaves(self) -> None:
         self.connection.end()
-        self.outlet.abandon()
+        self.writer.abandon()
         for drain in self._drains:
             drain.close()
         self.over = True
@@ -262,7 +270,7 @@ modes = st.sampled_from(["push", "pull"])
 class Machine(RuleBasedStateMachine):
     @initialize(window=st.integers(4, 30), entries=st.integers(2, 20))
     def start(self, window: int, entries: int) -> None:
-        limits = FeedLimits(
+        limits = HubLimits(
             window_events=window, window_bytes=entries * ENTRY_OVERHEAD, direct_bytes=300, slice_seconds=0
         )
         self.gateway = Gateway(limits)
@@ -285,17 +293,17 @@ class Machine(RuleBasedStateMachine):
 
     @rule(source=sources)
     def alter(self, source: str) -> None:
-        self.gateway.replace(source, lambda feed: feed.removed(CloseReason.ALTERED, "altered", 5))
+        self.gateway.replace(source, lambda hub: hub.removed(CloseReason.ALTERED, "altered", 5))
 
     @rule(source=sources)
     def fail(self, source: str) -> None:
-        self.gateway.replace(source, lambda feed: feed.failed("it can never work"))
+        self.gateway.replace(source, lambda hub: hub.failed("it can never work"))
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 5.0]))
     def wait(self, seconds: float) -> None:
         self.gateway.clock.now += seconds
-        for feed in self.gateway.every_feed:
-            feed.sweep()
+        for hub in self.gateway.every_feed:
+            hub.sweep()
 
     # --- clients ---
 
@@ -324,11 +332,11 @@ class Machine(RuleBasedStateMachine):
     def drain(self, number: int) -> None:
         self.clients[number].connection.drain("draining", 100)
 
-    @precondition(lambda self: any(client.outlet.close_code for client in self.clients))
+    @precondition(lambda self: any(client.writer.close_code for client in self.clients))
     @rule()
     def those_who_were_sent_away_come_back(self) -> None:
         for number, client in enumerate(self.clients):
-            if client.outlet.close_code is not None:
+            if client.writer.close_code is not None:
                 client.reads(ENDLESS)
                 self.judged(client)
                 client.leaves()
@@ -348,7 +356,7 @@ class Machine(RuleBasedStateMachine):
         for source in SOURCES:
             self.gateway.finish(source)
         reading = Reading(bytes(client.pipe.wire), whole=True)
-        assert reading.close == client.outlet.close_code
+        assert reading.close == client.writer.close_code
         assert reading.answers == +client.said, "every frame has one answer"
         for source, subscriptions in reading.subscriptions.items():
             for one in subscriptions:
@@ -368,9 +376,9 @@ class Machine(RuleBasedStateMachine):
         for client in self.clients:
             self.judged(client)
             client.leaves()
-        for feed in gateway.every_feed:
-            assert feed.subscribers == feed.wire_keys == feed.behind == 0
-            feed.close()
+        for hub in gateway.every_feed:
+            assert hub.subscribers == hub.wire_keys == hub.behind == 0
+            hub.close()
         assert gateway.budget.used == gateway.memo.bytes == 0
 
 

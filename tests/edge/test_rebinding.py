@@ -9,7 +9,7 @@ import pytest
 import trio
 from structlog.typing import EventDict
 
-from kiwi_gw.api import Credential, Head, Identity, hookimpl
+from kiwi_gw.api import Credential, HeadCredential, Identity, hookimpl
 from kiwi_gw.edge.origin import host_allowed
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 
@@ -195,7 +195,7 @@ class Doorman:
 
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity:
-        assert isinstance(credential, Head)
+        assert isinstance(credential, HeadCredential)
         return Identity("member" if credential.header("x-member") else "guest")
 
 

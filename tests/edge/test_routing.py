@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from kiwi_gw.core.commands import Session
-from kiwi_gw.dialects.base import SessionLimits
-from kiwi_gw.edge.answers import HttpError
+from kiwi_gw.dialect_api import Document, Route, SessionLimits, WebSocketRoute
 from kiwi_gw.edge.asgi import Receive, Scope, Send
-from kiwi_gw.edge.head import RequestHead, parse_head
-from kiwi_gw.edge.routing import HttpRoute, Routes, WebSocketRoute
-from kiwi_gw.model import Identity
+from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.request_head import RequestHead, parse_head
+from kiwi_gw.edge.routing import HttpMatch, Routes, WebSocketMatch
+from kiwi_gw.model import HeadCredential, Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    name: str
-    paths: tuple[str, ...]
-    subprotocols: tuple[str, ...] = ()
-    max_message_bytes: int = 1024
+class Silent:
+    """A dialect. Its routes are added by hand."""
 
-    def session(self, head_query: str, identity: Identity, limits: SessionLimits) -> Session:
+    routes: Sequence[Route] = ()
+    documents: Mapping[str, Document] = {}
+
+    def open_session(
+        self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
+    ) -> Session:
         raise NotImplementedError  # routing never makes one
 
 
@@ -32,17 +33,22 @@ async def show(scope: Scope, receive: Receive, send: Send) -> None: ...
 async def produce(scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
-KIWI = Spoken("kiwi", ("/", "/kiwi"))
+KIWI = Silent()
 
 
 @pytest.fixture
 def routes() -> Routes:
-    table = Routes()
-    table.add_websocket(KIWI)
+    table = Routes(max_message_bytes=1024)
+    for path in ("/", "/kiwi"):
+        table.add_websocket("kiwi", KIWI, WebSocketRoute(path))
+    table.add_websocket("lines", KIWI, WebSocketRoute("/lines/{client}/ws", max_message_bytes=10))
     table.add_http("GET", "/health", show)
     table.add_http("GET", "/topics/a", show)
     table.add_http("POST", "/topics/a", produce)
     table.add_http("GET", "/kiwi", show)
+    table.add_http("DELETE", "/topics/{topic}", show)
+    table.add_http("GET", "/topics/{topic}/{key}", show)
+    table.add_http("GET", "/topics/a/{key}", produce)
     return table
 
 
@@ -61,8 +67,8 @@ def head(method: str, path: str, *, upgrade: bool = False) -> RequestHead:
 @pytest.mark.parametrize("path", ["/", "/kiwi", "/?a=b"])
 def test_handshakes_find_their_dialect(routes: Routes, path: str) -> None:
     route = routes.resolve(head("GET", path, upgrade=True))
-    assert isinstance(route, WebSocketRoute)
-    assert route.dialect is KIWI
+    assert isinstance(route, WebSocketMatch)
+    assert (route.served.name, route.served.dialect, route.served.max_message_bytes) == ("kiwi", KIWI, 1024)
     assert route.upgrade.key == "dGhlIHNhbXBsZSBub25jZQ=="
 
 
@@ -78,7 +84,7 @@ def test_handshakes_find_their_dialect(routes: Routes, path: str) -> None:
 )
 def test_requests_find_their_application(routes: Routes, method: str, path: str, app: object) -> None:
     route = routes.resolve(head(method, path))
-    assert isinstance(route, HttpRoute)
+    assert isinstance(route, HttpMatch)
     assert route.app is app
 
 
@@ -112,8 +118,63 @@ def test_refusals(
 
 def test_a_path_is_served_by_one(routes: Routes) -> None:
     with pytest.raises(ValueError, match="/kiwi is served by both kiwi and other"):
-        routes.add_websocket(Spoken("other", ("/other", "/kiwi")))
-    with pytest.raises(HttpError):
-        routes.resolve(head("GET", "/other", upgrade=True))
+        routes.add_websocket("other", KIWI, WebSocketRoute("/kiwi"))
+    with pytest.raises(ValueError, match="is served by both lines and other"):
+        routes.add_websocket("other", KIWI, WebSocketRoute("/lines/{another}/ws"))
+    with pytest.raises(ValueError, match=r"GET .* is served twice"):
+        routes.add_http("GET", "/topics/{x}/{y}", show)
     with pytest.raises(ValueError, match="GET /health"):
         routes.add_http("GET", "/health", show)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "pattern", "parameters", "app"),
+    [
+        ("GET", "/topics/b/c", "/topics/{topic}/{key}", {"topic": "b", "key": "c"}, show),
+        ("GET", "/topics/a/c", "/topics/a/{key}", {"key": "c"}, produce),  # the one with fewer parameters
+        ("GET", "/topics/%61/c%2Fd?x", "/topics/{topic}/{key}", {"topic": "a", "key": "c/d"}, show),
+        ("DELETE", "/topics/b", "/topics/{topic}", {"topic": "b"}, show),
+        ("GET", "/topics/a", "/topics/a", {}, show),  # a path of its own wins
+    ],
+)
+def test_parameters_of_a_path(
+    routes: Routes, method: str, path: str, pattern: str, parameters: dict[str, str], app: object
+) -> None:
+    match = routes.resolve(head(method, path))
+    assert isinstance(match, HttpMatch)
+    assert (match.pattern, match.parameters, match.app) == (pattern, parameters, app)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/topics//c", 404),
+        ("GET", "/topics/b/", 404),
+        ("GET", "/topics/b/%ff", 404),
+        ("GET", "/topics/b/c/d", 404),
+        ("DELETE", "/topics/", 404),
+        ("DELETE", "/topics/a", 405),
+        ("GET", "/topics/b", 405),
+        ("GET", "/lines/me/ws", 426),
+    ],
+)
+def test_what_no_pattern_matches(routes: Routes, method: str, path: str, status: int) -> None:
+    with pytest.raises(HttpError) as caught:
+        routes.resolve(head(method, path))
+    assert caught.value.status == status
+
+
+def test_a_handshake_has_the_parameters_and_the_size_of_its_route(routes: Routes) -> None:
+    match = routes.resolve(head("GET", "/lines/%C3%A9/ws", upgrade=True))
+    assert isinstance(match, WebSocketMatch)
+    assert (match.served.name, match.served.max_message_bytes, match.parameters) == (
+        "lines",
+        10,
+        {"client": "\u00e9"},
+    )
+
+
+@pytest.mark.parametrize("pattern", ["topics", "/a{b}", "/{a}b", "/{}", "/{A}", "/{a", "/{a}/{a}", ""])
+def test_what_is_no_pattern(routes: Routes, pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a path|names a parameter twice"):
+        routes.add_http("GET", pattern, show)

@@ -43,7 +43,7 @@ class Bench:
 
     def stalled(self) -> int:
         """How many connections have something to write that their clients do not take."""
-        return sum(connection.outlet.full for connection in self.gateway.gateway.connections)
+        return sum(connection.writer.full for connection in self.gateway.gateway.connections)
 
 
 @asynccontextmanager
@@ -158,8 +158,8 @@ async def test_the_others_get_everything_and_the_slow_know_exactly_what_they_did
             await read(client, account, total + BATCH)
             assert len(account.lags) == lags
         for connection in bench.gateway.gateway.connections:
-            assert not connection.outlet.full
-            assert connection.outlet.clear
+            assert not connection.writer.full
+            assert connection.writer.writable
 
 
 @pytest.mark.slow
@@ -198,11 +198,11 @@ async def test_nobody_misses_anything_that_the_source_still_has(kind: str, tmp_p
         for account in (everything, little, nothing, pulled):
             assert (account.got, account.given_up) == (total, 0)
         (runner,) = bench.gateway.gateway.runners()
-        assert runner.feed.events_replayed > total
+        assert runner.hub.events_replayed > total
         await bench.publish()
         for client, account in ((healthy, everything), (never, nothing), (slow, little), (pulling, pulled)):
             await read(client, account, total + BATCH)
-        assert runner.feed.replaying == runner.feed.behind == 0
+        assert runner.hub.replaying == runner.hub.behind == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -239,7 +239,7 @@ async def test_a_stalled_client_may_send_commands_until_its_lane_is_full(tmp_pat
         while replies < asked:
             message = await client.message()
             replies += message["type"] == "UNSUBSCRIBE_ERROR"
-        assert connection.outlet.close_code is None
+        assert connection.writer.close_code is None
 
 
 async def test_the_policy_close_ends_a_subscription_and_says_how_much_it_did_not_get(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ async def test_the_policy_close_ends_a_subscription_and_says_how_much_it_did_not
         await client.subscribe("a")
         await healthy.subscribe("a")
         batches = 0
-        while sum(runner.feed.subscribers for runner in bench.gateway.gateway.runners()) == 2:
+        while sum(runner.hub.subscribers for runner in bench.gateway.gateway.runners()) == 2:
             await bench.publish()
             batches += 1
             await read(healthy, everything, batches * BATCH)
@@ -272,6 +272,6 @@ async def test_memory_of_a_stalled_connection_is_bounded(tmp_path: Path) -> None
         for _ in range(200):
             await bench.publish()
         (connection,) = bench.gateway.gateway.connections
-        outlet: Any = connection.outlet
-        waiting = len(outlet._tail) + outlet._lane_bytes + len(outlet._pong or b"")
+        writer: Any = connection.writer
+        waiting = len(writer._partial_frame) + writer._control_bytes + len(writer._pong or b"")
         assert waiting < 1024, "the rest of one frame"

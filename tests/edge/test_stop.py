@@ -121,7 +121,7 @@ async def test_nobody_can_hold_it_up_for_longer_than_drain_ms(how: str) -> None:
             for _ in range(40):
                 await sources["a"].publish([b"x" * 5000] * 100)
             (connection,) = gateway.gateway.connections
-            assert connection.outlet.full
+            assert connection.writer.full
         begun = trio.current_time()
         assert await gateway.stop() == 0
         assert 0.29 < trio.current_time() - begun < 5
@@ -176,8 +176,8 @@ class SlowDoor:
 
 
 async def test_who_is_still_at_the_door_is_sent_away() -> None:
-    door = SlowDoor()
-    async with running(plugins={"door": door}) as (gateway, _):
+    listener = SlowDoor()
+    async with running(plugins={"door": listener}) as (gateway, _):
         stream = await gateway.connect()
         async with stream, trio.open_nursery() as nursery:
 
@@ -187,10 +187,10 @@ async def test_who_is_still_at_the_door_is_sent_away() -> None:
                 assert status == 503
                 assert "retry-after" in headers
 
-            await door.asked.wait()
+            await listener.asked.wait()
             # Somebody inside, who keeps the gateway waiting.
             gateway.gateway.draining = True
-            door.open.set()
+            listener.open.set()
         assert gateway.listener.rejected == {"draining": 1}
 
 
@@ -285,7 +285,7 @@ async def test_the_process_exits_at_once_with_a_second_signal(tmp_path: Path) ->
 STUBBORN = """
 from contextlib import asynccontextmanager
 import sys, trio
-from kiwi_gw.api import Batch, Field, Kind, Section, Shape, SourceType, hookimpl
+from kiwi_gw.api import Batch, Field, FieldEncoding, Section, EventSchema, SourceType, hookimpl
 from typing import Literal
 
 class Settings(Section):
@@ -302,7 +302,7 @@ class Stubborn:
 
 @hookimpl
 def source_types():
-    shape = Shape((Field("sourceId", Kind.SOURCE_ID),))
+    shape = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID),))
     return [SourceType("stubborn", Settings, lambda settings, context: Stubborn(), shape)]
 
 plugin = sys.modules[__name__]

@@ -181,5 +181,5 @@ async def test_the_gateway_lets_a_vanished_machine_go_and_keeps_one_that_only_do
                 await publish()
         assert (keepalive.vanished, keepalive.stalled, keepalive.unresponsive) == (1, 0, 0)
         assert sorted(item.number for item in gateway.gateway.connections) == [1, 2]
-        assert any(item.outlet.full for item in gateway.gateway.connections)
+        assert any(item.writer.full for item in gateway.gateway.connections)
         nursery.cancel_scope.cancel()

@@ -14,14 +14,27 @@ import pytest
 import trio
 from structlog.typing import EventDict
 
-from kiwi_gw.api import Action, Credential, Head, Identity, Permit, Refusal, SourceInfo, hookimpl
-from kiwi_gw.config import Limits
-from kiwi_gw.edge.head import parse_head
-from kiwi_gw.edge.tickets import InFolder, InMemory, Store, Tickets, ticket_of
+from kiwi_gw.api import Action, Credential, HeadCredential, Identity, Permit, Refusal, SourceInfo, hookimpl
+from kiwi_gw.config import LimitSettings
+from kiwi_gw.edge.request_head import parse_head
+from kiwi_gw.edge.tickets import (
+    FolderTicketStore,
+    MemoryTicketStore,
+    StoredTicket,
+    Tickets,
+    TicketStore,
+    ticket_of,
+)
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.admin import scrape, value
 from tests.edge.hooks_bench import configuration, knock
 from tests.edge.wire import Client, connect, upgrade
+
+
+def identity(kept: StoredTicket | Refusal) -> Identity:
+    assert isinstance(kept, StoredTicket)
+    return kept.identity
+
 
 ANN = Identity("ann", frozenset({"reader"}), {"of": ("a", 1)}, None)
 START, OTHER_START = "0123456789abcdef", "fedcba9876543210"
@@ -37,7 +50,7 @@ class Bearers:
 
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity | Refusal | None:
-        assert isinstance(credential, Head)
+        assert isinstance(credential, HeadCredential)
         given = (credential.header("authorization") or "").removeprefix("Bearer ")
         if given == "anonymous":
             return None
@@ -268,8 +281,8 @@ async def test_nothing_of_a_ticket_is_in_the_log_or_the_metrics(log_lines: list[
 # --- the tickets themselves ------------------------------------------------------------------------
 
 
-def office(store: Store | None = None, start: str = START, slot: int = 0, **limits: int) -> Tickets:
-    held = Limits(**limits)
+def office(store: TicketStore | None = None, start: str = START, slot: int = 0, **limits: int) -> Tickets:
+    held = LimitSettings(**limits)
     return Tickets(lambda: held, start, slot, store)
 
 
@@ -282,15 +295,15 @@ def test_a_ticket_is_192_random_bits_that_say_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "folder"])
 def test_what_is_taken_is_the_whole_identity_within_its_time(tmp_path: Path, kind: str) -> None:
-    store: Store = InMemory() if kind == "memory" else InFolder(tmp_path, "0-")
+    store: TicketStore = MemoryTicketStore() if kind == "memory" else FolderTicketStore(tmp_path, "0-")
     now = 100.0
-    limits = Limits(ticket_ttl_ms=5_000)
+    limits = LimitSettings(ticket_ttl_ms=5_000)
     tickets = Tickets(lambda: limits, START, 0, store, lambda: now)
     first, second = str(tickets.issue(ANN)), str(tickets.issue(ANN))
     now = 104.9
-    assert tickets.redeem(first) == ANN
+    assert identity(tickets.take(first)) == ANN
     now = 105.0
-    assert isinstance(tickets.redeem(second), Refusal)
+    assert isinstance(tickets.take(second), Refusal)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -299,26 +312,26 @@ def test_what_is_taken_is_the_whole_identity_within_its_time(tmp_path: Path, kin
     ["", "x", f"{START}.0.", f"{START}.0.{'a' * 31}", f"{START}.0.{'../' * 11}", f"{START}.9999.{'a' * 32}"],
 )
 def test_what_is_no_ticket_is_refused(tmp_path: Path, text: str) -> None:
-    assert isinstance(office(InFolder(tmp_path, "0-")).redeem(text), Refusal)
+    assert isinstance(office(FolderTicketStore(tmp_path, "0-")).take(text), Refusal)
 
 
 def test_those_of_another_start_are_refused_even_where_their_file_is_left(tmp_path: Path) -> None:
-    text = str(office(InFolder(tmp_path, "0-"), OTHER_START).issue(ANN))
-    again = office(InFolder(tmp_path, "1-"))
-    assert isinstance(again.redeem(text), Refusal)
-    assert isinstance(again.redeem(text.replace(OTHER_START, "")), Refusal)
+    text = str(office(FolderTicketStore(tmp_path, "0-"), OTHER_START).issue(ANN))
+    again = office(FolderTicketStore(tmp_path, "1-"))
+    assert isinstance(again.take(text), Refusal)
+    assert isinstance(again.take(text.replace(OTHER_START, "")), Refusal)
 
 
 def test_what_was_given_out_is_bounded_and_what_expired_or_was_used_elsewhere_does_not_count(
     tmp_path: Path,
 ) -> None:
     now = 0.0
-    limits = Limits(max_tickets=6, max_tickets_per_identity=3, ticket_ttl_ms=1_000)
-    one = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"), lambda: now)
-    other = Tickets(lambda: limits, START, 1, InFolder(tmp_path, "1-"), lambda: now)
+    limits = LimitSettings(max_tickets=6, max_tickets_per_identity=3, ticket_ttl_ms=1_000)
+    one = Tickets(lambda: limits, START, 0, FolderTicketStore(tmp_path, "0-"), lambda: now)
+    other = Tickets(lambda: limits, START, 1, FolderTicketStore(tmp_path, "1-"), lambda: now)
     texts = [str(one.issue(ANN)) for _ in range(3)]
     assert isinstance(one.issue(ANN), Refusal)
-    assert other.redeem(texts[0]) == ANN
+    assert identity(other.take(texts[0])) == ANN
     assert isinstance(one.issue(ANN), str)
     for name in "abc":
         assert isinstance(one.issue(Identity(name)), str)
@@ -330,21 +343,21 @@ def test_what_was_given_out_is_bounded_and_what_expired_or_was_used_elsewhere_do
 
 
 def test_tickets_that_were_used_elsewhere_take_no_place_of_all(tmp_path: Path) -> None:
-    limits = Limits(max_tickets=6)
-    one = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"))
-    other = Tickets(lambda: limits, START, 1, InFolder(tmp_path, "1-"))
+    limits = LimitSettings(max_tickets=6)
+    one = Tickets(lambda: limits, START, 0, FolderTicketStore(tmp_path, "0-"))
+    other = Tickets(lambda: limits, START, 1, FolderTicketStore(tmp_path, "1-"))
     texts = [str(one.issue(Identity(name))) for name in "abcdef"]
     for text in texts[1:]:
-        assert isinstance(other.redeem(text), Identity)
+        assert isinstance(other.take(text), StoredTicket)
     assert isinstance(one.issue(Identity("g")), str)
     assert len(one._waiting) == len(one._of) == 2
 
 
 def test_those_that_expire_are_let_go_of_in_whatever_order(tmp_path: Path) -> None:
-    now, limits = 0.0, Limits(ticket_ttl_ms=60_000)
-    tickets = Tickets(lambda: limits, START, 0, InFolder(tmp_path, "0-"), lambda: now)
+    now, limits = 0.0, LimitSettings(ticket_ttl_ms=60_000)
+    tickets = Tickets(lambda: limits, START, 0, FolderTicketStore(tmp_path, "0-"), lambda: now)
     tickets.issue(ANN)
-    limits = Limits(ticket_ttl_ms=1_000)
+    limits = LimitSettings(ticket_ttl_ms=1_000)
     tickets.issue(ANN)
     now = 1.0
     tickets.forget_expired()
@@ -365,24 +378,24 @@ async def test_who_asks_for_no_more_tickets_leaves_none() -> None:
 
 
 def test_a_worker_that_is_replaced_leaves_nothing(tmp_path: Path) -> None:
-    text = str(office(InFolder(tmp_path, "0-")).issue(ANN))
-    kept = str(office(InFolder(tmp_path, "1-"), slot=1).issue(ANN))
-    fresh = office(InFolder(tmp_path, "0-"))
-    assert isinstance(fresh.redeem(text), Refusal)
-    assert fresh.redeem(kept) == ANN
+    text = str(office(FolderTicketStore(tmp_path, "0-")).issue(ANN))
+    kept = str(office(FolderTicketStore(tmp_path, "1-"), slot=1).issue(ANN))
+    fresh = office(FolderTicketStore(tmp_path, "0-"))
+    assert isinstance(fresh.take(text), Refusal)
+    assert identity(fresh.take(kept)) == ANN
 
 
 def _use(folder: Path, texts: list[str], slot: int, begin: object, won: object) -> None:
     """What a worker does: take every ticket, and say which it got."""
-    tickets = office(InFolder(folder, f"{slot}-"), slot=slot)
+    tickets = office(FolderTicketStore(folder, f"{slot}-"), slot=slot)
     begin.wait()  # type: ignore[attr-defined]
-    won.put([text for text in texts if not isinstance(tickets.redeem(text), Refusal)])  # type: ignore[attr-defined]
+    won.put([text for text in texts if not isinstance(tickets.take(text), Refusal)])  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
 def test_of_several_workers_that_get_a_ticket_at_the_same_time_one_takes_it(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    given = office(InFolder(tmp_path, "9-"), slot=9, max_tickets_per_identity=500)
+    given = office(FolderTicketStore(tmp_path, "9-"), slot=9, max_tickets_per_identity=500)
     texts = [str(given.issue(ANN)) for _ in range(500)]
     begin, won = spawn.Barrier(2), spawn.Queue()
     workers = [spawn.Process(target=_use, args=(tmp_path, texts, slot, begin, won)) for slot in range(2)]

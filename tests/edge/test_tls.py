@@ -13,9 +13,9 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
-from kiwi_gw.edge.head import HeadLimits, read_head
 from kiwi_gw.edge.health import alive
-from kiwi_gw.edge.http import Ends, HttpLimits, serve_http
+from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.edge.request_head import HeadLimits, read_head
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tls import TlsError, TlsFiles, server_context
 
@@ -149,7 +149,7 @@ async def test_plain_http_is_served_over_tls(
     async def serve() -> None:
         head = await read_head(ours, HeadLimits())
         assert head is not None
-        await serve_http(ours, head, routes, HttpLimits(), trio.Event(), Ends(secure=True))
+        await serve_http(ours, head, routes, HttpLimits(), trio.Event(), ConnectionEnds(secure=True))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)

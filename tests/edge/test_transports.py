@@ -301,9 +301,9 @@ async def test_a_client_that_cannot_be_sent_to_is_let_go_of_at_once(sockets: lis
         await scripted["a"].publish([b"1"])
         assert (await stays.message())["data"]["value"] == "1"
         await trio.testing.wait_all_tasks_blocked()
-        feed = gateway.gateway.feed("a")
-        assert feed is not None
-        assert (len(gateway.gateway.connections), feed.subscribers) == (1, 1)
+        hub = gateway.gateway.hub("a")
+        assert hub is not None
+        assert (len(gateway.gateway.connections), hub.subscribers) == (1, 1)
         assert sockets[0].fileno() < 0
 
 

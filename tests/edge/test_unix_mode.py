@@ -12,7 +12,7 @@ import pytest
 from kiwi_gw.config import UnixAddress
 from kiwi_gw.edge.listener import ListenError, listen
 from kiwi_gw.testing import ScriptedSources, open_gateway
-from kiwi_gw.workers.reserve import Reserved
+from kiwi_gw.workers.held_addresses import HeldAddresses
 from tests.edge.hooks_bench import configuration
 
 
@@ -67,7 +67,7 @@ async def test_the_mode_is_a_setting_of_public_and_admin_sockets(
 
 
 def test_workers_have_sockets_of_that_mode(tmp_path: Path) -> None:
-    reserved = Reserved(unix_mode=0o640)
+    reserved = HeldAddresses(unix_mode=0o640)
     reserved.take(UnixAddress(str(tmp_path / "kiwi.sock")))
     assert mode(tmp_path / "kiwi.sock") == 0o640
     reserved.close()

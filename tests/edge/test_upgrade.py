@@ -8,8 +8,8 @@ import pytest
 import wsproto
 from wsproto.events import AcceptConnection, Request
 
-from kiwi_gw.edge.answers import HttpError
-from kiwi_gw.edge.head import parse_head
+from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.request_head import parse_head
 from kiwi_gw.edge.upgrade import check_upgrade, wants_websocket
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="

@@ -12,10 +12,10 @@ import trio
 
 from kiwi_gw.dialects.kiwi.results import kiwi_wire, value_fields, value_form
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Decode, Field, Kind, Shape, SourceInfo, ValueAs
+from kiwi_gw.model import Decode, EventSchema, Field, FieldEncoding, SourceInfo, ValueAs
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
-from kiwi_kafka.shape import event_shape
-from kiwi_spark.shape import SHAPE as SPARK
+from kiwi_kafka.event_schema import event_schema
+from kiwi_spark.gateway.rows import SCHEMA as SPARK
 from tests.edge.bench import error
 from tests.edge.wire import connect
 
@@ -89,8 +89,8 @@ async def test_a_form_that_there_is_not_is_refused() -> None:
             assert error(reply, "SUBSCRIBE") == 'valueAs must be "text" or "json"'
 
 
-COUNTER = Shape((Field("count", Kind.INT),))
-KAFKA = event_shape()
+COUNTER = EventSchema((Field("count", FieldEncoding.INT),))
+KAFKA = event_schema()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ KAFKA = event_shape()
             "the values of this source cannot be had as json: they are no JSON (decode.value)",
         ),
         (
-            SourceInfo("s", "own", Shape((Field("value", Kind.VALUE),))),
+            SourceInfo("s", "own", EventSchema((Field("value", FieldEncoding.VALUE),))),
             "text",
             "the values of this source cannot be had as text: they are no text",
         ),
@@ -117,8 +117,8 @@ def test_what_cannot_be_given_is_refused_where_a_client_asks_for_it(
         kiwi_wire(source, value_as=asked)
     assert str(refused.value) == words
     # A configuration that wants it for all sources has it where it can be had.
-    wished = SourceInfo("s", source.type, source.shape, decode=source.decode, value_as=asked)
-    assert value_fields(wished, "flat", None) == source.shape.fields
+    wished = SourceInfo("s", source.type, source.event_schema, decode=source.decode, value_as=asked)
+    assert value_fields(wished, "flat", None) == source.event_schema.fields
 
 
 def forms(source: SourceInfo) -> dict[str | None, Any]:

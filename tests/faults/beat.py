@@ -21,29 +21,29 @@ import trio
 
 from kiwi_gw.api import (
     Batch,
+    EventSchema,
     Field,
-    Kind,
-    Out,
+    FieldEncoding,
     Positions,
+    Publisher,
     Section,
-    Shape,
     SourceContext,
     SourceType,
     hookimpl,
 )
 
-_SHAPE = Shape(
+_SHAPE = EventSchema(
     (
-        Field("sourceId", Kind.SOURCE_ID),
-        Field("partition", Kind.INT),
-        Field("offset", Kind.INT),
-        Field("at", Kind.VALUE),
-        Field("blockedMs", Kind.VALUE),
-        Field("blockedBy", Kind.VALUE),
-        Field("tasks", Kind.INT),
-        Field("descriptors", Kind.INT),
-        Field("residentKib", Kind.INT),
-        Field("objects", Kind.INT),
+        Field("sourceId", FieldEncoding.SOURCE_ID),
+        Field("partition", FieldEncoding.INT),
+        Field("offset", FieldEncoding.INT),
+        Field("at", FieldEncoding.VALUE),
+        Field("blockedMs", FieldEncoding.VALUE),
+        Field("blockedBy", FieldEncoding.VALUE),
+        Field("tasks", FieldEncoding.INT),
+        Field("descriptors", FieldEncoding.INT),
+        Field("residentKib", FieldEncoding.INT),
+        Field("objects", FieldEncoding.INT),
     )
 )
 _PAGE_KIB = resource.getpagesize() // 1024
@@ -121,9 +121,9 @@ class Beat:
     def __init__(self, settings: BeatSettings) -> None:
         self._settings = settings
 
-    async def run(self, out: Out, start: Positions | None) -> None:
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
         offset = 0 if start is None else start.get(0, 0)
-        await out.ready({0: offset})
+        await publisher.ready({0: offset})
         with _watching() as watch:
             due = trio.current_time()
             while True:
@@ -131,7 +131,7 @@ class Beat:
                 await trio.sleep_until(due)
                 state = self._state(watch)
                 columns: dict[str, Sequence[Any]] = {name: (value,) for name, value in state.items()}
-                await out.publish(Batch({0: offset}, (0,), (offset,), columns, cost=256))
+                await publisher.publish(Batch({0: offset}, (0,), (offset,), columns, cost=256))
                 offset += 1
 
     def _state(self, watch: LoopWatch) -> dict[str, object]:

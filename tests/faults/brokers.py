@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kiwi_gw.demo.broker import Broker, new_cluster_id
-from kiwi_gw.demo.loopback import Node, free_nodes, port_pair
+from kiwi_demo.broker import Broker, new_cluster_id
+from kiwi_demo.loopback import Node, free_ports
 from tests.faults.proxy import Proxy, proxy
 from tests.integration.held_broker import HeldBroker
 
@@ -24,8 +24,8 @@ class FaultyBroker:
     """
 
     def __init__(self, folder: Path) -> None:
-        (node,) = free_nodes(1)
-        self._behind, self._near = port_pair(0)
+        port, controller, self._behind, self._near = free_ports(4)
+        node = Node(1, port, controller)
         properties = {**_two_ways(node, self._behind, self._near), "message.max.bytes": str(16 * 2**20)}
         self.folder = folder
         self._held = HeldBroker(folder, cluster=(node,), properties=properties, java_options=JAVA)
@@ -93,11 +93,12 @@ def three_brokers(folder: Path) -> list[Member]:
 
     They only answer together: start them at the same time.
     """
-    nodes = free_nodes(3)
+    ports = free_ports(12)
+    nodes = tuple(Node(number + 1, *ports[4 * number : 4 * number + 2]) for number in range(3))
     cluster_id = new_cluster_id()
     members = []
     for node in nodes:
-        behind, near = port_pair(0)
+        behind, near = ports[4 * node.id - 2 : 4 * node.id]
         broker = Broker(
             folder / f"broker-{node.id}",
             node_id=node.id,

@@ -13,7 +13,7 @@ import trio
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from kiwi_gw.demo.broker import Broker
+from kiwi_demo.broker import Broker
 from tests.faults.brokers import three_brokers
 from tests.faults.experiment import Injection, Phases, Scene, UnexpectedError
 from tests.faults.leadership import Replicas, elect_first, in_sync, leaders, reassign, replicas

@@ -185,7 +185,7 @@ def _bursts(client: Greedy) -> list[bytes]:
         (
             r"value.a rlike '\\pL{12}X" + str(number) + "'",
             f"to_date('{'1' * 26}x{number}', '{'d1' * 26}') IS NULL",
-            f"unix_timestamp('{'1' * 26}x', '{'d1' * 24}d{number % 10}') > {number}",
+            f"to_timestamp('{'1' * 26}x', '{'d1' * 24}d{number % 10}') IS NULL",
         )
     )
     return [command("SUBSCRIBE", client.source, where=text)] * _AT_ONCE

@@ -18,12 +18,12 @@ from typing import Literal
 import trio
 
 from kiwi_gw.api import (
+    EventSchema,
     Field,
-    Kind,
-    Out,
+    FieldEncoding,
     Positions,
+    Publisher,
     Section,
-    Shape,
     SourceContext,
     SourceType,
     hookimpl,
@@ -96,8 +96,8 @@ class Mischief:
     def __init__(self, words: Words) -> None:
         self._words = words
 
-    async def run(self, out: Out, start: Positions | None) -> None:
-        await out.ready(start or {0: 0})
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready(start or {0: 0})
         while True:
             await trio.sleep(_LOOK_SECONDS)
             if self._words.hold:
@@ -133,7 +133,11 @@ def _build(settings: Section, context: SourceContext) -> Mischief:
 
 @hookimpl
 def source_types() -> list[SourceType]:
-    return [SourceType("mischief", MischiefSettings, _build, Shape((Field("sourceId", Kind.SOURCE_ID),)))]
+    return [
+        SourceType(
+            "mischief", MischiefSettings, _build, EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID),))
+        )
+    ]
 
 
 plugin = sys.modules[__name__]

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kiwi_gw.demo.topics import Topics
 from tests.faults.experiment import BEAT, Injection, Outcome, Phases, Result, Scene, scene
 from tests.faults.flow import Flow
 from tests.faults.mischief import SOURCE, VARIABLE, Words
 from tests.faults.watcher import Wish
 from tests.integration.feeder import PARTITIONS, feeder
 from tests.integration.gateway import GatewayProcess, gateway
+from tests.topics import Topics
 
 ROOT = Path(__file__).parent.parent.parent
 PLUGINS = ["tests.faults.beat:plugin", "tests.faults.mischief:plugin"]

@@ -17,7 +17,6 @@ import pytest
 import trio
 from aiokafka import AIOKafkaProducer
 
-from kiwi_gw.demo.topics import Record, Topics
 from tests.faults.brokers import FaultyBroker
 from tests.faults.checker import Closed, Facts, Lag, Verdict, judge, produced
 from tests.faults.experiment import BEAT, Scene, scene, span
@@ -27,6 +26,7 @@ from tests.faults.stages import configuration, faulted_gateway, wishes
 from tests.faults.watcher import Watcher
 from tests.integration.kafka.support import delete_records
 from tests.integration.kafka.test_history import spoil
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from kiwi_gw.dialects.base import Dialect, SessionLimits
-from kiwi_gw.dialects.kiwi import KiwiDialect
+from kiwi_gw.dialect_api import Dialect, SessionLimits
+from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
 from kiwi_gw.dialects.zetta import topics
-from kiwi_gw.edge.answers import HttpError
-from kiwi_gw.edge.head import HeadCollector, HeadLimits
+from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.request_head import HeadCollector, HeadLimits
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import ANONYMOUS
 from kiwi_gw.query import caql, sql
 from kiwi_gw.query.caql import reader as of_caql
-from kiwi_gw.query.compiler import Compiled, compiled, loops
+from kiwi_gw.query.compiler import CompiledQuery, compile_query, query_codegen
 from kiwi_gw.query.sql import reader as of_sql
 from kiwi_gw.query.tree import Query
+from tests.heads import HEAD
 from tests.unit.dialects.zetta.bench import Sources
 
 MESSAGE: Final = 65_536
@@ -44,7 +45,7 @@ class Target:
 
 def forget() -> None:
     """What is kept of the texts that were asked for last: each is to be read anew."""
-    for one in (of_sql._conditions, of_sql._selections, of_caql._known, loops._recent):
+    for one in (of_sql._conditions, of_sql._selections, of_caql._known, query_codegen._recent):
         one.clear()
 
 
@@ -61,20 +62,20 @@ def events() -> list[object]:
     ]
 
 
-def _evaluated(made: Compiled) -> None:
+def _evaluated(made: CompiledQuery) -> None:
     values = events()
     columns: dict[str, list[object]] = dict.fromkeys(made.roots, values)
     columns |= {root: list(range(len(values))) for root in ("partition", "offset") if root in columns}
-    kept, _ = made.kept(columns, len(values))
+    kept, _ = made.filter(columns, len(values))
     if made._project is not None:
-        made.projected(columns, kept)
+        made.project(columns, kept)
 
 
 def _query(read: Callable[[str], Query], roots: frozenset[str]) -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
         forget()
         with suppress(KiwiError):
-            _evaluated(compiled(read(data.decode("utf-8", "replace")), roots))
+            _evaluated(compile_query(read(data.decode("utf-8", "replace")), roots))
 
     return run
 
@@ -89,7 +90,7 @@ def _kiwi(data: bytes) -> None:
     forget()
     dialect: Dialect = KiwiDialect("flat")
     for message in (data, data.decode("utf-8", "replace")):
-        for command in dialect.session("", ANONYMOUS, _LOTS).receive(message, 0.0):
+        for command in dialect.open_session(HEAD, {}, ANONYMOUS, _LOTS).receive(message, 0.0):
             assert command is not None
 
 

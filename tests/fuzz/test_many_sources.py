@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.zetta.step_queue import STEPS
 from tests.fuzz.targets import TARGETS, forget
 from tests.unit.dialects.zetta.bench import Client, Sources

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.integration.held_broker import HeldBroker
 from tests.integration.shared_broker import shared
+from tests.topics import Topics
 
 _count = itertools.count()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from kiwi_gw.demo.broker import Broker
+from kiwi_demo.broker import Broker
 
 
 class HeldBroker:

@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.loopback import Node
+from kiwi_demo.broker import Broker
+from kiwi_demo.loopback import Node
 from tests.integration.held_broker import HeldBroker
 
 VARIABLE = "KIWI_GW_TEST_BROKER"

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import pytest
 import trio
 
+from kiwi_gw.api import HeadCredential, Section, hookimpl
 from kiwi_gw.core.commands import Command, Open, Reply, Session
 from kiwi_gw.core.notices import Notice, SourceAppeared
-from kiwi_gw.dialects.base import SessionLimits
-from kiwi_gw.dialects.frames import BINARY, TEXT, header
+from kiwi_gw.dialect_api import DialectType, Document, SessionLimits, WebSocketRoute
+from kiwi_gw.dialect_api.frames import BINARY, TEXT, header
 from kiwi_gw.model import Batch, Encoded, Identity, SourceInfo, WireFormat
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.edge.wire import FrameReader
@@ -43,11 +44,12 @@ os._exit(0)  # its threads now and then abort the interpreter on its way out
 """
 CONFIG = json.dumps(
     {
-        "plugins": ["scripted"],
+        "plugins": ["scripted", "echo"],
         "server": {"limits": {"max_fragments": 100_000, "close_timeout_ms": 1_000}},
         "sources": [{"type": "scripted", "id": "busy"}],
     }
 )
+MAX = 16 * 1024 * 1024
 MARK = b"\x00an event\x00"
 
 
@@ -86,23 +88,30 @@ class EchoSession:
         return EVENTS
 
 
+class EchoSettings(Section):
+    """Nothing."""
+
+
 class EchoDialect:
-    name = "echo"
-    subprotocols: tuple[str, ...] = ()
-    max_message_bytes = 16 * 1024 * 1024
+    routes = (WebSocketRoute("/echo", max_message_bytes=MAX), WebSocketRoute("/busy", max_message_bytes=MAX))
+    documents: Mapping[str, Document] = {}
 
-    def __init__(self, path: str) -> None:
-        self.paths: tuple[str, ...] = (path,)
+    def open_session(
+        self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
+    ) -> Session:
+        return EchoSession(busy=head.path == "/busy")
 
-    def session(self, head_query: str, identity: Identity, limits: SessionLimits) -> Session:
-        return EchoSession(busy=self.paths == ("/busy",))
+
+class EchoPlugin:
+    @hookimpl
+    def dialect_types(self) -> Sequence[DialectType[EchoSettings]]:
+        return [DialectType("echo", EchoSettings, lambda settings, context: EchoDialect())]
 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[tuple[GatewayUnderTest, ScriptedSources]]:
     sources = ScriptedSources()
-    dialects = [EchoDialect("/echo"), EchoDialect("/busy")]
-    async with open_gateway(CONFIG, plugins={"scripted": sources}, dialects=dialects) as gateway:
+    async with open_gateway(CONFIG, plugins={"scripted": sources, "echo": EchoPlugin()}) as gateway:
         yield gateway, sources
 
 

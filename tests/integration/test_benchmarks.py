@@ -20,7 +20,7 @@ from benchmarks.scenario import Scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.spark import Kept
 from benchmarks.target import Target
-from kiwi_gw.demo.broker import Broker
+from kiwi_demo.broker import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker, new_cluster_id
-from kiwi_gw.demo.loopback import HOST, BrokerError, answers, free_nodes
-from kiwi_gw.demo.topics import Record, Topics
-from kiwi_spark.java import java_home
+from kiwi_demo.broker import Broker, new_cluster_id
+from kiwi_demo.loopback import HOST, BrokerError, answers, free_nodes
+from kiwi_spark.java.home import java_home
 from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 
@@ -175,7 +175,7 @@ async def test_the_command_runs_one_until_it_is_told_to_end(
 _HOLD = """
 import signal, sys, trio
 from pathlib import Path
-from kiwi_gw.demo.broker import Broker
+from kiwi_demo.broker import Broker
 async def main():
     async with Broker(Path(sys.argv[1])) as broker:
         print(broker.pid, flush=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.faults.checker import Verdict, judge, produced
 from tests.integration.crowd import crowd
 from tests.integration.feeder import PARTITIONS, Feeder, feeder
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.recording import Reader, Recording
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.flights import Flight
-from kiwi_gw.demo.loopback import HOST, answers
-from kiwi_gw.demo.producer import replay
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
+from kiwi_demo.flights import Flight
+from kiwi_demo.loopback import HOST, answers
+from kiwi_demo.producer import replay
 from tests.integration.spark.no_java import environment_without_java
+from tests.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
@@ -141,7 +141,7 @@ async def test_a_gateway_that_cannot_start_is_shown_with_its_log(tmp_path: Path)
     script = f"""
 import trio
 from pathlib import Path
-from kiwi_gw.demo import gateway
+from kiwi_demo import gateway
 gateway.demo_config = lambda: Path({str(broken)!r})
 async def main():
     folder = Path({str(tmp_path)!r})

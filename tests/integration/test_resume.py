@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.integration.client import client
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.test_node import ROOT, node
 from tests.offsets_of import offsets_of
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

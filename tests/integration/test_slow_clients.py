@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.faults.checker import Lag, Verdict, judge, produced
 from tests.integration.client import Client, client
 from tests.integration.crowd import Crowd, crowd
@@ -22,6 +21,7 @@ from tests.integration.feeder import PARTITIONS, Feeder, feeder
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.recording import Reader
 from tests.offsets_of import offsets_of
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

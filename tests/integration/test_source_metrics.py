@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.edge.admin import fetch, scrape, value
 from tests.integration.client import client
 from tests.integration.gateway import gateway, kafka_config
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.faults.checker import Verdict, judge, produced
 from tests.integration.crowd import crowd
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.recording import Reader
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

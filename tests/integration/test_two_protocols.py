@@ -14,9 +14,9 @@ import trio
 import yaml
 from websockets.sync.client import ClientConnection, connect
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
+from kiwi_demo.broker import Broker
 from tests.integration.gateway import gateway, kafka_config
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 

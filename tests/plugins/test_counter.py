@@ -10,9 +10,9 @@ import trio.testing
 from pydantic import ValidationError
 
 from kiwi_counter import CounterSettings, source_types
-from kiwi_counter.counter import LARGEST, SHAPE
+from kiwi_counter.counter import LARGEST, SCHEMA
 from kiwi_gw.api import Batch, PluginContext, Positions, Source, SourceContext
-from kiwi_gw.dialects.kiwi import kiwi_wire
+from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import SourceInfo
 from tests.transcripts.recorded import texts
 
@@ -40,7 +40,7 @@ class FakeOut:
     def describe(self, members: str) -> None:
         raise AssertionError("what a counter counts is known before it runs")
 
-    def trouble(self, message: str) -> None:
+    def report_degraded(self, message: str) -> None:
         raise AssertionError("a counter has no origin that it could be cut off from")
 
     async def wait_subscribed(self) -> None:
@@ -58,7 +58,7 @@ class FakeOut:
 def counter(**settings: object) -> Source:
     (found,) = source_types()
     assert found.name == "counter"
-    assert not found.replayable
+    assert not found.common_description.replayable
     parsed = found.settings.model_validate({"type": "counter", "id": "ticks", **settings})
     return found.build(parsed, SourceContext("ticks", PluginContext({}), {}))
 
@@ -159,7 +159,7 @@ async def test_it_can_be_cancelled_and_run_again(autojump_clock: trio.testing.Mo
 async def test_what_clients_see(autojump_clock: trio.testing.MockClock) -> None:
     source, out = counter(min=5, max=5, interval_ms=1), FakeOut()
     await source.run(out, None)
-    info = SourceInfo("ticks", "counter", SHAPE)
+    info = SourceInfo("ticks", "counter", SCHEMA)
     frames = [
         texts(kiwi_wire(info, envelope).encode(out.batches[0]).buffer) for envelope in ("flat", "nested")
     ]
@@ -172,7 +172,7 @@ async def test_what_clients_see(autojump_clock: trio.testing.MockClock) -> None:
 async def test_the_largest_count_has_its_json(autojump_clock: trio.testing.MockClock) -> None:
     source, out = counter(min=LARGEST, max=LARGEST, interval_ms=1), FakeOut()
     await source.run(out, None)
-    encoded = kiwi_wire(SourceInfo("ticks", "counter", SHAPE)).encode(out.batches[0])
+    encoded = kiwi_wire(SourceInfo("ticks", "counter", SCHEMA)).encode(out.batches[0])
     assert b'"count":18446744073709551615}' in encoded.buffer
 
 

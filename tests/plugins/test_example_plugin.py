@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.api import Identity, Shape, SourceInfo
-from kiwi_gw.config import Loaded, load, load_again
+from kiwi_gw.api import EventSchema, Identity, SourceInfo
+from kiwi_gw.config import LoadedConfig, load, load_again
 from kiwi_gw.errors import ConfigError, PluginError
 from kiwi_gw.plugin_manager import PluginManager, available
-from kiwi_gw.testing import MemoryOut, check_source
+from kiwi_gw.testing import MemoryPublisher, check_source
 
 PROJECT = Path(__file__).parent / "example_plugin"
 
@@ -77,10 +77,9 @@ async def test_its_hook_hides_comments_from_everybody_but_the_staff(
     notes = tmp_path / "notes.txt"
     notes.write_text("one\n# hidden\ntwo")
     lines = manager.source_types()["lines"]
-    source = lines.build(lines.settings.model_validate({"type": "lines", "id": "n", "path": notes}), None)  # type: ignore[arg-type]
-    out = MemoryOut(
-        lines.shape_of(lines.settings.model_validate({"type": "lines", "id": "n", "path": notes}))
-    )
+    settings = lines.settings.model_validate({"type": "lines", "id": "n", "path": notes})
+    source = lines.build(settings, None)  # type: ignore[arg-type]
+    out = MemoryPublisher(lines.description_of(settings).schema)
     with trio.fail_after(5):
         await source.run(out, None)
 
@@ -91,10 +90,14 @@ async def test_its_hook_hides_comments_from_everybody_but_the_staff(
             records = [kept for record in records if (kept := interceptor.apply(record)) is not None]
         return [record["value"] for record in records]
 
-    info = SourceInfo("n", "lines", Shape(()))
+    info = SourceInfo("n", "lines", EventSchema(()))
     assert seen_by(Identity("anyone"), info) == [b"one", b"two"]
     assert seen_by(Identity("boss", frozenset({"staff"})), info) == [b"one", b"# hidden", b"two"]
-    assert seen_by(Identity("anyone"), SourceInfo("c", "counter", Shape(()))) == [b"one", b"# hidden", b"two"]
+    assert seen_by(Identity("anyone"), SourceInfo("c", "counter", EventSchema(()))) == [
+        b"one",
+        b"# hidden",
+        b"two",
+    ]
     first, second = (
         manager.hook.intercept(identity=Identity(name), source=info)[0].key for name in ("first", "second")
     )
@@ -104,7 +107,7 @@ async def test_its_hook_hides_comments_from_everybody_but_the_staff(
 SOURCES = "sources:\n  - {type: lines, id: notes, path: notes.txt}\n"
 
 
-def load_text(folder: Path, text: str) -> Loaded:
+def load_text(folder: Path, text: str) -> LoadedConfig:
     path = folder / "kiwi.yml"
     path.write_text(text)
     return load(path, {})

@@ -24,25 +24,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from kiwi_counter.counter import SHAPE as COUNTER_SHAPE
-from kiwi_gw.core.commands import Cancel, Command, Examine, Grant, Hangup, Open, Remind, Reply, Session
+from kiwi_counter.counter import SCHEMA as COUNTER_SHAPE
+from kiwi_gw.core.commands import AddCredit, Cancel, Close, Command, Inspect, Open, Reply, Session, SetTimer
 from kiwi_gw.core.notices import (
     Cancelled,
+    CreditAdded,
     Draining,
     Ended,
-    Examined,
-    Granted,
+    Inspected,
     Lagged,
     Notice,
     Opened,
     OpenFailed,
-    PositionsAre,
-    Reminded,
+    PositionsReported,
     SourceAppeared,
-    SourceTroubled,
+    SourceDegraded,
+    TimerFired,
 )
-from kiwi_gw.dialects.base import SessionLimits
-from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect
+from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
+from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import (
     ANONYMOUS,
     AtPositions,
@@ -54,12 +55,14 @@ from kiwi_gw.model import (
     StartAt,
     WireFormat,
 )
-from kiwi_kafka.shape import event_shape
+from kiwi_kafka.event_schema import event_schema
+from tests.encoding import encoded
+from tests.heads import HEAD
 from tests.transcripts.recorded import texts
 
 SOURCES = {
-    "flights": SourceInfo("flights", "kafka", event_shape()),
-    "brief": SourceInfo("brief", "kafka", event_shape(["key", "value"])),
+    "flights": SourceInfo("flights", "kafka", event_schema()),
+    "brief": SourceInfo("brief", "kafka", event_schema(["key", "value"])),
     "ticks": SourceInfo("ticks", "counter", COUNTER_SHAPE),
 }
 
@@ -84,20 +87,20 @@ def _ended(
 
 
 def _examined(source_id: str, sent: int, newest: list[dict[str, Any]]) -> Notice:
-    return Examined(source_id, source(source_id), sent, tuple(batch(**columns) for columns in newest))
+    return Inspected(source_id, source(source_id), sent, tuple(batch(**columns) for columns in newest))
 
 
 _NOTICES: dict[str, Callable[..., Notice]] = {
     "opened": _opened,
     "failed": OpenFailed,
-    "granted": Granted,
+    "granted": CreditAdded,
     "cancelled": Cancelled,
     "lagged": _lagged,
     "ended": _ended,
-    "positions": lambda source_id, positions: PositionsAre(source_id, source(source_id), positions),
-    "troubled": lambda source_id, message: SourceTroubled(source_id, source(source_id), message),
+    "positions": lambda source_id, positions: PositionsReported(source_id, source(source_id), positions),
+    "troubled": lambda source_id, message: SourceDegraded(source_id, source(source_id), message),
     "draining": Draining,
-    "reminded": Reminded,
+    "reminded": TimerFired,
     "examined": _examined,
     "appeared": lambda source_id: SourceAppeared(source(source_id)),
 }
@@ -118,7 +121,9 @@ class Player:
     def session(self) -> Session:
         if self._session is None:
             limits = SessionLimits(**self.limits)
-            self._session = KiwiDialect(self.envelope, clock=lambda: self.now).session("", ANONYMOUS, limits)
+            self._session = KiwiDialect(self.envelope, clock=lambda: self.now).open_session(
+                HEAD, {}, ANONYMOUS, limits
+            )
         return self._session
 
     def play(self, line: str) -> list[str]:
@@ -153,7 +158,7 @@ class Player:
         handle, _, arguments = rest.partition(" ") if not rest.startswith("{") else ("", "", rest)
         named = json.loads(arguments or "{}")
         if name == "events":
-            return [f"< {text}" for text in texts(self.wires[handle].encode(batch(**named)).buffer)]
+            return [f"< {text}" for text in texts(encoded(self.wires[handle], batch(**named)).buffer)]
         return self._said(self.session.notice(_NOTICES[name](*([handle] if handle else []), **named)))
 
     def _said(self, commands: Iterable[Command]) -> list[str]:
@@ -162,18 +167,18 @@ class Player:
             match command:
                 case Reply(frame):
                     lines += [f"< {text}" for text in texts(frame)]
-                case Hangup(code, reason):
+                case Close(code, reason):
                     lines.append(f"< close {code} {reason}")
                 case Open():
                     self.wires[str(command.handle)] = command.wire(source(command.source_id))
                     lines.append(_open_line(command))
-                case Grant(handle, n):
+                case AddCredit(handle, n):
                     lines.append(f"= grant {handle} {n}")
                 case Cancel(handle):
                     lines.append(f"= cancel {handle}")
-                case Remind(seconds):
+                case SetTimer(seconds):
                     lines.append(f"= remind {seconds:g}")
-                case Examine(handle):
+                case Inspect(handle):
                     lines.append(f"= examine {handle}")
                 case _:
                     raise AssertionError(command)

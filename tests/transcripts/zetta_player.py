@@ -25,8 +25,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.model import CloseReason
 from tests.transcripts.recorded import texts
 from tests.unit.dialects.zetta.bench import Client, Sources
@@ -46,7 +46,7 @@ class Player:
     @property
     def sources(self) -> Sources:
         if self._sources is None:
-            limits = FeedLimits(window_events=self.window, last_values=True)
+            limits = HubLimits(window_events=self.window, last_values=True)
             self._sources = Sources(limits)
         return self._sources
 
@@ -92,21 +92,21 @@ class Player:
     def _happened(self, words: str) -> None:
         name, _, rest = words.partition(" ")
         what, _, message = rest.partition(" ")
-        outlet = self.client.outlet
+        writer = self.client.writer
         match name, what:
             case "stalls", "":
-                outlet.take = lambda size: 0
+                writer.take = lambda size: 0
             case "reads", "":
-                outlet.take = lambda size: size
-                outlet.writable()
+                writer.take = lambda size: size
+                writer.drain()
             case "waits", seconds:
                 self.client.pass_time(float(seconds))
             case source, "ended":
-                self.sources.feeds[source].ended()
+                self.sources.hubs[source].ended()
             case source, "failed":
-                self.sources.feeds[source].failed(message)
+                self.sources.hubs[source].failed(message)
             case source, "altered":
-                self.sources.feeds[source].removed(CloseReason.ALTERED, message, 5)
+                self.sources.hubs[source].removed(CloseReason.ALTERED, message, 5)
             case source, _:
                 rows = json.loads(rest)
                 self.sources.send(source, *(row[1] for row in rows), keys=[row[0] for row in rows])
@@ -114,7 +114,7 @@ class Player:
     def _said(self) -> list[str]:
         if self._client is None:
             return []
-        data = bytes(self.client.outlet.wire[self._read :])
+        data = bytes(self.client.writer.wire[self._read :])
         self._read += len(data)
         lines = [f"< {text}" for text in texts(data)]
         if self.client.hung_up is not None:

@@ -7,17 +7,18 @@ from typing import Any, Literal
 
 from kiwi_gw.api import (
     Batch,
+    EventSchema,
     Field,
-    Kind,
-    Out,
+    FieldEncoding,
     Positions,
+    Publisher,
     Section,
-    Shape,
+    SourceDescription,
     SourceType,
 )
 from kiwi_gw.testing import SourceReport, check_source
 
-SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("n", Kind.INT)))
+SHAPE = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID), Field("n", FieldEncoding.INT)))
 
 
 class NumberSettings(Section):
@@ -25,7 +26,7 @@ class NumberSettings(Section):
     id: str = "numbers"
 
 
-Run = Callable[[Out, Positions | None], Awaitable[None]]
+Run = Callable[[Publisher, Positions | None], Awaitable[None]]
 
 
 class Numbers:
@@ -34,15 +35,16 @@ class Numbers:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    async def run(self, out: Out, start: Positions | None) -> None:
-        await self._run(out, start)
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        await self._run(publisher, start)
 
 
-def source_type(run: Run, shape: Shape = SHAPE, **more: Any) -> SourceType:
-    return SourceType("numbers", NumberSettings, lambda settings, context: Numbers(run), shape, **more)
+def source_type(run: Run, shape: EventSchema = SHAPE, **more: Any) -> SourceType:
+    description = SourceDescription(shape, **more)
+    return SourceType("numbers", NumberSettings, lambda settings, context: Numbers(run), description)
 
 
-async def check(run: Run, shape: Shape = SHAPE, **options: Any) -> SourceReport:
+async def check(run: Run, shape: EventSchema = SHAPE, **options: Any) -> SourceReport:
     return await check_source(source_type(run, shape), {"type": "numbers"}, **options)
 
 
@@ -57,9 +59,9 @@ def one(number: int, value: object = None, **changes: Any) -> Batch:
     return Batch(**(fields | changes))
 
 
-async def good(out: Out, start: Positions | None) -> None:
+async def good(publisher: Publisher, start: Positions | None) -> None:
     number = start[0] if start else 3
-    await out.ready({0: number})
+    await publisher.ready({0: number})
     while True:
-        await out.publish(one(number))
+        await publisher.publish(one(number))
         number += 1

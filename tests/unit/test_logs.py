@@ -148,10 +148,10 @@ def test_repeats_are_counted_instead() -> None:
     clock.now = 10
     late = record()
     assert limit.filter(late)
-    assert late.kiwi_suppressed == 57  # type: ignore[attr-defined]
+    assert late.suppressed_before == 57  # type: ignore[attr-defined]
     again = record()
     assert limit.filter(again)
-    assert again.kiwi_suppressed == 0  # type: ignore[attr-defined]
+    assert again.suppressed_before == 0  # type: ignore[attr-defined]
 
 
 def test_our_own_ordinary_lines_are_never_counted_instead() -> None:
@@ -180,7 +180,7 @@ def test_strangers_cannot_fill_the_memory_of_the_limit() -> None:
     limit = logs.RepeatLimit(keys=100)
     for number in range(10_000):
         limit.filter(record(msg=f"message {number}"))
-    assert len(limit._seen) == 100
+    assert len(limit._recent) == 100
 
 
 def test_the_next_line_says_how_many_are_missing() -> None:

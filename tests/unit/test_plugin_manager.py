@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from kiwi_gw.api import ConfigSection, Section, Shape, Source, SourceContext, SourceType, hookimpl
+from kiwi_gw.api import ConfigSection, EventSchema, Section, Source, SourceContext, SourceType, hookimpl
 from kiwi_gw.errors import PluginError
 from kiwi_gw.plugin_manager import MissingExtraError, PluginManager, available, missing_extra, shipped
 
@@ -22,7 +22,7 @@ def _build(settings: Section, context: SourceContext) -> Source:
     raise AssertionError("nothing is built here")
 
 
-TICK = SourceType("tick", TickSettings, _build, Shape(()))
+TICK = SourceType("tick", TickSettings, _build, EventSchema(()))
 
 
 class Ticks:
@@ -87,7 +87,7 @@ def test_what_comes_with_the_gateway() -> None:
     assert {"counter", "kafka", "spark", "tokens"} <= set(available())
     assert set(shipped().names) == {"counter", "kafka", "spark", "tokens"}
     assert set(shipped().source_types()) == {"counter", "kafka", "spark"}
-    assert set(shipped().config_sections()) == {"kafka", "spark", "tokens"}
+    assert set(shipped().config_sections()) == {"kafka", "spark", "tokens", "kiwi", "zetta"}
     assert "kafka" in shipped().service_types()
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_loaded_unasked() -> None:
     assert manager.names == ()
     assert manager.source_types() == {}
     assert manager.service_types() == {}
-    assert manager.config_sections() == {}
+    assert list(manager.dialect_types()) == list(manager.config_sections()) == ["kiwi", "zetta"]
 
 
 def test_loads_entry_points_and_objects_once(module: ModuleType) -> None:
@@ -107,7 +107,8 @@ def test_loads_entry_points_and_objects_once(module: ModuleType) -> None:
     assert list(manager.source_types()) == ["counter", "tick"]
     assert manager.find("some_plugins:ticks") is module.ticks
     assert manager.find("other") is None
-    assert list(manager.config_sections()) == list(manager.config_sections("some_plugins:ticks")) == ["ticks"]
+    assert list(manager.config_sections()) == ["ticks", "kiwi", "zetta"]
+    assert list(manager.config_sections("some_plugins:ticks")) == ["ticks"]
     assert manager.config_sections("counter") == {}
 
 
@@ -200,12 +201,14 @@ def test_a_missing_extra_has_its_own_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "aiokafka", None)
     assert missing_extra("kafka") == "kiwi-gw[kafka]"
 
+    manager = PluginManager()
+
     def import_nothing(name: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'aiokafka.abc'", name="aiokafka.abc")
 
     monkeypatch.setattr(importlib, "import_module", import_nothing)
     with pytest.raises(MissingExtraError) as caught:
-        PluginManager().load("kafka")
+        manager.load("kafka")
     assert str(caught.value) == "plugin 'kafka' needs: pip install 'kiwi-gw[kafka]'"
     assert caught.value.requirement == "kiwi-gw[kafka]"
 

@@ -11,7 +11,7 @@ from trio_websocket import open_websocket_url
 
 from kiwi_gw.api import Gap, SourceChanged
 from kiwi_gw.errors import ConfigError
-from kiwi_gw.testing import MemoryOut, ScriptedSources, check_source, open_gateway
+from kiwi_gw.testing import MemoryPublisher, ScriptedSources, check_source, open_gateway
 
 CONFIG = "plugins: [scripted]\nsources:\n  - {type: scripted, id: news}\n"
 
@@ -107,13 +107,13 @@ async def test_a_scripted_source_keeps_the_contract() -> None:
 
 async def test_a_script_can_lose_change_and_end() -> None:
     script = ScriptedSources()["any"]
-    out = MemoryOut()
+    out = MemoryPublisher()
     async with trio.open_nursery() as nursery:
 
         async def run() -> None:
             with pytest.raises(SourceChanged):
                 await script.run(out, None)
-            await script.run(MemoryOut(), None)
+            await script.run(MemoryPublisher(), None)
 
         nursery.start_soon(run)
         await script.publish([b"0"])
@@ -128,7 +128,7 @@ async def test_a_script_can_lose_change_and_end() -> None:
 async def test_a_script_hears_of_what_was_not_taken() -> None:
     script = ScriptedSources()["any"]
 
-    class Refusing(MemoryOut):
+    class Refusing(MemoryPublisher):
         async def publish(self, batch: object) -> None:
             await trio.lowlevel.checkpoint()
             raise ValueError("not this one")

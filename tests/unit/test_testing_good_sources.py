@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import trio
@@ -12,20 +11,20 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import (
     Batch,
+    EventSchema,
     Field,
+    FieldEncoding,
     Gap,
-    Kind,
-    Out,
     Positions,
+    Publisher,
     Section,
-    Shape,
     Source,
     SourceContext,
+    SourceDescription,
     SourceType,
 )
-from kiwi_gw.model import BY_PARTITION
 from kiwi_gw.testing import check_source
-from tests.unit.numbers import SHAPE, Numbers, NumberSettings, check, good, one, source_type
+from tests.unit.numbers import SHAPE, Numbers, NumberSettings, check, good, one
 
 
 async def test_a_good_source_passes_and_is_reported() -> None:
@@ -38,32 +37,32 @@ async def test_a_good_source_passes_and_is_reported() -> None:
 
 
 async def test_a_finite_source_passes() -> None:
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         first = start[0] if start else 0
-        await out.ready({0: first})
+        await publisher.ready({0: first})
         for number in range(first, 5):
-            await out.publish(one(number))
+            await publisher.publish(one(number))
 
     report = await check(run, events=100, repeatable=True)
     assert (report.finite, report.events, report.positions) == (True, 5, {0: 5})
 
 
 async def test_a_finite_source_without_any_event_passes() -> None:
-    async def run(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
+    async def run(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
 
     report = await check(run, repeatable=True)
     assert (report.finite, report.events) == (True, 0)
 
 
 async def test_a_lazy_source_passes_and_time_is_trios(autojump_clock: MockClock) -> None:
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         number = start[0] if start else 0
-        await out.ready({0: number})
-        await out.wait_subscribed()
+        await publisher.ready({0: number})
+        await publisher.wait_subscribed()
         while True:
             await trio.sleep(0.9)
-            await out.publish(one(number))
+            await publisher.publish(one(number))
             number += 1
 
     began = time.monotonic()
@@ -72,9 +71,9 @@ async def test_a_lazy_source_passes_and_time_is_trios(autojump_clock: MockClock)
 
 
 async def test_holes_gaps_partitions_and_tasks_of_its_own_are_legal() -> None:
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         at = dict(start or {0: 0, 1: 0})
-        await out.ready(at)
+        await publisher.ready(at)
         sender, receiver = trio.open_memory_channel[int](2)
 
         async def read() -> None:
@@ -87,44 +86,44 @@ async def test_holes_gaps_partitions_and_tasks_of_its_own_are_legal() -> None:
             nursery.start_soon(read)
             async for _ in receiver:
                 offsets = [at[0], at[1], at[1] + 2]
-                await out.publish(Batch(dict(at), [0, 1, 1], offsets, {"n": offsets}, 24))
+                await publisher.publish(Batch(dict(at), [0, 1, 1], offsets, {"n": offsets}, 24))
                 lost = Gap({0: (at[0] + 1, at[0] + 1)}, 1)
                 at = {0: at[0] + 2, 1: at[1] + 4}
-                await out.publish(Batch(dict(at), [], [], {"n": []}, 0, lost))
+                await publisher.publish(Batch(dict(at), [], [], {"n": []}, 0, lost))
 
     assert (await check(run, events=30)).events >= 30
 
 
 async def test_offsets_with_holes_are_not_taken_for_lost_events() -> None:
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         number = start[0] if start else 0
-        await out.ready({0: number})
+        await publisher.ready({0: number})
         number += number % 2  # only even offsets hold records
         while True:
-            await out.publish(one(number))
+            await publisher.publish(one(number))
             number += 2
 
     assert (await check(run, repeatable=True)).events >= 10
 
 
 async def test_every_kind_of_column_that_fits_passes() -> None:
-    shape = Shape(
+    shape = EventSchema(
         (
-            Field("type", Kind.SOURCE_TYPE),
-            Field("text", Kind.TEXT),
-            Field("bytes", Kind.BASE64, column="text"),
-            Field("string", Kind.STRING),
-            Field("json", Kind.JSON),
-            Field("any", Kind.VALUE),
-            Field("headers", Kind.HEADERS),
-            Field("at", Kind.INT, column="timestamp", none=-1),
+            Field("type", FieldEncoding.SOURCE_TYPE),
+            Field("text", FieldEncoding.TEXT),
+            Field("bytes", FieldEncoding.BASE64, column="text"),
+            Field("string", FieldEncoding.STRING),
+            Field("json", FieldEncoding.JSON),
+            Field("any", FieldEncoding.VALUE),
+            Field("headers", FieldEncoding.HEADERS),
+            Field("at", FieldEncoding.INT, column="timestamp", none=-1),
         ),
-        variants={"other": (Field("offset", Kind.INT), Field("partition", Kind.INT))},
+        variants={"other": (Field("offset", FieldEncoding.INT), Field("partition", FieldEncoding.INT))},
     )
 
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         at = start[0] if start else 0
-        await out.ready({0: at})
+        await publisher.ready({0: at})
         while True:
             columns: dict[str, list[object]] = {
                 "text": [b"\xff", None],
@@ -135,7 +134,7 @@ async def test_every_kind_of_column_that_fits_passes() -> None:
                 "timestamp": [-1, 0],
                 "key": [b"k", None],
             }
-            await out.publish(Batch({0: at}, [0, 0], [at, at + 1], columns, 50))
+            await publisher.publish(Batch({0: at}, [0, 0], [at, at + 1], columns, 50))
             at += 2
 
     assert (await check(run, shape)).batches >= 5
@@ -160,9 +159,7 @@ async def test_settings_sections_and_services_reach_the_source() -> None:
         Named,
         build,
         SHAPE,
-        services=("pool",),
-        sections=("extra",),
-        source_id=lambda settings: settings.topic,  # type: ignore[attr-defined]
+        lambda settings: SourceDescription(SHAPE, id=settings.topic, services=("pool",), sections=("extra",)),
     )
     pool = object()
     settings = {"type": "numbers", "topic": "t", "id": "x", "subscriber": {}}
@@ -183,7 +180,7 @@ async def test_the_sources_that_it_depends_on_reach_it() -> None:
         seen.append(context)
         return Numbers(good)
 
-    kind = SourceType("numbers", NumberSettings, build, SHAPE, depends=lambda settings: ["other"])
+    kind = SourceType("numbers", NumberSettings, build, SourceDescription(SHAPE, depends=["other"]))
     other = NumberSettings(type="numbers", id="other")
     await check_source(kind, {"type": "numbers"}, sources={"other": other})
     assert seen[0].plugins.sources["other"] is other
@@ -192,24 +189,15 @@ async def test_the_sources_that_it_depends_on_reach_it() -> None:
 
 
 async def test_what_a_type_says_by_the_settings_is_asked_with_them(autojump_clock: MockClock) -> None:
-    asked: list[str] = []
+    asked: list[NumberSettings] = []
 
-    def tell(what: str, answer: Any) -> Callable[[Section], Any]:
-        def ask(settings: Section) -> Any:
-            assert isinstance(settings, NumberSettings)
-            asked.append(what)
-            return answer
+    def describe(settings: NumberSettings) -> SourceDescription:
+        asked.append(settings)
+        return SourceDescription(SHAPE, services=("pool",), replayable=True)
 
-        return ask
-
-    functions: dict[str, Any] = {
-        "services": tell("services", ("pool",)),
-        "sections": tell("sections", ()),
-        "codec": tell("codec", BY_PARTITION),
-        "replayable": tell("replayable", True),
-    }
+    kind = SourceType("numbers", NumberSettings, lambda settings, context: Numbers(good), SHAPE, describe)
     with pytest.raises(AssertionError, match="needs the service 'pool'"):
-        await check_source(source_type(good, **functions), {"type": "numbers"})
+        await check_source(kind, {"type": "numbers"})
     with pytest.raises(AssertionError, match=r"must be an api.History"):
-        await check_source(source_type(good, **functions), {"type": "numbers"}, services={"pool": 1})
-    assert set(asked) == {*functions}
+        await check_source(kind, {"type": "numbers"}, services={"pool": 1})
+    assert asked == [NumberSettings(type="numbers")] * 2

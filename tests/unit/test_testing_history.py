@@ -10,10 +10,11 @@ import trio
 
 from kiwi_gw.api import (
     Batch,
-    Extent,
     HistoryReader,
-    Out,
+    OffsetRange,
     Positions,
+    Publisher,
+    SourceDescription,
     SourceType,
 )
 from kiwi_gw.testing import check_source
@@ -23,11 +24,11 @@ from tests.unit.numbers import SHAPE, NumberSettings, good, one, source_type
 class Remembers:
     """A source of numbers that can be read again. Subclasses get it wrong."""
 
-    async def run(self, out: Out, start: Positions | None) -> None:
-        await good(out, start)
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        await good(publisher, start)
 
-    async def extent(self) -> Extent:
-        return Extent({0: 0}, {0: 1 << 40})
+    async def offset_range(self) -> OffsetRange:
+        return OffsetRange({0: 0}, {0: 1 << 40})
 
     async def at(self, timestamp: int) -> Positions:
         return {0: 0}
@@ -50,7 +51,8 @@ class Reader:
 
 
 def remembering(source: object) -> SourceType:
-    return SourceType("numbers", NumberSettings, lambda settings, context: source, SHAPE, replayable=True)  # type: ignore[arg-type, return-value]
+    description = SourceDescription(SHAPE, replayable=True)
+    return SourceType("numbers", NumberSettings, lambda settings, context: source, description)  # type: ignore[arg-type, return-value]
 
 
 async def test_history_is_compared_with_what_was_published() -> None:
@@ -69,8 +71,8 @@ class Skips(Remembers):
 
 
 class ForgetsItsEnd(Remembers):
-    async def extent(self) -> Extent:
-        return Extent({0: 0}, {0: 0})
+    async def offset_range(self) -> OffsetRange:
+        return OffsetRange({0: 0}, {0: 0})
 
 
 class NamesNoPartition(Remembers):

@@ -15,13 +15,13 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import (
     Batch,
+    EventSchema,
     Field,
+    FieldEncoding,
     Gap,
-    Kind,
-    Out,
     Positions,
+    Publisher,
     Section,
-    Shape,
     SourceFailed,
     SourceType,
 )
@@ -30,165 +30,167 @@ from kiwi_gw.testing import check_source
 from tests.unit.numbers import SHAPE, Numbers, NumberSettings, Run, check, good, one, source_type
 
 
-async def publishes_before_ready(out: Out, start: Positions | None) -> None:
-    await out.publish(one(0))
+async def publishes_before_ready(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.publish(one(0))
 
 
-async def ready_twice(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.ready({0: 0})
+async def ready_twice(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.ready({0: 0})
 
 
-async def never_ready(out: Out, start: Positions | None) -> None:
+async def never_ready(publisher: Publisher, start: Positions | None) -> None:
     return
 
 
-async def ignores_start(out: Out, start: Positions | None) -> None:
-    await good(out, None)
+async def ignores_start(publisher: Publisher, start: Positions | None) -> None:
+    await good(publisher, None)
 
 
-async def ready_at_start_but_publishes_from_the_beginning(out: Out, start: Positions | None) -> None:
-    await out.ready(start or {0: 0})
+async def ready_at_start_but_publishes_from_the_beginning(
+    publisher: Publisher, start: Positions | None
+) -> None:
+    await publisher.ready(start or {0: 0})
     for number in range(100):
-        await out.publish(one(number))
+        await publisher.publish(one(number))
 
 
-async def skips_one_after_a_restart(out: Out, start: Positions | None) -> None:
-    await good(out, {0: start[0] + 1} if start else None)
+async def skips_one_after_a_restart(publisher: Publisher, start: Positions | None) -> None:
+    await good(publisher, {0: start[0] + 1} if start else None)
 
 
-async def forgets_a_partition(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0, 1: 0})
-    await out.publish(one(0))
+async def forgets_a_partition(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0, 1: 0})
+    await publisher.publish(one(0))
 
 
-async def offsets_go_back(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(Batch({0: 0}, [0, 0], [1, 0], {"n": [1, 0]}, 16))
+async def offsets_go_back(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(Batch({0: 0}, [0, 0], [1, 0], {"n": [1, 0]}, 16))
 
 
-async def starts_behind_the_events(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(0, starts={0: 1}))
+async def starts_behind_the_events(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(0, starts={0: 1}))
 
 
-async def starts_before_the_gap(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(5, starts={0: 0}, gap=Gap({0: (0, 4)}, 5)))
+async def starts_before_the_gap(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(5, starts={0: 0}, gap=Gap({0: (0, 4)}, 5)))
 
 
-async def columns_of_unequal_length(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(0, columns={"n": [1, 2]}))
+async def columns_of_unequal_length(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(0, columns={"n": [1, 2]}))
 
 
-async def lacks_a_column(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(0, columns={"m": [1]}))
+async def lacks_a_column(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(0, columns={"m": [1]}))
 
 
-async def text_for_a_number(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(0, "zero"))
+async def text_for_a_number(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(0, "zero"))
 
 
-async def truth_for_a_number(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(0, True))
+async def truth_for_a_number(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(0, True))
 
 
-async def negative_cost(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(0, cost=-1))
+async def negative_cost(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(0, cost=-1))
 
 
-async def fractional_cost(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish(one(0, cost=8.5))
+async def fractional_cost(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish(one(0, cost=8.5))
 
 
-async def publishes_no_batch(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
-    await out.publish({"n": 1})  # type: ignore[arg-type]
+async def publishes_no_batch(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
+    await publisher.publish({"n": 1})  # type: ignore[arg-type]
 
 
-async def publishes_from_two_tasks(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0})
+async def publishes_from_two_tasks(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0})
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(out.publish, one(0))
-        nursery.start_soon(out.publish, one(1))
+        nursery.start_soon(publisher.publish, one(0))
+        nursery.start_soon(publisher.publish, one(1))
 
 
-async def uses_its_list_again(out: Out, start: Positions | None) -> None:
+async def uses_its_list_again(publisher: Publisher, start: Positions | None) -> None:
     at = start[0] if start else 0
-    await out.ready({0: at})
+    await publisher.ready({0: at})
     numbers = [0]
     while True:
         numbers[0] = at
-        await out.publish(one(at, columns={"n": numbers}))
+        await publisher.publish(one(at, columns={"n": numbers}))
         at += 1
 
 
-async def swallows_being_cancelled(out: Out, start: Positions | None) -> None:
+async def swallows_being_cancelled(publisher: Publisher, start: Positions | None) -> None:
     try:
-        await good(out, start)
+        await good(publisher, start)
     except trio.Cancelled:
         return
 
 
-async def goes_on_when_it_is_cancelled(out: Out, start: Positions | None) -> None:
+async def goes_on_when_it_is_cancelled(publisher: Publisher, start: Positions | None) -> None:
     number = start[0] if start else 0
-    await out.ready({0: number})
+    await publisher.ready({0: number})
     for attempt in range(50):
         try:
-            await out.publish(one(number + attempt))
+            await publisher.publish(one(number + attempt))
         except BaseException:  # noqa: BLE001, S112  (wrong on purpose)
             continue
 
 
-async def hides_its_mistake(out: Out, start: Positions | None) -> None:
+async def hides_its_mistake(publisher: Publisher, start: Positions | None) -> None:
     number = start[0] if start else 0
-    await out.ready({0: number})
+    await publisher.ready({0: number})
     while True:
         try:
-            await out.publish(one(number, cost=-8))
+            await publisher.publish(one(number, cost=-8))
         except Exception:  # noqa: BLE001  (wrong on purpose)
             await trio.lowlevel.checkpoint()
-            await out.publish(one(number))
+            await publisher.publish(one(number))
         number += 1
 
 
-async def fails_when_it_is_cancelled(out: Out, start: Positions | None) -> None:
+async def fails_when_it_is_cancelled(publisher: Publisher, start: Positions | None) -> None:
     try:
-        await good(out, start)
+        await good(publisher, start)
     finally:
         raise OSError("the connection is gone")
 
 
-async def raises(out: Out, start: Positions | None) -> None:
+async def raises(publisher: Publisher, start: Positions | None) -> None:
     raise SourceFailed("there is no such file")
 
 
-async def raises_in_a_group(out: Out, start: Positions | None) -> None:
+async def raises_in_a_group(publisher: Publisher, start: Positions | None) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(publishes_before_ready, out, start)
+        nursery.start_soon(publishes_before_ready, publisher, start)
 
 
-async def sleeps_for_real(out: Out, start: Positions | None) -> None:
+async def sleeps_for_real(publisher: Publisher, start: Positions | None) -> None:
     time.sleep(0.6)  # noqa: ASYNC251  (wrong on purpose)
-    await good(out, start)
+    await good(publisher, start)
 
 
-async def published_after_its_end(out: Out, start: Positions | None) -> None:
+async def published_after_its_end(publisher: Publisher, start: Positions | None) -> None:
     at = start[0] if start else 0
-    await out.ready({0: at})
+    await publisher.ready({0: at})
     for number in range(at, at + 3):
-        await out.publish(one(number))
+        await publisher.publish(one(number))
 
 
-async def waits_before_it_is_ready(out: Out, start: Positions | None) -> None:
-    await out.wait_subscribed()
-    await good(out, start)
+async def waits_before_it_is_ready(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.wait_subscribed()
+    await good(publisher, start)
 
 
 @pytest.mark.parametrize(
@@ -206,8 +208,8 @@ async def waits_before_it_is_ready(out: Out, start: Positions | None) -> None:
         (starts_before_the_gap, "starts must lie behind the gap: partition 0 lost 0 to 4"),
         (columns_of_unequal_length, "column 'n' has 2 values for 1 events"),
         (lacks_a_column, "the shape has a field 'n', but the batch has no column 'n'"),
-        (text_for_a_number, "column 'n', Kind.INT: event 0 has str 'zero'; wanted is int"),
-        (truth_for_a_number, "column 'n', Kind.INT: event 0 has bool True; wanted is int"),
+        (text_for_a_number, "column 'n', FieldEncoding.INT: event 0 has str 'zero'; wanted is int"),
+        (truth_for_a_number, "column 'n', FieldEncoding.INT: event 0 has bool True; wanted is int"),
         (negative_cost, "cost must be a number of bytes, an int that is not negative, not -1"),
         (fractional_cost, "cost must be a number of bytes, an int that is not negative, not 8.5"),
         (publishes_no_batch, "publish takes a kiwi_gw.api.Batch, not dict"),
@@ -232,14 +234,14 @@ async def test_a_wrong_source_is_caught_by_the_rule_it_breaks(run: Run, words: s
 
 
 async def test_a_source_that_says_nothing_runs_into_the_deadline(autojump_clock: MockClock) -> None:
-    async def silent(out: Out, start: Positions | None) -> None:
+    async def silent(publisher: Publisher, start: Positions | None) -> None:
         await trio.sleep_forever()
 
-    async def slow(out: Out, start: Positions | None) -> None:
+    async def slow(publisher: Publisher, start: Positions | None) -> None:
         number = first = start[0] if start else 0
-        await out.ready({0: number})
+        await publisher.ready({0: number})
         while True:
-            await out.publish(one(number))
+            await publisher.publish(one(number))
             number += 1
             await trio.sleep(4 if number - first < stops_at else 11)
 
@@ -254,9 +256,9 @@ async def test_a_source_that_says_nothing_runs_into_the_deadline(autojump_clock:
 
 
 async def test_a_source_that_holds_up_its_end_is_caught(autojump_clock: MockClock) -> None:
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         try:
-            await good(out, start)
+            await good(publisher, start)
         finally:
             with trio.CancelScope(shield=True):
                 await trio.sleep(3)
@@ -273,12 +275,12 @@ async def test_a_lazy_source_that_is_not_is_caught() -> None:
 async def test_a_source_that_cannot_be_repeated_is_caught() -> None:
     drawn: list[int] = []
 
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         number = start[0] if start else 0
-        await out.ready({0: number})
+        await publisher.ready({0: number})
         while True:
             drawn.append(number)
-            await out.publish(one(number, len(drawn)))
+            await publisher.publish(one(number, len(drawn)))
             number += 1
 
     await check(run)
@@ -293,13 +295,13 @@ async def test_a_source_that_cannot_be_restarted_can_be_checked_for_the_rest() -
 
 
 async def test_a_task_that_outlives_its_run_is_caught() -> None:
-    outs: list[Out] = []
+    outs: list[Publisher] = []
 
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         if outs:
             await outs[0].publish(one(99))
-        outs.append(out)
-        await good(out, start)
+        outs.append(publisher)
+        await good(publisher, start)
 
     with pytest.raises(AssertionError, match="publish was called after run had ended"):
         await check(run)
@@ -314,36 +316,36 @@ async def test_a_codec_that_does_not_read_back_is_caught() -> None:
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (Kind.TEXT, "text"),
-        (Kind.BASE64, bytearray(b"x")),
-        (Kind.STRING, b"bytes"),
-        (Kind.STRING, "\ud800"),
-        (Kind.JSON, b"{"),
-        (Kind.JSON, b"NaN"),
-        (Kind.JSON, "1"),
-        (Kind.JSON, b"\xff"),
-        (Kind.VALUE, math.nan),
-        (Kind.VALUE, {1, 2}),
-        (Kind.HEADERS, None),
-        (Kind.HEADERS, [("a", "text")]),
-        (Kind.INT, None),
-        (Kind.INT, 1.0),
+        (FieldEncoding.TEXT, "text"),
+        (FieldEncoding.BASE64, bytearray(b"x")),
+        (FieldEncoding.STRING, b"bytes"),
+        (FieldEncoding.STRING, "\ud800"),
+        (FieldEncoding.JSON, b"{"),
+        (FieldEncoding.JSON, b"NaN"),
+        (FieldEncoding.JSON, "1"),
+        (FieldEncoding.JSON, b"\xff"),
+        (FieldEncoding.VALUE, math.nan),
+        (FieldEncoding.VALUE, {1, 2}),
+        (FieldEncoding.HEADERS, None),
+        (FieldEncoding.HEADERS, [("a", "text")]),
+        (FieldEncoding.INT, None),
+        (FieldEncoding.INT, 1.0),
     ],
 )
-async def test_a_value_that_does_not_fit_its_kind_is_caught(kind: Kind, value: object) -> None:
-    async def run(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
-        await out.publish(one(0, columns={"n": [value]}))
+async def test_a_value_that_does_not_fit_its_kind_is_caught(kind: FieldEncoding, value: object) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
+        await publisher.publish(one(0, columns={"n": [value]}))
 
-    with pytest.raises(AssertionError, match=f"column 'n', Kind.{kind.name}: event 0"):
-        await check(run, Shape((Field("n", kind),)))
+    with pytest.raises(AssertionError, match=f"column 'n', FieldEncoding.{kind.name}: event 0"):
+        await check(run, EventSchema((Field("n", kind),)))
 
 
 @pytest.mark.parametrize("name", ["key", "value", "timestamp", "headers"])
 async def test_a_conventional_column_that_holds_something_else_is_caught(name: str) -> None:
-    async def run(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
-        await out.publish(one(0, columns={"n": [0], name: ["text"]}))
+    async def run(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
+        await publisher.publish(one(0, columns={"n": [0], name: ["text"]}))
 
     with pytest.raises(AssertionError, match=f"column '{name}', by convention"):
         await check(run)
@@ -352,11 +354,17 @@ async def test_a_conventional_column_that_holds_something_else_is_caught(name: s
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        (Shape(()), "the shape has no fields"),
-        (Shape((Field("n", Kind.INT), Field("n", Kind.INT))), "two fields called 'n'"),
-        (Shape((Field("n", Kind.TEXT, none=0),)), "has a `none`, which is for Kind.INT only"),
-        (Shape((Field("n", Kind.INT),), {"v": ()}), "variant 'v' of the shape has no fields"),
-        ("n", "shape must be a kiwi_gw.api.Shape"),
+        (EventSchema(()), "the shape has no fields"),
+        (
+            EventSchema((Field("n", FieldEncoding.INT), Field("n", FieldEncoding.INT))),
+            "two fields called 'n'",
+        ),
+        (
+            EventSchema((Field("n", FieldEncoding.TEXT, none=0),)),
+            "has a `none`, which is for FieldEncoding.INT only",
+        ),
+        (EventSchema((Field("n", FieldEncoding.INT),), {"v": ()}), "variant 'v' of the shape has no fields"),
+        ("n", "shape must be a kiwi_gw.api.EventSchema"),
     ],
 )
 async def test_a_wrong_shape_is_caught(shape: Any, words: str) -> None:
@@ -395,7 +403,7 @@ async def test_settings_that_do_not_fit_are_named() -> None:
     class Other(Section):
         type: Literal["numbers"]
 
-    build = functools.partial(SourceType, build=lambda settings, context: Numbers(good), shape=SHAPE)
+    build = functools.partial(SourceType, build=lambda settings, context: Numbers(good), common=SHAPE)
     with pytest.raises(AssertionError, match=r"NoType must have the field `type: Literal\['numbers'\]`"):
         await check_source(build("numbers", NoType), {})
     with pytest.raises(AssertionError, match="the settings do not fit NumberSettings"):

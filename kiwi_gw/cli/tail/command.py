@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kiwi_gw.cli.options import note
+
+if TYPE_CHECKING:
+    import ssl
 
 
 @click.command()
@@ -85,9 +89,8 @@ def tail(
 
     URL is the gateway's address: ws://host:8000, wss://host, host:port, unix:/path/to/socket. Lost
     connections are made again, and go on behind the last event where the gateway still has it; what was
-    lost meanwhile is said on standard error. It ends with exit
-    code 0 after -n events, when the source ends or when nobody reads its output any more, with 1 when
-    the gateway refuses, and with 130 on Ctrl-C.
+    lost meanwhile is said on standard error. The exit code is 0 after -n events, at the end of the source or
+    of the program that reads it, 1 where the gateway refuses, and 130 on Ctrl-C.
     """
     from kiwi_gw.client.address import parse_address
 
@@ -97,40 +100,40 @@ def tail(
         address = parse_address(url)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="URL") from None
-    begin = _start(start)
     bearer = _token(token, token_file)
     if bearer is not None and not address.tls and not address.loopback and not quiet:
         note(f"kiwi-gw: the token goes unencrypted to {address.host}; use wss:// where there is TLS")
-
-    import ssl
 
     import trio
 
     from kiwi_gw.cli.tail.session import Printing, follow
     from kiwi_gw.client.transport import dialler
-    from kiwi_gw.client.watch import Plan
+    from kiwi_gw.client.watch import WatchPlan
 
-    context = None
-    if address.tls and (insecure or cacert):
-        context = ssl.create_default_context(cafile=cacert)
-        if insecure:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    headers = [("User-Agent", "kiwi-gw tail")]
-    if bearer is not None:
-        headers.append(("Authorization", f"Bearer {bearer}"))
-    plan = Plan(
+    authorization = [] if bearer is None else [("Authorization", f"Bearer {bearer}")]
+    plan = WatchPlan(
         source,
         mode="pull" if rate is not None else (mode or "push"),
         rate=rate,
         limit=number,
         wait=wait,
-        start=begin,
+        start=_start(start),
         resume=resume,
         where=where,
         select=select,
-        headers=headers,
+        headers=[("User-Agent", "kiwi-gw tail"), *authorization],
     )
-    return trio.run(follow, address, plan, Printing(form or "lines", quiet, verbose), dialler(context))
+    dial = dialler(_trust(cacert, insecure) if address.tls and (insecure or cacert) else None)
+    return trio.run(follow, address, plan, Printing(form or "lines", quiet, verbose), dial)
+
+
+def _trust(cacert: str | None, insecure: bool) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.create_default_context(cafile=cacert)
+    if insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _start(text: str | None) -> object:

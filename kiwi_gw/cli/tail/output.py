@@ -33,12 +33,12 @@ class Output:
         self._notify()
 
     async def drain(self) -> None:
-        """Returns when everything queued was taken by the reader."""
+        """Return when everything queued was taken by the reader."""
         while self._waiting:
             await self._change()
 
     async def run(self) -> None:
-        """Writes for ever; returns when the reader is gone."""
+        """Write what is queued; return when the reader is gone."""
         while True:
             while not self._waiting:
                 await self._change()
@@ -51,7 +51,7 @@ class Output:
             self._notify()
 
     async def wait_reader_gone(self) -> None:
-        """Returns when the reader of a pipe has closed it; never for anything that is not a pipe.
+        """Return when the reader of a pipe has closed it; never for anything that is not a pipe.
 
         Without it a quiet source would keep `tail | head` alive until its next event.
         """

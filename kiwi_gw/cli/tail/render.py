@@ -8,8 +8,19 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from kiwi_gw.client.messages import Data, Lag, SubscriptionClosed
-from kiwi_gw.client.watch import NotResumed, Reconnecting, Subscribed
+from msgspec import UNSET, to_builtins
+
+from kiwi_gw.client.messages import Data
+from kiwi_gw.client.watch import NotResumed, Reconnecting, SubscriptionOpened
+from kiwi_gw.decoding import given
+from kiwi_gw.dialects.kiwi.messages import (
+    AnyNotice,
+    Draining,
+    Lag,
+    SourceDegraded,
+    SourceRestored,
+    SubscriptionClosed,
+)
 from kiwi_gw.terminal import escape, escape_json
 
 Paint = Callable[[str, str], str]
@@ -20,7 +31,7 @@ def plain(text: str, colour: str) -> str:
     return text
 
 
-class Lines:
+class EventLines:
     """Events as lines for people.
 
     An event that has a partition and an offset (Kafka) is `time  partition:offset  key  value`, the
@@ -48,7 +59,7 @@ class Lines:
 
 
 def raw(data: Data) -> bytes:
-    """The bare value of an event: Kafka's bytes as they were, empty for a tombstone; else JSON."""
+    """Return the bare value of an event: Kafka's bytes as they were, empty for a tombstone; else JSON."""
     payload = data.get("payload")
     if isinstance(payload, str):
         try:
@@ -65,29 +76,45 @@ def raw(data: Data) -> bytes:
     return _compact(data).encode(errors="backslashreplace")
 
 
+def say_notice(notice: AnyNotice, verbose: bool) -> str:
+    """Say what a notice means to people."""
+    match notice:
+        case Lag():
+            return say_lag(notice, verbose)
+        case SubscriptionClosed():
+            return say_closed(notice, verbose)
+        case SourceDegraded(message=message):
+            return f"the source is in trouble: {message}"
+        case SourceRestored():
+            return "the source works again"
+        case Draining(retry_after_ms=after):
+            when = f"; it wants us back in {after / 1000:.1f} s" if after else ""
+            return f"the server is going away{when}"
+        case _:
+            return _compact(to_builtins(notice))
+
+
 def say_lag(lag: Lag, verbose: bool) -> str:
-    data = lag.data
-    parts = [f"{data.get('count', '?')} events behind"]
-    dropped = data.get("dropped")
-    if dropped:
-        parts.append(f"{dropped} of them given up")
-    elif "dropped" in data and dropped is None:
+    parts = [f"{lag.count} events behind"]
+    if lag.dropped is None:
         parts.append("an unknown number given up")
-    if verbose and data.get("ranges"):
-        parts.append(_compact(data["ranges"]))
+    elif lag.dropped is not UNSET and lag.dropped:
+        parts.append(f"{lag.dropped} of them given up")
+    if verbose and (ranges := given(lag.ranges)):
+        parts.append(_compact(ranges))
     return f"lag: {', '.join(parts)}"
 
 
 def say_closed(closed: SubscriptionClosed, verbose: bool) -> str:
     text = f"subscription closed: {closed.message}"
-    if closed.reason:
-        text += f" ({closed.reason})"
-    if verbose and closed.data.get("positions"):
-        text += f" at {_compact(closed.data['positions'])}"
+    if reason := given(closed.reason):
+        text += f" ({reason})"
+    if verbose and (positions := given(closed.positions)):
+        text += f" at {_compact(positions)}"
     return text
 
 
-def say_subscribed(subscribed: Subscribed, source: str, mode: str, verbose: bool) -> str:
+def say_subscribed(subscribed: SubscriptionOpened, source: str, mode: str, verbose: bool) -> str:
     text = f"connected to {subscribed.address}, {mode} subscription to {source}"
     if subscribed.resumed is not None:
         text += ", resumed where it was"
@@ -95,8 +122,8 @@ def say_subscribed(subscribed: Subscribed, source: str, mode: str, verbose: bool
             text += f" at {_compact(subscribed.resumed)}"
         if subscribed.repeats:
             text += f" (up to {subscribed.repeats} events come again)"
-    elif verbose and subscribed.data.get("positions"):
-        text += f" from {_compact(subscribed.data['positions'])}"
+    elif verbose and (positions := given(subscribed.data.positions)):
+        text += f" from {_compact(positions)}"
     return text
 
 

@@ -14,9 +14,9 @@ from kiwi_gw.cli.options import note
 from kiwi_gw.cli.tail import render
 from kiwi_gw.cli.tail.output import Output
 from kiwi_gw.client.address import Address
-from kiwi_gw.client.messages import Draining, Event, Lag, SubscriptionClosed, Trouble
+from kiwi_gw.client.messages import Event, Noticed
 from kiwi_gw.client.transport import Dial
-from kiwi_gw.client.watch import Happening, NotResumed, Plan, Reconnecting, Subscribed, watch
+from kiwi_gw.client.watch import Happening, NotResumed, Reconnecting, SubscriptionOpened, WatchPlan, watch
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape, escape_json, wants_colour
 
@@ -30,8 +30,8 @@ class Printing:
     verbose: bool = False
 
 
-async def follow(address: Address, plan: Plan, printing: Printing, dial: Dial) -> int:
-    """Watches until there is a reason to end; returns the exit code. Raises KiwiError where it must."""
+async def follow(address: Address, plan: WatchPlan, printing: Printing, dial: Dial) -> int:
+    """Watch until there is a reason to end; return the exit code. Raise KiwiError if it is refused."""
     output = Output(sys.stdout.fileno())
     screen = _Screen(plan, printing, output)
     code = 0
@@ -66,29 +66,21 @@ async def follow(address: Address, plan: Plan, printing: Printing, dial: Dial) -
 class _Screen:
     """Turns what happens into lines. Standard error gets its line after all events before it."""
 
-    def __init__(self, plan: Plan, printing: Printing, output: Output) -> None:
+    def __init__(self, plan: WatchPlan, printing: Printing, output: Output) -> None:
         self._plan = plan
         self._printing = printing
         self._output = output
         self._tty = sys.stdout.isatty()
         colour = wants_colour(sys.stdout)
-        self._lines = render.Lines(lambda text, fg: click.style(text, fg=fg) if colour else text)
+        self._lines = render.EventLines(lambda text, fg: click.style(text, fg=fg) if colour else text)
 
     async def take(self, happening: Happening) -> None:
         match happening:
             case Event():
                 await self._output.write(self._event(happening))
-            case Lag(frame=frame):
-                await self._notice(frame, render.say_lag(happening, self._printing.verbose))
-            case SubscriptionClosed(frame=frame):
-                await self._notice(frame, render.say_closed(happening, self._printing.verbose))
-            case Trouble(frame=frame, message=message):
-                words = f"the source is in trouble: {message}" if message else "the source works again"
-                await self._notice(frame, words)
-            case Draining(frame=frame, retry_after=seconds):
-                when = f"; it wants us back in {seconds:.1f} s" if seconds else ""
-                await self._notice(frame, f"the server is going away{when}")
-            case Subscribed():
+            case Noticed(frame, notice):
+                await self._notice(frame, render.say_notice(notice, self._printing.verbose))
+            case SubscriptionOpened():
                 source, mode = self._plan.source_id, self._plan.mode
                 await self._say(render.say_subscribed(happening, source, mode, self._printing.verbose))
             case NotResumed():

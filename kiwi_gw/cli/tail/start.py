@@ -14,7 +14,7 @@ _FORMS: Final = ("timestamp", "offsets", "positions")
 
 
 def parse_start(text: str, now: datetime) -> object:
-    """The value of `from` in SUBSCRIBE. ValueError, in words.
+    """Return the value of `from` in SUBSCRIBE. ValueError, in words.
 
     `latest`, `earliest`, `snapshot`; `-90s`, `-5m`, `-2h`, `-1d`; a moment as ISO 8601 (UTC where it says
     nothing else); `{"0": 12}` for offsets by partition; or what the protocol takes, as JSON.

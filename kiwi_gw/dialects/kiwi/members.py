@@ -1,5 +1,5 @@
-"""The members that a command may have, and what is said of others. That is short, whatever the client sends:
-replies wait in memory for slow readers."""
+"""Say which members of a command there are not. That is short, whatever the client sends: replies wait in
+memory for slow readers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final, Literal
 
+from kiwi_gw.dialects.kiwi.messages import ClientMessage, Request, Subscribe, Unsubscribe
+
 UnknownMembers = Literal["refuse", "ignore"]
 
-TYPES: Final = ("SUBSCRIBE", "UNSUBSCRIBE", "REQUEST")
-
-MEMBERS: Final = {
-    "SUBSCRIBE": (
-        *("type", "sourceId", "mode", "from", "onMissing", "where", "select", "valueAs"),
-        *("overflow", "bufferCapacity", "positionsEveryMs"),
-    ),
-    "UNSUBSCRIBE": ("type", "sourceId"),
-    "REQUEST": ("type", "sourceId", "n"),
+COMMANDS: Final[dict[str, type[ClientMessage]]] = {
+    "SUBSCRIBE": Subscribe,
+    "UNSUBSCRIBE": Unsubscribe,
+    "REQUEST": Request,
 }
-"""By command."""
+"""By type."""
 
 _NAMED: Final = 3
 _SHOWN: Final = 32
@@ -29,11 +26,11 @@ _APART: Final = 4
 
 
 def unknown(command: str, members: Iterable[str]) -> str | None:
-    """What is wrong with the names of a command's members, in a sentence. None: nothing.
+    """Say what is wrong with the names of a command's members, in a sentence. None: nothing.
 
     `SUBSCRIBE has no member "mod" (did you mean "mode"?)`
     """
-    known = MEMBERS[command]
+    known = ("type", *COMMANDS[command].__struct_encode_fields__)
     strange = [name for name in members if name not in known]
     if not strange:
         return None
@@ -44,7 +41,7 @@ def unknown(command: str, members: Iterable[str]) -> str | None:
 
 
 def shown(name: str) -> str:
-    """So much of what a client sent as fits into a sentence."""
+    """Cut what a client sent to what fits into a sentence."""
     return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
 
 

@@ -18,17 +18,17 @@ _CLOSED_BY = {"[": "]", "{": "}"}
 _CLOSING = frozenset("]}")
 
 
-class TooMuch(Exception):  # noqa: N818  (it states what the message is)
+class TooManyBrackets(Exception):  # noqa: N818  (it states what the message is)
     """It looks like an object, and has more brackets than are looked at."""
 
 
 def outline(message: str) -> str | None:
-    """The message with every array and object inside its outermost one emptied. None: its brackets do not
-    match, so it is no JSON. Raises TooMuch."""
+    """Return the message with every array and object inside its outermost one emptied. None: its brackets do
+    not match, so it is no JSON. Raises TooManyBrackets."""
     if sum(map(message.count, '[]{}"')) > MOST_BRACKETS:
         bare = message.strip()
         if bare.startswith("{") and bare.endswith("}"):
-            raise TooMuch
+            raise TooManyBrackets
         return None
     waiting: list[str] = []  # what has to be closed, the outermost first
     kept: list[str] = []

@@ -7,29 +7,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Raw
-
+from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.notices import Unanswered
-from kiwi_gw.dialects.compiling import BUSY, Compiling
-from kiwi_gw.dialects.kiwi.beginnings import Wrong
-from kiwi_gw.dialects.kiwi.requests import text
+from kiwi_gw.decoding import given
+from kiwi_gw.dialects.compiling import BUSY, CompilingBudget
+from kiwi_gw.dialects.kiwi.messages import Subscribe
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Batch, Decode, Kind, SourceInfo, WireFormat
+from kiwi_gw.model import Batch, Decode, FieldEncoding, SourceInfo, WireFormat
 from kiwi_gw.query import sql
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.filtered import filtered, projected
+from kiwi_gw.query.filtered import projected, query_transform
 from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
-from kiwi_gw.query.offloaded import answered, is_little, sql_question
-from kiwi_gw.query.recent import Recent
 from kiwi_gw.query.tree import Query
+from kiwi_gw.query.weighted_lru import WeightedLru
+from kiwi_gw.query.worker_messages import decode_answer, is_small, sql_question
 
 if TYPE_CHECKING:
-    from kiwi_gw.query.compiler import Codes
+    from kiwi_gw.query.compiler import Bytecode
 
-    Read = tuple[Query, Codes]
+    Read = tuple[Query, Bytecode]
 
 _WORDS: Final = 300
 """What the words of a refusal weigh beside the texts."""
@@ -37,16 +36,17 @@ _WORDS: Final = 300
 MakeWire = Callable[[SourceInfo], WireFormat]
 
 
-class WrongQuery(Wrong):
-    """The query cannot be used. position: from 0, in the text that the message names."""
+class InvalidQuery(ValueError):  # noqa: N818  (it states what the query is)
+    """The query cannot be used; the message is a sentence for the client. position: from 0, in the text that
+    the message names; None: it is not about a place."""
 
-    def __init__(self, error: QueryError) -> None:
-        super().__init__(str(error))
-        self.position = error.position
+    def __init__(self, words: str, position: int | None = None) -> None:
+        super().__init__(words)
+        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedQuery:
     """A query that a client has asked for: its texts, and a key that is equal for those that give the same.
 
     The tree is not held: it may be a thousand objects, and a client may have many.
@@ -66,36 +66,36 @@ class Asked:
         """Whether it makes another value of each."""
         return self.select is not None
 
-    def unseen(self, batches: Sequence[Batch], decode: Decode) -> str | None:
-        """What the filter names that these events do not have, in a sentence."""
-        from kiwi_gw.query.seen import unseen  # as late as the compiler, see below
+    def missing_members(self, batches: Sequence[Batch], decode: Decode) -> str | None:
+        """Say what the filter names that these events do not have."""
+        from kiwi_gw.query.missing_members import missing_members  # as late as the compiler, see below
 
-        if not is_little(self.where, self.select):
+        if not is_small(self.where, self.select):
             return None  # only to say that, it is not read again
-        return unseen(sql.read(self.where, self.select), batches, decode)
+        return missing_members(sql.read(self.where, self.select), batches, decode)
 
-    def before(self, wire: MakeWire, compiling: Compiling, read: Read | None = None) -> MakeWire:
+    def before(self, wire: MakeWire, compiling: CompilingBudget, read: Read | None = None) -> MakeWire:
         """Put it before the wire format of a source. read: what the worker has made of it."""
 
         def make(info: SourceInfo) -> WireFormat:
             with compiling.charged():
-                query, codes = read or (sql.read(self.where, self.select), {})
-                return _wire(query, codes, wire, info)
+                query, bytecode = read or (sql.read(self.where, self.select), {})
+                return _wire(query, bytecode, wire, info)
 
         return make
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class QueryTexts:
     """What a SUBSCRIBE asks for, as it was written."""
 
     where: str | None
     select: str | None
 
     @property
-    def is_little(self) -> bool:
+    def is_small(self) -> bool:
         """Whether it is read and compiled in no time."""
-        return is_little(self.where, self.select)
+        return is_small(self.where, self.select)
 
     @property
     def question(self) -> bytes:
@@ -103,73 +103,71 @@ class Texts:
         return sql_question(self.where, self.select)
 
 
-def texts(where: Raw | None, select: Raw | None, most_bytes: int = MAX_TEXT) -> Texts:
-    """Read both texts. most_bytes: of them together. Raises Wrong, also for what was refused lately."""
-    found: list[str | None] = []
-    for name, raw in (("where", where), ("select", select)):
-        written = None if raw is None else text(raw)
-        if raw is not None and written is None:
-            raise Wrong(f"{name} must be a string")
-        found.append(written)
-    size = sum(len((each or "").encode("utf-8", "surrogatepass")) for each in found)
-    if size > most_bytes:
-        raise Wrong(f"the query is longer than {most_bytes} bytes")
-    known = _refused.known(Texts(*found))
+def texts(command: Subscribe, most_bytes: int = MAX_TEXT) -> QueryTexts:
+    """Return both texts. most_bytes: of them together. Raises InvalidQuery, also for what was
+    refused lately."""
+    written = QueryTexts(given(command.where), given(command.select))
+    if sum(len((each or "").encode()) for each in (written.where, written.select)) > most_bytes:
+        raise InvalidQuery(f"the query is longer than {most_bytes} bytes")
+    known = _refused.known(written)
     if known is not None:
-        raise WrongQuery(known)
-    return Texts(*found)
+        raise InvalidQuery(str(known), known.position)
+    return written
 
 
-def asked(written: Texts) -> Asked | None:
-    """Read the query of these texts. None: all of every event. Raises WrongQuery."""
-    from kiwi_gw.query.checked import checked
+def parse_query(written: QueryTexts) -> ParsedQuery | None:
+    """Read the query of these texts. None: all of every event. Raises InvalidQuery."""
+    from kiwi_gw.query.sql_compiler import compile_sql
 
     try:
         query = sql.read(written.where, written.select)
         if query == Query():
             return None
-        checked(query)  # so that its mistakes are found before the source is
+        compile_sql(query)  # so that its mistakes are found before the source is
     except QueryError as error:
         raise _wrong(written, error) from None
-    return Asked(written.where, written.select, query.key)
+    return ParsedQuery(written.where, written.select, query.key)
 
 
-def offloaded(written: Texts, answer: bytes | Unanswered) -> tuple[Asked | None, Read]:
-    """Take the query out of what the worker has answered, and what that has read. Raises Wrong."""
+def offloaded(written: QueryTexts, answer: bytes | Unanswered) -> tuple[ParsedQuery | None, Read]:
+    """Take the query out of what the worker has answered, and what that has read. Raises InvalidQuery."""
     if answer is Unanswered.BUSY:
-        raise Wrong(BUSY)
+        raise InvalidQuery(BUSY)
     if isinstance(answer, Unanswered):
         raise _wrong(written, QueryError("the query takes too much time or memory to be read"))
     try:
-        query, codes = answered(answer)
+        query, bytecode = decode_answer(answer)
     except QueryError as error:
         raise _wrong(written, error) from None
     if query == Query():
-        return None, (query, codes)
-    return Asked(written.where, written.select, query.key), (query, codes)
+        return None, (query, bytecode)
+    return ParsedQuery(written.where, written.select, query.key), (query, bytecode)
 
 
-_refused: Final[Recent[QueryError]] = Recent(MAX_KEPT)
+_refused: Final[WeightedLru[QueryError]] = WeightedLru(MAX_KEPT)
 
 
-def _wrong(written: Texts, error: QueryError) -> WrongQuery:
-    """Remembers that it is. Without what led to it, which would be kept with all its frames."""
+def _wrong(written: QueryTexts, error: QueryError) -> InvalidQuery:
+    """Remember that it is. Without what led to it, which would be kept with all its frames."""
     refusal = QueryError(error.words, error.position, error.part)
     if _refused.known(written) is None:
         weight = len(written.where or "") + len(written.select or "") + _WORDS
         _refused.keep(written, weight, refusal)
-    return WrongQuery(refusal)
+    return InvalidQuery(str(refusal), refusal.position)
 
 
-def _wire(query: Query, codes: Codes, wire: MakeWire, info: SourceInfo) -> WireFormat:
+def _wire(query: Query, bytecode: Bytecode, wire: MakeWire, info: SourceInfo) -> WireFormat:
     # The compiler, its functions and RE2 are for gateways, which have them warm; not for every command.
-    from kiwi_gw.query.checked import checked
+    from kiwi_gw.query.sql_compiler import compile_sql
 
     try:
-        made = checked(query, info.decode.fields, codes or None, members=info.members)
+        made = compile_sql(query, info.decode.fields, bytecode, members=info.members)
     except QueryError as error:
-        raise SubscribeRefused("query", str(error)) from None
+        raise SubscribeRefused(RefusalCode.QUERY, str(error)) from None
     # Headers are read where they are on the wire.
-    if "headers" in made.roots and not any(field.kind is Kind.HEADERS for field in info.shape.fields):
-        raise SubscribeRefused("query", "the headers of this source are not read: see its `fields`")
-    return filtered(wire(info if query.select is None else projected(info)), query, made, info)
+    if "headers" in made.roots and not any(
+        field.kind is FieldEncoding.HEADERS for field in info.event_schema.fields
+    ):
+        raise SubscribeRefused(RefusalCode.QUERY, "the headers of this source are not read: see its `fields`")
+    written = wire(info if query.select is None else projected(info))
+    return replace(written, transform=query_transform(query, made, info))

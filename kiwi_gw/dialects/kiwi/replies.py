@@ -1,195 +1,118 @@
-"""What the gateway says in Kiwi, in both envelopes (Kiwi protocol, responses and notices).
-
-`type` is the first member of every message, and the document's members come before ours.
-"""
+"""Make the messages of the gateway of what happened in the core, in both envelopes (Kiwi protocol, responses
+and notices)."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Final, cast
 
-import msgspec
+from msgspec import UNSET
 
-from kiwi_gw.core.notices import (
-    CredentialsExpiring,
-    Draining,
-    Ended,
-    Granted,
-    Lagged,
-    Opened,
-    PositionsAre,
-    SourceTroubled,
-)
-from kiwi_gw.dialects.frames import text_frame
+from kiwi_gw.core import notices
+from kiwi_gw.decoding import given
+from kiwi_gw.dialect_api.frames import encodable, message_frame
+from kiwi_gw.dialects.kiwi import messages
 from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import Mode, ValueAs
 
-_encode = msgspec.json.Encoder().encode
-
-Data = dict[str, object]
-
-
-class Replies(Protocol):
-    """One whole frame each; None where the envelope has no such message. `command` is the client's type.
-    position: of the mistake in the client's query. filtered: whether the client has a filter."""
-
-    def ok(self, command: str, source_id: str) -> bytes: ...
-
-    def subscribed(
-        self, source_id: str, mode: Mode, opened: Opened, value_as: ValueAs | None = None
-    ) -> bytes: ...
-
-    def granted(self, source_id: str, granted: Granted) -> bytes: ...
-
-    def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes: ...
-
-    def misunderstood(self, message: str, command: str | None) -> bytes: ...
-
-    def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes: ...
-
-    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None: ...
-
-    def closed(self, source_id: str, ended: Ended) -> bytes: ...
-
-    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None: ...
-
-    def query_hint(self, source_id: str, words: str) -> bytes | None: ...
-
-    def draining(self, draining: Draining) -> bytes | None: ...
-
-    def expiring(self, expiring: CredentialsExpiring) -> bytes | None: ...
+_ERRORS: Final[dict[str, Callable[[messages.Refused], messages.ServerMessage]]] = {
+    "SUBSCRIBE": messages.SubscribeError,
+    "UNSUBSCRIBE": messages.UnsubscribeError,
+    "REQUEST": messages.RequestError,
+}
 
 
-class FlatReplies:
-    """The messages of the document, with our further members behind its own."""
-
-    def ok(self, command: str, source_id: str) -> bytes:
-        return _message(f"{command}_OK", {"sourceId": source_id})
-
-    def subscribed(
-        self, source_id: str, mode: Mode, opened: Opened, value_as: ValueAs | None = None
-    ) -> bytes:
-        data: Data = {
-            "sourceId": source_id,
-            "mode": mode.value,
-            "positions": opened.positions,
-            "overflow": opened.overflow.value,
-            "bufferCapacity": opened.buffer_capacity,
-        }
-        # Of events that have a value.
-        return _message("SUBSCRIBE_OK", data if value_as is None else {**data, "valueAs": value_as})
-
-    def granted(self, source_id: str, granted: Granted) -> bytes:
-        return _message("REQUEST_OK", {"sourceId": source_id, "n": granted.n, "credits": granted.credits})
-
-    def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes:
-        data: Data = {"sourceId": source_id, "error": _clean(error)}
-        return _message(f"{command}_ERROR", data if position is None else {**data, "position": position})
-
-    def misunderstood(self, message: str, command: str | None) -> bytes:
-        return _message("NOTICE", {"type": "ERROR", "message": message, "command": command})
-
-    def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes:
-        data: Data = {
-            "type": "LAG",
-            "sourceId": source_id,
-            "count": lagged.count,
-            "behind": lagged.behind,
-            "dropped": lagged.dropped,
-            "ranges": lagged.source.codec.dump_ranges(lagged.ranges),
-            "positions": lagged.positions,
-        }
-        # It counts events of the source, whether the filter lets them through or not.
-        return _message("NOTICE", {**data, "filtered": True} if filtered else data)
-
-    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:
-        data: Data = {"type": "POSITIONS", "sourceId": source_id, "positions": positions.positions}
-        return _message("NOTICE", data)
-
-    def closed(self, source_id: str, ended: Ended) -> bytes:
-        data: Data = {
-            "type": "SUBSCRIPTION_CLOSED",
-            "sourceId": source_id,
-            "message": _clean(ended.message),
-            "reason": ended.reason.value,
-            "positions": ended.positions,
-            "dropped": ended.dropped,
-        }
-        return _message("NOTICE", data)
-
-    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None:
-        if not troubled.message:
-            return _message("NOTICE", {"type": "SOURCE_RESTORED", "sourceId": source_id})
-        words = _clean(troubled.message)
-        return _message("NOTICE", {"type": "SOURCE_DEGRADED", "sourceId": source_id, "message": words})
-
-    def query_hint(self, source_id: str, words: str) -> bytes | None:
-        return _message("NOTICE", {"type": "QUERY_HINT", "sourceId": source_id, "message": _clean(words)})
-
-    def draining(self, draining: Draining) -> bytes | None:
-        return _message("NOTICE", {"type": "DRAINING", "retryAfterMs": draining.retry_after_ms})
-
-    def expiring(self, expiring: CredentialsExpiring) -> bytes | None:
-        return _message("NOTICE", {"type": "TOKEN_EXPIRING", "expiresInMs": expiring.in_ms})
+def frame(message: messages.ServerMessage, envelope: Envelope) -> bytes | None:
+    """Write a message as one whole frame; None: the envelope has no such message."""
+    shown = message if envelope == "flat" else original(message)
+    return None if shown is None else message_frame(shown)
 
 
-class NestedReplies:
-    """What the original server sends, member for member, so that its clients work unchanged."""
-
-    def ok(self, command: str, source_id: str) -> bytes:
-        return _response(f"{command}_OK", {"sourceId": source_id})
-
-    def subscribed(
-        self, source_id: str, mode: Mode, opened: Opened, value_as: ValueAs | None = None
-    ) -> bytes:
-        return self.ok("SUBSCRIBE", source_id)
-
-    def granted(self, source_id: str, granted: Granted) -> bytes:
-        return _response("REQUEST_OK", {"sourceId": source_id, "requests": granted.credits})
-
-    def error(self, command: str, source_id: str, error: str, position: int | None = None) -> bytes:
-        return _response(f"{command}_ERROR", {"sourceId": source_id, "error": _clean(error)})
-
-    def misunderstood(self, message: str, command: str | None) -> bytes:
-        return _message("NOTICE", {"type": "ERROR", "message": message, "command": command})
-
-    def lag(self, source_id: str, lagged: Lagged, *, filtered: bool = False) -> bytes:
-        return _message("NOTICE", {"type": "LAG", "sourceId": source_id, "count": lagged.count})
-
-    def positions(self, source_id: str, positions: PositionsAre) -> bytes | None:
-        return None
-
-    def closed(self, source_id: str, ended: Ended) -> bytes:
-        data: Data = {
-            "type": "SUBSCRIPTION_CLOSED",
-            "sourceId": source_id,
-            "message": _clean(ended.message),
-        }
-        return _message("NOTICE", data)
-
-    def troubled(self, source_id: str, troubled: SourceTroubled) -> bytes | None:
-        return None
-
-    def query_hint(self, source_id: str, words: str) -> bytes | None:
-        return None
-
-    def draining(self, draining: Draining) -> bytes | None:
-        return None
-
-    def expiring(self, expiring: CredentialsExpiring) -> bytes | None:
-        return None
+def original(message: messages.ServerMessage) -> messages.ServerMessage | None:
+    """Return what the original server sends, member for member, so that its clients work unchanged."""
+    match message:
+        case messages.SubscribeOk(data) | messages.UnsubscribeOk(data):
+            return _response(message, data.source_id)
+        case messages.RequestOk(data):
+            return _response(message, data.source_id, requests=given(data.credits))
+        case messages.SubscribeError(data) | messages.UnsubscribeError(data) | messages.RequestError(data):
+            return _response(message, data.source_id, error=data.error)
+        case messages.Notice(messages.Lag(source_id, count)):
+            return messages.Notice(messages.Lag(source_id, count))
+        case messages.Notice(messages.SubscriptionClosed(source_id, words)):
+            return messages.Notice(messages.SubscriptionClosed(source_id, words))
+        case messages.Notice(messages.Error()):
+            return message
+        case _:
+            return None
 
 
-REPLIES: dict[Envelope, Replies] = {"flat": FlatReplies(), "nested": NestedReplies()}
+def subscribed(
+    source_id: str, mode: Mode, opened: notices.Opened, value_as: ValueAs | None
+) -> messages.SubscribeOk:
+    """Say that it is open, and what holds. value_as: of events that have a value."""
+    return messages.SubscribeOk(
+        messages.Subscribed(
+            source_id,
+            mode,
+            opened.positions,
+            opened.overflow,
+            opened.buffer_capacity,
+            UNSET if value_as is None else value_as,
+        )
+    )
 
 
-def _message(kind: str, data: Data) -> bytes:
-    return text_frame(_encode({"type": kind, "data": data}))
+def error(command: str, source_id: str, words: str, position: int | None) -> messages.ServerMessage:
+    """Refuse a command. position: of the mistake in the client's query."""
+    data = messages.Refused(source_id, encodable(words), UNSET if position is None else position)
+    return _ERRORS[command](data)
 
 
-def _response(kind: str, data: Data) -> bytes:
-    return _message("COMMAND_RESPONSE", {"type": kind, **data})
+def lag(source_id: str, lagged: notices.Lagged, *, filtered: bool) -> messages.Notice:
+    """Say how far behind it is. filtered: whether it has a filter. What is counted are events of the source,
+    whether that lets them through or not."""
+    return messages.Notice(
+        messages.Lag(
+            source_id,
+            lagged.count,
+            lagged.behind,
+            lagged.dropped,
+            lagged.source.codec.dump_ranges(lagged.ranges),
+            lagged.positions,
+            True if filtered else UNSET,
+        )
+    )
 
 
-def _clean(words: str) -> str:
-    # An operating system's error may hold half a character (a file name that is not UTF-8).
-    return words.encode(errors="backslashreplace").decode()
+def closed(source_id: str, ended: notices.Ended) -> messages.Notice:
+    """Say why it has ended."""
+    words, reason = encodable(ended.message), ended.reason.value
+    return messages.Notice(
+        messages.SubscriptionClosed(source_id, words, reason, ended.positions, ended.dropped)
+    )
+
+
+def degraded(source_id: str, words: str) -> messages.Notice:
+    """Say what keeps the source from its origin; empty: nothing does any longer."""
+    if not words:
+        return messages.Notice(messages.SourceRestored(source_id))
+    return messages.Notice(messages.SourceDegraded(source_id, encodable(words)))
+
+
+def query_hint(source_id: str, words: str) -> messages.Notice:
+    """Say that the filter names what no event has."""
+    return messages.Notice(messages.QueryHint(source_id, encodable(words)))
+
+
+def _response(
+    message: messages.ServerMessage, source_id: str, requests: int | None = None, error: str | None = None
+) -> messages.CommandResponse:
+    return messages.CommandResponse(
+        messages.OriginalResponse(
+            cast(Any, message.__struct_config__.tag),
+            source_id,
+            UNSET if requests is None else requests,
+            UNSET if error is None else error,
+        )
+    )

@@ -6,17 +6,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
-from kiwi_gw.dialects.encoder import FrameEncoder
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES, FrameEncoder
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Field, Kind, SourceInfo, ValueAs, WireFormat
+from kiwi_gw.model import Field, FieldEncoding, SourceInfo, ValueAs, WireFormat
 
 Envelope = Literal["flat", "nested"]
 """`flat`: the messages of the protocol's document. `nested`: those of the original server."""
 
 ORIGINAL = "original"
 """The variant of a source's shape that nested speaks, where the source has one."""
-
-MAX_EVENT_BYTES = 8 * 1024 * 1024
 
 
 def kiwi_wire(
@@ -25,7 +24,7 @@ def kiwi_wire(
     max_event_bytes: int = MAX_EVENT_BYTES,
     value_as: ValueAs | None = None,
 ) -> WireFormat:
-    """The wire format of a source: every fragment is a whole frame `{"type":"RESULT","data":{...}}`.
+    """Make the wire format of a source: every fragment is a whole frame `{"type":"RESULT","data":{...}}`.
 
     All clients of one source get the same object. max_event_bytes: larger frames are unsendable. value_as: as
     `value_fields` has it.
@@ -34,12 +33,12 @@ def kiwi_wire(
 
 
 def value_fields(source: SourceInfo, envelope: Envelope, value_as: ValueAs | None) -> tuple[Field, ...]:
-    """The members of an event, `value` in the form that a client asked for; None: in that of the source's
-    configuration, where it can be had.
+    """Return the members of an event, `value` in the form that a client asked for; None: in that of the
+    source's configuration, where it can be had.
 
     Raises SubscribeRefused for one that cannot.
     """
-    fields = source.shape.of(ORIGINAL) if envelope == "nested" else source.shape.fields
+    fields = source.event_schema.of(ORIGINAL) if envelope == "nested" else source.event_schema.fields
     wanted = value_as or source.value_as
     if wanted is None or value_form(fields) == wanted:
         return fields
@@ -50,9 +49,11 @@ def value_fields(source: SourceInfo, envelope: Envelope, value_as: ValueAs | Non
     if value_as is None:
         return fields
     if place is None:
-        raise SubscribeRefused("value_as", "the events of this source have no value")
+        raise SubscribeRefused(RefusalCode.VALUE_AS, "the events of this source have no value")
     why = "they are no JSON (decode.value)" if wanted == "json" else "they are no text"
-    raise SubscribeRefused("value_as", f"the values of this source cannot be had as {wanted}: {why}")
+    raise SubscribeRefused(
+        RefusalCode.VALUE_AS, f"the values of this source cannot be had as {wanted}: {why}"
+    )
 
 
 def value_form(fields: tuple[Field, ...]) -> ValueAs | None:
@@ -60,20 +61,20 @@ def value_form(fields: tuple[Field, ...]) -> ValueAs | None:
     return next((_FORMS.get((f.kind, f.parsed)) for f in fields if f.name == "value"), None)
 
 
-_FORMS: dict[tuple[Kind, bool], ValueAs] = {
-    (Kind.TEXT, False): "text",
-    (Kind.TEXT, True): "json",
-    (Kind.STRING, False): "text",
-    (Kind.JSON, False): "json",
-    (Kind.VALUE, False): "json",
+_FORMS: dict[tuple[FieldEncoding, bool], ValueAs] = {
+    (FieldEncoding.TEXT, False): "text",
+    (FieldEncoding.TEXT, True): "json",
+    (FieldEncoding.STRING, False): "text",
+    (FieldEncoding.JSON, False): "json",
+    (FieldEncoding.VALUE, False): "json",
 }
 
 
 def _in_form(field: Field, wanted: ValueAs, source: SourceInfo) -> Field | None:
     """None: it cannot be."""
-    if wanted == "text" and field.kind in (Kind.JSON, Kind.TEXT):
-        return replace(field, kind=Kind.TEXT, parsed=False)
-    if wanted == "json" and field.kind is Kind.TEXT and source.decode.value == "json":
+    if wanted == "text" and field.kind in (FieldEncoding.JSON, FieldEncoding.TEXT):
+        return replace(field, kind=FieldEncoding.TEXT, parsed=False)
+    if wanted == "json" and field.kind is FieldEncoding.TEXT and source.decode.value == "json":
         return replace(field, parsed=True)
     return None
 

@@ -2,11 +2,11 @@
 
 A device is the second and third level of a concrete topic, `{type}/{id}`. A connection has *seen* it when it
 read an event with such a topic: it reads the sources for that, from the newest event of every key on where
-they keep those. So nobody learns of a device from events that are kept from them.
+they keep those. So no client learns of a device from events that are kept from them.
 
 Theory of operation. The first event of a device that a subscription reads is the one that carries the
 message about it. Which that is, is remembered by its place in its source, so that the same batch always gives
-the same bytes. The format is the subscription's own and shared with nobody.
+the same bytes. The format is the subscription's own and not shared.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from array import array
 from itertools import accumulate
 from typing import Final
 
-from kiwi_gw.dialects import frames
-from kiwi_gw.dialects.zetta.streams import Stream
-from kiwi_gw.dialects.zetta.wishes import Wish
+from kiwi_gw.dialect_api import frames
+from kiwi_gw.dialects.zetta.topic_filters import TopicFilter
+from kiwi_gw.dialects.zetta.topic_streams import TopicStream
 from kiwi_gw.model import Batch, Encoded, Steps, TimeSlice, WireFormat, at_once
 
 MAX_DEVICES: Final = 16_384
-"""Devices that one query keeps apart; those that come later are not told."""
+"""Devices that one query keeps apart; those that come later are left out."""
 
 _Device = tuple[str, ...]
 """Server, type and id."""
 
 
-class Devices:
+class SeenDevices:
     """What one subscription knows of devices: where each was first seen."""
 
-    __slots__ = ("head", "seen", "wish")
+    __slots__ = ("first_seen", "head", "topic_filter")
 
-    def __init__(self, written: bytes, number: int, multiple: bool, wish: Wish) -> None:
+    def __init__(self, written: bytes, number: int, multiple: bool, topic_filter: TopicFilter) -> None:
         ids = b"[%d]" % number if multiple else b"%d" % number
         self.head = b'{"type":"event","topic":%b,"subscriptionId":%b,"timestamp":' % (written, ids)
-        self.wish = wish
-        self.seen: dict[_Device, tuple[int, int, int]] = {}
+        self.topic_filter = topic_filter
+        self.first_seen: dict[_Device, tuple[int, int, int]] = {}
 
     def first(self, device: _Device, place: tuple[int, int, int]) -> bool:
         """Whether this is the event with which the device is first seen. place: reader, partition, offset."""
-        found = self.seen.get(device)
+        found = self.first_seen.get(device)
         if found is None:
-            if len(self.seen) >= MAX_DEVICES:
+            if len(self.first_seen) >= MAX_DEVICES:
                 return False
-            self.seen[device] = place
+            self.first_seen[device] = place
             return True
         return found == place
 
 
-def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes: int) -> WireFormat:
-    """The wire format of a source for one query for devices. reader: which reader of it this is."""
+def devices_wire(devices: SeenDevices, stream: TopicStream, reader: int, max_event_bytes: int) -> WireFormat:
+    """Make the wire format of a source for one query for devices. reader: which reader of it this is."""
 
     def steps(batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
         view = stream.view(batch)
@@ -64,13 +64,13 @@ def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes:
                 continue  # of this batch, the first of a topic is the one that counts
             known.add(topic)
             levels = str(topic).split("/", 3)
-            if len(levels) > 2 and devices.wish.pattern.matches(levels[0]):
+            if len(levels) > 2 and devices.topic_filter.pattern.matches(levels[0]):
                 device = tuple(levels[:3])
                 if devices.first(device, (reader, batch.partitions[index], batch.offsets[index])):
                     found[index] = device
             if turn.over:
                 yield
-        lines, bad = yield from stream.described(view, found, devices.wish, turn)
+        lines, decode_errors = yield from stream.described(view, found, devices.topic_filter, turn)
         buffer = bytearray()
         ends, there = array("Q"), bytearray(len(batch))
         unsendable = []
@@ -84,8 +84,10 @@ def devices_wire(devices: Devices, stream: Stream, reader: int, max_event_bytes:
                     buffer += frame
                     there[index] = 1
             ends.append(len(buffer))
-        tally = list(accumulate(there, initial=0))
-        return Encoded(bytes(buffer), ends, tally, unsendable=tuple(unsendable), bad=bad)
+        prefix_counts = list(accumulate(there, initial=0))
+        return Encoded(
+            bytes(buffer), ends, prefix_counts, unsendable=tuple(unsendable), decode_errors=decode_errors
+        )
 
     key = ("zetta devices", devices, reader)
     return WireFormat(key, lambda batch: at_once(steps(batch, TimeSlice())), steps=steps, chosen=True)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
 from kiwi_gw.core.commands import Session
-from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialect_api import Document, Route, SessionLimits, WebSocketRoute
+from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES
+from kiwi_gw.dialects.zetta import siren
 from kiwi_gw.dialects.zetta.session import ZettaSession
-from kiwi_gw.dialects.zetta.streams import Stream, same_topics
-from kiwi_gw.model import Identity, SourceInfo
-
-MAX_MESSAGE_BYTES = 64 * 1024
-MAX_EVENT_BYTES = 8 * 1024 * 1024
+from kiwi_gw.dialects.zetta.topic_streams import TopicStream, same_topics
+from kiwi_gw.model import HeadCredential, Identity, SourceInfo
 
 
 def _wall() -> int:
@@ -23,7 +22,7 @@ def _wall() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ZettaDialect:
-    """Implements `kiwi_gw.dialects.base.Dialect`.
+    """Implements `kiwi_gw.dialect_api.Dialect`.
 
     server: the first level of topics of sources that name none of their own. wall: ms since the epoch.
     clock: monotonic seconds.
@@ -31,38 +30,35 @@ class ZettaDialect:
 
     server: str = "kiwi-gw"
     max_event_bytes: int = MAX_EVENT_BYTES
-    max_message_bytes: int = MAX_MESSAGE_BYTES
     wall: Callable[[], int] = _wall
     clock: Callable[[], float] = time.monotonic
-    _streams: dict[str, tuple[SourceInfo, Stream]] = field(default_factory=dict, compare=False)
+    _streams: dict[str, tuple[SourceInfo, TopicStream]] = field(default_factory=dict, compare=False)
 
     @property
-    def name(self) -> str:
-        return "zetta"
+    def routes(self) -> Sequence[Route]:
+        return (WebSocketRoute("/events"),)
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        return ("/events",)
+    def documents(self) -> Mapping[str, Document]:
+        return {siren.MEDIA_TYPE: siren.root}
 
-    @property
-    def subprotocols(self) -> tuple[str, ...]:
-        return ()
-
-    def session(self, head_query: str, identity: Identity, limits: SessionLimits) -> Session:
+    def open_session(
+        self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
+    ) -> Session:
         return ZettaSession(
             self.stream,
             limits,
             self.wall,
             self.clock,
-            multiple=filters_multiple(head_query),
+            multiple=filters_multiple(head.query),
             max_event_bytes=self.max_event_bytes,
         )
 
-    def stream(self, info: SourceInfo) -> Stream:
-        """The topics of a source: one object for all clients, for as long as they stay the same."""
+    def stream(self, info: SourceInfo) -> TopicStream:
+        """Return the topics of a source: one object for all clients, for as long as they stay the same."""
         found = self._streams.get(info.id)
         if found is None or not (found[0] is info or same_topics(found[0], info)):
-            found = self._streams[info.id] = info, Stream(info, self.server, self.wall)
+            found = self._streams[info.id] = info, TopicStream(info, self.server, self.wall)
         return found[1]
 
 

@@ -2,9 +2,10 @@
 
 Theory of operation. The fragment of an event is the frames of all matching subscriptions, in the order of
 their ids. A frame is a header, a head (topic and ids) and a line (timestamp and data). Lines are made once
-per batch, or once per batch and query, and kept with its `View`: clients with other ids only copy them. Ids
-begin at 1 in every connection, so most clients of a source share the whole fragments. Where all events of a
-batch have one topic and make one frame each, all that is left is to join the lines with what is between.
+per batch, or once per batch and query, and kept with its `DecodedBatch`: clients with other ids only copy
+them. Ids begin at 1 in every connection, so most clients of a source share the whole fragments. Where all
+events of a batch have one topic and make one frame each, all that is left is to join the lines with what is
+between.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from kiwi_gw.dialects import frames
+from kiwi_gw.dialect_api import frames
 from kiwi_gw.dialects.encoder import separators
-from kiwi_gw.dialects.zetta.plans import Plans
-from kiwi_gw.dialects.zetta.streams import Line, Lines, Stream
-from kiwi_gw.dialects.zetta.wishes import Wish
+from kiwi_gw.dialects.zetta.topic_filters import TopicFilter
+from kiwi_gw.dialects.zetta.topic_plan_cache import TopicPlanCache
+from kiwi_gw.dialects.zetta.topic_streams import EventBodies, EventBody, TopicStream
 from kiwi_gw.model import Batch, Encoded, Steps, TimeSlice, WireFormat, at_once
-from kiwi_gw.query.views import View
+from kiwi_gw.query.decoded_batch import DecodedBatch
 
 MOST_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Of the frames of one batch, and twice its own bytes for every subscription: many with one query that makes
@@ -44,15 +45,15 @@ PLAIN_IDS: Final = 128
 """What a topic alone makes of a source with one topic is made for all, if its id is not above this."""
 
 
-class Member:
+class StreamMember:
     """A subscription that reads a source. limited: whether its events are counted."""
 
-    __slots__ = ("limited", "marks", "number", "wish")
+    __slots__ = ("limited", "marks", "number", "topic_filter")
 
-    def __init__(self, number: int, wish: Wish, limited: bool = False) -> None:
-        self.number, self.wish, self.limited = number, wish, limited
-        mark = b"%d %d %b " % (number, limited, wish.key.encode())
-        self.marks: Final = mark, mark + wish.pattern.digest
+    def __init__(self, number: int, topic_filter: TopicFilter, limited: bool = False) -> None:
+        self.number, self.topic_filter, self.limited = number, topic_filter, limited
+        mark = b"%d %d %b " % (number, limited, topic_filter.key.encode())
+        self.marks: Final = mark, mark + topic_filter.pattern.digest
         """What it adds to a wire key: where its pattern leaves nothing out, and where it does."""
 
 
@@ -60,13 +61,13 @@ _Frame = tuple[bytes, int, tuple[int, ...]]
 """One frame of an event: its head, whose lines it has (0: the data as they are, else the query with that
 number, from 1), and those of its ids whose events are counted."""
 
-_all_plans: Final[Plans[tuple[_Frame, ...]]] = Plans()
+_plan_cache: Final[TopicPlanCache[tuple[_Frame, ...]]] = TopicPlanCache()
 
 
 def events_wire(
-    stream: Stream, members: Sequence[Member], *, multiple: bool, max_event_bytes: int
+    stream: TopicStream, members: Sequence[StreamMember], *, multiple: bool, max_event_bytes: int
 ) -> WireFormat:
-    """The wire format of a source for these subscriptions, in the order of their ids.
+    """Make the wire format of a source for these subscriptions, in the order of their ids.
 
     multiple: those without a query share one frame, with the list of their ids; others have a list of one.
 
@@ -74,7 +75,7 @@ def events_wire(
     choose ids, which count up from 1, nor has it more than one form of a source by them; what those take that
     are not the same for most is charged to it.
     """
-    selecting = [stream.selects(member.wish.pattern) for member in members]
+    selecting = [stream.selects(member.topic_filter.pattern) for member in members]
     made = blake2b(digest_size=20)
     for member, selects in zip(members, selecting, strict=True):
         mark = member.marks[selects]
@@ -83,7 +84,7 @@ def events_wire(
     # One string, whose hash is computed once: the key is looked up for every batch.
     key = f"zetta {multiple} {max_event_bytes} {made.hexdigest()}"
     events = _Events(stream, tuple(members), multiple, max_event_bytes)
-    queries = any(member.wish.query is not None for member in members)
+    queries = any(member.topic_filter.query is not None for member in members)
     # One topic, one frame, no query: what is to be done is the source's matter, and no client's.
     plain = len(members) == 1 and members[0].number <= PLAIN_IDS and not queries
     simple = stream.naming.static is not None and plain
@@ -104,40 +105,42 @@ class _Events:
     )
 
     def __init__(
-        self, stream: Stream, members: tuple[Member, ...], multiple: bool, max_event_bytes: int
+        self, stream: TopicStream, members: tuple[StreamMember, ...], multiple: bool, max_event_bytes: int
     ) -> None:
         self._stream = stream
         self._members = members
         self._multiple = multiple
         self._max_event_bytes = max_event_bytes
         self._limited = tuple(m.number for m in members if m.limited)
-        self._queries = {m.wish.key: m.wish for m in members if m.wish.query is not None}
+        self._queries = {
+            m.topic_filter.key: m.topic_filter for m in members if m.topic_filter.query is not None
+        }
         self._plans: dict[str, tuple[_Frame, ...]] = {}
 
     def __call__(self, batch: Batch) -> Encoded:
         return at_once(self.steps(batch, TimeSlice()))
 
     def steps(self, batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
-        """The same, in turns."""
-        _all_plans.used(self._plans)
+        """Make the same, in turns."""
+        _plan_cache.used(self._plans)
         view = self._stream.view(batch)
         yield from self._stream.decoded(view, turn, queried=bool(self._queries))
         lines = self._stream.lines(view)
         topics = self._stream.topics(view)
-        if isinstance(topics, str) and not lines.bad:
+        if isinstance(topics, str) and not lines.decode_errors:
             plan = yield from self._plan(topics, turn)
             if len(plan) == 1 and plan[0][1] == 0:
                 found = self._alike(view, plan[0][0], lines.lines)
                 if found is not None:
                     return found
         made = [lines]
-        for wish in self._queries.values():
-            made.append((yield from self._stream.queried(view, wish, turn)))
+        for topic_filter in self._queries.values():
+            made.append((yield from self._stream.queried(view, topic_filter, turn)))
             if turn.over:
                 yield
         return (yield from self._each(view, topics, made, turn))
 
-    def _alike(self, view: View, head: bytes, lines: Sequence[Line]) -> Encoded | None:
+    def _alike(self, view: DecodedBatch, head: bytes, lines: Sequence[EventBody]) -> Encoded | None:
         """All events have a frame with this head. None if one of them is too large.
 
         Measured against appending to a buffer: joining is nearly twice as fast, and leaves to other ids
@@ -158,7 +161,11 @@ class _Events:
         return Encoded(b"".join(parts), ends)
 
     def _each(
-        self, view: View, topics: str | Sequence[str | None], made: Sequence[Lines], turn: TimeSlice
+        self,
+        view: DecodedBatch,
+        topics: str | Sequence[str | None],
+        made: Sequence[EventBodies],
+        turn: TimeSlice,
     ) -> Steps[Encoded]:
         """Event by event. made: the data as they are, and what each of the queries leaves of them."""
         length, most = len(view.batch), self._max_event_bytes
@@ -200,39 +207,41 @@ class _Events:
             if look and turn.over:
                 turn.held = begin + length * len(counted)
                 yield
-        tally = None if all(there) else list(accumulate(there, initial=0))
-        tallies: dict[Hashable, Sequence[int]] = {}
+        prefix_counts = None if all(there) else list(accumulate(there, initial=0))
+        prefix_counts_by_label: dict[Hashable, Sequence[int]] = {}
         for number, marks in counted.items():
-            tallies[number] = array("Q", accumulate(marks, initial=0))
+            prefix_counts_by_label[number] = array("Q", accumulate(marks, initial=0))
             if turn.over:
                 yield
         # Events that had no data, and those that a query could not be asked for: the most of one.
-        bad = max(item.bad for item in made)
-        return Encoded(bytes(buffer), ends, tally, tallies, tuple(unsendable), bad)
+        decode_errors = max(item.decode_errors for item in made)
+        return Encoded(
+            bytes(buffer), ends, prefix_counts, prefix_counts_by_label, tuple(unsendable), decode_errors
+        )
 
     def _plan(self, topic: str, turn: TimeSlice) -> Steps[tuple[_Frame, ...]]:
-        """The frames of an event with this topic."""
+        """Return the frames of an event with this topic."""
         found = self._plans.get(topic)
         if found is None:
             found = yield from self._made(topic, turn)
             size = _FRAME_BYTES + sum(len(head) + _FRAME_BYTES for head, _, _ in found)
-            _all_plans.keep(self._plans, topic, found, size)
+            _plan_cache.keep(self._plans, topic, found, size)
         return found
 
     def _made(self, topic: str, turn: TimeSlice) -> Steps[tuple[_Frame, ...]]:
         members = []
         for member in self._members:
-            if member.wish.pattern.matches(topic):
+            if member.topic_filter.pattern.matches(topic):
                 members.append(member)
             if turn.over:
                 yield
         return tuple(self._frames(_encode(topic), members))
 
-    def _frames(self, written: bytes, members: list[Member]) -> Iterator[_Frame]:
+    def _frames(self, written: bytes, members: list[StreamMember]) -> Iterator[_Frame]:
         places = {key: place for place, key in enumerate(self._queries, 1)}
-        plain = [member for member in members if member.wish.query is None]
+        plain = [member for member in members if member.topic_filter.query is None]
         for member in members:
-            number, place = member.number, places.get(member.wish.key, 0)
+            number, place = member.number, places.get(member.topic_filter.key, 0)
             counted = (number,) if member.limited else ()
             if not self._multiple:
                 yield _head(written, number), place, counted
@@ -244,7 +253,7 @@ class _Events:
 
 
 def _count(
-    plan: Sequence[_Frame], lines: Sequence[Sequence[Line]], index: int, counted: Mapping[int, bytearray]
+    plan: Sequence[_Frame], lines: Sequence[Sequence[EventBody]], index: int, counted: Mapping[int, bytearray]
 ) -> None:
     """Note for whom among those that count this event is one."""
     for _, place, numbers in plan:
@@ -254,7 +263,7 @@ def _count(
 
 
 def head(topic: str, ids: object) -> bytes:
-    """What an event says before its timestamp. ids: a number, or several."""
+    """Write what stands before the timestamp of an event. ids: a number, or several."""
     return _head(_encode(topic), ids)
 
 

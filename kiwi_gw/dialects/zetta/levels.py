@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from kiwi_gw.query.patterns import Pattern, PatternError, regex
+from kiwi_gw.query.patterns import PatternError, RegexPattern, regex
 
 
-class Any(enum.Enum):
+class AnyLevel(enum.Enum):
     """Levels that hold no name."""
 
     ONE = "*"  # exactly one level
@@ -16,10 +16,10 @@ class Any(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Regular:
+class RegexLevel:
     """A level in which a regular expression is found, anchored only where it says so itself (`^`, `$`)."""
 
-    regex: Pattern
+    regex: RegexPattern
 
     def means(self, name: str) -> bool:
         """Whether it is found in a level: within the steps of one topic (MAX_PROGRAM) times the bytes of an
@@ -32,20 +32,20 @@ class Regular:
         return self.regex.steps
 
 
-Level = str | Any | Regular
+Level = str | AnyLevel | RegexLevel
 """A name, one of the wildcards, or a pattern for the whole level."""
 
 
-class WrongLevel(ValueError):  # noqa: N818  (it states what the level is)
+class InvalidLevel(ValueError):  # noqa: N818  (it states what the level is)
     """The level cannot be used. The message says why."""
 
 
 def level(text: str) -> Level:
-    """What a level means. `text` is not empty. Raises WrongLevel."""
-    if text == Any.ONE.value:
-        return Any.ONE
-    if text == Any.MANY.value:
-        return Any.MANY
+    """Read what a level means. `text` is not empty. Raises InvalidLevel."""
+    if text == AnyLevel.ONE.value:
+        return AnyLevel.ONE
+    if text == AnyLevel.MANY.value:
+        return AnyLevel.MANY
     if text.startswith("{") and text.endswith("}"):
         return _regular(text[1:-1], f"{_shortened(text)} is no regular expression")
     if "*" in text or "[" in text:
@@ -57,16 +57,16 @@ def _shortened(text: str, length: int = 40) -> str:
     return text if len(text) <= length else text[:length] + "..."
 
 
-def _regular(expression: str, wrong: str) -> Regular:
+def _regular(expression: str, wrong: str) -> RegexLevel:
     try:
-        return Regular(regex(expression))
+        return RegexLevel(regex(expression))
     except PatternError as error:
-        raise WrongLevel(_shortened(f"{wrong}: {error}", 200)) from None
+        raise InvalidLevel(_shortened(f"{wrong}: {error}", 200)) from None
 
 
 def _of_glob(text: str) -> str:
-    """The regular expression of a pattern with `*` (any run, also none) and `[...]` (one of these characters,
-    `[!...]` one that is none of them), as in Python's fnmatch; a `?` is itself."""
+    """Write the regular expression of a pattern with `*` (any run, also none) and `[...]` (one of these
+    characters, `[!...]` one that is none of them), as in Python's fnmatch; a `?` is itself."""
     parts: list[str] = ["(?s)^"]
     index = 0
     while index < len(text):
@@ -113,5 +113,5 @@ def _class(inside: str) -> str:
 
 
 def _character(character: str) -> str:
-    """The character itself, also in a class."""
+    """Write the character itself, also in a class."""
     return character if character.isalnum() and character.isascii() else f"\\x{{{ord(character):X}}}"

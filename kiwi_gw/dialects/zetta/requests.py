@@ -1,17 +1,21 @@
-"""What a Zetta client says: subscribe, unsubscribe and ping (Multiplexed WebSocket Streams).
+"""Read what a Zetta client sends: subscribe, unsubscribe and ping (Multiplexed WebSocket Streams).
 
-JSON in a text or a binary frame. Whatever is wrong with it becomes a `Bad` with what the error message says;
-nothing here raises. Numbers, and what is given back as it came, stay as they were written (`Raw`).
+JSON in a text or a binary frame. Whatever is wrong with it becomes a `RequestError` with the error in words;
+nothing here raises. Members that there are not are ignored.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
+
+from kiwi_gw.decoding import given, sentence
+from kiwi_gw.dialects.zetta.messages import ClientMessage, PingRequest, Subscribe, Unsubscribe
 
 BAD_REQUEST: Final = 400
 NOT_SUPPORTED: Final = 405
@@ -20,13 +24,12 @@ SERVER_ERROR: Final = 500
 MAX_TOPIC: Final = 8_192
 """Bytes of the longest topic, as it is written in JSON: 4 KiB of query fit in, with its pattern."""
 
-_ABSENT = Raw()
 _INTEGER = re.compile(rb"0|[1-9][0-9]{0,18}")
 _NUMBER = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class RequestError:
     """An error, to be answered. topic: what the request has as its topic, as it is written there; None: the
     answer has no such member."""
 
@@ -36,8 +39,8 @@ class Bad:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
-    """written: the topic as JSON, exactly as it came. limit: None for all events."""
+class TopicRequest:
+    """A subscribe. written: the topic as JSON, exactly as it came. limit: None for all events."""
 
     topic: str
     written: bytes
@@ -45,97 +48,91 @@ class Subscribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribe:
-    """number: None if no subscription can have that id."""
+class EndRequest:
+    """An unsubscribe. number: None if no subscription can have that id."""
 
     number: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """data: as it came, None if the ping has none."""
+Request = TopicRequest | EndRequest | PingRequest | RequestError
 
-    data: bytes | None
-
-
-Request = Subscribe | Unsubscribe | Ping | Bad
-
-
-class _Members(msgspec.Struct, gc=False):
-    type: Raw = _ABSENT
-    topic: Raw = _ABSENT
-    subscription_id: Raw = msgspec.field(default=_ABSENT, name="subscriptionId")
-    limit: Raw = _ABSENT
-    data: Raw | UnsetType = UNSET
-
-
-_read_members = msgspec.json.Decoder(_Members).decode
+_STRUCTS: Final[dict[str, type[ClientMessage]]] = {
+    "subscribe": Subscribe,
+    "unsubscribe": Unsubscribe,
+    "ping": PingRequest,
+}
+_read_message: Callable[[str | bytes], ClientMessage] = msgspec.json.Decoder(ClientMessage).decode
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_string = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def read(message: str | bytes) -> Request:
-    """What a whole message asks for."""
+    """Read a whole message."""
+    try:
+        return _request(_read_message(message if isinstance(message, str) else str(message, "utf-8")))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _look_closer(message)
+
+
+def _look_closer(message: str | bytes) -> Request:
+    """Find out what is wrong with it, if anything is: of a member that comes twice the last one counts."""
     try:
         members = _read_members(message if isinstance(message, str) else str(message, "utf-8"))
     except msgspec.ValidationError:
-        return Bad(BAD_REQUEST, "the message is not a JSON object", None)
+        return RequestError(BAD_REQUEST, "the message is not a JSON object", None)
     except RecursionError:
-        return Bad(BAD_REQUEST, "the message is nested too deeply", None)
+        return RequestError(BAD_REQUEST, "the message is nested too deeply", None)
     except (msgspec.DecodeError, ValueError):
-        return Bad(BAD_REQUEST, "the message is not JSON", None)
-    topic = None if members.topic is _ABSENT else bytes(members.topic)
-    shown = None if topic is None or len(topic) > MAX_TOPIC or topic == b"null" else topic
-    if members.type is _ABSENT:
-        return Bad(BAD_REQUEST, "the message has no type", shown)
-    match _text(members.type):
-        case "subscribe":
-            return _subscribe(members, topic, shown)
-        case "unsubscribe":
-            return _unsubscribe(members, shown)
-        case "ping":
-            return Ping(None if members.data is UNSET else bytes(members.data))
-        case _:
-            return Bad(NOT_SUPPORTED, "the type is none of subscribe, unsubscribe, ping", shown)
+        return RequestError(BAD_REQUEST, "the message is not JSON", None)
+    topic = bytes(members["topic"]) if "topic" in members else b"null"
+    shown = None if len(topic) > MAX_TOPIC or topic == b"null" else topic
+    if "type" not in members:
+        return RequestError(BAD_REQUEST, "the message has no type", shown)
+    kind = _text(members["type"])
+    struct = _STRUCTS.get(kind or "")
+    if struct is None:
+        return RequestError(NOT_SUPPORTED, f"the type is none of {', '.join(_STRUCTS)}", shown)
+    named = {name: members[name] for name in ("type", *struct.__struct_encode_fields__) if name in members}
+    try:
+        return _request(_read_message(_encode(named)))
+    except msgspec.ValidationError as error:
+        first = struct.__struct_encode_fields__[0]
+        words = sentence(error, struct) if first in members else f"{kind} has no {first}"
+        return RequestError(BAD_REQUEST, words, shown)
 
 
-def _subscribe(members: _Members, topic: bytes | None, shown: bytes | None) -> Request:
-    if topic is None:
-        return Bad(BAD_REQUEST, "subscribe has no topic", None)
-    if len(topic) > MAX_TOPIC:
-        return Bad(BAD_REQUEST, f"the topic is longer than {MAX_TOPIC} bytes", shown)
-    text = _text(members.topic)
+def _request(message: ClientMessage) -> Request:
+    match message:
+        case Subscribe():
+            return _subscribe(message)
+        case Unsubscribe(written):
+            return _unsubscribe(bytes(written))
+        case PingRequest():
+            return message
+
+
+def _subscribe(message: Subscribe) -> Request:
+    written = bytes(message.topic)
+    if len(written) > MAX_TOPIC:
+        return RequestError(BAD_REQUEST, f"the topic is longer than {MAX_TOPIC} bytes", None)
+    text = _text(message.topic)
     if text is None:
-        return Bad(BAD_REQUEST, "the topic is not a string", shown)
-    limit = None
-    if members.limit is not _ABSENT:
-        limit = _whole(members.limit)
-        if limit is None:
-            return Bad(BAD_REQUEST, "limit is not an integer from 0 to 2^63 - 1", shown)
-    return Subscribe(text, topic, limit)
+        return RequestError(BAD_REQUEST, "the topic is not a string", None if written == b"null" else written)
+    return TopicRequest(text, written, given(message.limit))
 
 
-def _unsubscribe(members: _Members, shown: bytes | None) -> Request:
-    written = bytes(members.subscription_id)
-    if members.subscription_id is _ABSENT:
-        return Bad(BAD_REQUEST, "unsubscribe has no subscriptionId", shown)
+def _unsubscribe(written: bytes) -> Request:
     if _NUMBER.fullmatch(written) is None:
-        return Bad(BAD_REQUEST, "subscriptionId is not a number", shown)
+        return RequestError(BAD_REQUEST, "subscriptionId is not a number", None)
     if _INTEGER.fullmatch(written):
-        return Unsubscribe(int(written))
+        return EndRequest(int(written))
     value = float(written)  # of any length: no longer than the message
-    return Unsubscribe(int(value) if value.is_integer() else None)
-
-
-def _whole(raw: Raw) -> int | None:
-    written = bytes(raw)
-    if _INTEGER.fullmatch(written) is None:
-        return None
-    value = int(written)
-    return value if value < 2**63 else None
+    return EndRequest(int(value) if value.is_integer() else None)
 
 
 def _text(raw: Raw) -> str | None:
-    """A JSON string that is text: one with half a character in it is none."""
+    """Return the text of a JSON string; None for others, and for one with half a character in it."""
     try:
         return _read_string(raw)
     except (msgspec.MsgspecError, ValueError):

@@ -12,7 +12,7 @@ EVENTS: Final = "http://rels.zettajs.io/events"
 
 
 def root(host: str, secure: bool) -> bytes:
-    """The root resource for clients that reach the gateway as `host`. secure: over TLS."""
+    """Write the root resource for clients that reach the gateway as `host`. secure: over TLS."""
     http, websocket = ("https", "wss") if secure else ("http", "ws")
     links = [
         {"rel": ["self"], "href": f"{http}://{host}/"},

@@ -12,10 +12,10 @@ from contextlib import nullcontext
 from typing import Final
 
 from kiwi_gw.core.commands import Command
-from kiwi_gw.dialects.compiling import Compiling
+from kiwi_gw.dialects.compiling import CompilingBudget
 
 STEPS: Final = 16
-"""CommandSteps of one turn. The dearest, another form of a source for 128 topics, takes 0.1 to 0.3 ms."""
+"""Steps of one turn. The dearest, another form of a source for 128 topics, takes 0.1 to 0.3 ms."""
 
 CommandSteps = Iterator[Command | None]
 """None: a step that asks for nothing."""
@@ -24,7 +24,7 @@ CommandSteps = Iterator[Command | None]
 class StepQueue:
     """The steps that one client's messages have left to do, in order."""
 
-    def __init__(self, compiling: Compiling) -> None:
+    def __init__(self, compiling: CompilingBudget) -> None:
         self._compiling = compiling
         self._left: deque[CommandSteps] = deque()
         self._runs = False
@@ -32,17 +32,17 @@ class StepQueue:
     @property
     def waits(self) -> float | None:
         """Seconds until there is a turn for what is left; None if nothing is, or it is being done."""
-        return self._compiling.rests() if self._left and not self._runs else None
+        return self._compiling.wait_seconds() if self._left and not self._runs else None
 
     def do(self, steps: CommandSteps) -> Iterator[Command]:
-        """These behind those that are left: now, if there are none."""
+        """Do these behind those that are left: now, if there are none."""
         self._left.append(steps)
         if len(self._left) == 1:
             yield from self.go_on()
 
     def go_on(self, *, charged: bool = True) -> Iterator[Command]:
-        """One turn. What a command brings about may add steps to it. charged: not if nobody else wanted the
-        time."""
+        """Take one turn. What a command brings about may add steps to it. charged: not if no other client
+        wanted the time."""
         if self._runs:
             return
         self._runs = True

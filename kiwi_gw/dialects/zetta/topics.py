@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-from kiwi_gw.dialects.zetta.levels import Any, Level, Regular, WrongLevel, level
+from kiwi_gw.dialects.zetta.levels import AnyLevel, InvalidLevel, Level, RegexLevel, level
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.query.limits import MAX_PROGRAM, MAX_TEXT
 
@@ -34,10 +34,10 @@ DEVICE_QUERY: Final = "query"
 
 
 class TopicError(KiwiError):
-    """A topic that cannot be subscribed to (error 400). The message is for whoever wrote it."""
+    """A topic that cannot be subscribed to (error 400). The message is for its author."""
 
 
-class _Program:
+class _LevelAutomaton:
     """The levels of a pattern as sets of places, one bit each: bit n stands before level n.
 
     A `**` can be stepped over, one at the end cannot. Two in a row mean no more than one.
@@ -47,16 +47,16 @@ class _Program:
 
     def __init__(self, levels: tuple[Level, ...]) -> None:
         self._names: dict[str, int] = {}
-        self._patterns: list[tuple[int, Regular]] = []
+        self._patterns: list[tuple[int, RegexLevel]] = []
         self._one = self._many = self._last = 0
         place = 1
         before: Level | None = None
         for item in levels:
-            if item is Any.MANY and before is Any.MANY:
+            if item is AnyLevel.MANY and before is AnyLevel.MANY:
                 continue
-            if item is Any.MANY:
+            if item is AnyLevel.MANY:
                 self._many |= place
-            elif item is Any.ONE:
+            elif item is AnyLevel.ONE:
                 self._one |= place
             elif isinstance(item, str):
                 self._names[item] = self._names.get(item, 0) | place
@@ -64,7 +64,7 @@ class _Program:
                 self._patterns.append((place, item))
             place <<= 1
             before = item
-        if before is Any.MANY:
+        if before is AnyLevel.MANY:
             self._last = place >> 1
             self._many ^= self._last
         self._accept = place
@@ -77,7 +77,7 @@ class _Program:
         return bool(here & self._accept)
 
     def _step(self, here: int, name: str | None) -> int:
-        """The places behind one more level. None: it may have any name."""
+        """Return the places behind one more level. None: it may have any name."""
         if name is None:
             fits = ~self._many & (self._accept - 1)
         else:
@@ -89,7 +89,8 @@ class _Program:
         return self._stepped_over(stays | (here & fits) << 1)
 
     def may_run(self, levels: Sequence[str | None]) -> bool:
-        """The same for a topic of which some levels are not known. None: one level or more, of any name."""
+        """Decide the same for a topic of which some levels are not known. None: one level or more, of any
+        name."""
         here = self._stepped_over(1)
         for name in levels:
             here = self._step(here, name)
@@ -119,7 +120,7 @@ class _Program:
         return places | (places & self._many) << 1
 
 
-class Pattern:
+class TopicPattern:
     """Which concrete topics are meant. Equal for equal texts."""
 
     __slots__ = ("_program", "concrete", "digest", "patterns", "text")
@@ -128,38 +129,38 @@ class Pattern:
         self.text: Final = text
         self.concrete: Final = all(isinstance(item, str) for item in levels)
         """Whether its text is the one topic that is meant."""
-        self._program = _Program(levels)
+        self._program = _LevelAutomaton(levels)
         self.digest: Final = blake2b(text.encode(), digest_size=16).digest()
         """In its place where what is kept must be small: clients choose the text, of 4 KiB."""
         self.patterns: Final = self._program.patterns
 
     def matches(self, concrete: str) -> bool:
         """Whether a concrete topic is meant. Asked again it costs a look into a table of bounded size."""
-        found = _answers.get((self.digest, concrete))
-        return _answers.keep(self.digest, concrete, self.decide(concrete)) if found is None else found
+        found = _matches.get((self.digest, concrete))
+        return _matches.keep(self.digest, concrete, self.decide(concrete)) if found is None else found
 
     def decide(self, concrete: str) -> bool:
-        """The same, without the table."""
+        """Decide the same, without the table."""
         return self._program.run(concrete.split("/"))
 
     def may_match(self, levels: Sequence[str | None]) -> bool:
         """Whether a topic could be meant of which some levels are not known. None: one level or more."""
         known = _written("may", levels)
-        found = _of_templates.get((self.digest, known))
+        found = _template_matches.get((self.digest, known))
         if found is None:
-            found = _of_templates.keep(self.digest, known, self._program.may_run(levels))
+            found = _template_matches.keep(self.digest, known, self._program.may_run(levels))
         return found
 
     def must_match(self, levels: Sequence[str | None]) -> bool:
         """Whether all topics are meant of which some levels are not known; false where that is not plain."""
         known = _written("must", levels)
-        found = _of_templates.get((self.digest, known))
+        found = _template_matches.get((self.digest, known))
         if found is None:
-            found = _of_templates.keep(self.digest, known, self._program.must_run(levels))
+            found = _template_matches.keep(self.digest, known, self._program.must_run(levels))
         return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pattern) and self.text == other.text
+        return isinstance(other, TopicPattern) and self.text == other.text
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -168,7 +169,7 @@ class Pattern:
         return f"Pattern({self.text!r})"
 
 
-class _Answers(dict[tuple[bytes, str], bool]):
+class _MatchCache(dict[tuple[bytes, str], bool]):
     """By the digest of the pattern and the topic, and not by the pattern: of a client that makes one after
     another, the programs of all its regular expressions would be kept, 100 KB each."""
 
@@ -185,12 +186,12 @@ class _Answers(dict[tuple[bytes, str], bool]):
         return answer
 
 
-_answers: Final = _Answers()
-_of_templates: Final = _Answers()
+_matches: Final = _MatchCache()
+_template_matches: Final = _MatchCache()
 
 
 def _written(question: str, levels: Sequence[str | None]) -> str:
-    """What is asked of the levels of a template, in which no name has a NUL."""
+    """Write what is asked of the levels of a template, in which no name has a NUL."""
     return f"{question}/" + "/".join(name or "\0" for name in levels)
 
 
@@ -205,14 +206,14 @@ class Topic:
 
     text: str
     server: str
-    pattern: Pattern
+    pattern: TopicPattern
     query: str | None = None
     query_at: int = 0
     of_devices: bool = False
 
 
 def parse(text: str) -> Topic:
-    """What a topic means.
+    """Read what a topic means.
 
     Levels are split at `/` outside braces, the query at the first `?` outside braces and double quotes (a
     quote that is never closed is a character like others). `{server}/query/...` is a device query, whatever
@@ -242,10 +243,10 @@ def _parse(text: str) -> Topic:
         raise TopicError(f"a topic has at most {MAX_LEVELS} levels")
     levels = _levels(parts)
     if of_devices:
-        return Topic(text, parts[0], Pattern(parts[0], levels), _unless_blank(text[end:]), end, True)
-    if len(levels) < 2 and levels[0] is not Any.MANY:
+        return Topic(text, parts[0], TopicPattern(parts[0], levels), _unless_blank(text[end:]), end, True)
+    if len(levels) < 2 and levels[0] is not AnyLevel.MANY:
         raise TopicError("a topic has at least two levels, as in server/type")
-    return Topic(text, parts[0], Pattern(head, levels), _unless_blank(text[end + 1 :]), end + 1)
+    return Topic(text, parts[0], TopicPattern(head, levels), _unless_blank(text[end + 1 :]), end + 1)
 
 
 def _unless_blank(query: str) -> str | None:
@@ -255,16 +256,16 @@ def _unless_blank(query: str) -> str | None:
 def _levels(parts: list[str]) -> tuple[Level, ...]:
     try:
         levels = tuple(map(level, parts))
-    except WrongLevel as error:
+    except InvalidLevel as error:
         raise TopicError(str(error)) from None
-    steps = sum(item.steps for item in levels if isinstance(item, Regular))
+    steps = sum(item.steps for item in levels if isinstance(item, RegexLevel))
     if steps > MAX_PROGRAM:
         raise TopicError(f"the patterns of the topic have more than {MAX_PROGRAM} steps together")
     return levels
 
 
 def _split(text: str) -> tuple[list[str], int, bool]:
-    """The levels, where they end, and whether what follows is a query over devices."""
+    """Return the levels, where they end, and whether what follows is a query over devices."""
     parts: list[str] = []
     start = index = quoted = 0  # quoted: before this a `?` is in quotes
     while index < len(text):
@@ -281,7 +282,7 @@ def _split(text: str) -> tuple[list[str], int, bool]:
             case "/":
                 parts.append(text[start:index])
                 start = index + 1
-                if len(parts) == 2 and parts[1] == DEVICE_QUERY and parts[0] != Any.MANY.value:
+                if len(parts) == 2 and parts[1] == DEVICE_QUERY and parts[0] != AnyLevel.MANY.value:
                     return parts[:1], start, True
         index += 1
     parts.append(text[start:index])

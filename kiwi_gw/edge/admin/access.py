@@ -1,6 +1,6 @@
 """Who may look: the `authenticate` and `authorize` hooks, asked for every request.
 
-Where no plugin authenticates clients, whoever is on this machine may look, and others see metrics and
+Where no plugin authenticates clients, all on this machine may look, and others see metrics and
 health, unless `server.admin_unauthenticated` lets them do everything. Pages in a browser on this machine are
 kept away by the listener, or where plugins authenticate, here: `callers.check_host`.
 """
@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kiwi_gw.edge.answers import HttpError
+from kiwi_gw.codes import UNDECIDED, RefusalCode
 from kiwi_gw.edge.asgi import Scope
-from kiwi_gw.edge.callers import check_caller
-from kiwi_gw.model import Action, Head, Identity, Refusal, SourceInfo
+from kiwi_gw.edge.caller_checks import check_caller
+from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.model import Action, HeadCredential, Identity, Refusal, SourceInfo
 from kiwi_gw.runtime.gateway import Gateway
-from kiwi_gw.runtime.meters import UNDECIDED
 
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class AdminRights:
     """What a client may see. everything: all of the gateway; sources: the ids of single sources."""
 
     everything: bool
@@ -30,7 +30,7 @@ class Rights:
         return self.everything or source_id in self.sources
 
 
-class Access:
+class AdminAccess:
     """Decides about requests. Raises HttpError: 401, 403, 503.
 
     local: whether only this machine can reach the address.
@@ -40,25 +40,25 @@ class Access:
         self._gateway = gateway
         self._local = local
 
-    async def rights(self, scope: Scope) -> Rights:
-        """What whoever sent this request may see; at least one source."""
+    async def rights(self, scope: Scope) -> AdminRights:
+        """Find what the sender of this request may see; at least one source."""
         identity = await self._identity(scope)
         if self._may(identity, None):
-            return Rights(everything=True)
+            return AdminRights(everything=True)
         sources = frozenset(info.id for info in self._gateway.sources() if self._may(identity, info))
         if not sources:
             raise HttpError(403, "forbidden: this needs the right to `admin`")
-        return Rights(everything=False, sources=sources)
+        return AdminRights(everything=False, sources=sources)
 
     async def metrics(self, scope: Scope) -> None:
-        """Let pass who may see all of the gateway, and where nobody is asked who it is, everybody."""
+        """Let pass who may see all of the gateway, and all where no client is asked who it is."""
         identity = await self._identity(scope)
         refusal = self._gateway.hooks.authorize(identity, Action.ADMIN, None, switched_on=True)
         if refusal is not None:
             raise HttpError(403, "forbidden: this needs the right to `admin` of the whole gateway")
 
     async def everything(self, scope: Scope) -> None:
-        """Let nobody pass but those who may see all of the gateway."""
+        """Let only those pass who may see all of the gateway."""
         if not (await self.rights(scope)).everything:
             raise HttpError(403, "forbidden: this needs the right to `admin` of the whole gateway")
 
@@ -82,7 +82,7 @@ class Access:
         credential = _credential(scope)
         answer = await self._gateway.authenticate(credential)
         if isinstance(answer, Refusal):
-            status = 503 if answer.code in UNDECIDED else 403 if answer.code == "forbidden" else 401
+            status = 503 if answer.code in UNDECIDED else 403 if answer.code == RefusalCode.FORBIDDEN else 401
             headers = _CHALLENGE if status == 401 else ()
             raise HttpError(status, f"{answer.code}: {answer.message}", headers)
         server = scope["server"]
@@ -90,9 +90,9 @@ class Access:
         return answer
 
 
-def _credential(scope: Scope) -> Head:
+def _credential(scope: Scope) -> HeadCredential:
     client = scope["client"]
-    return Head(
+    return HeadCredential(
         scope["method"],
         scope["raw_path"].decode("latin-1"),
         scope["query_string"].decode("latin-1"),

@@ -1,4 +1,4 @@
-"""Opening the admin address, which may be missing where nobody asked for it."""
+"""Opening the admin address, which may be missing where the configuration does not name it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import structlog
 
-from kiwi_gw.config import Address, Server
+from kiwi_gw.config import Address, ServerSettings
 from kiwi_gw.config.address import is_loopback
 from kiwi_gw.edge.listener import ListenError
 
@@ -17,11 +17,11 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-def admin_socket(server: Server, open_it: Callable[[Address], T]) -> T | None:
-    """What `open_it` makes of the address; None without one, and where the default is somebody else's.
+def admin_socket(server: ServerSettings, open_it: Callable[[Address], T]) -> T | None:
+    """Return what `open_it` makes of the address; None without one, and where the default is taken.
 
-    Nobody asked for the default, and a gateway that worked yesterday must not fail for want of it. Raises
-    ListenError where the configuration names an address that cannot be had.
+    The configuration did not ask for the default, and a gateway that worked yesterday must not fail for want
+    of it. Raises ListenError where the configuration names an address that cannot be had.
     """
     if server.admin is None:
         return None

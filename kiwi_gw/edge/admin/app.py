@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, quote
 import msgspec
 import trio
 
-from kiwi_gw.edge.admin.access import Access, Rights
-from kiwi_gw.edge.admin.fleet import Fleet, Item, Page, Topic, whole_number
-from kiwi_gw.edge.answers import HttpError
+from kiwi_gw.edge.admin.access import AdminAccess, AdminRights
+from kiwi_gw.edge.admin.admin_view import AdminView, Item, ListingPage, Topic, whole_number
 from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
 from kiwi_gw.edge.health import NO_STORE, HealthView, add_health_routes
+from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.metrics.expose import content_type_for, expose
 from kiwi_gw.edge.routing import Routes
 
@@ -27,28 +27,28 @@ _SOURCE_OF: dict[Topic, str] = {"sources": "id", "subscriptions": "source"}
 
 
 def add_admin_routes(
-    routes: Routes, fleet: Fleet, access: Access, health: HealthView, *, measured: bool
+    routes: Routes, admin_view: AdminView, access: AdminAccess, health: HealthView, *, measured: bool
 ) -> None:
     """Serve everything of the admin address. measured: whether there are metrics."""
     add_health_routes(routes, health, lists=access.allows)
     if measured:
-        routes.add_http("GET", "/metrics", metrics(fleet, access))
+        routes.add_http("GET", "/metrics", metrics(admin_view, access))
     topics: tuple[Topic, ...] = ("sources", "connections", "subscriptions")
     for topic in topics:
         for path in (f"/{topic}", f"/api/v1/{topic}"):
-            routes.add_http("GET", path, listing(topic, path, fleet, access))
-    routes.add_http_below("DELETE", "/api/v1/connections/", disconnect(fleet, access))
-    routes.add_http_below("DELETE", "/connections/", disconnect(fleet, access))
+            routes.add_http("GET", path, listing(topic, path, admin_view, access))
+    routes.add_http("DELETE", "/api/v1/connections/{id}", disconnect(admin_view, access))
+    routes.add_http("DELETE", "/connections/{id}", disconnect(admin_view, access))
 
 
-def metrics(fleet: Fleet, access: Access) -> App:
+def metrics(admin_view: AdminView, access: AdminAccess) -> App:
     """ASGI application: a scrape, as text or as OpenMetrics, by `Accept`."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await access.metrics(scope)
         content_type = content_type_for(_header(scope, b"accept"))
         pieces = []
-        for piece in expose(await fleet.snapshot(), content_type):
+        for piece in expose(await admin_view.snapshot(), content_type):
             pieces.append(piece)
             await trio.lowlevel.checkpoint()  # events keep flowing
         await respond(send, 200, "".join(pieces).encode(), content_type.encode(), NO_STORE)
@@ -56,7 +56,7 @@ def metrics(fleet: Fleet, access: Access) -> App:
     return app
 
 
-def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
+def listing(topic: Topic, path: str, admin_view: AdminView, access: AdminAccess) -> App:
     """ASGI application: one page."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,9 +65,9 @@ def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
             await access.everything(scope)
         after, limit = page_of(scope)
         if not rights.everything and topic == "sources":
-            page = await _visible(fleet, rights)
+            page = await _visible(admin_view, rights)
         else:
-            page = await fleet.page(topic, after, limit)
+            page = await admin_view.page(topic, after, limit)
         items = page.items
         if not rights.everything:
             items = [_in_part(item) for item in items if rights.see(item[_SOURCE_OF[topic]])]
@@ -79,30 +79,31 @@ def listing(topic: Topic, path: str, fleet: Fleet, access: Access) -> App:
 
 
 def _in_part(item: Item) -> Item:
-    """An item for those who may not see the connections of others."""
+    """Change an item for those who may not see the connections of others."""
     return {**item, "heldBy": None} if "heldBy" in item else item
 
 
-async def _visible(fleet: Fleet, rights: Rights) -> Page:
-    """The sources that may be seen, at once: the key of a page is a source's id, maybe of a hidden one."""
+async def _visible(admin_view: AdminView, rights: AdminRights) -> ListingPage:
+    """List the sources that may be seen, at once: the key of a page is a source's id, maybe of a hidden
+    one."""
     found: list[Item] = []
     silent: set[int] = set()
     after = ""
     while True:
-        page = await fleet.page("sources", after, _MOST)
+        page = await admin_view.page("sources", after, _MOST)
         found += [item for item in page.items if rights.see(item["id"])]
         silent.update(page.silent)
         after = page.next
         if not after:
-            return Page(found, silent=tuple(sorted(silent)))
+            return ListingPage(found, silent=tuple(sorted(silent)))
 
 
-def disconnect(fleet: Fleet, access: Access) -> App:
+def disconnect(admin_view: AdminView, access: AdminAccess) -> App:
     """ASGI application: closes the connection that the path names; 204, or 404."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await access.everything(scope)
-        if not await fleet.disconnect(last_part(scope)):
+        if not await admin_view.disconnect(scope["path_params"]["id"]):
             raise HttpError(404, "there is no such connection")
         await send({"type": "http.response.start", "status": 204, "headers": [*NO_STORE]})
         await send({"type": "http.response.body", "body": b""})
@@ -124,12 +125,6 @@ def page_of(scope: Scope) -> tuple[str, int]:
     if limit is None or not 1 <= limit <= _MOST:
         raise HttpError(400, f"`limit` is a number from 1 to {_MOST}")
     return query.get("after", [""])[0], limit
-
-
-def last_part(scope: Scope) -> str:
-    """What the path ends with."""
-    path: str = scope["path"]
-    return path.rpartition("/")[2]
 
 
 def _header(scope: Scope, name: bytes) -> str:

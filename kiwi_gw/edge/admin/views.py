@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.edge.outlet import Outlet
+from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.source_runner import SourceRunner
 
@@ -26,13 +26,13 @@ def sources(runners: Sequence[SourceRunner]) -> list[Item]:
 
 
 def _source(runner: SourceRunner, now: float) -> Item:
-    feed, statistics = runner.feed, runner.statistics()
-    window = feed.window
+    hub, statistics = runner.hub, runner.statistics()
+    window = hub.window
     behind = statistics.behind if statistics is not None else {}
     return {
-        "id": feed.info.id,
-        "type": feed.info.type,
-        "state": feed.state.value,
+        "id": hub.info.id,
+        "type": hub.info.type,
+        "state": hub.state.value,
         "error": runner.last_error or None,
         "reloadRefused": runner.refused or None,
         "restarts": runner.restarts,
@@ -40,19 +40,19 @@ def _source(runner: SourceRunner, now: float) -> Item:
         "details": dict(statistics.details) if statistics is not None and statistics.details else None,
         "lag": {str(partition): behind[partition] for partition in sorted(behind)} or None,
         "stalledSeconds": round(runner.stalled(now), 3),
-        "subscriptions": feed.subscribers,
-        "lagging": feed.behind,
-        "heldBy": feed.held_by[:_HOLDERS],
-        "wireKeys": feed.wire_keys,
-        "events": feed.events_in,
-        "dropped": feed.events_dropped,
+        "subscriptions": hub.subscribers,
+        "lagging": hub.behind,
+        "heldBy": hub.held_by[:_HOLDERS],
+        "wireKeys": hub.wire_keys,
+        "events": hub.events_in,
+        "dropped": sum(hub.dropped.values()),
         "window": {
             "events": len(window),
             "bytes": window.bytes,
             "maxEvents": window.max_events,
             "maxBytes": window.max_bytes,
         },
-        "positions": feed.dump(feed.positions) if feed.positions else None,
+        "positions": hub.dump(hub.positions) if hub.positions else None,
     }
 
 
@@ -63,7 +63,7 @@ def connections(found: Iterable[Connection]) -> list[Item]:
 
 
 def _connection(connection: Connection, now: float) -> Item:
-    outlet = connection.outlet
+    writer = connection.writer
     open_ones = connection.subscriptions.values()
     return {
         "id": str(connection.number),
@@ -73,11 +73,11 @@ def _connection(connection: Connection, now: float) -> Item:
         "ageSeconds": round(now - connection.opened_at, 3),
         "idleSeconds": round(now - connection.heard_at, 3),
         "subscriptions": len(connection.subscriptions),
-        "delivered": connection.delivered + sum(item.matched for item in open_ones),
-        "sentBytes": outlet.sent_bytes,
-        "waitingBytes": outlet.waiting_bytes if isinstance(outlet, Outlet) else 0,
-        "blocked": outlet.full,
-        "closing": outlet.close_code,
+        "delivered": connection.delivered + sum(item.delivery.matched for item in open_ones),
+        "sentBytes": writer.sent_bytes,
+        "waitingBytes": writer.waiting_bytes if isinstance(writer, WebSocketWriter) else 0,
+        "blocked": writer.full,
+        "closing": writer.close_code,
     }
 
 
@@ -88,22 +88,22 @@ def subscriptions(connection: Connection, found: Iterable[Subscription]) -> list
 
 
 def _subscription(connection: Connection, item: Subscription) -> Item:
-    info = item.feed.info
-    opened = item.cursor >= 0
+    info = item.hub.info
+    opened = item.seq >= 0
     return {
         "connection": str(connection.number),
         "identity": connection.identity.name,
         "source": info.id,
-        "mode": item.mode.value,
+        "mode": item.delivery.mode.value,
         "state": item.state.value,
-        "overflow": item.policy.value,
-        "credits": item.credits if item.mode.value == "pull" else None,
+        "overflow": item.reader.terms.policy.value,
+        "credits": item.delivery.credits if item.delivery.mode.value == "pull" else None,
         "behind": item.behind,
-        "bufferCapacity": item.capacity,
-        "unannounced": item.dropped,
-        "scanned": item.scanned,
-        "delivered": item.matched,
-        "bad": item.bad,
-        "bytes": item.bytes,
-        "positions": item.feed.dump(item.positions) if opened else None,
+        "bufferCapacity": item.reader.terms.capacity,
+        "unannounced": item.reader.lag.dropped,
+        "scanned": item.delivery.scanned,
+        "delivered": item.delivery.matched,
+        "bad": item.delivery.decode_errors,
+        "bytes": item.delivery.bytes,
+        "positions": item.hub.dump(item.positions) if opened else None,
     }

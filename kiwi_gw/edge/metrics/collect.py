@@ -5,20 +5,21 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from kiwi_gw import __version__, logs
-from kiwi_gw.core.feed import Feed, FeedState
+from kiwi_gw.core.hub_limits import HubState
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.edge.metrics.catalog import CATALOG, declare
-from kiwi_gw.edge.metrics.snapshot import Snapshot
-from kiwi_gw.edge.outlet import Outlet
+from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot
+from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.model import Mode
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
@@ -36,14 +37,16 @@ _WS = "ws"
 
 _MAX_PARTITIONS = 256
 
+_Key = TypeVar("_Key", bound=str | tuple[str, ...])
 
-class Door(Protocol):
+
+class ListenerStats(Protocol):
     """What is read of a listener."""
 
     rejected: Counter[str]
 
 
-class Reloads(Protocol):
+class ReloadStats(Protocol):
     """What is read of a reloader."""
 
     applied: int
@@ -59,26 +62,9 @@ class _Slowest:
     subscription: Subscription | None = None
 
 
-@dataclass(slots=True)
-class _Open:
-    """What open connections and subscriptions add to what the meters kept of those that are over."""
-
-    sent_bytes: int
-    connections: Counter[str] = field(default_factory=Counter)
-    blocked: int = 0
-    waiting_bytes: int = 0
-    subscriptions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    lagging: Counter[str] = field(default_factory=Counter)
-    out_of_credit: Counter[str] = field(default_factory=Counter)
-    replaying: Counter[str] = field(default_factory=Counter)
-    delivered: Counter[tuple[str, str]] = field(default_factory=Counter)
-    delivered_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    credits_used: Counter[str] = field(default_factory=Counter)
-    bad: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
-    lag_notices: Counter[str] = field(default_factory=Counter)
-    replayed: Counter[str] = field(default_factory=Counter)
-    slowest: dict[str, _Slowest] = field(default_factory=dict)
+_Totals = Counter[tuple[str, ...]]
+"""What open connections and subscriptions add to what the meters kept of those that are over: by metric and
+labels."""
 
 
 class Collector:
@@ -87,13 +73,13 @@ class Collector:
     def __init__(
         self,
         gateway: Gateway,
-        door: Door,
-        reloads: Reloads,
+        listener: ListenerStats,
+        reloads: ReloadStats,
         dialects: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
-        self._door = door
+        self._listener = listener
         self._reloads = reloads
         self._dialects = tuple(dialects)
         self._clock = clock
@@ -106,32 +92,34 @@ class Collector:
         self._types: PluginManager | None = None
         self._declare()
 
-    async def collect(self) -> Snapshot:
+    async def collect(self) -> MetricsSnapshot:
         """Everything there is to see. Counters never go back from one snapshot to the next."""
         self._declare()
-        snapshot = Snapshot()
+        snapshot = MetricsSnapshot()
         # What is over is read in the same step as the lists of what is open: what ends while they are
         # walked is in them with all its numbers, and not among what is over.
         connections = [(item, tuple(item.subscriptions.values())) for item in self._gateway.connections]
-        feeds = [*(runner.feed for runner in self._gateway.runners()), *self._gateway.leaving]
-        over = _Open(self._gateway.meters.sent_bytes)
+        hubs = [*(runner.hub for runner in self._gateway.runners()), *self._gateway.leaving]
+        totals: _Totals = Counter({("connections_blocked", _WS): 0, ("outbound_buffer_bytes", _WS): 0})
+        totals["sent_bytes_total", _WS] = self._gateway.meters.sent_bytes
+        slowest: dict[str, _Slowest] = {}
         for meter in self._gateway.meters.sources():
-            _source_over(over, meter)
-        turn = _Turn()
+            _source_over(totals, meter)
+        turn = _CollectorTurn()
         for connection, subscriptions in connections:
             await turn.over()
-            self._connection(over, connection)
+            _connection(totals, connection)
             for subscription in subscriptions:
-                self._subscription(over, connection.dialect, subscription)
+                self._subscription(totals, slowest, connection.dialect, subscription)
         for meter in self._gateway.meters.sources():
             await turn.over()
             _meter(snapshot, meter)
         for runner in list(self._gateway.runners()):
             await turn.over()
-            self._source(snapshot, over, runner)
-        for feed in feeds:
+            self._source(snapshot, slowest, runner)
+        for hub in hubs:
             await turn.over()
-            self._feed(snapshot, feed)
+            self._feed(snapshot, hub)
         self._counted(snapshot)
         self._gauges(snapshot)
         for standard in self._standard:
@@ -139,7 +127,8 @@ class Collector:
                 for sample in family.samples:
                     names = CATALOG[sample.name].labels
                     snapshot.put(sample.name, sample.value, *(sample.labels[name] for name in names))
-        _put_open(snapshot, over)
+        for (name, *labels), value in totals.items():
+            snapshot.put(name, value, *labels)
         return snapshot
 
     # --- inside ----------------------------------------------------------------------------
@@ -150,30 +139,23 @@ class Collector:
         if plugins is not self._types:
             self._types = plugins
             for kind in plugins.source_types().values():
-                declare(kind.figures)
+                declare(kind.metrics)
 
-    def _counted(self, snapshot: Snapshot) -> None:
+    def _counted(self, snapshot: MetricsSnapshot) -> None:
         gateway, meters = self._gateway, self._gateway.meters
         for dialect, count in meters.opened.items():
             snapshot.put("connections_opened_total", count, dialect, _WS)
-        for (dialect, code), count in meters.closed.items():
-            snapshot.put("connections_closed_total", count, dialect, code)
-        for reason, count in self._door.rejected.items():
-            snapshot.put("connections_rejected_total", count, reason)
-        for key, count in meters.commands.items():
-            snapshot.put("commands_total", count, *key)
-        for who, count in meters.auth.items():
-            snapshot.put("auth_total", count, *who)
-        for hook, count in gateway.hooks.failures.items():
-            snapshot.put("hook_failures_total", count, hook)
-        for dialect, lives in meters.lives.items():
-            _put(snapshot, "connection_duration_seconds", lives, dialect)
-        for transport, handshakes in meters.handshakes.items():
-            _put(snapshot, "handshake_duration_seconds", handshakes, transport)
-        for command, durations in meters.command_durations.items():
-            _put(snapshot, "command_duration_seconds", durations, *command)
-        for request, durations in meters.requests.items():
-            _put(snapshot, "http_server_request_duration_seconds", durations, *request)
+        _put_counts(snapshot, "connections_closed_total", meters.closed)
+        _put_counts(snapshot, "connections_rejected_total", self._listener.rejected)
+        _put_counts(snapshot, "commands_total", meters.commands)
+        _put_counts(snapshot, "auth_total", meters.auth)
+        _put_counts(snapshot, "hook_failures_total", gateway.hooks.failures)
+        _put_counts(snapshot, "protocol_errors_total", meters.protocol_errors)
+        _put_counts(snapshot, "rate_limited_total", meters.rate_limited)
+        _put_histograms(snapshot, "connection_duration_seconds", meters.lives)
+        _put_histograms(snapshot, "handshake_duration_seconds", meters.handshakes)
+        _put_histograms(snapshot, "command_duration_seconds", meters.command_durations)
+        _put_histograms(snapshot, "http_server_request_duration_seconds", meters.requests)
         _put(snapshot, "event_loop_lag_seconds", meters.loop_lag)
         _put(snapshot, "write_stall_seconds", meters.stalls, _WS)
         _put(snapshot, "ping_rtt_seconds", meters.pings, _WS)
@@ -181,10 +163,6 @@ class Collector:
         for dialect, frames in meters.all_frames().items():
             for opcode, name in _OPCODES.items():
                 snapshot.put("frames_received_total", frames[opcode], dialect, name)
-        for error, count in meters.protocol_errors.items():
-            snapshot.put("protocol_errors_total", count, *error)
-        for kind, count in meters.rate_limited.items():
-            snapshot.put("rate_limited_total", count, kind)
         snapshot.put("pong_timeouts_total", gateway.keepalive.unresponsive, _WS)
         snapshot.put("vanished_total", gateway.keepalive.vanished, _WS)
         snapshot.put("write_deadline_exceeded_total", gateway.keepalive.stalled, _WS)
@@ -198,39 +176,33 @@ class Collector:
         snapshot.put("queries_postponed_total", gateway.evaluations.postponed)
         snapshot.put("queries_refused_total", gateway.compiling.refused)
 
-    def _connection(self, over: _Open, connection: Connection) -> None:
-        outlet = connection.outlet
-        over.sent_bytes += outlet.sent_bytes
-        if connection.closed:
-            return  # it ended while we looked
-        over.connections[connection.dialect] += 1
-        over.blocked += outlet.full
-        if isinstance(outlet, Outlet):
-            over.waiting_bytes += outlet.waiting_bytes
-
-    def _subscription(self, over: _Open, dialect: str, subscription: Subscription) -> None:
-        label = self._gateway.meters.source(subscription.feed.info.id).label
-        over.delivered[label, dialect] += subscription.matched
-        over.delivered_bytes[label, dialect] += subscription.bytes
-        over.bad[label] += subscription.bad
-        if subscription.mode is Mode.PULL:
-            over.credits_used[label] += subscription.matched
+    def _subscription(
+        self, totals: _Totals, slowest: dict[str, _Slowest], dialect: str, subscription: Subscription
+    ) -> None:
+        label, delivery = self._gateway.meters.source(subscription.hub.info.id).label, subscription.delivery
+        totals["events_delivered_total", label, dialect] += delivery.matched
+        totals["delivered_bytes_total", label, dialect] += delivery.bytes
+        totals["events_bad_total", label] += delivery.decode_errors
+        if delivery.mode is Mode.PULL:
+            totals["credits_used_total", label] += delivery.matched
         if subscription.closed:
             return  # it ended while we looked
-        over.subscriptions[label, subscription.mode.value] += 1
+        totals["subscriptions", label, delivery.mode.value] += 1
         if subscription.state in NOT_LIVE:
-            over.lagging[label] += 1
-            if subscription.mode is Mode.PULL and subscription.credits == 0:
-                over.out_of_credit[label] += 1
+            totals["subscriptions_lagging", label] += 1
+            if delivery.mode is Mode.PULL and delivery.credits == 0:
+                totals["subscriptions_out_of_credit", label] += 1
             if subscription.state in IN_HISTORY:
-                over.replaying[label] += 1
-            slowest = over.slowest.setdefault(label, _Slowest())
-            if subscription.behind > slowest.behind:
-                slowest.behind, slowest.subscription = subscription.behind, subscription
+                totals["subscriptions_replaying", label] += 1
+            found = slowest.setdefault(label, _Slowest())
+            if subscription.behind > found.behind:
+                found.behind, found.subscription = subscription.behind, subscription
 
-    def _source(self, snapshot: Snapshot, over: _Open, runner: SourceRunner) -> None:
-        label = self._gateway.meters.source(runner.feed.info.id).label
-        slowest = over.slowest.get(label, _Slowest())
+    def _source(
+        self, snapshot: MetricsSnapshot, slowest_of: Mapping[str, _Slowest], runner: SourceRunner
+    ) -> None:
+        label = self._gateway.meters.source(runner.hub.info.id).label
+        slowest = slowest_of.get(label, _Slowest())
         snapshot.put("subscription_lag_events_max", slowest.behind, label)
         snapshot.put("subscription_lag_seconds_max", _age(slowest.subscription, time.time()), label)
         # Zeros, so that a series is there before the first such subscription.
@@ -238,14 +210,14 @@ class Collector:
             snapshot.put(name, 0, label)
         for mode in Mode:
             snapshot.put("subscriptions", 0, label, mode.value)
-        snapshot.put("events_dropped_total", 0, label, runner.feed.limits.overflow.value)
-        state, statistics = runner.feed.state, runner.statistics()
+        snapshot.put("events_dropped_total", 0, label, runner.hub.limits.overflow.value)
+        state, statistics = runner.hub.state, runner.statistics()
         reachable = statistics is None or statistics.reachable
-        snapshot.put("source_up", int(state is FeedState.RUNNING and reachable), label)
-        for known in FeedState:
+        snapshot.put("source_up", int(state is HubState.RUNNING and reachable), label)
+        for known in HubState:
             snapshot.put("source_state", int(known is state), label, known.value)
         snapshot.put("source_stalled_seconds", runner.stalled(self._clock()), label)
-        for name, value in runner.figures.gauges.items():
+        for name, value in runner.metrics.gauges.items():
             snapshot.put(name, value, label)
         if statistics is not None and statistics.behind:
             snapshot.put("source_lag_records", sum(statistics.behind.values()), label)
@@ -254,17 +226,17 @@ class Collector:
                     behind = statistics.behind[partition]
                     snapshot.put("source_partition_lag_records", behind, label, str(partition))
 
-    def _feed(self, snapshot: Snapshot, feed: Feed) -> None:
-        label = self._gateway.meters.source(feed.info.id).label
-        for policy, count in feed.dropped.items():
+    def _feed(self, snapshot: MetricsSnapshot, hub: SourceHub) -> None:
+        label = self._gateway.meters.source(hub.info.id).label
+        for policy, count in hub.dropped.items():
             snapshot.put("events_dropped_total", count, label, policy.value)
-        snapshot.put("lag_notices_total", feed.lag_notices, label)
-        snapshot.put("events_replayed_total", feed.events_replayed, label)
-        snapshot.put("window_events", len(feed.window), label)
-        snapshot.put("window_bytes", feed.window.bytes, label)
-        snapshot.put("wire_keys", feed.wire_keys, label)
+        snapshot.put("lag_notices_total", hub.lag_notices, label)
+        snapshot.put("events_replayed_total", hub.events_replayed, label)
+        snapshot.put("window_events", len(hub.window), label)
+        snapshot.put("window_bytes", hub.window.bytes, label)
+        snapshot.put("wire_keys", hub.wire_keys, label)
 
-    def _gauges(self, snapshot: Snapshot) -> None:
+    def _gauges(self, snapshot: MetricsSnapshot) -> None:
         gateway = self._gateway
         settings = gateway.loaded.settings
         snapshot.put("build_info", 1, __version__, platform.python_version(), trio.__version__)
@@ -274,7 +246,7 @@ class Collector:
         snapshot.put("overload_level", gateway.memory_watch.level)
         snapshot.put("tasks", trio.lowlevel.current_statistics().tasks_living)
         snapshot.put("workers", settings.server.workers)
-        if settings.server.limits.max_connections:  # whoever divides by it would divide by zero
+        if settings.server.limits.max_connections:  # a rule that divides by it would divide by zero
             snapshot.put("connections_limit", settings.server.limits.max_connections)
         for dialect in self._dialects:
             snapshot.put("connections", 0, dialect, _WS)
@@ -285,7 +257,7 @@ class Collector:
         snapshot.put("memory_limit_bytes", gateway.memory.limit)
 
 
-class _Turn:
+class _CollectorTurn:
     """Lets others run whenever it has been busy for a while."""
 
     def __init__(self) -> None:
@@ -297,22 +269,33 @@ class _Turn:
             self._until = time.perf_counter() + _TURN_SECONDS
 
 
-def _source_over(over: _Open, meter: SourceMeter) -> None:
+def _connection(totals: _Totals, connection: Connection) -> None:
+    writer = connection.writer
+    totals["sent_bytes_total", _WS] += writer.sent_bytes
+    if connection.closed:
+        return  # it ended while we looked
+    totals["connections", connection.dialect, _WS] += 1
+    totals["connections_blocked", _WS] += writer.full
+    if isinstance(writer, WebSocketWriter):
+        totals["outbound_buffer_bytes", _WS] += writer.waiting_bytes
+
+
+def _source_over(totals: _Totals, meter: SourceMeter) -> None:
     label = meter.label
     for dialect, count in meter.delivered.items():
-        over.delivered[label, dialect] += count
+        totals["events_delivered_total", label, dialect] += count
     for dialect, count in meter.delivered_bytes.items():
-        over.delivered_bytes[label, dialect] += count
-    over.credits_used[label] += meter.credits_used
-    over.bad[label] += meter.bad
-    over.lag_notices[label] += meter.lag_notices
-    over.replayed[label] += meter.replayed
+        totals["delivered_bytes_total", label, dialect] += count
+    totals["credits_used_total", label] += meter.credits_used
+    totals["events_bad_total", label] += meter.decode_errors
+    totals["lag_notices_total", label] += meter.lag_notices
+    totals["events_replayed_total", label] += meter.replayed
     for policy, count in meter.dropped.items():
-        over.dropped[label, policy] += count
+        totals["events_dropped_total", label, policy] += count
 
 
-def _meter(snapshot: Snapshot, meter: SourceMeter) -> None:
-    """What is over as well as open: it is counted when it happens."""
+def _meter(snapshot: MetricsSnapshot, meter: SourceMeter) -> None:
+    """Put what is over as well as open: it is counted when it happens."""
     label = meter.label
     snapshot.put("credits_granted_total", meter.credits_granted, label)
     snapshot.put("source_events_total", meter.events, label)
@@ -328,7 +311,7 @@ def _meter(snapshot: Snapshot, meter: SourceMeter) -> None:
         snapshot.put("subscriptions_started_total", count, label, dialect)
     for reason, count in meter.ended.items():
         snapshot.put("subscriptions_ended_total", count, label, reason)
-    for name, value in meter.figures.items():
+    for name, value in meter.metrics.items():
         snapshot.put(name, value, label)
     for name, histogram in meter.histograms.items():
         _put(snapshot, name, histogram, label)
@@ -336,41 +319,12 @@ def _meter(snapshot: Snapshot, meter: SourceMeter) -> None:
     _put(snapshot, "fanout_duration_seconds", meter.fanout, label)
 
 
-def _put_open(snapshot: Snapshot, over: _Open) -> None:
-    snapshot.put("connections_blocked", over.blocked, _WS)
-    snapshot.put("outbound_buffer_bytes", over.waiting_bytes, _WS)
-    for dialect, count in over.connections.items():
-        snapshot.put("connections", count, dialect, _WS)
-    for row, count in over.subscriptions.items():
-        snapshot.put("subscriptions", count, *row)
-    for name, counts in (
-        ("subscriptions_lagging", over.lagging),
-        ("subscriptions_out_of_credit", over.out_of_credit),
-        ("subscriptions_replaying", over.replaying),
-        ("lag_notices_total", over.lag_notices),
-        ("events_replayed_total", over.replayed),
-    ):
-        for label, count in counts.items():
-            snapshot.put(name, count, label)
-    for (label, policy), count in over.dropped.items():
-        snapshot.put("events_dropped_total", count, label, policy)
-    snapshot.put("sent_bytes_total", over.sent_bytes, _WS)
-    for key, count in over.delivered.items():
-        snapshot.put("events_delivered_total", count, *key)
-    for key, count in over.delivered_bytes.items():
-        snapshot.put("delivered_bytes_total", count, *key)
-    for label, count in over.credits_used.items():
-        snapshot.put("credits_used_total", count, label)
-    for label, count in over.bad.items():
-        snapshot.put("events_bad_total", count, label)
-
-
 def _age(subscription: Subscription | None, wall: float) -> float:
     """Seconds since the next event of a subscription happened; 0 if that is not known."""
     if subscription is None or subscription.state in IN_HISTORY:
         return 0.0
-    window = subscription.feed.window
-    cursor = max(subscription.cursor, window.base)
+    window = subscription.hub.window
+    cursor = max(subscription.seq, window.base)
     entry = window.find(cursor)
     timestamps = entry.batch.columns.get("timestamp") if entry is not None else None
     if entry is None or timestamps is None:
@@ -379,5 +333,19 @@ def _age(subscription: Subscription | None, wall: float) -> float:
     return max(0.0, wall - happened / 1000) if isinstance(happened, int) and happened >= 0 else 0.0
 
 
-def _put(snapshot: Snapshot, name: str, histogram: Histogram, *labels: str) -> None:
+def _put(snapshot: MetricsSnapshot, name: str, histogram: Histogram, *labels: str) -> None:
     snapshot.put_histogram(name, histogram.bounds, histogram.counts, histogram.sum, *labels)
+
+
+def _put_counts(snapshot: MetricsSnapshot, name: str, counts: Mapping[_Key, int]) -> None:
+    for key, count in counts.items():
+        snapshot.put(name, count, *_labels(key))
+
+
+def _put_histograms(snapshot: MetricsSnapshot, name: str, histograms: Mapping[_Key, Histogram]) -> None:
+    for key, histogram in histograms.items():
+        _put(snapshot, name, histogram, *_labels(key))
+
+
+def _labels(key: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else key

@@ -12,26 +12,26 @@ from itertools import accumulate
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
-from kiwi_gw.edge.metrics.catalog import CATALOG, Kind, Metric
-from kiwi_gw.edge.metrics.snapshot import Buckets, Labels, Snapshot
+from kiwi_gw.edge.metrics.catalog import CATALOG, Metric, MetricKind
+from kiwi_gw.edge.metrics.snapshot import HistogramBuckets, Labels, MetricsSnapshot
 
 _OPENMETRICS = "application/openmetrics-text"
 _PIECE = 200  # lines, at most about so many
 
 
 def content_type_for(accept: str) -> str:
-    """The format that a request with this `Accept` header (empty for none) gets."""
+    """Choose the format that a request with this `Accept` header (empty for none) gets."""
     try:
         return choose_encoder(accept)[1]
     except (TypeError, ValueError):  # for a version that is no version
         return choose_encoder("")[1]
 
 
-def expose(snapshot: Snapshot, content_type: str) -> Iterator[str]:
-    """The text, in pieces of at most a millisecond's work. content_type: of `content_type_for`."""
+def expose(snapshot: MetricsSnapshot, content_type: str) -> Iterator[str]:
+    """Yield the text, in pieces of at most a millisecond's work. content_type: of `content_type_for`."""
     openmetrics = content_type.startswith(_OPENMETRICS)
     for name, metric in CATALOG.items():
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             found = snapshot.histograms.get(name, {})
             lines = _histogram_lines(metric, found)
         else:
@@ -52,7 +52,7 @@ def expose(snapshot: Snapshot, content_type: str) -> Iterator[str]:
 
 def _head(metric: Metric, openmetrics: bool) -> str:
     name = metric.name
-    if openmetrics and metric.kind is Kind.COUNTER:
+    if openmetrics and metric.kind is MetricKind.COUNTER:
         name = name.removesuffix("_total")
     return f"# HELP {name} {metric.meaning}\n# TYPE {name} {metric.kind.value}\n"
 
@@ -63,7 +63,7 @@ def _value_lines(metric: Metric, rows: Mapping[Labels, float]) -> Iterator[str]:
         yield f"{metric.name}{_braced(label(labels))} {_number(rows[labels])}\n"
 
 
-def _histogram_lines(metric: Metric, rows: Mapping[Labels, Buckets]) -> Iterator[str]:
+def _histogram_lines(metric: Metric, rows: Mapping[Labels, HistogramBuckets]) -> Iterator[str]:
     label, name = _labeller(metric), metric.name
     for labels in sorted(rows):
         item, pairs = rows[labels], label(labels)
@@ -77,7 +77,7 @@ def _histogram_lines(metric: Metric, rows: Mapping[Labels, Buckets]) -> Iterator
 
 
 def _labeller(metric: Metric) -> Callable[[Labels], list[str]]:
-    """Makes `a="1"` and `b="2"` of label values, by name."""
+    """Make `a="1"` and `b="2"` of label values, by name."""
     order = sorted((name, index) for index, name in enumerate(metric.labels))
     return lambda labels: [_pair(name, _escaped(labels[index])) for name, index in order]
 

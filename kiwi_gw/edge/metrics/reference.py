@@ -9,18 +9,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from kiwi_gw.doc_blocks import rewrite
 from kiwi_gw.edge.metrics.catalog import OWN, Metric, metric_of
-from kiwi_gw.marked import rewrite
 from kiwi_gw.plugin_manager import shipped
 
 FILE, PART = "METRICS.md", "metrics"
 
 
 def documented() -> Iterator[Metric]:
-    """The gateway's own, and those of the sources that come with it."""
+    """Yield the gateway's own, and those of the sources that come with it."""
     yield from OWN
     for kind in shipped().source_types().values():
-        yield from map(metric_of, kind.figures)
+        yield from map(metric_of, kind.metrics)
 
 
 def table() -> str:

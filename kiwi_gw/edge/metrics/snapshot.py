@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kiwi_gw.edge.metrics.catalog import CATALOG, PREFIX, Kind, Merge
+from kiwi_gw.edge.metrics.catalog import CATALOG, PREFIX, MergeRule, MetricKind
 
 Labels = tuple[str, ...]
 """Values in the order of `Metric.labels`."""
 
 
-class Buckets(msgspec.Struct):
+class HistogramBuckets(msgspec.Struct):
     """One histogram: `runtime.meters.Histogram` as it was."""
 
     bounds: list[float]
@@ -20,12 +20,12 @@ class Buckets(msgspec.Struct):
     sum: float
 
 
-class Snapshot:
+class MetricsSnapshot:
     """Give it values with `put`; what is put twice for the same labels is merged as the catalog says."""
 
     def __init__(self) -> None:
         self.values: dict[str, dict[Labels, float]] = {}
-        self.histograms: dict[str, dict[Labels, Buckets]] = {}
+        self.histograms: dict[str, dict[Labels, HistogramBuckets]] = {}
 
     def put(self, name: str, value: float, *labels: str) -> None:
         """One value of a counter or a gauge. name: as in the catalog, the prefix may be left out."""
@@ -41,12 +41,12 @@ class Snapshot:
         rows = self.histograms.setdefault(full, {})
         known = rows.get(labels)
         if known is None or known.bounds != list(bounds):  # other bounds: another version of us
-            rows[labels] = Buckets(list(bounds), list(counts), total)
+            rows[labels] = HistogramBuckets(list(bounds), list(counts), total)
         else:
             known.counts = [a + b for a, b in zip(known.counts, counts, strict=True)]
             known.sum += total
 
-    def add(self, other: Snapshot) -> None:
+    def add(self, other: MetricsSnapshot) -> None:
         """Merge another one into this one."""
         for name, rows in other.values.items():
             for labels, value in rows.items():
@@ -55,10 +55,12 @@ class Snapshot:
             for labels, item in histograms.items():
                 self.put_histogram(name, item.bounds, item.counts, item.sum, *labels)
 
-    def counted(self) -> Snapshot:
+    def counted(self) -> MetricsSnapshot:
         """Only what adds up over time: counters and histograms."""
-        kept = Snapshot()
-        kept.values = {n: dict(rows) for n, rows in self.values.items() if CATALOG[n].kind is Kind.COUNTER}
+        kept = MetricsSnapshot()
+        kept.values = {
+            n: dict(rows) for n, rows in self.values.items() if CATALOG[n].kind is MetricKind.COUNTER
+        }
         kept.add(_histograms_of(self))
         return kept
 
@@ -79,8 +81,9 @@ class Snapshot:
         )
 
     @classmethod
-    def load(cls, data: bytes) -> Snapshot:
-        """What `dump` wrote. ValueError for anything else; metrics that are unknown here are left out."""
+    def load(cls, data: bytes) -> MetricsSnapshot:
+        """Read what `dump` wrote. ValueError for anything else; metrics that are unknown here are left
+        out."""
         dumped = msgspec.json.decode(data, type=_Dumped)
         made = cls()
         made.values = {name: dict(rows) for name, rows in dumped.values.items() if name in CATALOG}
@@ -90,11 +93,11 @@ class Snapshot:
 
 class _Dumped(msgspec.Struct):
     values: dict[str, list[tuple[Labels, float]]]
-    histograms: dict[str, list[tuple[Labels, Buckets]]]
+    histograms: dict[str, list[tuple[Labels, HistogramBuckets]]]
 
 
-def _histograms_of(snapshot: Snapshot) -> Snapshot:
-    only = Snapshot()
+def _histograms_of(snapshot: MetricsSnapshot) -> MetricsSnapshot:
+    only = MetricsSnapshot()
     only.histograms = snapshot.histograms
     return only
 
@@ -106,7 +109,7 @@ def _checked(name: str, labels: Labels) -> str:
     return full
 
 
-def _merged(merge: Merge, one: float, other: float) -> float:
-    if merge is Merge.SUM:
+def _merged(merge: MergeRule, one: float, other: float) -> float:
+    if merge is MergeRule.SUM:
         return one + other
-    return max(one, other) if merge is Merge.MAX else min(one, other)
+    return max(one, other) if merge is MergeRule.MAX else min(one, other)

@@ -7,18 +7,18 @@ from kiwi_gw.query.patterns import searcher as regex_searcher
 
 
 def searcher(word: str, pattern: str) -> Matches:
-    """What `contains` or `like` does with a text. Raises `kiwi_gw.query.patterns.PatternError`."""
+    """Make what `contains` or `like` does with a text. Raises `kiwi_gw.query.patterns.PatternError`."""
     return regex_searcher(like(pattern) if word == "like" else pattern, any_case=True)
 
 
 def steps(word: str, pattern: str) -> int:
-    """How many the program of the pattern has: the time to make it grows with them. Raises PatternError."""
+    """Count the steps of the pattern's program: the time to make it grows with them. Raises PatternError."""
     return regex(like(pattern) if word == "like" else pattern, any_case=True).steps
 
 
 def like(pattern: str) -> str:
-    """The regular expression that `like` means: every `%` that is neither escaped nor one of a class (`[%]`)
-    is any run of characters."""
+    """Make the regular expression that `like` means: every `%` that is neither escaped nor one of a class
+    (`[%]`) is any run of characters."""
     parts: list[str] = []
     index, in_class = 0, False
     while index < len(pattern):

@@ -1,11 +1,14 @@
 """Compiles a query into loops over the decoded columns of a batch.
 
-`loops` puts them together of what the others write: `writing` expressions, `paths` the members of a record,
-`projection` the result. `codes` is what they write.
+`query_codegen` puts them together of what the others write: `expression_codegen` expressions (with `calls`,
+`comparisons` and `choices`), `paths` the members of a record, `projection` and `result_json` the result. What
+comes of it is a `compiled_query`. `code_fragments` is what they write; `event_budget` bounds what it makes
+for one event, `footprint` what it keeps.
 """
 
 from __future__ import annotations
 
-from kiwi_gw.query.compiler.loops import Codes, Compiled, compiled
+from kiwi_gw.query.compiler.compiled_query import CompiledQuery
+from kiwi_gw.query.compiler.query_codegen import Bytecode, compile_bytecode, compile_query
 
-__all__ = ["Codes", "Compiled", "compiled"]
+__all__ = ["Bytecode", "CompiledQuery", "compile_bytecode", "compile_query"]

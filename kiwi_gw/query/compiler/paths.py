@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from kiwi_gw.query.compiler.codes import Code, Space
+from kiwi_gw.query.compiler.code_fragments import CodeFragment, Namespace
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.schema import Schema, coercion
-from kiwi_gw.query.tree import Call, Cast, Node, Path
+from kiwi_gw.query.schema import Schema
+from kiwi_gw.query.tree import FunctionCall, Node, Path, walk
+from kiwi_gw.query.values.coercion import coercion
 from kiwi_gw.query.values.types import ANY
 
 # A piece of source reads so many steps at most; longer paths are read piece by piece.
@@ -19,32 +20,26 @@ Steps = tuple[str | int, ...]
 _LARGE: Final = ("ARRAY", "OBJECT", "MAP")
 
 
-def inside(node: Node) -> Iterator[Node]:
-    """The node and everything in it, in the order in which it is evaluated."""
-    yield node
-    if isinstance(node, Call):
-        for argument in node.arguments:
-            yield from inside(argument)
-    elif isinstance(node, Cast):
-        yield from inside(node.value)
-
-
 class Paths:
     """The paths of some expressions. A path that is named more than once is read ahead, in `head`."""
 
     def __init__(
-        self, nodes: list[Node], variables: Mapping[str, str], space: Space, schema: Schema | None
+        self, nodes: list[Node], variables: Mapping[str, str], namespace: Namespace, schema: Schema | None
     ) -> None:
         """variables: the name of the variable of each root."""
         self._variables = variables
-        self._space = space
+        self._space = namespace
         self._schema = schema
         self._uses: dict[tuple[str, Steps], int] = {}
         for node in nodes:
-            for each in inside(node):
+            for each in walk(node):
                 if isinstance(each, Path):
                     self._count(each)
-                if isinstance(each, Call) and each.name == "between" and isinstance(each.arguments[0], Path):
+                if (
+                    isinstance(each, FunctionCall)
+                    and each.name == "between"
+                    and isinstance(each.arguments[0], Path)
+                ):
                     self._count(each.arguments[0])
         self._names: dict[tuple[str, Steps], str] = {}
         ahead = sorted((key for key, uses in self._uses.items() if uses > 1), key=lambda key: len(key[1]))
@@ -54,16 +49,16 @@ class Paths:
         self.parameters = ", ".join([*variables.values(), *self._names.values(), *self._made.values()])
 
     def _large(self, nodes: list[Node]) -> list[Path]:
-        """Arrays and objects that a schema makes anew, and that are named more than once: made once, they
-        take as much room as the event itself, however often they are named."""
+        """Find arrays and objects that a schema makes anew, and that are named more than once: made once,
+        they take as much room as the event itself, however often they are named."""
         if self._schema is None:
             return []
-        uses = Counter(each for node in nodes for each in inside(node) if isinstance(each, Path))
+        uses = Counter(each for node in nodes for each in walk(node) if isinstance(each, Path))
         return [path for path, count in uses.items() if count > 1 and self._schema.at(path).kind in _LARGE]
 
     def _made_ahead(self, path: Path) -> str:
         text = self.code(path).text
-        name = self._made[path.root, path.steps] = self._space.fresh("q")
+        name = self._made[path.root, path.steps] = self._space.fresh_name("q")
         return f"{name} = {text}"
 
     def _count(self, path: Path) -> None:
@@ -76,11 +71,11 @@ class Paths:
 
     def _ahead(self, root: str, steps: Steps) -> str:
         text = self.raw(root, steps)
-        name = self._names[root, steps] = self._space.fresh("p")
+        name = self._names[root, steps] = self._space.fresh_name("p")
         return f"{name} = {text}"
 
     def raw(self, root: str, steps: Steps, *, missing: bool = False) -> str:
-        """The source that reads it as it was decoded.
+        """Write the source that reads it as it was decoded.
 
         missing: MISSING where there is no such member, instead of None.
         """
@@ -92,7 +87,7 @@ class Paths:
         none = "MISSING" if missing else "None"
         kind = f"type({parent})"
         if not parent.isidentifier():
-            variable = self._space.fresh("t")
+            variable = self._space.fresh_name("t")
             kind, parent = f"type({variable} := {parent})", variable
         if isinstance(step, str):
             key = self._space.constant(step, ANY).text
@@ -102,15 +97,15 @@ class Paths:
             return none
         return f"({parent}[{step:d}] if {kind} is list and len({parent}) > {step:d} else {none})"
 
-    def code(self, path: Path) -> Code:
-        """The value, of the type that a schema gives it."""
+    def code(self, path: Path) -> CodeFragment:
+        """Write the value, of the type that a schema gives it."""
         if path.root not in self._variables:
             raise QueryError(f"there is no {path.root} here", path.position)
         type_ = ANY if self._schema is None else self._schema.at(path)
         if made := self._made.get((path.root, path.steps)):
-            return Code(made, type_, position=path.position)
+            return CodeFragment(made, type_, position=path.position)
         text = self.raw(path.root, path.steps)
         if type_ == ANY:
-            return Code(text, ANY, position=path.position)
-        convert = self._space.given(coercion(type_))
-        return Code(f"{convert}({text})", type_, position=path.position)
+            return CodeFragment(text, ANY, position=path.position)
+        convert = self._space.name_of(coercion(type_))
+        return CodeFragment(f"{convert}({text})", type_, position=path.position)

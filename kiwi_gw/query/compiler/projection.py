@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from kiwi_gw.query.compiler.codes import Space
+from kiwi_gw.query.compiler.code_fragments import Namespace
+from kiwi_gw.query.compiler.expression_codegen import ExpressionCodegen
 from kiwi_gw.query.compiler.paths import Paths
-from kiwi_gw.query.compiler.writing import Writer
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.tree import Column, Path
-from kiwi_gw.query.values.convert import own_digits
-from kiwi_gw.query.values.types import FLOAT
 
 Name = tuple[str, ...]
 
 
 def placed(select: tuple[Column, ...] | None) -> tuple[Column, ...]:
-    """The columns, if each has a place of its own.
+    """Return the columns, if each has a place of its own.
 
     Raises:
         QueryError: two have the same name, or one is in the other. A column without a name is the whole
@@ -37,17 +35,22 @@ def placed(select: tuple[Column, ...] | None) -> tuple[Column, ...]:
 
 
 def assignments(
-    columns: tuple[Column, ...], writer: Writer, paths: Paths, space: Space, *, weigh: bool
+    columns: tuple[Column, ...],
+    codegen: ExpressionCodegen,
+    paths: Paths,
+    namespace: Namespace,
+    *,
+    weigh: bool,
 ) -> list[str]:
-    """Statements that put the value of the projection into `result`."""
+    """Write statements that put the value of the projection into `result`."""
     if len(columns) == 1 and not columns[0].name:
-        return [f"result = {_value(columns[0], writer, paths, space)[0]}", *_default("result", columns[0])]
+        default = ["if result is MISSING: result = None"] if columns[0].lenient else []
+        return [f"result = {_value(columns[0], codegen, paths)}", *default]
     lines: list[str] = []
     names: list[str] = []
     for index, column in enumerate(columns):
-        text, _ = _value(column, writer, paths, space)
         names.append(f"v{index}")
-        lines.append(f"v{index} = {text}")
+        lines.append(f"v{index} = {_value(column, codegen, paths)}")
     if weigh:
         lines.append(f"weigh({', '.join(names)})")
     lines.append("result = {}")
@@ -60,7 +63,7 @@ def assignments(
         for length in range(1, len(column.name)):
             group = column.name[:length]
             if group not in groups:
-                groups[group] = space.fresh("d")
+                groups[group] = namespace.fresh_name("d")
             key = ascii(group[-1])
             made.append(f"{groups[group]} = {parent}.setdefault({key}, {{}})")
             parent = groups[group]
@@ -79,16 +82,9 @@ def assignments(
     return lines
 
 
-def _value(column: Column, writer: Writer, paths: Paths, space: Space) -> tuple[str, bool]:
-    """The source of a column."""
+def _value(column: Column, codegen: ExpressionCodegen, paths: Paths) -> str:
+    """Write the value of a column."""
     value = column.value
     if column.lenient and isinstance(value, Path):
-        return paths.raw(value.root, value.steps, missing=True), True
-    code = writer.value(value)
-    if code.type == FLOAT:
-        return f"{space.given(own_digits)}({code.text})", False
-    return code.text, False
-
-
-def _default(name: str, column: Column) -> list[str]:
-    return [f"if {name} is MISSING: {name} = None"] if column.lenient else []
+        return paths.raw(value.root, value.steps, missing=True)
+    return codegen.value(value).text

@@ -1,38 +1,36 @@
-"""The functions and operators of queries, by their canonical names.
-
-A room (a module of this package) has a tuple `FUNCTIONS`; whatever lies here is found.
-"""
+"""The functions and operators of queries, by their canonical names."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from typing import Final
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Function
-from kiwi_gw.query.functions.elsewhere import reason
+from kiwi_gw.query.functions.unsupported import reason
+
+_MODULES: Final = (
+    *("caql", "conditionals", "containers", "dates", "json_text", "numbers", "operators"),
+    *("regular_expressions", "strings"),
+)
 
 
 @cache
-def rooms() -> dict[str, tuple[Function, ...]]:
-    """The functions by their rooms, in the order of the rooms' names."""
-    found: dict[str, tuple[Function, ...]] = {}
-    for module in iter_modules(__path__):
-        functions = getattr(import_module(f"{__name__}.{module.name}"), "FUNCTIONS", None)
-        if functions is not None:
-            found[module.name] = functions
-    return found
+def modules() -> dict[str, tuple[Function, ...]]:
+    """Return the functions by module. The modules are imported with the first query."""
+    return {name: import_module(f"{__name__}.{name}").FUNCTIONS for name in _MODULES}
 
 
 @cache
 def registry() -> dict[str, Function]:
-    """Every function and operator."""
-    return {function.name: function for room in rooms().values() for function in room}
+    """Return every function and operator by its name."""
+    return {function.name: function for listed in modules().values() for function in listed}
 
 
 def function(name: str, position: int | None = None) -> Function:
-    """
+    """Find a function or operator.
+
     Raises:
         QueryError: there is none of that name; it says where it belongs, if it does somewhere.
     """

@@ -1,8 +1,7 @@
 """What a function is to the compiler, and to the documentation.
 
-A room of functions is a module of this package with a tuple `FUNCTIONS`; the registry finds it there. Most
-functions are `plain`: fixed types of arguments and result, NULL if one argument is. What decides its types by
-those of its arguments gives a `bind` of its own.
+Each module of functions has a tuple `FUNCTIONS`. Most functions are `typed`: fixed types of arguments and
+result, NULL if one argument is. What decides its types by those of its arguments gives a `bind` of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.functions.cost import FIXED, Cost
-from kiwi_gw.query.values import Mark, Value
+from kiwi_gw.query.functions.cost import FIXED, FunctionCost
+from kiwi_gw.query.values import Sentinel, Value
 from kiwi_gw.query.values.types import ANY, BOOLEAN, DATE, NULL, STRING, TIMESTAMP, Type
 
-VARIABLE: Final = Mark("VARIABLE")
+VARIABLE: Final = Sentinel("VARIABLE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,8 @@ class Function:
     """A function or operator by its canonical name.
 
     arguments: fewest and most (None: any number). bind: raises QueryError for types that it has nothing for;
-    None: the compiler itself knows what to do (`and`, `case`). cost: what a call may cost. room, usage and
-    summary are for readers; an operator has no room in the tables of functions if `usage` is empty.
+    None: the compiler itself knows what to do (`and`, `case`). cost: what a call may cost. usage and
+    summary are for readers; without `usage` it is not in the tables of functions.
     """
 
     name: str
@@ -67,10 +66,10 @@ class Function:
     bind: Callable[[Arguments], Binding] | None = None
     wants: tuple[Type, ...] = field(default=())
     result: Type | None = None
-    cost: Cost = field(kw_only=True)
+    cost: FunctionCost = field(kw_only=True)
 
 
-def plain(
+def typed(
     usage: str,
     wants: tuple[Type, ...],
     result: Type,
@@ -81,9 +80,9 @@ def plain(
     repeated: bool = False,
     strict: bool = True,
     tried: Callable[[Arguments], None] | None = None,
-    cost: Cost | None = None,
+    cost: FunctionCost | None = None,
 ) -> Function:
-    """A function with fixed types.
+    """Make a function with fixed types.
 
     usage: as a reader writes it, name first: `left(s, n)`. cost: only what makes numbers, dates and truths of
     such needs to say nothing. optional: so many of the last arguments can be
@@ -116,7 +115,7 @@ def _small(type_: Type) -> bool:
 
 
 def accepted(given: Type, wanted: Type) -> bool:
-    """Whether Spark casts the one type to the other by itself, for an argument."""
+    """Tell whether Spark casts the one type to the other by itself, for an argument."""
     if given == wanted or wanted == ANY or given in (ANY, NULL) or given.kind == wanted.kind:
         return True
     if wanted == STRING:
@@ -125,4 +124,4 @@ def accepted(given: Type, wanted: Type) -> bool:
         return given.numeric or given == STRING
     if wanted.kind in {"DATE", "TIMESTAMP"}:
         return given.kind in {"DATE", "TIMESTAMP", "STRING"}
-    return wanted.kind in {"BOOLEAN", "BINARY"} and given == STRING
+    return wanted == BOOLEAN and given == STRING

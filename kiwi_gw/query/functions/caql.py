@@ -79,7 +79,7 @@ _ORDERS: Final[dict[str, Compare]] = {
 
 
 def _with_constant(sign: str, constant: Any) -> Compare:
-    """The comparison with a constant on its right: most are, and these cost half."""
+    """Make the comparison with a constant on its right: most are, and these cost half."""
     if _number(constant):
         if sign in _ORDERS:
             compare = _ORDERS[sign]

@@ -8,9 +8,11 @@ from typing import Final
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import Arguments, Binding, Function
 from kiwi_gw.query.functions.cost import FIXED, LOOKS
+from kiwi_gw.query.functions.operators import comparison
 from kiwi_gw.query.values import Value, compare
 from kiwi_gw.query.values.convert import to_double
-from kiwi_gw.query.values.types import ANY, BOOLEAN, DOUBLE, NULL, common, compared
+from kiwi_gw.query.values.implicit_casts import conversion
+from kiwi_gw.query.values.types import ANY, BOOLEAN, NULL, common
 
 
 def _extreme(name: str, usage: str, sign: int, summary: str) -> Function:
@@ -26,6 +28,8 @@ def _extreme(name: str, usage: str, sign: int, summary: str) -> Function:
             for value in values:
                 if value is None:
                     continue
+                if isinstance(value, list | dict):
+                    return None  # they have no order, also alone
                 if best is None:
                     best = value
                     continue
@@ -44,16 +48,30 @@ def _extreme(name: str, usage: str, sign: int, summary: str) -> Function:
     return Function(name, (2, None), usage, summary, bind, cost=LOOKS)
 
 
+_EQUALITY: Final = comparison("nullif", compare.same)
+
+
 def _nullif(arguments: Arguments) -> Binding:
-    one, other = arguments
-    met = compared(one.type, other.type)
-    if met is None:
-        raise QueryError(f"{one.type} and {other.type} cannot be compared by nullif", one.position)
+    """Compare as `=` does, in the type of both; the result is the first as it was."""
+    assert _EQUALITY.bind is not None  # noqa: S101
+    equality = _EQUALITY.bind(arguments)
+    casts = [
+        conversion(argument.type, want) if want is not None else _as_it_is
+        for argument, want in zip(arguments, equality.wants, strict=True)
+    ]
 
     def call(value: Value, against: Value) -> Value:
-        return None if value is None or (against is not None and compare.eq(value, against)) else value
+        if value is None or against is None:
+            return value
+        same = equality.call(casts[0](value), casts[1](against))
+        # None: they cannot be compared, which Spark refuses but for two arrays or objects.
+        return None if same or (same is None and type(value) is not type(against)) else value
 
-    return Binding(one.type, call, (None, None), strict=False)
+    return Binding(arguments[0].type, call, (None, None), strict=False)
+
+
+def _as_it_is(value: Value) -> Value:
+    return value
 
 
 def _isnan(arguments: Arguments) -> Binding:
@@ -65,21 +83,14 @@ def _is_nan(value: Value) -> bool:
     return number is not None and math.isnan(number)
 
 
-def _nanvl(arguments: Arguments) -> Binding:
-    wants = tuple(None if argument.type == DOUBLE else DOUBLE for argument in arguments)
-    return Binding(DOUBLE, lambda one, other: other if one is not None and one != one else one, wants, False)
-
-
 FUNCTIONS: Final = (
     Function("case", (2, None), "", "", cost=FIXED),
     Function("if", (3, 3), "if(condition, x, y)", "x where the condition is true, else y", cost=FIXED),
     Function("coalesce", (1, None), "coalesce(x, ...)", "the first that is not NULL", cost=FIXED),
     Function("ifnull", (2, 2), "ifnull(x, y)", "y where x is NULL", cost=FIXED),
     Function("nvl", (2, 2), "nvl(x, y)", "y where x is NULL", cost=FIXED),
-    Function("nvl2", (3, 3), "nvl2(x, y, z)", "y where x is not NULL, else z", cost=FIXED),
     Function("nullif", (2, 2), "nullif(x, y)", "NULL where x = y, else x", _nullif, cost=LOOKS),
     Function("isnan", (1, 1), "isnan(x)", "whether a number is NaN", _isnan, cost=LOOKS),
-    Function("nanvl", (2, 2), "nanvl(x, y)", "y where x is NaN", _nanvl, cost=LOOKS),
     _extreme("greatest", "greatest(x, y, ...)", 1, "the largest; NULLs do not count"),
     _extreme("least", "least(x, y, ...)", -1, "the smallest; NULLs do not count"),
 )

@@ -1,6 +1,6 @@
 """What a call of a function may cost: a contract that each function declares beside itself.
 
-The compiler holds all calls to it, in one place: see `compiler.allowance`. A test walks the registry and
+The compiler holds all calls to it, in one place: see `compiler.event_budget`. A test walks the registry and
 measures what each promises.
 """
 
@@ -16,16 +16,16 @@ from kiwi_gw.query.limits import MAX_ITEMS, MAX_STRING
 from kiwi_gw.query.values import RecordError, Value
 
 
-class Makes(Enum):
+class ResultKind(Enum):
     """What is new in a result, and so takes room of its own."""
 
     NOTHING = "a value of a fixed size, or one that was there before"
-    TEXT = "a text, or bytes"
+    TEXT = "a text"
     ITEMS = "an array"
     EITHER = "a text or an array, by the arguments"
 
 
-class Work(Enum):
+class WorkGrowth(Enum):
     """How the time of a call grows."""
 
     CONSTANT = "not with its arguments"
@@ -34,7 +34,7 @@ class Work(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class FunctionCost:
     """A contract. Whatever `makes` says is at most MAX_STRING bytes or MAX_ITEMS items; what would be more is
     an error of the event.
 
@@ -44,31 +44,31 @@ class Cost:
     of a long argument counts for so many, of those that the calls for one event may read.
     """
 
-    makes: Makes = Makes.NOTHING
-    work: Work = Work.LINEAR
+    makes: ResultKind = ResultKind.NOTHING
+    work: WorkGrowth = WorkGrowth.LINEAR
     factor: int | None = 1
     plus: int = 0
     ahead: Callable[..., int] | None = None
     pace: int = 1
 
 
-FIXED: Final = Cost(work=Work.CONSTANT)
+FIXED: Final = FunctionCost(work=WorkGrowth.CONSTANT)
 """A number, a truth, a date, out of such, or out of the length or an end of a text."""
-LOOKS: Final = Cost()
+LOOKS: Final = FunctionCost()
 """The same out of texts or arrays; or one of the arguments, or what is in it."""
-SEEKS: Final = Cost(pace=2)
+SEEKS: Final = FunctionCost(pace=2)
 """The same, where a byte takes as long as two."""
-MATCHES: Final = Cost(work=Work.PATTERN)
+MATCHES: Final = FunctionCost(work=WorkGrowth.PATTERN)
 
 
 @lru_cache(maxsize=256)
-def asking(call: Callable[..., Value], cost: Cost) -> Callable[..., Value]:
-    """The function, which is not called for what would certainly be beyond its cap."""
+def capped(call: Callable[..., Value], cost: FunctionCost) -> Callable[..., Value]:
+    """Make of a function one that is not called for what would certainly be beyond its cap."""
     ahead = cost.ahead
     if ahead is None:
         return call
-    cap = MAX_ITEMS if cost.makes is Makes.ITEMS else MAX_STRING
-    what = f"{cap} items" if cost.makes is Makes.ITEMS else f"{cap} bytes"
+    cap = MAX_ITEMS if cost.makes is ResultKind.ITEMS else MAX_STRING
+    what = f"{cap} items" if cost.makes is ResultKind.ITEMS else f"{cap} bytes"
 
     def asked(*arguments: Value) -> Value:
         if ahead(*arguments) > cap:

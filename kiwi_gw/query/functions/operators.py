@@ -10,23 +10,20 @@ from kiwi_gw.query import patterns
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions.base import VARIABLE, Arguments, Binding, Function
 from kiwi_gw.query.functions.cost import FIXED, LOOKS, MATCHES
+from kiwi_gw.query.like_patterns import liker
 from kiwi_gw.query.patterns import PatternError
 from kiwi_gw.query.values import RecordError, Value, arithmetic, compare, convert
-from kiwi_gw.query.values.convert import single, wrap
+from kiwi_gw.query.values.convert import wrap
 from kiwi_gw.query.values.types import (
     ANY,
     BIGINT,
-    BITS,
     BOOLEAN,
     DATE,
     DOUBLE,
-    FLOAT,
     INT,
     NULL,
-    SMALLINT,
     STRING,
     TIMESTAMP,
-    TINYINT,
     Type,
     common,
     compared,
@@ -36,8 +33,9 @@ from kiwi_gw.query.values.types import (
 Operation = Callable[[Value, Value], Value]
 
 
-def _comparison(name: str, call: Operation) -> Function:
-    equality = name in {"=", "<>", "<=>"}
+def comparison(name: str, call: Operation) -> Function:
+    """Make an operator that compares two values in the type that they have in common."""
+    equality = name in {"=", "<>", "<=>", "nullif"}
 
     def bind(arguments: Arguments) -> Binding:
         one, other = arguments
@@ -54,19 +52,14 @@ def _comparison(name: str, call: Operation) -> Function:
 
 @lru_cache(maxsize=256)
 def _narrowly(call: Operation, one: Type, other: Type) -> Operation:
-    """A value of the record beside one of a known narrow type, to which a text is cast: 32 bits are fewer
-    than the comparison would take by itself."""
-    static = other if one.dynamic else one
-    if one.dynamic == other.dynamic or static not in (TINYINT, SMALLINT, INT, FLOAT):
+    """Compare a text of the record with an INT, to which it is cast: 32 bits are fewer than the comparison
+    would take by itself."""
+    if not (one.dynamic and other == INT) and not (one == INT and other.dynamic):
         return call
-    cast = convert.CONVERSIONS[static.kind]
-    kinds: tuple[type, ...] = (str, int) if static == FLOAT else (str,)
 
     def narrow(left: Value, right: Value) -> Value:
-        if type(left) in kinds:
-            left = cast(left)
-        if type(right) in kinds:
-            right = cast(right)
+        left = convert.to_int(left) if type(left) is str else left
+        right = convert.to_int(right) if type(right) is str else right
         if call is not compare.same and (left is None or right is None):
             return None
         return call(left, right)
@@ -79,7 +72,7 @@ def _boolean_and_number(one: Type, other: Type) -> bool:
 
 
 def arithmetical(name: str, call: Operation, usage: str = "", summary: str = "") -> Function:
-    """An operator, or a function, on two numbers that meet in the wider type."""
+    """Make an operator, or a function, on two numbers that meet in the wider type."""
 
     def bind(arguments: Arguments) -> Binding:
         types = [DOUBLE if argument.type == STRING else argument.type for argument in arguments]
@@ -101,7 +94,7 @@ def arithmetical(name: str, call: Operation, usage: str = "", summary: str = "")
             raise QueryError(f"div divides whole numbers; CAST {met} to BIGINT first", arguments[0].position)
         met = _FIXED.get(name, met)
         wants = tuple(None if argument.type == met else met for argument in arguments)
-        return Binding(met, _narrowed(call, met), wants)
+        return Binding(met, narrowed(call, met), wants)
 
     return Function(name, (2, 2), usage, summary, bind, cost=LOOKS)
 
@@ -110,7 +103,7 @@ _FIXED: Final = {"/": DOUBLE, "div": BIGINT}
 
 
 def _days(name: str, arguments: Arguments, call: Operation) -> Binding:
-    """A date and a number of days."""
+    """Choose what adds days to a date, or takes them from it."""
     one, other = arguments
     if one.type == DATE and other.type.integer and other.type != BIGINT:
         return Binding(DATE, call, (None, None))
@@ -122,49 +115,34 @@ def _days(name: str, arguments: Arguments, call: Operation) -> Binding:
 
 
 @lru_cache(maxsize=256)
-def _narrowed(call: Operation, met: Type) -> Operation:
-    """The same in the width of the type."""
-    bits = BITS.get(met.kind, 64)
-    if met == FLOAT:
-
-        def rounded(one: Value, other: Value) -> Value:
-            found = call(one, other)
-            return single(found) if type(found) is float else found
-
-        return rounded
-    if bits == 64:
+def narrowed(call: Callable[..., Value], type_: Type) -> Callable[..., Value]:
+    """Compute in the width of the type."""
+    if type_ != INT:
         return call
 
-    def wrapped(one: Value, other: Value) -> Value:
-        found = call(one, other)
-        return wrap(found, bits) if type(found) is int else found
+    def wrapped(*values: Value) -> Value:
+        found = call(*values)
+        return wrap(found, 32) if type(found) is int else found
 
     return wrapped
 
 
 def _unary(name: str, usage: str, summary: str, call: Callable[[Value], Value]) -> Function:
-    """A number to a number of the same type."""
+    """Make an operator that gives a number of the same type."""
 
     def bind(arguments: Arguments) -> Binding:
         (argument,) = arguments
         type_ = DOUBLE if argument.type == STRING else argument.type
         if not (type_.numeric or type_ in (ANY, NULL)):
             raise QueryError(f"{name} on {type_} is not possible", argument.position)
-        bits = BITS.get(type_.kind, 64)
-        if bits == 64:
-            return Binding(type_, call, (DOUBLE if argument.type == STRING else None,))
-
-        def wrapped(value: Value) -> Value:
-            found = call(value)
-            return wrap(found, bits) if type(found) is int else found
-
-        return Binding(type_, wrapped, (None,))
+        want = DOUBLE if argument.type == STRING else None
+        return Binding(type_, narrowed(call, type_), (want,))
 
     return Function(name, (1, 1), usage, summary, bind, cost=LOOKS)
 
 
 def _pattern(name: str, make: Callable[..., patterns.Matches], most: int = 2) -> Function:
-    """A predicate on a text and a pattern, which is made once if it is constant."""
+    """Make a predicate on a text and a pattern, which is made once if it is constant."""
 
     def bind(arguments: Arguments) -> Binding:
         for argument in arguments:
@@ -195,7 +173,7 @@ def _pattern(name: str, make: Callable[..., patterns.Matches], most: int = 2) ->
 def _like(pattern: str, escape: str = "\\") -> patterns.Matches:
     if len(escape) != 1:
         raise PatternError("ESCAPE takes one character")
-    return patterns.liker(pattern, escape)
+    return liker(pattern, escape)
 
 
 def _ilike(pattern: str, escape: str = "\\") -> patterns.Matches:
@@ -221,13 +199,13 @@ FUNCTIONS: Final = (
     *(_form(name, 1, 1) for name in ("not", "is_null", "is_true", "is_false")),
     _form("between", 3, 3),
     Function("in", (2, None), "", "", _bind_in, cost=LOOKS),
-    _comparison("=", compare.eq),
-    _comparison("<>", compare.ne),
-    _comparison("<=>", compare.same),
-    _comparison("<", compare.lt),
-    _comparison("<=", compare.le),
-    _comparison(">", compare.gt),
-    _comparison(">=", compare.ge),
+    comparison("=", compare.eq),
+    comparison("<>", compare.ne),
+    comparison("<=>", compare.same),
+    comparison("<", compare.lt),
+    comparison("<=", compare.le),
+    comparison(">", compare.gt),
+    comparison(">=", compare.ge),
     arithmetical("+", arithmetic.add),
     arithmetical("-", arithmetic.subtract),
     arithmetical("*", arithmetic.multiply),

@@ -1,11 +1,10 @@
-"""What an expression is about: the values of a record, and the marks for what is no value.
+"""What an expression is about: the values of a record, and marks where there is none.
 
 A value is what JSON has (None, bool, int as BIGINT, float as DOUBLE, str, list, dict), and what functions
-make besides: bytes (BINARY), `date` (DATE) and `datetime` in UTC (TIMESTAMP).
+make besides: `date` (DATE) and `datetime` in UTC (TIMESTAMP).
 
-`types` are known before there is a record. `convert` is CAST, `implicit` are the casts that nobody wrote;
-`compare` and `arithmetic` are the operators. `moments` reads and writes dates and timestamps, `formats` does
-so by a pattern.
+`types` are known before there is a record. `convert` is CAST, `implicit_casts` are those that Spark adds;
+`compare` and `arithmetic` are the operators. `datetimes` reads and writes dates and timestamps.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Value = object
 
 
 @final
-class Mark:
+class Sentinel:
     """A thing that is no value. There is one of each, to be compared with `is`."""
 
     __slots__ = ("_name",)
@@ -32,17 +31,17 @@ class Mark:
 
 
 # In a column: the bytes of this value could not be decoded. A query that needs it cannot be evaluated.
-UNDECODABLE: Final = Mark("UNDECODABLE")
+UNDECODABLE: Final = Sentinel("UNDECODABLE")
 # For functions and columns that tell a member that is not there from one that is null.
-MISSING: Final = Mark("MISSING")
+MISSING: Final = Sentinel("MISSING")
 
 
 class RecordError(Exception):
     """An expression cannot be evaluated for this record: it is bad, and the next one may be good."""
 
 
-def bounded(text: str) -> str:
-    """The text, if it is no longer than a result may be.
+def check_text(text: str) -> str:
+    """Return the text, if it is no longer than a result may be.
 
     Raises:
         RecordError: it is longer than MAX_STRING bytes of UTF-8.
@@ -52,8 +51,8 @@ def bounded(text: str) -> str:
     return text
 
 
-def room(characters: int) -> None:
-    """Asks before a string of so many characters is made.
+def check_length(characters: int) -> None:
+    """Check the length of a string before it is made.
 
     Raises:
         RecordError: it would be longer than a result may be.
@@ -62,7 +61,7 @@ def room(characters: int) -> None:
         raise RecordError(f"a result of more than {MAX_STRING} bytes")
 
 
-def items(count: int) -> None:
-    """The same for an array of so many items."""
+def check_count(count: int) -> None:
+    """Check the length of an array before it is made."""
     if count > MAX_ITEMS:
         raise RecordError(f"an array of more than {MAX_ITEMS} items")

@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable
 from datetime import date
 
-from kiwi_gw.query.values import Value, convert, moments
+from kiwi_gw.query.values import Value, convert, datetimes
 from kiwi_gw.query.values.convert import LONG_MAX, LONG_MIN, wrap
 
 Number = int | float
 
 
 def number(value: Value) -> Number | None:
-    """What a value is worth in arithmetic. JSON has whole numbers of more than 64 bits: as DOUBLE."""
+    """Return what a value is worth in arithmetic. JSON has whole numbers of more than 64 bits: as DOUBLE."""
     if type(value) is int:
         return value if LONG_MIN <= value <= LONG_MAX else float(value)
     if type(value) is float:
@@ -27,7 +27,7 @@ def number(value: Value) -> Number | None:
 def _numbers(whole: Callable[[int, int], int | None], real: Callable[[float, float], float | None]) -> (
     Callable[[Value, Value], Value]
 ):  # fmt: skip
-    """An operator on two values out of one on BIGINT and one on DOUBLE."""
+    """Make an operator on two values out of one on BIGINT and one on DOUBLE."""
 
     def call(one: Value, other: Value) -> Value:
         left, right = number(one), number(other)
@@ -40,7 +40,7 @@ def _numbers(whole: Callable[[int, int], int | None], real: Callable[[float, flo
 
 
 def remainder(one: int, other: int) -> int | None:
-    """With the sign of the first."""
+    """Return the rest, with the sign of the first."""
     if other == 0:
         return None
     rest = abs(one) % abs(other)
@@ -54,7 +54,7 @@ def float_remainder(one: float, other: float) -> float | None:
 
 
 def quotient(one: int, other: int) -> int | None:
-    """Towards zero."""
+    """Divide, towards zero."""
     if other == 0:
         return None
     found = abs(one) // abs(other)
@@ -71,10 +71,6 @@ def float_positive_remainder(one: float, other: float) -> float | None:
     return float_remainder(rest + other, other) if rest is not None and rest < 0 else rest
 
 
-def ratio(one: float, other: float) -> float | None:
-    return None if other == 0 else one / other
-
-
 _add = _numbers(int.__add__, float.__add__)
 _subtract = _numbers(int.__sub__, float.__sub__)
 multiply = _numbers(int.__mul__, float.__mul__)
@@ -84,26 +80,26 @@ positive_modulo = _numbers(positive_remainder, float_positive_remainder)
 
 def add(one: Value, other: Value) -> Value:
     if type(one) is date and type(other) is int:
-        return moments.from_days(moments.days(one) + wrap(other, 32))
+        return datetimes.from_days(datetimes.days(one) + wrap(other, 32))
     if type(other) is date and type(one) is int:
-        return moments.from_days(moments.days(other) + wrap(one, 32))
+        return datetimes.from_days(datetimes.days(other) + wrap(one, 32))
     return _add(one, other)
 
 
 def subtract(one: Value, other: Value) -> Value:
     if type(one) is date and type(other) is int:
-        return moments.from_days(moments.days(one) - wrap(other, 32))
+        return datetimes.from_days(datetimes.days(one) - wrap(other, 32))
     return _subtract(one, other)
 
 
 def divide(one: Value, other: Value) -> float | None:
-    """Always DOUBLE."""
+    """Divide; always DOUBLE."""
     left, right = number(one), number(other)
     return None if left is None or right is None or right == 0 else float(left) / float(right)
 
 
 def divide_whole(one: Value, other: Value) -> int | None:
-    """Always BIGINT, and of whole numbers alone."""
+    """Divide whole numbers, and nothing else; always BIGINT."""
     left, right = number(one), number(other)
     if type(left) is not int or type(right) is not int or isinstance(one, str) or isinstance(other, str):
         return None

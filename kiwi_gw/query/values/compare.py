@@ -17,9 +17,9 @@ Order = int | None
 
 
 def order(one: Value, other: Value, *, equality: bool = False) -> Order:
-    """equality: asks for a comparison by `=` alone, in which booleans meet numbers."""
+    """Order two values. equality: by `=` alone, in which booleans meet numbers."""
     kind, against = type(one), type(other)
-    if kind is against and (kind is int or kind is str or kind is bool or kind is bytes or kind is date):
+    if kind is against and (kind is int or kind is str or kind is bool or kind is date):
         return (one > other) - (one < other)  # type: ignore[operator, no-any-return]
     if kind is datetime and against is datetime:
         return (one > other) - (one < other)  # type: ignore[operator, no-any-return]
@@ -45,7 +45,7 @@ def _numbers(one: float, other: float) -> int:
 
 
 def _text(one: Value, other: Value, equality: bool) -> Order:
-    """One of them is a text and the other is not: the text becomes what the other is."""
+    """Order a text and another value: the text becomes what the other is."""
     plain = other if type(one) is str else one
     conversion = _AS.get(type(plain))
     if conversion is None:
@@ -60,7 +60,6 @@ _AS: Final[dict[type, Callable[[Value], Value]]] = {
     bool: convert.to_boolean,
     date: convert.to_date,
     datetime: convert.to_timestamp,
-    bytes: convert.to_binary,
 }
 
 
@@ -95,8 +94,8 @@ def ge(one: Value, other: Value) -> bool | None:
 
 
 def same(one: Value, other: Value) -> bool | None:
-    """`<=>`: NULL is NULL; for anything else `=`. A text that cannot be cast to what it is compared with is
-    NULL then, and so not the same."""
+    """Compare by `<=>`: NULL is NULL; for anything else `=`. A text that cannot be cast to what it is
+    compared with is NULL then, and so not the same."""
     if one is None or other is None:
         return one is other
     found = eq(one, other)
@@ -106,17 +105,21 @@ def same(one: Value, other: Value) -> bool | None:
 
 
 def among(value: Value, items: tuple[Value, ...]) -> bool | None:
-    """IN: all are compared in one type. That is a text if one of them is; NULL if there is no such type."""
+    """Look for a value by IN: all are compared in one type. That is a text if one of them is, a DOUBLE if one
+    of the numbers is; NULL if there is no such type."""
     if value is None:
         return None
-    kinds = {_KINDS.get(type(each), "") for each in (value, *items) if each is not None}
+    types = {type(each) for each in (value, *items) if each is not None}
+    kinds = {_KINDS.get(each, "") for each in types}
     texts = "text" in kinds and len(kinds) > 1
     if (
         "" in kinds
-        or (len(kinds) > 1 and kinds & {"alone", "bytes"})
+        or (len(kinds) > 1 and "alone" in kinds)
         or (len(kinds) > 1 and not texts and "number" in kinds)
     ):
         return None
+    if type(value) is int and float in types and not texts:
+        value = float(value)  # above 53 bits it may be equal to more whole numbers then
     unknown = False
     for item in items:
         if item is None:
@@ -128,5 +131,4 @@ def among(value: Value, items: tuple[Value, ...]) -> bool | None:
 
 _KINDS: Final[dict[type, str]] = {
     int: "number", float: "number", str: "text", date: "day", datetime: "moment", bool: "alone",
-    bytes: "bytes",
 }  # fmt: skip

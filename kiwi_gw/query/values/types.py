@@ -28,7 +28,7 @@ class Type:
 
     @property
     def integer(self) -> bool:
-        return self.kind in BITS
+        return self.kind in ("INT", "BIGINT")
 
     @property
     def numeric(self) -> bool:
@@ -36,7 +36,7 @@ class Type:
 
     @property
     def atomic(self) -> bool:
-        """One value, and no array, no object, nor anything of unknown type."""
+        """Tell whether it is one value: no array, no object, nothing of unknown type."""
         return self.kind not in {"ARRAY", "OBJECT", "MAP", "ANY", "NULL"}
 
     def __str__(self) -> str:
@@ -47,42 +47,34 @@ class Type:
         return self.kind
 
 
-BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 # From narrow to wide: two different ones meet in the wider.
-_NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
+_NUMBERS: Final = ("INT", "BIGINT", "DOUBLE")
 
 NULL: Final = Type("NULL")
 ANY: Final = Type("ANY")
 BOOLEAN: Final = Type("BOOLEAN")
-TINYINT: Final = Type("TINYINT")
-SMALLINT: Final = Type("SMALLINT")
 INT: Final = Type("INT")
 BIGINT: Final = Type("BIGINT")
-FLOAT: Final = Type("FLOAT")
 DOUBLE: Final = Type("DOUBLE")
 STRING: Final = Type("STRING")
-BINARY: Final = Type("BINARY")
 DATE: Final = Type("DATE")
 TIMESTAMP: Final = Type("TIMESTAMP")
 ARRAY: Final = Type("ARRAY", ANY)
 OBJECT: Final = Type("OBJECT")
 
 # What CAST can make.
-CASTS: Final = {
-    each.kind: each
-    for each in (BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, STRING, BINARY, DATE, TIMESTAMP)
-}
+CASTS: Final = {each.kind: each for each in (BOOLEAN, INT, BIGINT, DOUBLE, STRING, DATE, TIMESTAMP)}
 
 
 def wider(one: Type, other: Type) -> Type | None:
-    """Of two numeric types the one that holds both."""
+    """Choose of two numeric types the one that holds both."""
     if one.numeric and other.numeric:
         return max(one, other, key=lambda each: _NUMBERS.index(each.kind))
     return None
 
 
 def compared(one: Type, other: Type) -> Type | None:
-    """In which type two values are compared; ANY: in that of the values; None: they cannot be."""
+    """Choose the type in which two values are compared; ANY: that of the values; None: they cannot be."""
     if one == NULL or other == NULL:
         return NULL
     if one.dynamic or other.dynamic:
@@ -99,7 +91,7 @@ def compared(one: Type, other: Type) -> Type | None:
 
 
 def common(types: tuple[Type, ...], *, promote: bool = True) -> Type | None:
-    """The type of a value that is one of several (the branches of CASE); None: there is none.
+    """Choose the type of a value that is one of several (the branches of CASE); None: there is none.
 
     promote: numbers, dates and strings meet in STRING.
     """
@@ -122,7 +114,7 @@ def _pair(one: Type, other: Type, promote: bool) -> Type | None:
         return ANY
     if promote and STRING in (one, other):
         plain = other if one == STRING else one
-        return STRING if plain.atomic and plain not in (BOOLEAN, BINARY) else None
+        return STRING if plain.atomic and plain != BOOLEAN else None
     if {one, other} == {DATE, TIMESTAMP}:
         return TIMESTAMP
     return wider(one, other)

@@ -9,40 +9,42 @@ from pyspark.errors import PySparkException
 from pyspark.sql import is_remote
 
 from kiwi_spark.driver.checkpoints import Checkpoints
-from kiwi_spark.driver.files import HadoopFiles
-from kiwi_spark.driver.forms import as_json
-from kiwi_spark.driver.plans import build, check_streaming, explained
-from kiwi_spark.driver.remote_files import SparkFiles
+from kiwi_spark.driver.connect_files import SparkFiles
+from kiwi_spark.driver.error_classification import causes_of, classify_error, message_of
+from kiwi_spark.driver.hadoop_files import HadoopFiles
+from kiwi_spark.driver.json_types import as_json
+from kiwi_spark.driver.query_plan import build, check_streaming, explained
 from kiwi_spark.driver.session import Engine
-from kiwi_spark.driver.troubles import causes_of, message_of, trouble_of
-from kiwi_spark.spec import Query
-from kiwi_spark.wire import Analysed
+from kiwi_spark.protocol.messages import QueryAnalysed
+from kiwi_spark.protocol.query_spec import QuerySpec
 
 _LINE: Final = re.compile(
     r"== SQL(?: of [^\n]*)? \(line (\d+)|\(line (\d+), pos \d+\)|; line (\d+),? pos \d+"
 )
 
 
-def analyse(engine: Engine, run: int, query: Query, token: str, *, explain: bool) -> Analysed:
+def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> QueryAnalysed:
     """Ask Spark what it says of a query. Schemas that are neither given nor in the query's checkpoint, with
     which it would run, are inferred, for which Kafka is asked."""
     try:
-        with engine.passing() as spark:
+        with engine.temporary_session() as spark:
             files = SparkFiles(spark) if is_remote() else HadoopFiles(spark)
             known = Checkpoints(files, query.checkpoint, query.source, spark.version).schemas()
-            built = build(spark, query, token, known, elsewhere=engine.elsewhere)
+            built = build(spark, query, known, distributed=engine.distributed)
             rows = as_json(built.frame, query.key)
             check_streaming(rows, query)
             plan = explained(built.frame) if explain else ""
             columns = [(field.name, field.dataType.simpleString()) for field in built.frame.schema.fields]
-    except Exception as error:  # noqa: BLE001  (whatever it is, it is what the user is told)
+    except Exception as error:  # noqa: BLE001  (whatever it is, the user sees it)
         message = _message(error)
-        trouble, _ = trouble_of(error)
-        return Analysed(run=run, error=message, trouble=trouble, line=line_of(error, message, query.sql))
+        error_kind, _ = classify_error(error)
+        return QueryAnalysed(
+            run=run, error=message, error_kind=error_kind, line=line_of(error, message, query.sql)
+        )
     notes = []
     if built.stateful and not query.watermarks:
         notes.append("Spark keeps state for this query, and without a watermark the state grows for ever")
-    return Analysed(
+    return QueryAnalysed(
         run=run,
         columns=columns,
         schemas=built.schemas,
@@ -57,11 +59,11 @@ def _message(error: Exception) -> str:
     for cause in causes_of(error):
         if cause.kind.endswith(("AnalysisException", "ParseException")):
             return cause.message.strip()
-    return trouble_of(error)[1]
+    return classify_error(error)[1]
 
 
 def line_of(error: Any, message: str, sql: str) -> int:
-    """The line of the SQL, from 1, that Spark's error is about; 0 if it does not say."""
+    """Return the line of the SQL, from 1, that Spark's error is about; 0 if it does not say."""
     found = _LINE.search(message)
     if found is not None:
         return int(next(group for group in found.groups() if group))

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
-from kiwi_spark.spec import StreamInput
+from kiwi_spark.protocol.query_spec import StreamInput
 
 _HEADER: Final = 5  # a zero byte and the id of the schema, four bytes big-endian
 _TIMEOUT: Final = 10.0
@@ -27,7 +27,7 @@ class SubjectUnknown(Exception):  # noqa: N818
 
 
 def avro_value(value: Column, item: StreamInput) -> Column:
-    """The decoded value, null where it cannot be decoded. Raises RegistryAway, SubjectUnknown.
+    """Return the decoded value, null where it cannot be decoded. Raises RegistryAway, SubjectUnknown.
 
     With a registry each record is decoded by the schema it names, into the newest one of the subject; a
     record of a schema that was registered after the query began is a bad one until the query begins anew.
@@ -47,7 +47,7 @@ def avro_value(value: Column, item: StreamInput) -> Column:
 
 
 def schemas_of(registry: str, subject: str) -> dict[int, str]:
-    """The schemas of a subject by their ids, oldest first."""
+    """Return the schemas of a subject by their ids, oldest first."""
     base = f"{registry.rstrip('/')}/subjects/{quote(subject, safe='')}/versions"
     found = {}
     for version in sorted(json.loads(_get(base))):

@@ -17,33 +17,33 @@ from urllib.parse import quote
 
 import msgspec
 
-from kiwi_spark.driver.identity import code_of, tokens
-from kiwi_spark.spec import Query
+from kiwi_spark.driver.query_identity import code_of, tokens
+from kiwi_spark.protocol.query_spec import QuerySpec
 
 _NUMBER: Final = re.compile(r"\d+")
 
 
-class Files(Protocol):
+class CheckpointFiles(Protocol):
     """The few things done with files. All raise what Spark raises."""
 
     def read(self, path: str) -> str | None:
-        """The text of a file, None if there is none."""
+        """Read the text of a file, None if there is none."""
 
     def write(self, path: str, text: str) -> None:
         """Replace a file as a whole."""
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, nothing if there is none."""
+        """List what is in a folder, nothing if there is none."""
 
     def remove(self, folder: str) -> None:
-        """A folder with all that is in it, if it is there and this kind of files can do so."""
+        """Remove a folder with all that is in it, if it is there and this kind of files can do so."""
 
 
 class CheckpointRefused(Exception):  # noqa: N818  (it says what happened)
     """The checkpoint is another query's, or another Spark's."""
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What `meta.json` holds. parts: what the query was, by name. schemas: DDL inferred for its inputs, which
     stays as it was inferred first. stateful: whether Spark keeps state for it."""
 
@@ -54,7 +54,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResumePoint:
     """Where a query goes on. next_batch: the id of the first batch that is not committed there."""
 
     path: str
@@ -62,8 +62,9 @@ class Place:
     notes: list[str]
 
 
-def parts_of(query: Query, spark: str) -> dict[str, Any]:
-    """Everything of a query that its checkpoint depends on. Trigger, key, start and limits are not in it."""
+def parts_of(query: QuerySpec, spark: str) -> dict[str, Any]:
+    """Return everything of a query that its checkpoint depends on. Trigger, key, start and limits are not in
+    it."""
     return {
         "Spark": ".".join(spark.split(".")[:2]),
         "sql": query.sql.strip(),
@@ -72,7 +73,7 @@ def parts_of(query: Query, spark: str) -> dict[str, Any]:
         "inputs": {
             name: {
                 "source": one.source,
-                "subscribe": (one.kafka or {}).get("subscribe", ""),
+                "subscribe": one.kafka.get("subscribe", ""),
                 "format": one.format,
                 "schema": one.schema,
                 "avro": one.avro,
@@ -87,7 +88,7 @@ def parts_of(query: Query, spark: str) -> dict[str, Any]:
     }
 
 
-def _tables(query: Query, *, stream: bool) -> dict[str, Any]:
+def _tables(query: QuerySpec, *, stream: bool) -> dict[str, Any]:
     return {
         name: {"format": one.format, "path": one.path, "schema": one.schema}
         for name, one in sorted(query.tables.items())
@@ -96,7 +97,8 @@ def _tables(query: Query, *, stream: bool) -> dict[str, Any]:
 
 
 def _same(name: str, now: Any, before: Any) -> bool:
-    """Whether a part means what it meant. Older checkpoints do not know the code that they were made with."""
+    """Return whether a part means what it meant. Older checkpoints do not know the code that they were made
+    with."""
     if name == "code" and (now == "" or before is None):
         return True
     if name == "sql" and before is not None:
@@ -105,29 +107,14 @@ def _same(name: str, now: Any, before: Any) -> bool:
 
 
 def _name(source: str) -> str:
-    """An id as the name of a folder, which is always one below the folder of all."""
+    """Write an id as the name of a folder, which is always one below the folder of all."""
     return quote(source, safe="") if source.strip(".") else source.replace(".", "%2E")
-
-
-class _OffsetsConf(msgspec.Struct):
-    conf: dict[str, str] = {}
-
-
-def note_of_provider(files: Files, place: Place, name: str, wanted: str) -> list[str]:
-    """What to say if Spark's checkpoint has another provider of state than is configured now: Spark keeps to
-    the one in it. name: of the setting. wanted: its value now. Not for what was written over Connect."""
-    text = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
-    lines = (text or "").split("\n")  # the version of the log, then the settings of the batch, then offsets
-    made_with = msgspec.json.decode(lines[1], type=_OffsetsConf).conf.get(name) if len(lines) > 1 else None
-    if made_with is None or made_with == wanted:
-        return []
-    return [f"the checkpoint {place.path} keeps the state store that it was made with: {made_with}"]
 
 
 class Checkpoints:
     """The checkpoints of one source."""
 
-    def __init__(self, files: Files, folder: str, source: str, spark: str) -> None:
+    def __init__(self, files: CheckpointFiles, folder: str, source: str, spark: str) -> None:
         self._files = files
         self._folder = f"{folder.rstrip('/')}/{_name(source)}"
         self._spark = spark
@@ -136,13 +123,13 @@ class Checkpoints:
     def _meta_path(self) -> str:
         return f"{self._folder}/meta.json"
 
-    def meta(self) -> Meta | None:
-        """What is there, None if nothing is. Raises CheckpointRefused if it cannot be understood."""
+    def meta(self) -> CheckpointMeta | None:
+        """Read what is there, None if nothing is. Raises CheckpointRefused if it cannot be understood."""
         text = self._files.read(self._meta_path)
         if text is None:
             return None
         try:
-            return msgspec.json.decode(text, type=Meta)
+            return msgspec.json.decode(text, type=CheckpointMeta)
         except msgspec.MsgspecError as error:
             raise CheckpointRefused(
                 f"{self._meta_path} cannot be read ({error}); remove {self._folder} to begin afresh"
@@ -153,7 +140,7 @@ class Checkpoints:
         meta = self.meta()
         return {} if meta is None else meta.schemas
 
-    def take(self, query: Query, stateful: bool, schemas: dict[str, str]) -> Place:
+    def take(self, query: QuerySpec, stateful: bool, schemas: dict[str, str]) -> ResumePoint:
         """Decide where the query goes on, and note it. Raises CheckpointRefused."""
         now = parts_of(query, self._spark)
         meta = self.meta()
@@ -167,14 +154,16 @@ class Checkpoints:
                 notes.append(note)
             elif query.fresh:
                 notes.append(f"the checkpoint {self._folder}/{generation} is kept: it is of this query")
-        wanted = Meta(generation=generation, parts=now, stateful=stateful, schemas=schemas)
+        wanted = CheckpointMeta(generation=generation, parts=now, stateful=stateful, schemas=schemas)
         if wanted != meta:
             self._files.write(self._meta_path, msgspec.json.format(msgspec.json.encode(wanted)).decode())
             self._forget(generation)
         path = f"{self._folder}/{generation}"
-        return Place(path, self._next_batch(path), notes)
+        return ResumePoint(path, self._next_batch(path), notes)
 
-    def _changed(self, query: Query, meta: Meta, changed: list[str], stateful: bool) -> tuple[int, str]:
+    def _changed(
+        self, query: QuerySpec, meta: CheckpointMeta, changed: list[str], stateful: bool
+    ) -> tuple[int, str]:
         what = ", ".join(f"the code of {query.transform}" if name == "code" else name for name in changed)
         place = f"{self._folder}/{meta.generation}"
         keeps_state = stateful or meta.stateful
@@ -199,12 +188,12 @@ class Checkpoints:
         )
 
     def _forget(self, generation: int) -> None:
-        """The last one stays, for who wants to go back; what is older nobody ever looks at."""
+        """Remove older checkpoints. The last one stays, so that one can go back."""
         for name in self._files.names(self._folder):
             if _NUMBER.fullmatch(name) and int(name) < generation - 1:
                 self._files.remove(f"{self._folder}/{name}")
 
-    def _versions(self, meta: Meta, changed: list[str]) -> str:
+    def _versions(self, meta: CheckpointMeta, changed: list[str]) -> str:
         if "Spark" not in changed:
             return ""
         return f" (it is of Spark {meta.parts.get('Spark')}, this is {self._spark})"

@@ -5,14 +5,13 @@ Every stream of a source has, beside the columns of its values, `_key` (BINARY),
 - json: the fields of the schema (one column `value` if the schema is no struct);
 - avro: the fields of the record (one column `value` if it is none);
 - string, binary: `value`;
-- raw: `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` where it is Kafka's.
+- raw: `key`, `value`, `partition`, `offset`, `timestamp`, `headers`.
 
 A record without a value (a tombstone) has nulls in the columns of its value: it is not a bad one.
 """
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
 from kiwi_spark.driver.avro import avro_value
-from kiwi_spark.driver.sampling import infer
-from kiwi_spark.spec import StreamInput, TableInput
+from kiwi_spark.driver.schema_inference import infer
+from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
 BAD_MARK: Final = "kiwi-gw bad record"
 """Begins the message of the error that ends a query with `on_bad_record: fail`."""
@@ -38,7 +37,7 @@ _SAMPLE: Final = 200  # characters of a bad record that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class InputStream:
     """A stream ready for the query. schema: DDL inferred for it, empty if none had to be."""
 
     frame: DataFrame
@@ -46,41 +45,41 @@ class Stream:
 
 
 def observed(name: str) -> str:
-    """The name under which Spark tells the bad records of an input: (bad, sample)."""
+    """Return the name under which Spark reports the bad records of an input: (bad, sample)."""
     return f"kiwi_bad_{name}"
 
 
 def table(spark: SparkSession, item: TableInput) -> DataFrame:
-    """A static table."""
+    """Make a static table."""
     reader = spark.read.format(item.format).options(**item.options)
     if item.schema:
         reader = reader.schema(item.schema)
     return reader.load(item.path) if item.path else reader.load()
 
 
-def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> Stream:
-    """A stream of files. known_schema: as in `stream`."""
+def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> InputStream:
+    """Make a stream of files. known_schema: as in `stream`."""
     inferred = ""
     if not item.schema:  # as Spark infers it of those that are there: a stream of files must have one
         inferred = known_schema or table(spark, item).schema.toDDL()
-    options = {"maxFilesPerTrigger": str(item.max_files), **item.options}
+    options = {"maxFilesPerTrigger": "1000", **item.options}
     reader = spark.readStream.format(item.format).options(**options)
-    return Stream(reader.schema(item.schema or inferred).load(item.path), inferred)
+    return InputStream(reader.schema(item.schema or inferred).load(item.path), inferred)
 
 
-def stream(spark: SparkSession, name: str, item: StreamInput, token: str, known_schema: str = "") -> Stream:
-    """A stream of a query's input `name`. known_schema: what was inferred for it once, when none is given."""
-    raw = _from_kafka(spark, item) if item.kafka is not None else _from_gateway(spark, item, token)
+def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str = "") -> InputStream:
+    """Make the stream of a query's input `name`. known_schema: what was inferred for it once, when none is
+    given."""
+    raw = _from_kafka(spark, item)
     place = [F.col(column) for column in ("_key", "_partition", "_offset", "_timestamp")]
     if item.format == "raw":
         columns = [
             F.col(f"_{one}").alias(one) for one in ("key", "value", "partition", "offset", "timestamp")
         ]
-        headers = [F.col("headers")] if "headers" in raw.columns else []
-        return Stream(raw.select(*columns, *headers, *place))
+        return InputStream(raw.select(*columns, F.col("headers"), *place))
     if item.format in ("string", "binary"):
         value = F.col("_value").cast("string") if item.format == "string" else F.col("_value")
-        return Stream(raw.select(value.alias("value"), *place))
+        return InputStream(raw.select(value.alias("value"), *place))
     inferred = ""
     if item.format == "avro":
         decoded = avro_value(F.col("_value"), item)
@@ -94,11 +93,11 @@ def stream(spark: SparkSession, name: str, item: StreamInput, token: str, known_
         if isinstance(kind, StructType):
             bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
     checked = _checked(raw.withColumn("_decoded", decoded).withColumn("_bad", bad), name, item)
-    return Stream(checked.select(*_fields(checked, "_decoded"), *place), inferred)
+    return InputStream(checked.select(*_fields(checked, "_decoded"), *place), inferred)
 
 
 def spark_type(ddl: str) -> DataType:
-    """The type that a schema in DDL is: of columns (`a INT, b STRING`) or one (`ARRAY<INT>`)."""
+    """Return the type that a schema in DDL is: of columns (`a INT, b STRING`) or one (`ARRAY<INT>`)."""
     return DataType.fromDDL(ddl)
 
 
@@ -109,37 +108,19 @@ def _from_kafka(spark: SparkSession, item: StreamInput) -> DataFrame:
         "failOnDataLoss": str(item.fail_on_data_loss).lower(),
         "includeHeaders": str(item.format == "raw").lower(),
         **start_options(item.start),
-        **(item.kafka or {}),
+        **item.kafka,
     }
     frame = spark.readStream.format("kafka").options(**options).load()
-    return _named(frame, "key", "value", "partition", "offset", "timestamp")
+    # With an underscore before them names hide no column of a value.
+    names = ("key", "value", "partition", "offset", "timestamp")
+    return frame.withColumnsRenamed({name: f"_{name}" for name in names})
 
 
 def start_options(start: str | int) -> dict[str, str]:
-    """Where Spark's Kafka source begins without a checkpoint."""
+    """Return where Spark's Kafka source begins without a checkpoint."""
     if isinstance(start, int):  # partitions without a record so young begin at their ends
         return {"startingTimestamp": str(start), "startingOffsetsByTimestampStrategy": "latest"}
     return {"startingOffsets": start}
-
-
-def _from_gateway(spark: SparkSession, item: StreamInput, token: str) -> DataFrame:
-    # Late: a query that reads Kafka alone needs nothing of it.
-    importlib.import_module("kiwi_spark.driver.gateway_source").register(spark)
-    options = {
-        "bridge": item.bridge,
-        "token": token,
-        "source": item.source,
-        "start": str(item.start),
-        "max": str(item.max_offsets),
-        "failOnDataLoss": str(item.fail_on_data_loss).lower(),
-    }
-    frame = spark.readStream.format("kiwi_gateway").options(**options).load()
-    return _named(frame, "key", "value")
-
-
-def _named(frame: DataFrame, *columns: str) -> DataFrame:
-    """With an underscore before the names, so that they are in nobody's way."""
-    return frame.withColumnsRenamed({name: f"_{name}" for name in columns})
 
 
 def _json_value(value: Column, kind: DataType) -> Column:
@@ -153,7 +134,7 @@ def _json_value(value: Column, kind: DataType) -> Column:
 
 
 def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
-    """With bad records dropped, made null or refused, and counted."""
+    """Drop bad records, make them null or refuse them, and count them."""
     sample = F.substring(_text("_value", item), 1, _SAMPLE)
     where = F.concat(F.lit("partition "), F.col("_partition"), F.lit(" offset "), F.col("_offset"))
     if item.on_bad_record == "fail":
@@ -177,7 +158,7 @@ def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
 
 
 def _text(column: str, item: StreamInput) -> Column:
-    """A bad record for people to read."""
+    """Write a bad record for people to read."""
     return F.hex(F.col(column)) if item.format == "avro" else F.col(column).cast("string")
 
 

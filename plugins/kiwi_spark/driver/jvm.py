@@ -15,7 +15,7 @@ _NOTICED_SECONDS: Final = 2.0
 
 
 def process() -> subprocess.Popen[bytes] | None:
-    """Its process; None before there is one, and where Spark is somewhere else (Spark Connect)."""
+    """Return its process; None before there is one, and where Spark is somewhere else (Spark Connect)."""
     found: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     return found
 
@@ -28,7 +28,7 @@ def watch(ended: Callable[[int], None]) -> None:
 
 
 def is_why(error: BaseException) -> bool:
-    """Whether an error is only what the end of the JVM looks like from here."""
+    """Return whether an error is only what the end of the JVM looks like from here."""
     child = process()
     if child is None:
         return False

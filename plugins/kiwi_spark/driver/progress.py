@@ -10,8 +10,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kiwi_spark.driver.inputs import observed
-from kiwi_spark.frames import Message
-from kiwi_spark.wire import Idle, Progress
+from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle
 
 _LOOK_SECONDS: Final = 1
 _BEHIND: Final = "maxOffsetsBehindLatest"
@@ -19,47 +18,47 @@ _HAS_LOOKED: Final = ("Waiting for data to arrive", "Waiting for next trigger")
 """What a query's status is between two looks for input; not while it is being started, nor within one."""
 
 
-class Listener(StreamingQueryListener):
-    """Of a session in which one query runs. over: set when all was told of it."""
+class ProgressListener(StreamingQueryListener):
+    """Reports on a session in which one query runs. over: set when all of it was sent."""
 
-    def __init__(self, run: int, streams: Sequence[str], tell: Callable[[Message], None]) -> None:
+    def __init__(self, run: int, streams: Sequence[str], send: Callable[[Message], None]) -> None:
         self._run = run
         self._streams = streams
-        self._tell = tell
+        self._send = send
         self.over = threading.Event()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """The gateway is told by Started."""
+        """QueryStarted says so."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        self._tell(progress_of(self._run, self._streams, event.progress))
+        self._send(progress_of(self._run, self._streams, event.progress))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        self._tell(Idle(run=self._run))
+        self._send(QueryIdle(run=self._run))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        self.over.set()  # the gateway is told by Ended
+        self.over.set()  # QueryEnded says so
 
 
-def follow(running: Any, run: int, streams: Sequence[str], tell: Callable[[Message], None]) -> None:
-    """Tell of every batch of a query over Spark Connect, until it is over. Raises what ended it.
+def follow(running: Any, run: int, streams: Sequence[str], send: Callable[[Message], None]) -> None:
+    """Report every batch of a query over Spark Connect, until it is over. Raises what ended it.
 
     The server is asked again and again: a listener there would have to be in a Python of its own.
     """
-    told = ("", -1)
+    newest = ("", -1)
     over = False
     while not over:
         over = running.awaitTermination(_LOOK_SECONDS)
-        if not over and told == ("", -1) and running.status["message"] in _HAS_LOOKED:
-            tell(Idle(run=run))
+        if not over and newest == ("", -1) and running.status["message"] in _HAS_LOOKED:
+            send(QueryIdle(run=run))
         for said in running.recentProgress:
             at = (said.timestamp, said.batchId)
-            if at > told:
-                told = at
-                tell(progress_of(run, streams, said))
+            if at > newest:
+                newest = at
+                send(progress_of(run, streams, said))
 
 
-def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
+def progress_of(run: int, streams: Sequence[str], said: Any) -> BatchProgress:
     """said: Spark's StreamingQueryProgress."""
     metrics = {
         name: (row["bad"], row["sample"] or "")
@@ -67,7 +66,7 @@ def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
         if "bad" in row
     }
     bad, sample = bad_records(metrics, streams)
-    return Progress(
+    return BatchProgress(
         run=run,
         batch=said.batchId,
         input_rows=max(0, said.numInputRows),
@@ -84,14 +83,15 @@ def progress_of(run: int, streams: Sequence[str], said: Any) -> Progress:
 
 
 def _row(row: Any) -> Any:
-    """What was observed, by name. Over Connect a row comes as its values and its schema."""
+    """Return what was observed, by name. Over Connect a row comes as its values and its schema."""
     if "schema" not in row:
         return row
     return dict(zip((one["name"] for one in row["schema"]["fields"]), row["values"], strict=True))
 
 
 def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) -> tuple[int, str]:
-    """How many records of a batch were bad, over all inputs, and one of them with its place."""
+    """Count the records of a batch that were bad, over all inputs. Returns one of them, too, with its
+    place."""
     total, shown = 0, ""
     for name in streams:
         count, sample = metrics.get(observed(name), (0, ""))
@@ -102,12 +102,12 @@ def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) 
 
 
 def behind_newest(metrics: Iterable[Mapping[str, str]]) -> int | None:
-    """The most that a partition of any input is behind its newest record; None where none says so."""
+    """Return the most that a partition of any input is behind its newest record; None where unknown."""
     return max((int(one[_BEHIND]) for one in metrics if _BEHIND in one), default=None)
 
 
 def watermark_ms(text: str | None) -> int | None:
-    """A watermark as Spark writes it, in ms since the epoch; None where there is none yet (1970)."""
+    """Read a watermark as Spark writes it: ms since the epoch; None where there is none yet (1970)."""
     if not text:
         return None
     moment = round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)

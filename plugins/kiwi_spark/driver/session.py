@@ -18,8 +18,8 @@ from msgspec import structs
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from kiwi_spark.driver.remote import STATE_STORE, Remote
-from kiwi_spark.spec import Query, Session
+from kiwi_spark.driver.connect_session import STATE_STORE, ConnectEngine
+from kiwi_spark.protocol.query_spec import QuerySpec, SessionSpec
 
 DEFAULTS: Final = {
     "spark.app.name": "kiwi-gw",
@@ -43,15 +43,15 @@ _SAY_TOO_MUCH: Final = (
     "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",
     # Warns of every query that it will not be planned anew while it runs: no stream ever is.
     "org.apache.spark.sql.execution.streaming.ResolveWriteToStream",
-    # Warns of every pool that no file describes: here every batch has one (see `turns`).
+    # Warns of every pool that no file describes: here every batch has one (see `scheduler_pools`).
     "org.apache.spark.scheduler.FairSchedulableBuilder",
 )
 _OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
 """A JVM without memory may lose any thread and stay; one that ends is started again."""
 
 
-def configuration(session: Session) -> dict[str, str]:
-    """All of the session's configuration: our defaults below the user's."""
+def configuration(session: SessionSpec) -> dict[str, str]:
+    """Return all of the session's configuration: our defaults below the user's."""
     conf = {**DEFAULTS, **(_LOCAL if is_local(session.master) else {}), **session.conf}
     options = conf.get(_JAVA_OPTIONS, "")
     if "-Xss" not in options:
@@ -68,40 +68,39 @@ def configuration(session: Session) -> dict[str, str]:
 
 
 class Engine(Protocol):
-    """Where queries run. elsewhere: whether their Python functions run on other machines than this one."""
+    """Where queries run. distributed: whether their Python functions run on other machines than this one."""
 
-    elsewhere: bool
+    distributed: bool
 
     @property
     def version(self) -> str:
         """Spark's."""
 
-    def session(self, query: Query) -> AbstractContextManager[SparkSession]:
-        """A session for the query of a source alone. Raises what PySpark raises."""
+    def session(self, query: QuerySpec) -> AbstractContextManager[SparkSession]:
+        """Open a session for the query of a source alone. Raises what PySpark raises."""
 
-    def passing(self) -> AbstractContextManager[SparkSession]:
-        """A session for a moment."""
+    def temporary_session(self) -> AbstractContextManager[SparkSession]:
+        """Open a session for a moment."""
 
 
-class Here:
+class LocalEngine:
     """The session of this process, whose queries come back to it."""
 
-    def __init__(self, session: Session) -> None:
-        """Starts the JVM. Raises what PySpark raises."""
-        self.elsewhere = not is_local(session.master)
+    def __init__(self, session: SessionSpec) -> None:
+        """Start the JVM. Raises what PySpark raises."""
+        self.distributed = not is_local(session.master)
         self._root = open_session(session)
-        self._sessions: dict[str, tuple[Query, SparkSession]] = {}
+        self._sessions: dict[str, tuple[QuerySpec, SparkSession]] = {}
 
     @property
     def version(self) -> str:
         return str(self._root.version)
 
     @contextmanager
-    def session(self, query: Query) -> Iterator[SparkSession]:
+    def session(self, query: QuerySpec) -> Iterator[SparkSession]:
         # Spark never lets go of a session. A query that is started again, while Kafka is away all night, has
         # the one that it had; an altered one must not see what the one before it left there.
-        streams = {name: structs.replace(one, bridge="") for name, one in query.streams.items()}
-        same = structs.replace(query, fresh=False, streams=streams)
+        same = structs.replace(query, fresh=False)
         known, spark = self._sessions.get(query.source, (None, None))
         if spark is None or known != same:
             spark = self._root.newSession()
@@ -109,25 +108,25 @@ class Here:
         yield spark
 
     @contextmanager
-    def passing(self) -> Iterator[SparkSession]:
+    def temporary_session(self) -> Iterator[SparkSession]:
         yield self._root.newSession()
 
 
-def open_engine(session: Session) -> Engine:
-    """Where queries of this configuration run. Raises what PySpark raises."""
+def open_engine(session: SessionSpec) -> Engine:
+    """Return where queries of this configuration run. Raises what PySpark raises."""
     if not session.remote:
-        return Here(session)
+        return LocalEngine(session)
     _let_import(session, os.environ)
-    return Remote(session)
+    return ConnectEngine(session)
 
 
 def is_local(master: str) -> bool:
-    """Whether all of Spark is on this machine."""
+    """Return whether all of Spark is on this machine."""
     return not master or master.startswith("local")
 
 
-def open_session(session: Session) -> SparkSession:
-    """The session of this process; starts its JVM. Raises what PySpark raises.
+def open_session(session: SessionSpec) -> SparkSession:
+    """Make the session of this process; starts its JVM. Raises what PySpark raises.
 
     Functions of the user are imported from `python_path`, here and in Spark's Python workers, which take
     their folders and their Python from the environment.
@@ -153,8 +152,8 @@ def _keep_quiet(spark: SparkSession) -> None:
 
 
 def _forget_artifacts(spark: SparkSession) -> None:
-    """Spark makes a folder `artifacts` where the gateway was started, for what nobody gives it here, and a
-    JVM that is killed leaves it there. It is made anew when it is needed."""
+    """Remove the folder `artifacts`, which Spark makes where the gateway was started, and which a killed JVM
+    leaves there. Nothing is put there here; it is made anew when it is needed."""
     java: Any = spark._jsparkSession
     try:
         folder = Path(str(java.artifactManager().artifactRootPath().toAbsolutePath()))
@@ -166,8 +165,8 @@ def _forget_artifacts(spark: SparkSession) -> None:
         folder.parent.rmdir()
 
 
-def _let_import(session: Session, environment: os._Environ[str] | dict[str, str]) -> None:
-    # PySpark logs what it also raises; the gateway is told by the exception.
+def _let_import(session: SessionSpec, environment: os._Environ[str] | dict[str, str]) -> None:
+    # PySpark logs what it also raises; the gateway gets the exception.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     folders = session.python_path
     for folder in reversed(folders):

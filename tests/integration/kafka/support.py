@@ -12,12 +12,12 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from kiwi_gw.api import Batch, Gap, PluginContext, Positions, SourceContext
-from kiwi_gw.testing import MemoryOut
+from kiwi_gw.testing import MemoryPublisher
 from kiwi_kafka import KAFKA, Kafka, KafkaSettings, KafkaSourceSettings, open_kafka
 
 
 class Offsets:
-    """An `Out` that keeps every offset, in the order in which it came, and checks that none comes twice.
+    """A `Publisher` that keeps every offset, in order, and checks that none comes twice.
 
     `gate`: publish waits while it is not set.
     """
@@ -58,7 +58,7 @@ class Offsets:
     def describe(self, members: str) -> None:
         raise AssertionError("nobody knows what is in the records of a topic")
 
-    def trouble(self, message: str) -> None:
+    def report_degraded(self, message: str) -> None:
         self.troubles.append(message)
 
     async def wait_subscribed(self) -> None:
@@ -106,7 +106,7 @@ def start_source(
     nursery: trio.Nursery,
     kafka: Kafka,
     topic: str,
-    out: Offsets | MemoryOut | None = None,
+    out: Offsets | MemoryPublisher | None = None,
     start: Positions | None = None,
     **settings: Any,
 ) -> Running:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 import kiwi_kafka
-from kiwi_gw.api import Finding
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
+from kiwi_gw.api import Diagnostic
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_kafka import KafkaSettings, KafkaSourceSettings
-from kiwi_kafka.findings import check_kafka
+from kiwi_kafka.diagnostics import check_kafka
 from tests.integration.kafka.support import context_of
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 
@@ -45,5 +45,5 @@ async def test_by_the_hook(broker: Broker, topics: Topics, new_topic: Callable[[
     sources = [KafkaSourceSettings(type="kafka", topic=name, id=id_) for id_ in ("a", "b")]
     (check,) = manager.hook.check(context=context_of(broker.bootstrap), sources=sources)
     findings = await check()
-    assert findings[1:] == [Finding("ok", f"kafka topic {name}", "can be read; partitions: 1")]
+    assert findings[1:] == [Diagnostic("ok", f"kafka topic {name}", "can be read; partitions: 1")]
     assert manager.hook.check(context=context_of(broker.bootstrap), sources=[]) == []

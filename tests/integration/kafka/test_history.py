@@ -9,10 +9,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from kiwi_demo.broker import Broker
 from kiwi_gw.api import Gap, Unreadable
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
 from tests.integration.kafka.support import Offsets, delete_records, kafka_on, running
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 

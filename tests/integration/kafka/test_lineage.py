@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import trio
 
+from kiwi_demo.broker import Broker
 from kiwi_gw.api import SourceChanged
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_kafka.ports import TopicDescription
 from kiwi_kafka.positions import BY_TOPIC
-from kiwi_kafka.seam import TopicView
 from tests.integration.client import client
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.kafka.support import kafka_on, running, start_source
 from tests.offsets_of import offsets_of
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 
@@ -77,12 +77,12 @@ async def test_a_broker_says_where_an_epoch_ends(own_broker: Broker) -> None:
     await topics.fill(topic, 5, 1)
     with trio.fail_after(WITHIN):
         async with kafka_on(own_broker.bootstrap) as kafka, running(kafka, topic) as source:
-            view = await kafka.lookup.describe(topic)
-            assert isinstance(view, TopicView)
-            epoch = view.epochs[0]
+            info = await kafka.lookup.describe(topic)
+            assert isinstance(info, TopicDescription)
+            epoch = info.epochs[0]
             assert epoch > 0
-            assert await kafka.lookup.epoch_ends(view, {0: 0}) == {0: 10}
-            assert await kafka.lookup.epoch_ends(view, {0: epoch}) == {0: 15}
+            assert await kafka.lookup.epoch_end_offsets(info, {0: 0}) == {0: 10}
+            assert await kafka.lookup.epoch_end_offsets(info, {0: epoch}) == {0: 15}
             await topics.fill(topic, 1, 1)
             await source.out.wait_for(1)
             assert source.source.lineage.known(0) == (epoch, 16)

@@ -9,10 +9,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from kiwi_kafka import Kafka
 from tests.integration.kafka.support import kafka_on, running
+from tests.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 

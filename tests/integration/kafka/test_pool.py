@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.integration.kafka.support import Offsets, kafka_on, running, start_source
+from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.api import Extent, Gap, HistoryReader, SourceChanged
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
-from kiwi_kafka.seam import Place
+from kiwi_demo.broker import Broker
+from kiwi_gw.api import Gap, HistoryReader, OffsetRange, SourceChanged
+from kiwi_kafka.ports import TopicPartition
 from tests.integration.kafka.support import Running, delete_records, kafka_on, running
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 
@@ -60,15 +60,15 @@ async def test_from_the_first_to_the_end(broker: Broker, topics: Topics, new_top
     name = await topics.create(new_topic(), 4)
     await topics.fill(name, 200_000, 4)
     async with source_on(broker, name) as running:
-        extent = await running.source.extent()
-        assert extent == Extent(dict.fromkeys(range(4), 0), dict.fromkeys(range(4), 50_000))
-        taken = Taken(extent.first)
-        async with running.source.read_from(extent.first) as reader:
+        offset_range = await running.source.offset_range()
+        assert offset_range == OffsetRange(dict.fromkeys(range(4), 0), dict.fromkeys(range(4), 50_000))
+        taken = Taken(offset_range.first)
+        async with running.source.read_from(offset_range.first) as reader:
             middle = {p: 10_000 + p for p in range(4)}
             with trio.fail_after(30):
                 await taken.read_to(reader, middle)
                 assert taken.positions == middle
-                await taken.read_to(reader, extent.end)
+                await taken.read_to(reader, offset_range.end)
             # What comes meanwhile is live, and is read again when the end is moved on.
             await topics.fill(name, 400, 4)
             await running.out.wait_for(400)
@@ -109,7 +109,7 @@ async def test_only_committed_records_and_no_wait_for_aborted_ones(
         # The last offsets hold aborted records and markers alone.
         end = {0: placed[-1][1] + 53}
         with trio.fail_after(10):
-            while (await running.source.extent()).end != end:  # noqa: ASYNC110  (nobody tells)
+            while (await running.source.offset_range()).end != end:  # noqa: ASYNC110  (nobody tells)
                 await trio.sleep(0.05)
         async with running.source.read_from({0: 0}) as reader:
             taken = Taken({0: 0})
@@ -126,11 +126,11 @@ async def test_where_nothing_is_kept(broker: Broker, topics: Topics, new_topic: 
     async with kafka_on(broker.bootstrap) as kafka, running(kafka, name) as source:
         end = 16  # the marker has an offset too
         with trio.fail_after(10):
-            while (await source.source.extent()).end != {0: end}:  # noqa: ASYNC110  (nobody tells)
+            while (await source.source.offset_range()).end != {0: end}:  # noqa: ASYNC110  (nobody tells)
                 await trio.sleep(0.05)
         for offset in (0, 9, 10, end - 1):  # aborted records and markers are something
-            assert await kafka.lookup.nothing_before(Place(name, 0), offset) is None
-        assert await kafka.lookup.nothing_before(Place(name, 0), end) == end
+            assert await kafka.lookup.end_if_empty(TopicPartition(name, 0), offset) is None
+        assert await kafka.lookup.end_if_empty(TopicPartition(name, 0), end) == end
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ async def test_deleted_under_a_reader(broker: Broker, topics: Topics, new_topic:
         with trio.fail_after(20):
             await taken.read_to(reader, end, count=3_000)
             await delete_records(broker.bootstrap, name, {0: 38_500})
-            assert (await running.source.extent()).first == {0: 38_500, 1: 0}
+            assert (await running.source.offset_range()).first == {0: 38_500, 1: 0}
             await taken.read_to(reader, end)
     (gap,) = taken.gaps
     ((partition, (first, last)),) = gap.ranges.items()
@@ -219,8 +219,8 @@ async def test_created_anew_under_a_reader(broker: Broker, topics: Topics, new_t
     name = await topics.create(new_topic(), 1)
     await topics.fill(name, 50_000, 1)
     async with source_on(broker, name) as running:
-        lease = running.source.read_from({0: 0})
-        async with lease as reader:
+        topic_reader = running.source.read_from({0: 0})
+        async with topic_reader as reader:
             taken = Taken({0: 0})
             await taken.read_to(reader, {0: 50_000}, count=1_000)
             await topics.delete(name)

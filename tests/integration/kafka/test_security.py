@@ -12,13 +12,13 @@ import trio
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from kiwi_demo.broker import Broker
+from kiwi_demo.loopback import HOST, Node, free_ports
 from kiwi_gw.api import PluginError
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.loopback import HOST, free_nodes, free_port
-from kiwi_gw.demo.topics import Record, Topics
 from kiwi_kafka import KafkaSettings
-from kiwi_kafka.findings import check_kafka
+from kiwi_kafka.diagnostics import check_kafka
 from tests.integration.kafka.support import kafka_on, running
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
@@ -62,8 +62,9 @@ def write_files(folder: Path) -> None:
 @pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
     write_files(tmp_path)
-    (node,) = nodes = free_nodes(1)
-    ports = {"PLAINTEXT": node.port, "SASL": free_port(), "MTLS": free_port()}
+    port, controller, sasl, mtls = free_ports(4)
+    (node,) = nodes = (Node(1, port, controller),)
+    ports = {"PLAINTEXT": port, "SASL": sasl, "MTLS": mtls}
     clients = [f"{name}://{HOST}:{port}" for name, port in ports.items()]
     properties = {
         "listeners": ",".join([*clients, f"CONTROLLER://{HOST}:{node.controller_port}"]),

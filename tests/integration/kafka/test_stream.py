@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
-from kiwi_gw.testing import MemoryOut, check_source
+from kiwi_demo.broker import Broker
+from kiwi_gw.testing import MemoryPublisher, check_source
 from kiwi_kafka import KAFKA
 from tests.integration.kafka.support import Offsets, context_of, kafka_on, running, start_source
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ async def test_it_begins_at_the_end(broker: Broker, topics: Topics, new_topic: N
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 async def test_codecs(broker: Broker, topics: Topics, new_topic: NewTopic, codec: str | None) -> None:
     name = await topics.create(new_topic())
-    out = MemoryOut()
+    out = MemoryPublisher()
     async with kafka_on(broker.bootstrap) as kafka, trio.open_nursery() as nursery:
         start_source(nursery, kafka, name, out, {0: 0})
         values = [b"%d" % n + b"x" * 500 for n in range(300)]
@@ -59,7 +59,7 @@ async def test_codecs(broker: Broker, topics: Topics, new_topic: NewTopic, codec
 
 async def test_what_a_record_holds(broker: Broker, topics: Topics, new_topic: NewTopic) -> None:
     name = await topics.create(new_topic())
-    out = MemoryOut()
+    out = MemoryPublisher()
     async with kafka_on(broker.bootstrap) as kafka, trio.open_nursery() as nursery:
         start_source(nursery, kafka, name, out, {0: 0}, fields=["key", "value", "headers", "timestamp"])
         await topics.produce(
@@ -83,7 +83,7 @@ async def test_what_a_record_holds(broker: Broker, topics: Topics, new_topic: Ne
 
 async def test_only_committed_records(broker: Broker, topics: Topics, new_topic: NewTopic) -> None:
     name = await topics.create(new_topic())
-    out = MemoryOut()
+    out = MemoryPublisher()
     async with kafka_on(broker.bootstrap) as kafka, trio.open_nursery() as nursery:
         start_source(nursery, kafka, name, out, {0: 0})
         produce = partial(topics.produce, name)

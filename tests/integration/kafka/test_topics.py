@@ -10,10 +10,10 @@ import pytest
 import trio
 from aiokafka.admin import AIOKafkaAdminClient
 
+from kiwi_demo.broker import Broker
 from kiwi_gw.api import SourceChanged
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
 from tests.integration.kafka.support import Offsets, kafka_on, running, start_source
+from tests.topics import Record, Topics
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from kiwi_gw.demo.loopback import HOST, free_port
-from kiwi_spark.jars import connector_conf
-from kiwi_spark.java import java_home
+from kiwi_demo.loopback import HOST, free_port
+from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.home import java_home
 from tests.integration.spark.shared_classes import small_jvm
 
 PATIENCE_SECONDS = 150

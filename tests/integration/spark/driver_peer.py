@@ -14,26 +14,27 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from kiwi_spark.frames import FrameReader, Message
-from kiwi_spark.jars import connector_conf
-from kiwi_spark.spec import Query, Session
-from kiwi_spark.wire import (
-    FRAMES,
-    Ack,
-    Analyse,
-    Analysed,
-    Begin,
-    End,
-    Ended,
-    Failed,
+from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.protocol.messages import (
+    AnalyseQuery,
+    BatchRows,
+    BatchTaken,
+    BeginBatch,
+    EndBatch,
     Hello,
-    Open,
-    Opened,
-    Rows,
-    Start,
-    Started,
-    Stop,
+    Message,
+    MessageReader,
+    OpenSession,
+    QueryAnalysed,
+    QueryEnded,
+    QueryStarted,
+    SessionFailed,
+    SessionOpened,
+    StartQuery,
+    StopQuery,
+    frame_of,
 )
+from kiwi_spark.protocol.query_spec import QuerySpec, SessionSpec
 from tests.integration.spark.shared_classes import small_jvm
 
 _Kind = TypeVar("_Kind", bound=Message)
@@ -44,14 +45,14 @@ runs = itertools.count(1)
 """Numbers for runs: the driver that all tests share must not hear one twice."""
 
 
-def usual_session() -> Session:
+def usual_session() -> SessionSpec:
     """A small Spark that reads Kafka and finds the pipelines of the tests."""
     conf = {
         **connector_conf(),
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": small_jvm(),
     }
-    return Session(master="local[2]", conf=conf, python_path=[str(Path(__file__).parent)])
+    return SessionSpec(master="local[2]", conf=conf, python_path=[str(Path(__file__).parent)])
 
 
 class Talk:
@@ -60,7 +61,7 @@ class Talk:
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(_PATIENCE)
         self._socket = connection
-        self._reader = FrameReader(FRAMES)
+        self._reader = MessageReader()
         self._came: list[Message] = []
         self.hello = self.expect(Hello)
 
@@ -81,30 +82,30 @@ class Talk:
                 return message
 
     def say(self, message: Message) -> None:
-        self._socket.sendall(FRAMES.encode(message))
+        self._socket.sendall(frame_of(message))
 
     def close(self) -> None:
         self._socket.close()
 
 
 class RowsTalk(Talk):
-    def batch(self, *, ack: bool = True) -> tuple[Begin, list[dict[str, Any]]]:
+    def batch(self, *, ack: bool = True) -> tuple[BeginBatch, list[dict[str, Any]]]:
         """A whole batch."""
         begin = self.next()
-        assert isinstance(begin, Begin), begin
+        assert isinstance(begin, BeginBatch), begin
         rows: list[dict[str, Any]] = []
-        while isinstance(message := self.next(), Rows):
+        while isinstance(message := self.next(), BatchRows):
             rows += pa.ipc.open_stream(message.arrow).read_all().to_pylist()
-        assert message == End(rows=len(rows))
+        assert message == EndBatch(rows=len(rows))
         if ack:
-            self.say(Ack(batch=begin.batch))
+            self.say(BatchTaken(batch=begin.batch))
         return begin, rows
 
 
 class DriverPeer:
     """A driver process and our end of its connections."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionSpec) -> None:
         self._folder = tempfile.TemporaryDirectory()
         path = f"{self._folder.name}/socket"
         self._listener = socket.socket(socket.AF_UNIX)
@@ -123,19 +124,19 @@ class DriverPeer:
         )
         self._rows: list[RowsTalk] = []
         self.control = Talk(self._listener.accept()[0])
-        self.control.say(Open(session=session))
+        self.control.say(OpenSession(session=session))
         answer = self.control.next()
-        assert not isinstance(answer, Failed), answer.message
-        assert isinstance(answer, Opened)
+        assert not isinstance(answer, SessionFailed), answer.message
+        assert isinstance(answer, SessionOpened)
 
-    def start(self, run: int, query: Query) -> tuple[Started, RowsTalk]:
+    def start(self, run: int, query: QuerySpec) -> tuple[QueryStarted, RowsTalk]:
         """Runs a query that starts; the rows connection is not there with a sink."""
-        self.control.say(Start(run=run, query=query))
+        self.control.say(StartQuery(run=run, query=query))
         while True:
             message = self.control.next()
-            if isinstance(message, Started) and message.run == run:
+            if isinstance(message, QueryStarted) and message.run == run:
                 break
-            assert not (isinstance(message, Ended) and message.run == run), message
+            assert not (isinstance(message, QueryEnded) and message.run == run), message
         return message, self.accept(run)
 
     def accept(self, run: int) -> RowsTalk:
@@ -150,21 +151,21 @@ class DriverPeer:
         self._rows.append(rows)
         return rows
 
-    def ended(self, run: int) -> Ended:
-        return self.control.expect(Ended, run=run)
+    def ended(self, run: int) -> QueryEnded:
+        return self.control.expect(QueryEnded, run=run)
 
-    def fail(self, run: int, query: Query) -> Ended:
+    def fail(self, run: int, query: QuerySpec) -> QueryEnded:
         """Runs a query that does not go well."""
-        self.control.say(Start(run=run, query=query))
+        self.control.say(StartQuery(run=run, query=query))
         return self.ended(run)
 
-    def stop(self, run: int) -> Ended:
-        self.control.say(Stop(run=run))
+    def stop(self, run: int) -> QueryEnded:
+        self.control.say(StopQuery(run=run))
         return self.ended(run)
 
-    def analyse(self, query: Query, *, explain: bool = False) -> Analysed:
-        self.control.say(Analyse(run=0, query=query, explain=explain))
-        return self.control.expect(Analysed)
+    def analyse(self, query: QuerySpec, *, explain: bool = False) -> QueryAnalysed:
+        self.control.say(AnalyseQuery(run=0, query=query, explain=explain))
+        return self.control.expect(QueryAnalysed)
 
     def kill(self) -> None:
         """As a crash would."""

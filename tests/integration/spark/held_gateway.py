@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import trio
 
-from kiwi_gw.demo.topics import Record
 from tests.edge.admin import fetch
 from tests.integration.client import Client, client
 from tests.integration.gateway import GatewayProcess, Line, gateway
 from tests.integration.spark.late_flights import small
+from tests.topics import Record
 
 PATIENCE = 150.0
 """Seconds. Whatever takes longer will not come any more: Spark takes 10 s to start on an idle machine."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record
+from kiwi_demo.broker import Broker
 from tests.integration.client import Client
 from tests.integration.gateway import GatewayProcess, kafka_config
 from tests.integration.spark.shared_classes import small_jvm
+from tests.topics import Record
 
 PATIENCE = 150
 """Seconds. Spark takes 10 s to start on a machine that has nothing else to do."""

@@ -27,7 +27,7 @@ from tests.integration.spark.whole_year import Departure
 
 HOUR = 3600
 
-Rows = Counter[tuple[int, bytes]]
+BatchRows = Counter[tuple[int, bytes]]
 """Batch and text of every row that is sent."""
 
 
@@ -54,7 +54,7 @@ class Step:
 class Modelled:
     """rows: what should be sent. dropped: how many rows came late."""
 
-    rows: Rows
+    rows: BatchRows
     dropped: int = 0
 
 

@@ -12,10 +12,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from kiwi_spark.driver.to_topic import HEADER, ToTopic, begun
-from kiwi_spark.jars import connector_conf
-from kiwi_spark.java import java_home
-from kiwi_spark.spec import Sink
+from kiwi_spark.driver.topic_sink import HEADER, TopicSink, find_begun_batch
+from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.home import java_home
+from kiwi_spark.protocol.query_spec import SinkSpec
 
 os.environ["JAVA_HOME"] = str(java_home())
 
@@ -26,10 +26,9 @@ FAILURES = ((0, 30), (0, None), (1, 70))
 """Which batch fails, one run after the other, after how many of its 100 rows; None: after all of them."""
 
 
-class Files:
-    def read(self, path: str) -> str | None:
-        file = Path(path)
-        return file.read_text() if file.exists() else None
+def read(path: str) -> str | None:
+    file = Path(path)
+    return file.read_text() if file.exists() else None
 
 
 class FailingError(Exception):
@@ -46,14 +45,14 @@ def main(bootstrap: str, source: str, topic: str, folder: str, jvm: str) -> None
         # Every try has the rows in another order.
         frame = frame.select(frame.key.cast("string"), frame.value.cast("string")).repartition(1 + number % 3)
         commits = [int(name) for name in _names(f"{folder}/commits") if name.isdigit()]
-        before = begun(Files(), folder, max(commits, default=-1) + 1)
+        before = find_begun_batch(read, folder, max(commits, default=-1) + 1)
         assert (before is not None) == (number > 0), before
-        write = ToTopic(Sink(topic=topic, options=options), Files(), folder, before)
+        write = TopicSink(SinkSpec(topic=topic, options=options), before)
 
         def each(
             frame: DataFrame,
             batch: int,
-            write: ToTopic = write,
+            write: TopicSink = write,
             at: int | None = fails_at,
             n: int | None = rows,
         ) -> None:
@@ -73,12 +72,14 @@ def main(bootstrap: str, source: str, topic: str, folder: str, jvm: str) -> None
             assert fails_at is None
     records = spark.read.format("kafka").options(**options).option("subscribe", topic)
     written = records.option("includeHeaders", "true").load().collect()
-    marks = Counter(
-        bytes(header.value).decode().partition(":")[2]
+    headers = [
+        bytes(header.value).decode().partition(":")
         for row in written
         for header in row.headers
         if header.key == HEADER
-    )
+    ]
+    assert {query for query, _, _ in headers} == {json.loads(Path(folder, "metadata").read_text())["id"]}
+    marks = Counter(batch for _, _, batch in headers)
     found = [[row.key and bytes(row.key).decode(), bytes(row.value).decode()] for row in written]
     print(json.dumps({"rows": found, "marks": marks}))
     spark.stop()

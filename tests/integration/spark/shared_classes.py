@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kiwi_spark.java import java_home
+from kiwi_spark.java.home import java_home
 
 _FOLDER = Path(__file__).parents[3] / "build"
 

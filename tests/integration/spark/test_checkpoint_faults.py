@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.integration.client import client
 from tests.integration.gateway import kafka_config
 from tests.integration.spark.held_gateway import (
@@ -28,6 +27,7 @@ from tests.integration.spark.held_gateway import (
     spark_section,
     values,
 )
+from tests.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
@@ -39,7 +39,7 @@ ON_A_SMALL_DISK = (*OWN_MOUNTS, "sh", "-c", 'mount -t tmpfs -o size=64k none "$0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Setup:
     """small: why there is no small disk; empty if there is."""
 
     gateway: HeldGateway
@@ -97,7 +97,7 @@ def of_another_spark(meta: Path) -> None:
 @pytest.fixture(scope="module")
 def stage(
     broker: Broker, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
+) -> Iterator[Setup]:
     folder = tmp_path_factory.mktemp("checkpoints")
     topics = Topics(broker.bootstrap)
 
@@ -126,12 +126,12 @@ def stage(
     )
     gateway.start()
     try:
-        yield Stage(gateway, topics, folder, small)
+        yield Setup(gateway, topics, folder, small)
     finally:
         gateway.stop()
 
 
-async def test_one_of_another_query_is_refused(stage: Stage) -> None:
+async def test_one_of_another_query_is_refused(stage: Setup) -> None:
     place = stage.folder / "state" / "changed"
     what = f"the checkpoint {place}/0 is of another query: sql differ(s)"
     then = f"Restore what was changed; or begin afresh from `start`: remove {place}, or set"
@@ -139,18 +139,18 @@ async def test_one_of_another_query_is_refused(stage: Stage) -> None:
     await failed(stage.gateway, "changed", then)
 
 
-async def test_one_of_another_spark_is_refused(stage: Stage) -> None:
+async def test_one_of_another_spark_is_refused(stage: Setup) -> None:
     what = "is of another version of Spark: Spark differ(s) (it is of Spark 3.5, this is 4.0.0)"
     await failed(stage.gateway, "older", what)
     await failed(stage.gateway, "older", f"remove {stage.folder / 'state' / 'older'}")
 
 
-async def test_one_that_is_spoiled_is_refused(stage: Stage) -> None:
+async def test_one_that_is_spoiled_is_refused(stage: Setup) -> None:
     await failed(stage.gateway, "spoiled", str(stage.folder / "state" / "spoiled" / "meta.json"))
     await failed(stage.gateway, "spoiled", "to begin afresh")
 
 
-async def test_a_new_one_is_begun_where_that_is_wanted(stage: Stage) -> None:
+async def test_a_new_one_is_begun_where_that_is_wanted(stage: Setup) -> None:
     async with client(stage.gateway.address, "anew") as reader:
         with stage.gateway.patience():
             await reader.subscribe(**{"from": "earliest"})
@@ -160,12 +160,12 @@ async def test_a_new_one_is_begun_where_that_is_wanted(stage: Stage) -> None:
     assert "cannot be kept (it is of another Spark): it begins afresh in" in line["note"]
 
 
-async def test_one_that_cannot_be_written_fails_the_source(stage: Stage) -> None:
+async def test_one_that_cannot_be_written_fails_the_source(stage: Setup) -> None:
     await failed(stage.gateway, "no-folder", str(stage.folder / "state" / "no-folder"))
     assert not stage.gateway.lines("query has ended and is started again"), "trying again helps none of these"
 
 
-async def test_no_room_for_one_fails_the_source(stage: Stage) -> None:
+async def test_no_room_for_one_fails_the_source(stage: Setup) -> None:
     if stage.small == "left out by --without-namespaces":
         pytest.skip(stage.small)
     assert not stage.small, (
@@ -191,7 +191,7 @@ async def test_no_room_for_one_fails_the_source(stage: Stage) -> None:
     await failed(stage.gateway, "full", "No space left on device")
 
 
-async def test_the_others_go_on_where_they_were(stage: Stage) -> None:
+async def test_the_others_go_on_where_they_were(stage: Setup) -> None:
     async with client(stage.gateway.address, "fine") as reader:
         with stage.gateway.patience():
             await reader.subscribe(**{"from": "earliest"})

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.broker import Broker
 from tests.integration.client import client
 from tests.integration.gateway import gateway
 from tests.integration.spark.clusters import Standalone, standalone
 from tests.integration.spark.late_flights import config, flights, late, patience, values
 from tests.integration.spark.shared_classes import small_jvm
+from tests.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 

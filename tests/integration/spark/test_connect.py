@@ -17,15 +17,15 @@ import pytest
 import trio
 from aiokafka import AIOKafkaConsumer
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
-from kiwi_spark.spec import Query, Session, Sink, StreamInput
-from kiwi_spark.wire import Ended, Progress, Start, Started
+from kiwi_demo.broker import Broker
+from kiwi_spark.protocol.messages import BatchProgress, QueryEnded, QueryStarted, StartQuery
+from kiwi_spark.protocol.query_spec import QuerySpec, SessionSpec, SinkSpec, StreamInput
 from tests.integration.client import client
 from tests.integration.gateway import gateway
 from tests.integration.spark.clusters import ConnectServer, connect_server
 from tests.integration.spark.driver_peer import DriverPeer
 from tests.integration.spark.late_flights import config, driver_of, flights, late, patience, values
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 
 def peer_of(server: ConnectServer) -> DriverPeer:
-    return DriverPeer(Session(remote=server.remote, python_path=[str(Path(__file__).parent)]))
+    return DriverPeer(SessionSpec(remote=server.remote, python_path=[str(Path(__file__).parent)]))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def driver(server: ConnectServer) -> Iterator[DriverPeer]:
 
 
 @pytest.fixture
-async def query(broker: Broker, topics: Topics, new_topic: Callable[[], str], tmp_path: Path) -> Query:
+async def query(broker: Broker, topics: Topics, new_topic: Callable[[], str], tmp_path: Path) -> QuerySpec:
     """Reads 100 good records with a = 0..99 and a bad one; writes to a topic of one partition."""
     name = await topics.create(new_topic())
     to = await topics.create(f"{name}-out")
@@ -61,31 +61,31 @@ async def query(broker: Broker, topics: Topics, new_topic: Callable[[], str], tm
     item = StreamInput(
         source=name, format="json", schema="a INT", start="earliest", kafka={**kafka, "subscribe": name}
     )
-    return Query(
+    return QuerySpec(
         source=name,
         streams={"flights": item},
         sql="SELECT a, CAST(a AS DECIMAL(5,2)) AS d FROM flights",
         key=["a"],
         checkpoint=str(tmp_path / "state"),
-        sink=Sink(topic=to, options=kafka),
+        sink=SinkSpec(topic=to, options=kafka),
     )
 
 
-def altered(query: Query, **fields: Any) -> Query:
+def altered(query: QuerySpec, **fields: Any) -> QuerySpec:
     return msgspec.structs.replace(query, **fields)
 
 
-def start(driver: DriverPeer, query: Query) -> tuple[int, Started]:
+def start(driver: DriverPeer, query: QuerySpec) -> tuple[int, QueryStarted]:
     run = next(_runs)
-    driver.control.say(Start(run=run, query=query))
+    driver.control.say(StartQuery(run=run, query=query))
     while True:
         message = driver.control.next()
-        if isinstance(message, Started) and message.run == run:
+        if isinstance(message, QueryStarted) and message.run == run:
             return run, message
-        assert not (isinstance(message, Ended) and message.run == run), message
+        assert not (isinstance(message, QueryEnded) and message.run == run), message
 
 
-async def written(query: Query, count: int) -> list[dict[str, Any]]:
+async def written(query: QuerySpec, count: int) -> list[dict[str, Any]]:
     """The values of the sink's topic, once there are so many."""
     assert query.sink is not None
     servers, topic = query.sink.options["kafka.bootstrap.servers"], query.sink.topic
@@ -137,13 +137,15 @@ def said(log: list[Any]) -> int:
     return sum(line["event"] == "driver says" for line in log)
 
 
-async def test_rows_progress_and_where_it_goes_on(driver: DriverPeer, query: Query, topics: Topics) -> None:
+async def test_rows_progress_and_where_it_goes_on(
+    driver: DriverPeer, query: QuerySpec, topics: Topics
+) -> None:
     run, started = start(driver, query)
     assert started.next_batch == 0
-    progress = driver.control.expect(Progress, run=run)
+    progress = driver.control.expect(BatchProgress, run=run)
     assert (progress.batch, progress.input_rows, progress.bad) == (0, 101, 1)
     assert "offset 100" in progress.bad_sample
-    assert driver.stop(run).trouble is None
+    assert driver.stop(run).error_kind is None
     run, again = start(driver, query)
     assert (again.query, again.next_batch) == (started.query, 1)
     assert query.streams["flights"].kafka is not None
@@ -151,10 +153,10 @@ async def test_rows_progress_and_where_it_goes_on(driver: DriverPeer, query: Que
     found = await written(query, 101)
     assert [one["a"] for one in found] == list(range(101))
     assert found[7] == {"a": 7, "d": "7.00"}
-    assert driver.stop(run).trouble is None
+    assert driver.stop(run).error_kind is None
 
     refused = driver.fail(next(_runs), altered(query, sql="SELECT a, 1 AS d FROM flights"))
-    assert refused.trouble == "checkpoint"
+    assert refused.error_kind == "checkpoint"
     assert "sql differ(s)" in refused.message
     counted = altered(
         query, sql="SELECT count(*) AS a FROM flights", key=[], output_mode="complete", fresh=True
@@ -162,12 +164,12 @@ async def test_rows_progress_and_where_it_goes_on(driver: DriverPeer, query: Que
     run, fresh = start(driver, counted)
     assert fresh.next_batch == 0
     assert "begins afresh" in fresh.notes[0]
-    assert driver.stop(run).trouble is None
+    assert driver.stop(run).error_kind is None
 
 
-async def test_a_query_that_ends_by_itself(driver: DriverPeer, query: Query) -> None:
+async def test_a_query_that_ends_by_itself(driver: DriverPeer, query: QuerySpec) -> None:
     run, _ = start(driver, altered(query, trigger=""))
-    assert driver.ended(run) == Ended(run=run)
+    assert driver.ended(run) == QueryEnded(run=run)
     assert len(await written(query, 100)) == 100
 
 
@@ -178,25 +180,24 @@ async def test_a_query_that_ends_by_itself(driver: DriverPeer, query: Query) -> 
         ({"sql": "SELECT a, count(*) FROM flights GROUP BY a"}, "query", "output mode"),
         ({"sql": "", "transform": "pipelines_of_tests:failing"}, "user", "ValueError: it is 50"),
         ({"sql": "SELECT 1 / (a - 5) AS a FROM flights"}, "user", "DIVIDE_BY_ZERO"),
-        ({"sink": None}, "query", "needs a sink"),
     ],
 )
 async def test_a_query_that_is_wrong(
-    driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
+    driver: DriverPeer, query: QuerySpec, fields: dict[str, Any], trouble: str, words: str
 ) -> None:
     ended = driver.fail(next(_runs), altered(query, **fields))
-    assert ended.trouble == trouble, ended
+    assert ended.error_kind == trouble, ended
     assert words in ended.message
 
 
-async def test_a_bad_record_ends_the_query_if_it_must(driver: DriverPeer, query: Query) -> None:
+async def test_a_bad_record_ends_the_query_if_it_must(driver: DriverPeer, query: QuerySpec) -> None:
     item = msgspec.structs.replace(query.streams["flights"], on_bad_record="fail")
     ended = driver.fail(next(_runs), altered(query, streams={"flights": item}))
-    assert ended.trouble == "bad_record"
+    assert ended.error_kind == "bad_record"
     assert "input flights, partition 0 offset 100" in ended.message
 
 
-async def test_what_check_and_explain_say(driver: DriverPeer, query: Query) -> None:
+async def test_what_check_and_explain_say(driver: DriverPeer, query: QuerySpec) -> None:
     wrong = driver.analyse(altered(query, sql="SELECT a,\n  nope\nFROM flights"))
     assert "nope" in wrong.error
     assert "Project" not in wrong.error
@@ -214,23 +215,23 @@ async def test_what_check_and_explain_say(driver: DriverPeer, query: Query) -> N
     assert "state grows for ever" in driver.analyse(kept).notes[0]
 
 
-async def test_a_server_that_was_away(server: ConnectServer, query: Query, topics: Topics) -> None:
+async def test_a_server_that_was_away(server: ConnectServer, query: QuerySpec, topics: Topics) -> None:
     """Comes last: it restarts the server of the others."""
     peer = peer_of(server)
     try:
         run, first = start(peer, query)
         assert len(await written(query, 100)) == 100
-        peer.control.expect(Progress, run=run)
+        peer.control.expect(BatchProgress, run=run)
         server.process.end()
         ended = peer.ended(run)
-        assert (ended.trouble, "Spark Connect server" in ended.message) == ("unreachable", True), ended
+        assert (ended.error_kind, "Spark Connect server" in ended.message) == ("unreachable", True), ended
         ended = peer.fail(next(_runs), query)
-        assert (ended.trouble, "Spark Connect server" in ended.message) == ("unreachable", True), ended
+        assert (ended.error_kind, "Spark Connect server" in ended.message) == ("unreachable", True), ended
         server.restart()
         run, again = start(peer, query)
         assert again.query == first.query
         await topics.produce(query.source, [Record(b'{"a":100}')])
         assert (await written(query, 101))[-1]["a"] == 100
-        assert peer.stop(run).trouble is None
+        assert peer.stop(run).error_kind is None
     finally:
         peer.close()

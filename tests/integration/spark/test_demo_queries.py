@@ -15,16 +15,16 @@ import pytest
 import trio
 import yaml
 
-from kiwi_gw.demo.flights import Flight, read_flights
-from kiwi_gw.demo.gateway import demo_config
-from kiwi_gw.demo.pipelines import LATE_MINUTES
+from kiwi_demo.flights import Flight, read_flights
+from kiwi_demo.gateway import demo_config
+from kiwi_demo.pipelines import LATE_MINUTES
 from tests.integration.spark.shared_classes import small_jvm
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 RUN = """
 import json, os, sys
-from kiwi_spark.java import java_home
+from kiwi_spark.java.home import java_home
 os.environ["JAVA_HOME"] = str(java_home())
 from pyspark.sql import SparkSession
 asked = json.load(sys.stdin)

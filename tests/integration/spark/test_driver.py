@@ -10,13 +10,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
-from kiwi_spark.resolve import prepare
-from kiwi_spark.settings import SparkSettings
-from kiwi_spark.spec import Query, StreamInput
-from kiwi_spark.wire import Ack, Progress
+from kiwi_demo.broker import Broker
+from kiwi_spark.gateway.resolve import prepare
+from kiwi_spark.gateway.settings import SparkSettings
+from kiwi_spark.protocol.messages import BatchProgress, BatchTaken
+from kiwi_spark.protocol.query_spec import QuerySpec, StreamInput
 from tests.integration.spark.driver_peer import DriverPeer, runs, usual_session
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -33,7 +33,7 @@ async def topic(topics: Topics, new_topic: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def query(topic: str, broker: Broker, tmp_path: Path) -> Query:
+def query(topic: str, broker: Broker, tmp_path: Path) -> QuerySpec:
     item = StreamInput(
         source=topic,
         format="json",
@@ -42,14 +42,16 @@ def query(topic: str, broker: Broker, tmp_path: Path) -> Query:
         kafka={"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic},
     )
     checkpoint = str(tmp_path / "state")
-    return Query(source=topic, streams={"flights": item}, sql="SELECT a FROM flights", checkpoint=checkpoint)
+    return QuerySpec(
+        source=topic, streams={"flights": item}, sql="SELECT a FROM flights", checkpoint=checkpoint
+    )
 
 
-def altered(query: Query, **fields: Any) -> Query:
+def altered(query: QuerySpec, **fields: Any) -> QuerySpec:
     return msgspec.structs.replace(query, **fields)
 
 
-def with_input(query: Query, **fields: Any) -> Query:
+def with_input(query: QuerySpec, **fields: Any) -> QuerySpec:
     return altered(query, streams={"flights": msgspec.structs.replace(query.streams["flights"], **fields)})
 
 
@@ -57,20 +59,22 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
     return [json.loads(row["value"]) for row in rows]
 
 
-async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query) -> None:
+async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: QuerySpec) -> None:
     run = next(runs)
     started, rows = driver.start(run, altered(query, sql="SELECT a, s FROM flights WHERE a >= 98", key=["s"]))
     begin, got = rows.batch()
     assert (begin.query, begin.batch, started.next_batch) == (started.query, 0, 0)
     assert [row["key"] for row in got] == ['{"s":"x98"}', '{"s":"x99"}']
     assert values(got) == [{"a": 98, "s": "x98"}, {"a": 99, "s": "x99"}]
-    progress = driver.control.expect(Progress, run=run)
+    progress = driver.control.expect(BatchProgress, run=run)
     assert (progress.batch, progress.input_rows, progress.bad) == (0, 102, 2)
     assert "offset 10" in progress.bad_sample
-    assert driver.stop(run).trouble is None
+    assert driver.stop(run).error_kind is None
 
 
-async def test_a_batch_that_a_join_makes_too_large_ends_its_query_and_not_the_driver(query: Query) -> None:
+async def test_a_batch_that_a_join_makes_too_large_ends_its_query_and_not_the_driver(
+    query: QuerySpec,
+) -> None:
     """`max_offsets` bounds what it reads; of 750 MB that come of it Spark collects no more than it may."""
     session = await prepare(SparkSettings())
     limit = {LIMIT: session[0].conf[LIMIT]}
@@ -81,39 +85,43 @@ async def test_a_batch_that_a_join_makes_too_large_ends_its_query_and_not_the_dr
             "SELECT /*+ REPARTITION(30) */ a, r.id, repeat('x', 200) AS s FROM flights CROSS JOIN range(%d) r"
         )
         ended = driver.fail(next(runs), altered(query, sql=words % 30_000))
-        assert ended.trouble == "query", ended
+        assert ended.error_kind == "query", ended
         assert "more bytes than `spark.driver.maxResultSize` has room for" in ended.message
         assert "`spark.batch_bytes` allows 268,435,456" in ended.message
         run = next(runs)
         _, rows = driver.start(run, altered(query, source="small", sql=words % 10))
         assert len(rows.batch()[1]) == 1000
-        assert driver.stop(run).trouble is None
+        assert driver.stop(run).error_kind is None
     finally:
         driver.close()
 
 
-async def test_two_queries_at_once_that_are_stopped_while_they_wait(driver: DriverPeer, query: Query) -> None:
+async def test_two_queries_at_once_that_are_stopped_while_they_wait(
+    driver: DriverPeer, query: QuerySpec
+) -> None:
     one, two = next(runs), next(runs)
     grouped = "SELECT a % 2 AS odd, count(*) AS n FROM flights GROUP BY a % 2"
     _, first = driver.start(one, altered(query, source="first"))
     _, second = driver.start(two, altered(query, source="second", sql=grouped, output_mode="update"))
     assert len(first.batch(ack=False)[1]) == 100
     assert sorted(one["n"] for one in values(second.batch(ack=False)[1])) == [50, 50]
-    assert driver.stop(one).trouble is None
-    assert driver.stop(two).trouble is None
+    assert driver.stop(one).error_kind is None
+    assert driver.stop(two).error_kind is None
 
 
-async def test_a_batch_that_was_not_taken_comes_again_with_its_id(driver: DriverPeer, query: Query) -> None:
+async def test_a_batch_that_was_not_taken_comes_again_with_its_id(
+    driver: DriverPeer, query: QuerySpec
+) -> None:
     run, again = next(runs), next(runs)
     started, rows = driver.start(run, query)
     before, got = rows.batch(ack=False)
     rows.close()
-    assert driver.ended(run).trouble == "gone"
+    assert driver.ended(run).error_kind == "gone"
     repeated, rows = driver.start(again, query)
     after, same = rows.batch()
     assert (repeated.query, after.batch) == (started.query, before.batch)
     assert values(same) == values(got)
-    assert driver.stop(again).trouble is None
+    assert driver.stop(again).error_kind is None
 
 
 @pytest.mark.parametrize(
@@ -128,10 +136,10 @@ async def test_a_batch_that_was_not_taken_comes_again_with_its_id(driver: Driver
     ],
 )
 async def test_a_query_that_is_wrong(
-    driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
+    driver: DriverPeer, query: QuerySpec, fields: dict[str, Any], trouble: str, words: str
 ) -> None:
     ended = driver.fail(next(runs), altered(query, **fields))
-    assert ended.trouble == trouble
+    assert ended.error_kind == trouble
     assert words in ended.message
 
 
@@ -143,58 +151,58 @@ async def test_a_query_that_is_wrong(
     ],
 )
 async def test_a_function_that_raises(
-    driver: DriverPeer, query: Query, fields: dict[str, Any], trouble: str, words: str
+    driver: DriverPeer, query: QuerySpec, fields: dict[str, Any], trouble: str, words: str
 ) -> None:
     ended = driver.fail(next(runs), altered(query, **fields))
-    assert ended.trouble == trouble
+    assert ended.error_kind == trouble
     assert words in ended.message
 
 
-async def test_a_bad_record_ends_the_query_if_it_must(driver: DriverPeer, query: Query) -> None:
+async def test_a_bad_record_ends_the_query_if_it_must(driver: DriverPeer, query: QuerySpec) -> None:
     ended = driver.fail(next(runs), with_input(query, on_bad_record="fail"))
-    assert ended.trouble == "bad_record"
+    assert ended.error_kind == "bad_record"
     assert "input flights, partition 0 offset 10" in ended.message
 
 
-async def test_bad_records_as_nulls(driver: DriverPeer, query: Query) -> None:
+async def test_bad_records_as_nulls(driver: DriverPeer, query: QuerySpec) -> None:
     run = next(runs)
     _, rows = driver.start(run, with_input(query, on_bad_record="null"))
     assert [one["a"] for one in values(rows.batch()[1])] == [*range(100), None, None]
-    assert driver.stop(run).trouble is None
+    assert driver.stop(run).error_kind is None
 
 
-async def test_a_checkpoint_of_another_query_is_refused(driver: DriverPeer, query: Query) -> None:
+async def test_a_checkpoint_of_another_query_is_refused(driver: DriverPeer, query: QuerySpec) -> None:
     run = next(runs)
     _, rows = driver.start(run, query)
     rows.batch()
-    driver.control.expect(Progress, run=run)
+    driver.control.expect(BatchProgress, run=run)
     driver.stop(run)
     ended = driver.fail(next(runs), altered(query, sql="SELECT s FROM flights"))
-    assert ended.trouble == "checkpoint"
+    assert ended.error_kind == "checkpoint"
     assert "sql" in ended.message
 
 
-async def test_offsets_that_are_gone(driver: DriverPeer, query: Query, topics: Topics) -> None:
+async def test_offsets_that_are_gone(driver: DriverPeer, query: QuerySpec, topics: Topics) -> None:
     run = next(runs)
     _, rows = driver.start(run, query)
     rows.batch()
-    driver.control.expect(Progress, run=run)
+    driver.control.expect(BatchProgress, run=run)
     driver.stop(run)
     name = query.source
     await topics.delete(name)
     await topics.create(name)
     await topics.produce(name, [Record(b'{"a":1}')])
-    assert driver.fail(next(runs), query).trouble == "data_loss"
+    assert driver.fail(next(runs), query).error_kind == "data_loss"
 
 
-async def test_kafka_that_is_not_there(driver: DriverPeer, query: Query) -> None:
+async def test_kafka_that_is_not_there(driver: DriverPeer, query: QuerySpec) -> None:
     patience = {f"kafka.{what}.timeout.ms": "2000" for what in ("request", "default.api")}
     away = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "x", **patience}
     ended = driver.fail(next(runs), with_input(query, kafka=away))
-    assert ended.trouble == "unreachable"
+    assert ended.error_kind == "unreachable"
 
 
-async def test_what_spark_says_of_a_query(driver: DriverPeer, query: Query) -> None:
+async def test_what_spark_says_of_a_query(driver: DriverPeer, query: QuerySpec) -> None:
     wrong = driver.analyse(altered(query, sql="SELECT a,\n  nope\nFROM flights"))
     assert "`nope` cannot be resolved" in wrong.error
     assert "Project" not in wrong.error
@@ -208,7 +216,7 @@ async def test_what_spark_says_of_a_query(driver: DriverPeer, query: Query) -> N
 
 @pytest.mark.extended
 async def test_a_driver_killed_before_its_batch_was_taken_repeats_it(
-    driver: DriverPeer, query: Query
+    driver: DriverPeer, query: QuerySpec
 ) -> None:
     """By another one: the one that all tests share."""
     first = DriverPeer(usual_session())
@@ -220,5 +228,5 @@ async def test_a_driver_killed_before_its_batch_was_taken_repeats_it(
     after, same = rows.batch(ack=False)
     assert (again.query, after.batch) == (started.query, before.batch)
     assert sorted(map(str, values(same))) == sorted(map(str, values(got)))
-    rows.say(Ack(batch=after.batch))
-    assert driver.stop(run).trouble is None
+    rows.say(BatchTaken(batch=after.batch))
+    assert driver.stop(run).error_kind is None

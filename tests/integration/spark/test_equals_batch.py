@@ -19,15 +19,15 @@ import pyarrow as pa
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Topics
-from kiwi_spark.jars import connector_conf
-from kiwi_spark.java import java_home
+from kiwi_demo.broker import Broker
+from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.home import java_home
 from tests.integration.gateway import gateway, kafka_config
 from tests.integration.spark import late_model
 from tests.integration.spark.late_model import HOUR, Logged, Modelled, logged
 from tests.integration.spark.whole_result import Result, read_all, texts_of
 from tests.integration.spark.whole_year import ARRIVALS_SCHEMA, FLIGHTS_SCHEMA, Year, fill
+from tests.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(900)]
 

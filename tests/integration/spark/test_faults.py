@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.demo.topics import Record, Topics
 from tests.integration.client import client
 from tests.integration.gateway import kafka_config
 from tests.integration.held_broker import HeldBroker
@@ -30,6 +29,7 @@ from tests.integration.spark.held_gateway import (
     spark_section,
     values,
 )
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
@@ -58,7 +58,7 @@ FAR_TOO_MUCH = 1_500_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Setup:
     """What all tests here share. folder: where a test may put files."""
 
     gateway: HeldGateway
@@ -89,7 +89,7 @@ def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     folder = tmp_path_factory.mktemp("faults")
     (folder / "factor.csv").write_text(f"{FAR_TOO_MUCH}\n")
     held = HeldBroker(folder / "broker", java_options=("-XX:TieredStopAtLevel=1",))
@@ -108,7 +108,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         gateway = HeldGateway(folder, config, expected_errors=("source failed",))
         gateway.start()
         try:
-            yield Stage(gateway, held, topics, folder)
+            yield Setup(gateway, held, topics, folder)
         finally:
             driver = gateway.driver()
             gateway.stop()
@@ -118,11 +118,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("source_id", WRONG)
-async def test_a_query_that_is_wrong_fails(stage: Stage, source_id: str) -> None:
+async def test_a_query_that_is_wrong_fails(stage: Setup, source_id: str) -> None:
     await failed(stage.gateway, source_id, WRONG[source_id][1])
 
 
-async def test_the_others_run(stage: Stage) -> None:
+async def test_the_others_run(stage: Setup) -> None:
     async with client(stage.gateway.address, "fine") as reader:
         with stage.gateway.patience():
             await reader.subscribe(**{"from": "earliest"})
@@ -132,7 +132,7 @@ async def test_the_others_run(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("how", "nulls"), [("drop", 0), ("null", 2)])
-async def test_bad_records_are_dropped_or_null_and_counted(stage: Stage, how: str, nulls: int) -> None:
+async def test_bad_records_are_dropped_or_null_and_counted(stage: Setup, how: str, nulls: int) -> None:
     source_id = f"bad-{how}"
     async with client(stage.gateway.address, source_id) as reader:
         with stage.gateway.patience():
@@ -145,11 +145,11 @@ async def test_bad_records_are_dropped_or_null_and_counted(stage: Stage, how: st
     assert line["sample"] == "input flights, partition 0 offset 10: {nope"
 
 
-async def test_bad_records_end_the_query_if_they_must(stage: Stage) -> None:
+async def test_bad_records_end_the_query_if_they_must(stage: Setup) -> None:
     await failed(stage.gateway, "bad-fail", "bad record: input flights, partition 0 offset 10")
 
 
-async def test_a_function_that_raises_is_tried_again_from_the_checkpoint(stage: Stage) -> None:
+async def test_a_function_that_raises_is_tried_again_from_the_checkpoint(stage: Setup) -> None:
     gateway, path = stage.gateway, stage.folder / "in-the-way"
     async with client(gateway.address, "raises-sometimes") as reader:
         with gateway.patience():
@@ -169,7 +169,7 @@ async def test_a_function_that_raises_is_tried_again_from_the_checkpoint(stage: 
     assert (await gateway.source("raises-sometimes"))["state"] == "running"
 
 
-async def test_a_function_that_always_raises_fails_the_source(stage: Stage) -> None:
+async def test_a_function_that_always_raises_fails_the_source(stage: Setup) -> None:
     gateway, path = stage.gateway, stage.folder / "always-there"
     path.touch()
     async with client(gateway.address, "raises-always") as reader:
@@ -194,7 +194,7 @@ def newest(log: Path) -> str:
 
 
 @pytest.mark.parametrize("how", ["trimmed", "recreated"])
-async def test_offsets_that_are_gone(stage: Stage, how: str) -> None:
+async def test_offsets_that_are_gone(stage: Setup, how: str) -> None:
     gateway = stage.gateway
     strict_id, lenient_id = f"{how}-strict", f"{how}-lenient"
     async with (
@@ -231,7 +231,7 @@ async def test_offsets_that_are_gone(stage: Stage, how: str) -> None:
 
 
 @pytest.mark.parametrize("who", ["driver", "java"])
-async def test_who_is_killed_is_started_again_and_subscriptions_stay(stage: Stage, who: str) -> None:
+async def test_who_is_killed_is_started_again_and_subscriptions_stay(stage: Setup, who: str) -> None:
     gateway, first = stage.gateway, {"driver": 1000, "java": 2000}[who]
     async with client(gateway.address, "fine") as reader:
         with gateway.patience():
@@ -253,7 +253,7 @@ async def test_who_is_killed_is_started_again_and_subscriptions_stay(stage: Stag
     assert not reader.recording.faults
 
 
-async def test_out_of_memory(stage: Stage) -> None:
+async def test_out_of_memory(stage: Setup) -> None:
     """The JVM ends, and is started again; once there is room, the batch that had none comes through."""
     gateway = stage.gateway
     async with client(gateway.address, "hungry") as reader, client(gateway.address, "fine") as other:
@@ -275,7 +275,7 @@ async def test_out_of_memory(stage: Stage) -> None:
     assert other.troubles == ["Spark is started again", ""]
 
 
-async def test_kafka_away(stage: Stage) -> None:
+async def test_kafka_away(stage: Setup) -> None:
     gateway = stage.gateway
     async with client(gateway.address, "fine") as reader:
         with gateway.patience():

@@ -50,7 +50,13 @@ def config(folder: Path) -> dict[str, object]:
         row = {"k": "ab"[number % 2], "n": number, "at": f"2013-01-01T{number // 100:02}:00:00Z"}
         (folder / "in" / f"{number}.json").write_text(json.dumps(row))
     schema = "k STRING, n INT, at TIMESTAMP"
-    files = {"format": "json", "path": str(folder / "in"), "schema": schema, "stream": True, "max_files": 1}
+    files = {
+        "format": "json",
+        "path": str(folder / "in"),
+        "schema": schema,
+        "stream": True,
+        "options": {"maxFilesPerTrigger": 1},
+    }
     sources = [
         {
             "type": "spark",

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
+from kiwi_demo.broker import Broker
 from tests.integration.spark.no_java import environment_without_java
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
 READER = """
 import json, os, sys
-from kiwi_spark.jars import connector_conf
-from kiwi_spark.java import java_home
+from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.home import java_home
 os.environ["JAVA_HOME"] = str(java_home())
 from pyspark.sql import SparkSession
 bootstrap, topic, ivy = sys.argv[1:]

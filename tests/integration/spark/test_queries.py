@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kiwi_gw.query.schema import Schema
-from kiwi_spark.java import java_home
+from kiwi_spark.java.home import java_home
 from tests.differential import cases, spark_answers
 from tests.differential.cases import Suite
 from tests.differential.comparison import Difference, Refused, decoded, differences, kept, ours

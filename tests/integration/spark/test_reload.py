@@ -15,13 +15,13 @@ import pytest
 import trio
 import yaml
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
+from kiwi_demo.broker import Broker
 from tests.edge.admin import Samples, fetch, scrape, value
 from tests.integration.client import client
 from tests.integration.gateway import GatewayProcess, gateway, kafka_config
 from tests.integration.spark.held_gateway import in_group
 from tests.integration.spark.late_flights import patience, small
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
 
@@ -145,7 +145,7 @@ async def test_queries_come_change_and_go(
         assert value(measured, "spark_input_rows_total", source="all") == 100
         assert value(measured, "spark_batch_duration_seconds_count", source="all") >= 1
         details = {one["id"]: one["details"] for one in (await fetch(admin, "/sources"))["sources"]}
-        assert (details["all"]["driver"], details["all"]["query"]) == ("running", "running")
+        assert (details["all"]["driver"], details["all"]["query"]) == ("ready", "running")
 
         # What Spark refuses leaves the query that works, and the log has the line.
         wrong = {"sql": "SELECT n,\n  nope\nFROM flights\n"}

@@ -11,13 +11,13 @@ import pytest
 import trio
 
 import kiwi_kafka
-from kiwi_gw.api import PluginContext, Section, Source, SourceContext, SourceType, hookimpl
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.topics import Record, Topics
+from kiwi_demo.broker import Broker
+from kiwi_gw.api import PluginContext, Section, Source, SourceContext, SourceDescription, SourceType, hookimpl
 from kiwi_gw.testing import GatewayUnderTest, open_gateway
 from kiwi_kafka import KafkaSettings
-from kiwi_spark.sink import SERVICE, SINK_SHAPE, check_sinks, sink_source, writes_here
+from kiwi_spark.gateway.sink import SERVICE, SINK_SCHEMA, check_sinks, sink_source, writes_here
 from tests.edge.wire import Client, connect
+from tests.topics import Record, Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended]
 
@@ -33,7 +33,7 @@ class Settings(Section):
     write: bool = True
 
 
-class Rows:
+class BatchRows:
     """A source type `rows` with a sink; its query writes batches of rows when it is told to."""
 
     def __init__(self, topics: Topics) -> None:
@@ -48,10 +48,7 @@ class Rows:
                 "rows",
                 Settings,
                 self._build,
-                SINK_SHAPE,
-                services=(SERVICE,),
-                sections=(SERVICE,),
-                replayable=True,
+                SourceDescription(SINK_SCHEMA, services=(SERVICE,), sections=(SERVICE,), replayable=True),
             ),
         )
 
@@ -68,7 +65,9 @@ class Rows:
 
 
 @asynccontextmanager
-async def serving(rows: Rows, bootstrap: str, topic: str, **more: object) -> AsyncIterator[GatewayUnderTest]:
+async def serving(
+    rows: BatchRows, bootstrap: str, topic: str, **more: object
+) -> AsyncIterator[GatewayUnderTest]:
     config = {
         "plugins": ["kafka", "rows"],
         "kafka": {"bootstrap_servers": bootstrap},
@@ -96,7 +95,7 @@ async def test_two_gateways_serve_what_one_query_writes(
     broker: Broker, topics: Topics, new_topic: NewTopic
 ) -> None:
     topic = await topics.create(new_topic(), PARTITIONS)
-    rows, only_reads = Rows(topics), Rows(topics)
+    rows, only_reads = BatchRows(topics), BatchRows(topics)
     async with (
         serving(rows, broker.bootstrap, topic) as first,
         serving(only_reads, broker.bootstrap, topic, write=False) as second,
@@ -135,7 +134,7 @@ async def test_a_gateway_that_comes_later_has_everything(
 ) -> None:
     topic = await topics.create(new_topic(), PARTITIONS)
     await topics.produce(topic, [row(number) for number in range(10)])
-    async with serving(Rows(topics), broker.bootstrap, topic) as gateway, connect(gateway) as client:
+    async with serving(BatchRows(topics), broker.bootstrap, topic) as gateway, connect(gateway) as client:
         await client.subscribe("late", **{"from": "earliest"})
         found = await results(client, 10)
     assert sorted(item["value"]["n"] for item in found) == list(range(10))
@@ -145,7 +144,7 @@ async def test_what_is_not_json_is_left_out_and_breaks_nothing(
     broker: Broker, topics: Topics, new_topic: NewTopic
 ) -> None:
     topic = await topics.create(new_topic(), 1)
-    async with serving(Rows(topics), broker.bootstrap, topic) as gateway, connect(gateway) as client:
+    async with serving(BatchRows(topics), broker.bootstrap, topic) as gateway, connect(gateway) as client:
         await client.subscribe("late")
         await topics.produce(
             topic,

@@ -21,8 +21,8 @@ import trio
 from aiokafka import AIOKafkaProducer
 from aiokafka.partitioner import DefaultPartitioner
 
-from kiwi_gw.demo.flights import Flight, read_flights
-from kiwi_gw.demo.topics import Topics
+from kiwi_demo.flights import Flight, read_flights
+from tests.topics import Topics
 
 PARTITIONS = 4
 

@@ -10,16 +10,16 @@ from typing import Any
 import trio
 
 from kiwi_gw.api import PluginContext, SourceContext
-from kiwi_gw.testing import MemoryOut
+from kiwi_gw.testing import MemoryPublisher
 from kiwi_kafka import KAFKA, Kafka, KafkaSettings, KafkaSourceSettings
-from kiwi_kafka.columns import Fetched
-from kiwi_kafka.seam import (
-    Missing,
-    Offsets,
-    OutOfRangeError,
-    Place,
-    TopicView,
-    UndecodableError,
+from kiwi_kafka.ports import (
+    CorruptRecordsError,
+    FetchedPartition,
+    MissingTopic,
+    OffsetOutOfRangeError,
+    OffsetsResult,
+    TopicDescription,
+    TopicPartition,
     UnreachableError,
 )
 
@@ -46,7 +46,7 @@ class FakeTopic:
 
 
 @dataclass
-class FakeTransport:
+class FakeCluster:
     """`frozen`: nobody answers. `failing`: what the next reads raise. Every consumer ever made is kept."""
 
     topics: dict[str, FakeTopic] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class FakeTransport:
     consumers: list[FakeConsumer] = field(default_factory=list)
     failing: list[Exception] = field(default_factory=list)
     asked_for: set[str] = field(default_factory=set)
-    mute: str = ""  # why brokers never say where an epoch ends
+    refused: str = ""  # why brokers never say where an epoch ends
     stubborn: bool = False  # leaders do not say it for now
     knows_epochs: int = 1_000_000  # the newest that the asked broker has heard of
     epochs_asked: list[dict[int, int]] = field(default_factory=list)
@@ -124,9 +124,9 @@ class FakeTransport:
             await trio.sleep(2)
             raise UnreachableError("nobody answers")
 
-    async def scout(self) -> FakeScout:
+    async def admin(self) -> FakeAdminClient:
         await self.answer()
-        return FakeScout(self)
+        return FakeAdminClient(self)
 
     async def consumer(self, *, live: bool = True) -> FakeConsumer:
         await self.answer()
@@ -137,25 +137,27 @@ class FakeTransport:
 class Nobody:
     """A cluster for a lineage that is not to ask."""
 
-    async def find(self, topic: str) -> TopicView:
+    async def find(self, topic: str) -> TopicDescription:
         raise AssertionError(f"{topic} was looked for")
 
-    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
+    async def epoch_end_offsets(self, info: TopicDescription, epochs: Mapping[int, int]) -> dict[int, int]:
         raise AssertionError(f"{epochs} were asked for")
 
 
 @dataclass
-class FakeScout:
-    at: FakeTransport
+class FakeAdminClient:
+    at: FakeCluster
 
-    async def describe(self, topics: Collection[str], rights: bool = False) -> dict[str, TopicView | Missing]:
+    async def describe_topics(
+        self, topics: Collection[str], rights: bool = False
+    ) -> dict[str, TopicDescription | MissingTopic]:
         await self.at.answer()
         self.at.asked_for.update(topics)
-        views: dict[str, TopicView | Missing] = {}
+        infos: dict[str, TopicDescription | MissingTopic] = {}
         for name in topics:
             topic = self.at.topics.get(name)
-            views[name] = (
-                TopicView(
+            infos[name] = (
+                TopicDescription(
                     name,
                     topic.id,
                     dict.fromkeys(range(len(topic.rows)), 1),
@@ -163,61 +165,65 @@ class FakeScout:
                     dict.fromkeys(range(len(topic.rows)), min(topic.epoch, self.at.knows_epochs)),
                 )
                 if topic
-                else Missing(name)
+                else MissingTopic(name)
             )
-        return views
+        return infos
 
-    async def starts(self, views: Collection[TopicView]) -> Offsets:
+    async def beginning_offsets(self, infos: Collection[TopicDescription]) -> OffsetsResult:
         await self.at.answer()
-        return self._offsets(views, lambda topic: topic.starts)
+        return self._offsets(infos, lambda topic: topic.starts)
 
-    async def ends(self, views: Collection[TopicView], stable: bool) -> Offsets:
+    async def end_offsets(self, infos: Collection[TopicDescription], stable: bool) -> OffsetsResult:
         await self.at.answer()
-        return self._offsets(views, lambda topic: topic.ends)
+        return self._offsets(infos, lambda topic: topic.ends)
 
-    def _offsets(self, views: Collection[TopicView], which: Any) -> Offsets:
-        return Offsets(
+    def _offsets(self, infos: Collection[TopicDescription], which: Any) -> OffsetsResult:
+        return OffsetsResult(
             {
-                Place(view.name, p): which(self.at.topics[view.name])[p]
-                for view in views
-                if view.name in self.at.topics
-                for p in view.leaders
+                TopicPartition(info.name, p): which(self.at.topics[info.name])[p]
+                for info in infos
+                if info.name in self.at.topics
+                for p in info.leaders
             }
         )
 
-    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> Offsets:
+    async def epoch_end_offsets(self, info: TopicDescription, epochs: Mapping[int, int]) -> OffsetsResult:
         await self.at.answer()
         self.at.epochs_asked.append(dict(epochs))
-        if self.at.mute:
-            return Offsets({}, mute={Place(view.name, partition): self.at.mute for partition in epochs})
+        if self.at.refused:
+            return OffsetsResult(
+                {}, refused={TopicPartition(info.name, partition): self.at.refused for partition in epochs}
+            )
         if self.at.stubborn:
-            return Offsets({}, frozenset({1}))
-        topic = self.at.topics[view.name]
+            return OffsetsResult({}, frozenset({1}))
+        topic = self.at.topics[info.name]
         known = {}
         for partition, epoch in epochs.items():
             later = [ends[partition] for began, ends in topic.elections if began > epoch]
             if topic.epoch >= 0:
-                known[Place(view.name, partition)] = min([topic.ends[partition], *later])
-        return Offsets(known)
+                known[TopicPartition(info.name, partition)] = min([topic.ends[partition], *later])
+        return OffsetsResult(known)
 
-    async def since(self, views: Collection[TopicView], timestamp: int) -> Offsets:
+    async def offsets_for_time(self, infos: Collection[TopicDescription], timestamp: int) -> OffsetsResult:
         await self.at.answer()
         known = {}
-        for view in views:
-            for partition, rows in enumerate(self.at.topics[view.name].rows):
+        for info in infos:
+            for partition, rows in enumerate(self.at.topics[info.name].rows):
                 later = [row.offset for row in rows if row.timestamp >= timestamp]
-                known[Place(view.name, partition)] = later[0] if later else -1
-        return Offsets(known)
+                known[TopicPartition(info.name, partition)] = later[0] if later else -1
+        return OffsetsResult(known)
 
-    async def nothing_before(self, view: TopicView, place: Place, offset: int) -> int | None:
+    async def end_if_empty(self, info: TopicDescription, tp: TopicPartition, offset: int) -> int | None:
         await self.at.answer()
-        topic = self.at.topics[place.topic]
-        kept = any(row.offset >= offset for row in topic.rows[place.partition])
-        return None if kept else topic.ends[place.partition]
+        topic = self.at.topics[tp.topic]
+        kept = any(row.offset >= offset for row in topic.rows[tp.partition])
+        return None if kept else topic.ends[tp.partition]
 
-    async def unreadable(self, view: TopicView, place: Place, offset: int) -> tuple[int, int] | None:
+    async def find_corrupt_batch(
+        self, info: TopicDescription, tp: TopicPartition, offset: int
+    ) -> tuple[int, int] | None:
         await self.at.answer()
-        rows = self.at.topics[place.topic].rows[place.partition]
+        rows = self.at.topics[tp.topic].rows[tp.partition]
         spoiled = [row.offset for row in rows if row.spoiled and row.offset >= offset]
         return (spoiled[0], spoiled[-1] + 1) if spoiled else None
 
@@ -227,44 +233,44 @@ class FakeScout:
 
 @dataclass(eq=False)
 class FakeConsumer:
-    at: FakeTransport
-    places: dict[Place, int] = field(default_factory=dict)
-    paused: set[Place] = field(default_factory=set)
+    at: FakeCluster
+    assigned: dict[TopicPartition, int] = field(default_factory=dict)
+    paused: set[TopicPartition] = field(default_factory=set)
     closed: bool = False
-    gathering: int = 0
+    fetch_interval_ms: int = 0
     live: bool = True
 
-    async def assign(self, positions: Mapping[Place, int]) -> None:
-        assert not self.places, "assigned twice"
+    async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        assert not self.assigned, "assigned twice"
         await trio.lowlevel.checkpoint()
-        self.places = dict(positions)
+        self.assigned = dict(positions)
 
-    async def seek(self, positions: Mapping[Place, int]) -> None:
+    async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         await trio.lowlevel.checkpoint()
-        self.places.update(positions)
+        self.assigned.update(positions)
 
-    async def pause(self, places: Collection[Place]) -> None:
+    async def pause(self, assigned: Collection[TopicPartition]) -> None:
         await trio.lowlevel.checkpoint()
-        self.paused.update(places)
+        self.paused.update(assigned)
 
-    async def resume(self, positions: Mapping[Place, int]) -> None:
+    async def resume(self, positions: Mapping[TopicPartition, int]) -> None:
         await trio.lowlevel.checkpoint()
-        self.places.update(positions)
+        self.assigned.update(positions)
         self.paused.difference_update(positions)
 
-    async def positions(self, places: Collection[Place]) -> dict[Place, int]:
+    async def positions(self, assigned: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         await trio.lowlevel.checkpoint()
-        for place in places:  # a real one passes holes by fetching them
+        for tp in assigned:  # a real one passes holes by fetching them
             if not self.at.shows_holes:
                 break
-            topic = self.at.topics[place.topic]
-            if not any(row.offset >= self.places[place] for row in topic.rows[place.partition]):
-                self.places[place] = max(self.places[place], topic.ends[place.partition])
-        return {place: self.places[place] for place in places}
+            topic = self.at.topics[tp.topic]
+            if not any(row.offset >= self.assigned[tp] for row in topic.rows[tp.partition]):
+                self.assigned[tp] = max(self.assigned[tp], topic.ends[tp.partition])
+        return {tp: self.assigned[tp] for tp in assigned}
 
     async def read(
-        self, only: Sequence[Place], wait_ms: int, max_records: int | None = None
-    ) -> dict[str, list[Fetched]]:
+        self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
+    ) -> dict[str, list[FetchedPartition]]:
         with trio.move_on_after(wait_ms / 1000):
             while True:
                 await trio.lowlevel.checkpoint()
@@ -275,30 +281,32 @@ class FakeConsumer:
                 await self.at.changed.wait()
         return {}
 
-    def _fetch(self, only: Sequence[Place], max_records: int | None) -> dict[str, list[Fetched]]:
-        fetched: dict[str, list[Fetched]] = {}
+    def _fetch(
+        self, only: Sequence[TopicPartition], max_records: int | None
+    ) -> dict[str, list[FetchedPartition]]:
+        fetched: dict[str, list[FetchedPartition]] = {}
         left = max_records or 100
-        for place in only or self.places:
-            topic = self.at.topics.get(place.topic)
-            if topic is None or place in self.paused:
+        for tp in only or self.assigned:
+            topic = self.at.topics.get(tp.topic)
+            if topic is None or tp in self.paused:
                 continue
-            position = self.places[place]
-            if not topic.starts[place.partition] <= position <= topic.ends[place.partition]:
-                raise OutOfRangeError({place: position})
-            rows = [row for row in topic.rows[place.partition] if row.offset >= position][:left]
+            position = self.assigned[tp]
+            if not topic.starts[tp.partition] <= position <= topic.ends[tp.partition]:
+                raise OffsetOutOfRangeError({tp: position})
+            rows = [row for row in topic.rows[tp.partition] if row.offset >= position][:left]
             if any(row.spoiled for row in rows):
-                raise UndecodableError("Invalid CRC")
+                raise CorruptRecordsError("Invalid CRC")
             if rows:
                 left -= len(rows)
-                self.places[place] = rows[-1].offset + 1
-                part = Fetched(place.partition, rows, self.places[place], rows[-1].epoch)
-                fetched.setdefault(place.topic, []).append(part)
+                self.assigned[tp] = rows[-1].offset + 1
+                part = FetchedPartition(tp.partition, rows, self.assigned[tp], rows[-1].epoch)
+                fetched.setdefault(tp.topic, []).append(part)
             if not left:
                 break
         return fetched
 
-    def gather(self, wait_ms: int) -> None:
-        self.gathering = wait_ms
+    def set_fetch_interval(self, wait_ms: int) -> None:
+        self.fetch_interval_ms = wait_ms
 
     async def close(self) -> None:
         self.closed = True
@@ -306,22 +314,22 @@ class FakeConsumer:
 
 
 @asynccontextmanager
-async def pool_on(transport: FakeTransport, **settings: Any) -> AsyncIterator[Kafka]:
+async def pool_on(cluster: FakeCluster, **settings: Any) -> AsyncIterator[Kafka]:
     async with trio.open_nursery() as nursery:
         section = KafkaSettings(bootstrap_servers="fake:9092", **settings)
-        kafka = Kafka(section, transport, nursery)
+        kafka = Kafka(section, cluster, nursery)
         kafka.start()
         yield kafka
         nursery.cancel_scope.cancel()
 
 
 class Run:
-    """A source that runs into a MemoryOut."""
+    """A source that runs into a MemoryPublisher."""
 
-    def __init__(self, kafka: Kafka, topic: str, out: MemoryOut | None = None, **settings: Any) -> None:
+    def __init__(self, kafka: Kafka, topic: str, out: MemoryPublisher | None = None, **settings: Any) -> None:
         section = KafkaSourceSettings(type="kafka", topic=topic, **settings)
         self.source = KAFKA.build(section, SourceContext(topic, PluginContext({}), {"kafka": kafka}))
-        self.out = MemoryOut(KAFKA.shape_of(section)) if out is None else out
+        self.out = MemoryPublisher(KAFKA.description_of(section).schema) if out is None else out
         self.error: Exception | None = None
         self.ended = trio.Event()
         self.scope = trio.CancelScope()

@@ -15,7 +15,7 @@ from kiwi_kafka import KAFKA, KafkaSourceSettings
 
 
 def decoded(decode: Any) -> Decode:
-    return KAFKA.decode_of(KafkaSourceSettings(type="kafka", topic="t", decode=decode))
+    return KAFKA.description_of(KafkaSourceSettings(type="kafka", topic="t", decode=decode)).decode
 
 
 def wrong(decode: Any) -> str:
@@ -25,7 +25,9 @@ def wrong(decode: Any) -> str:
 
 
 def test_json_and_text_unless_it_says_otherwise() -> None:
-    assert KAFKA.decode_of(KafkaSourceSettings(type="kafka", topic="t")) == Decode("json", "string")
+    assert KAFKA.description_of(KafkaSourceSettings(type="kafka", topic="t")).decode == Decode(
+        "json", "string"
+    )
     assert decoded("long") == Decode("long", "string")
     assert decoded({"key": "binary"}) == Decode("json", "binary")
     assert decoded({"schema": "carrier STRING, delay BIGINT"}) == Decode(

@@ -13,17 +13,24 @@ import trio
 from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError
 from trio.testing import MockClock
 
-from kiwi_gw.api import AtPositions, Extent, Positions, Shape, SourceChanged, SourceInfo, StartAt, Traced
+from kiwi_gw.api import (
+    EventSchema,
+    HasLineage,
+    OffsetRange,
+    Positions,
+    SourceChanged,
+    SourceInfo,
+)
 from kiwi_gw.api import Lineage as AnyLineage
 from kiwi_gw.core.notices import OpenFailed
-from kiwi_kafka.aio_loop import client_loop
-from kiwi_kafka.columns import Fetched
-from kiwi_kafka.epochs import Epochs
-from kiwi_kafka.lineage import Lineage
-from kiwi_kafka.positions import BY_TOPIC, Marked
-from kiwi_kafka.seam import Place, TopicView, UnreachableError
-from kiwi_kafka.transport import AioScout
-from tests.plugins.kafka.fakes import FakeTransport, Nobody, Run, pool_on
+from kiwi_gw.model import AtPositions, StartAt
+from kiwi_kafka.client.admin import AioAdminClient
+from kiwi_kafka.client.asyncio_loop import client_loop
+from kiwi_kafka.client.consumer import LeaderEpochs
+from kiwi_kafka.lineage import TopicLineage
+from kiwi_kafka.ports import FetchedPartition, TopicDescription, TopicPartition, UnreachableError
+from kiwi_kafka.positions import BY_TOPIC, LineagePositions
+from tests.plugins.kafka.fakes import FakeCluster, Nobody, Run, pool_on
 from tests.unit.core.fakes import Client, World
 
 
@@ -35,8 +42,8 @@ read = BY_TOPIC.load
 
 
 @pytest.fixture
-def cluster() -> FakeTransport:
-    cluster = FakeTransport()
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
     cluster.create("t")
     cluster.elect("t")
     return cluster
@@ -50,19 +57,19 @@ async def running(kafka: object, nursery: trio.Nursery, start: dict[int, int] | 
 
 
 @asynccontextmanager
-async def reading(cluster: FakeTransport, *values: bytes) -> AsyncIterator[tuple[Run, AnyLineage]]:
+async def reading(cluster: FakeCluster, *values: bytes) -> AsyncIterator[tuple[Run, AnyLineage]]:
     """Have a source read these values; gives it, and its lineage."""
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = await running(kafka, nursery)
         cluster.add("t", 0, *values)
         await trio.sleep(1)
-        assert isinstance(run.source, Traced)
+        assert isinstance(run.source, HasLineage)
         yield run, run.source.lineage
         nursery.cancel_scope.cancel()
 
 
 async def test_a_log_that_was_cut_off_and_has_grown_again_ends_the_source(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = await running(kafka, nursery)
@@ -83,8 +90,7 @@ async def test_a_log_that_was_cut_off_and_has_grown_again_ends_the_source(
 
 
 async def test_another_leader_with_the_same_log_costs_one_question_and_no_record(
-    autojump_clock: MockClock,
-    cluster: FakeTransport,
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = await running(kafka, nursery)
@@ -106,7 +112,7 @@ async def test_another_leader_with_the_same_log_costs_one_question_and_no_record
 
 
 async def test_history_of_a_log_that_was_cut_off_is_not_served(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     """Though nothing new has come since, so that the live reader could not see it."""
     async with reading(cluster, b"0", b"1", b"2") as (run, _):
@@ -120,7 +126,7 @@ async def test_history_of_a_log_that_was_cut_off_is_not_served(
 
 @pytest.mark.parametrize("anew", [False, True])
 async def test_positions_of_another_history_are_refuted_after_a_reconnect(
-    autojump_clock: MockClock, cluster: FakeTransport, anew: bool
+    autojump_clock: MockClock, cluster: FakeCluster, anew: bool
 ) -> None:
     async with reading(cluster, b"0", b"1", b"2") as (_, lineage):
         given = written(lineage, {0: 3})
@@ -143,8 +149,7 @@ async def test_positions_of_another_history_are_refuted_after_a_reconnect(
 
 
 async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leader(
-    autojump_clock: MockClock,
-    cluster: FakeTransport,
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with reading(cluster, b"0", b"1", b"2") as (_, lineage):
         given = written(lineage, {0: 2})
@@ -157,8 +162,7 @@ async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leade
 
 
 async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_question(
-    autojump_clock: MockClock,
-    cluster: FakeTransport,
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     """One that a client made up is never known, and never called cut off."""
     async with reading(cluster) as (_, lineage):
@@ -175,7 +179,7 @@ async def test_an_epoch_that_nobody_has_heard_of_is_not_known_and_costs_no_quest
 
 
 async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with reading(cluster, b"0", b"1") as (_, lineage):
         cluster.elect("t")
@@ -191,8 +195,7 @@ async def test_an_epoch_that_a_broker_knows_late_is_good_as_soon_as_it_does(
 
 
 async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_else(
-    autojump_clock: MockClock,
-    cluster: FakeTransport,
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.elect("t")
     async with reading(cluster) as (_, lineage):
@@ -206,7 +209,7 @@ async def test_a_leader_that_does_not_say_where_an_epoch_ends_holds_up_nobody_el
 
 
 async def test_a_cluster_without_epochs_is_read_as_before(autojump_clock: MockClock) -> None:
-    cluster = FakeTransport()
+    cluster = FakeCluster()
     cluster.create("t")
     async with reading(cluster, b"0", b"1") as (run, lineage):
         assert run.values == [b"0", b"1"]
@@ -236,7 +239,7 @@ def test_members_that_were_not_written_here_are_refused(extra: dict[str, object]
 
 
 async def test_what_clients_make_up_is_neither_asked_nor_kept(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with reading(cluster) as (_, lineage):
         asked = len(cluster.epochs_asked)
@@ -250,11 +253,11 @@ async def test_what_clients_make_up_is_neither_asked_nor_kept(
 
 
 async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     """400 clients, each with as many partitions and epochs as go into one message (64 KiB)."""
     partitions = 2_000
-    lineage = Lineage(Large(partitions), "t", b"1" * 16)
+    lineage = TopicLineage(Large(partitions), "t", b"1" * 16)
     names = list(map(str, range(partitions)))
     offsets: dict[str, object] = dict.fromkeys(names, 2)
     given = [read(offsets | {"epochs": {name: [n % 9, 2] for name in names}}) for n in range(400)]
@@ -277,7 +280,7 @@ async def test_what_many_clients_bring_is_looked_at_in_turns_with_others(
 
 async def test_the_newest_epochs_are_asked_for_first_and_only_so_many_at_a_time() -> None:
     large = Large(1, epoch=200)
-    lineage = Lineage(large, "t", b"1" * 16)
+    lineage = TopicLineage(large, "t", b"1" * 16)
     given = [read({"0": 2, "epochs": {"0": [number * 7 % 100, 2]}}) for number in range(100)]
     for known in (16, 32):
         await lineage.learn([one for one in given if not lineage.knows(one)])
@@ -285,14 +288,14 @@ async def test_the_newest_epochs_are_asked_for_first_and_only_so_many_at_a_time(
 
 
 def epoch_of(given: Positions) -> int:
-    assert isinstance(given, Marked)
+    assert isinstance(given, LineagePositions)
     return given.epochs[0][0]
 
 
 async def test_a_partition_that_is_added_while_clients_are_looked_at_is_no_mistake() -> None:
     """Another source of the same topic has heard of it meanwhile."""
     large = Large(1)
-    lineage = Lineage(large, "t", b"1" * 16)
+    lineage = TopicLineage(large, "t", b"1" * 16)
     given = [read({"0": 2, "1": 2, "epochs": {"0": [3, 2], "1": [3, 2]}})] * 3_000
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lineage.learn, given)
@@ -316,15 +319,15 @@ class Large:
 
     def grow(self, partitions: int) -> None:
         numbers = range(partitions)
-        self._view = TopicView(
+        self._info = TopicDescription(
             "t", b"1" * 16, dict.fromkeys(numbers, 1), None, dict.fromkeys(numbers, self._epoch)
         )
 
-    async def find(self, topic: str) -> TopicView:
+    async def find(self, topic: str) -> TopicDescription:
         self.found.set()
-        return self._view
+        return self._info
 
-    async def epoch_ends(self, view: TopicView, epochs: Mapping[int, int]) -> dict[int, int]:
+    async def epoch_end_offsets(self, info: TopicDescription, epochs: Mapping[int, int]) -> dict[int, int]:
         Large.asked += 1
         if self.slow:
             await trio.testing.wait_all_tasks_blocked()
@@ -334,13 +337,13 @@ class Large:
 def test_of_what_a_client_says_of_epochs_only_what_can_matter_is_kept() -> None:
     given = read({"0": 3, "1": 0, "topic": "x", "epochs": {"0": [1, 2], "1": [1, 2], "7": [1, 2]}})
     assert given == {0: 3, 1: 0}
-    assert isinstance(given, Marked)
+    assert isinstance(given, LineagePositions)
     assert (given.topic, given.epochs) == ("x", {0: (1, 2)})
-    assert not isinstance(read({"0": 3}), Marked)
+    assert not isinstance(read({"0": 3}), LineagePositions)
 
 
 async def test_where_a_reader_is_to_end_is_of_the_same_history_too(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     """`until` of a topic made anew, or of a log that was cut off, is told as `from` is."""
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
@@ -348,9 +351,11 @@ async def test_where_a_reader_is_to_end_is_of_the_same_history_too(
         cluster.elect("t", [4])
         run = await running(kafka, nursery)
         lineage = run.source.lineage  # type: ignore[attr-defined]
-        world = World(info=SourceInfo("t", "kafka", Shape(()), codec=BY_TOPIC, replayable=True), start={0: 4})
-        assert isinstance(run.source, Traced)
-        world.feed.traced = run.source
+        world = World(
+            info=SourceInfo("t", "kafka", EventSchema(()), codec=BY_TOPIC, replayable=True), start={0: 4}
+        )
+        assert isinstance(run.source, HasLineage)
+        world.hub.traced = run.source
         for start in (StartAt.LATEST, StartAt.EARLIEST, AtPositions({"0": 1})):
             for until, words in (
                 ({"0": 5, "topic": "elsewhere"}, "deleted and created anew"),
@@ -360,9 +365,9 @@ async def test_where_a_reader_is_to_end_is_of_the_same_history_too(
             ):
                 client = Client()
                 subscription = world.subscribe(client, start=start, until=read(until))
-                if subscription in world.feed.unresolved:
-                    await lineage.learn(world.feed.given(subscription))
-                    world.feed.resolved(subscription, Extent({0: 0}, {0: 9}))
+                if subscription in world.hub.unresolved:
+                    await lineage.learn(world.hub.requested_positions(subscription))
+                    world.hub.resolved(subscription, OffsetRange({0: 0}, {0: 9}))
                 refused = [one.message for one in client.notices if isinstance(one, OpenFailed)]
                 assert len(refused) == (words is not None)
                 assert words is None or words in refused[0]
@@ -370,7 +375,7 @@ async def test_where_a_reader_is_to_end_is_of_the_same_history_too(
 
 
 async def test_a_leader_that_does_not_answer_is_asked_again(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         cluster.add("t", 0, b"0", b"1")
@@ -394,26 +399,26 @@ def batch(first: int, epoch: int, size: int = 60) -> bytes:
 
 
 def test_epochs_are_read_off_the_heads_of_batches() -> None:
-    epochs, place = Epochs(), ("t", 0)
-    epochs.note(place, batch(0, 1) + batch(5, 1) + batch(9, 3) + batch(12, 3)[:40])
-    assert [epochs.before(place, offset) for offset in (0, 1, 5, 9, 10, 99)] == [-1, 1, 1, 1, 3, 3]
-    epochs.note(place, batch(5, 2))  # another log, from there on
-    assert [epochs.before(place, offset) for offset in (5, 6, 99)] == [1, 2, 2]
-    epochs.note(place, batch(20, 4)[:16] + b"\1" + bytes(50))  # a format without
-    assert epochs.before(place, 99) == -1
+    epochs, tp = LeaderEpochs(), ("t", 0)
+    epochs.note(tp, batch(0, 1) + batch(5, 1) + batch(9, 3) + batch(12, 3)[:40])
+    assert [epochs.before(tp, offset) for offset in (0, 1, 5, 9, 10, 99)] == [-1, 1, 1, 1, 3, 3]
+    epochs.note(tp, batch(5, 2))  # another log, from there on
+    assert [epochs.before(tp, offset) for offset in (5, 6, 99)] == [1, 2, 2]
+    epochs.note(tp, batch(20, 4)[:16] + b"\1" + bytes(50))  # a format without
+    assert epochs.before(tp, 99) == -1
     for first in range(100):
-        epochs.note(place, batch(first, first))
-    assert len(epochs._changes[place]) == 16
+        epochs.note(tp, batch(first, first))
+    assert len(epochs._changes[tp]) == 16
 
 
 def test_records_of_a_later_leader_are_doubted_until_they_are_known() -> None:
-    lineage = Lineage(Nobody(), "t", b"1" * 16)
-    lineage.note(Fetched(0, [], 5, epoch=1))
-    assert not lineage.doubts(Fetched(0, [], 6, epoch=1))
-    assert lineage.doubts(Fetched(0, [], 6, epoch=2))
+    lineage = TopicLineage(Nobody(), "t", b"1" * 16)
+    lineage.note(FetchedPartition(0, [], 5, epoch=1))
+    assert not lineage.needs_verification(FetchedPartition(0, [], 6, epoch=1))
+    assert lineage.needs_verification(FetchedPartition(0, [], 6, epoch=2))
     lineage.adopt(0, 2, 5)
-    assert not lineage.doubts(Fetched(0, [], 6, epoch=2))
-    assert not lineage.doubts(Fetched(1, [], 6, epoch=2))
+    assert not lineage.needs_verification(FetchedPartition(0, [], 6, epoch=2))
+    assert not lineage.needs_verification(FetchedPartition(1, [], 6, epoch=2))
 
 
 class Leader:
@@ -429,7 +434,7 @@ class Leader:
 
 
 @pytest.mark.parametrize(
-    ("answer", "known", "mute"),
+    ("answer", "known", "refused"),
     [
         (0, True, False),
         (29, False, True),
@@ -443,13 +448,13 @@ class Leader:
     ids=["said", "not allowed", "unsupported", "too old", "not leader", "fenced", "unknown", "not there"],
 )
 async def test_a_broker_that_never_says_where_an_epoch_ends_is_told_from_one_that_may_yet(
-    answer: int | Exception, known: bool, mute: bool
+    answer: int | Exception, known: bool, refused: bool
 ) -> None:
-    view = TopicView("t", b"1" * 16, {0: 1}, None, {0: 3})
+    info = TopicDescription("t", b"1" * 16, {0: 1}, None, {0: 3})
     async with client_loop(lambda message, error: None) as loop:
-        scout = AioScout(loop, Leader(answer), 5, {})  # type: ignore[arg-type]
-        said = await scout.epoch_ends(view, {0: 3})
-    assert (Place("t", 0) in said.known, Place("t", 0) in said.mute) == (known, mute)
+        admin = AioAdminClient(loop, Leader(answer), 5, {})  # type: ignore[arg-type]
+        said = await admin.epoch_end_offsets(info, {0: 3})
+    assert (TopicPartition("t", 0) in said.known, TopicPartition("t", 0) in said.refused) == (known, refused)
 
 
 async def test_leaders_that_do_not_answer_are_waited_for_at_the_same_time() -> None:
@@ -462,17 +467,17 @@ async def test_leaders_that_do_not_answer_are_waited_for_at_the_same_time() -> N
             await all_asked.wait()
             return await Leader(0 if node == 3 else NodeNotReadyError()).send(node, request)
 
-    view = TopicView("t", b"1" * 16, {0: 3, 1: 1, 2: 2}, None, dict.fromkeys(range(3), 3))
+    info = TopicDescription("t", b"1" * 16, {0: 3, 1: 1, 2: 2}, None, dict.fromkeys(range(3), 3))
     async with client_loop(lambda message, error: None) as loop:
-        scout = AioScout(loop, Slow(0), 2, {})  # type: ignore[arg-type]
-        said = await scout.epoch_ends(view, dict.fromkeys(range(3), 3))
-    assert (dict(said.known), said.silent) == ({Place("t", 0): 7}, frozenset({1, 2}))
+        admin = AioAdminClient(loop, Slow(0), 2, {})  # type: ignore[arg-type]
+        said = await admin.epoch_end_offsets(info, dict.fromkeys(range(3), 3))
+    assert (dict(said.known), said.silent_nodes) == ({TopicPartition("t", 0): 7}, frozenset({1, 2}))
 
 
 async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    cluster.mute = "not authorized"
+    cluster.refused = "not authorized"
     with structlog.testing.capture_logs() as lines:
         async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
             run = await running(kafka, nursery)
@@ -494,8 +499,7 @@ async def test_brokers_that_never_say_where_an_epoch_ends_stop_nothing(
 
 
 async def test_a_leader_that_does_not_say_where_an_epoch_ends_fails_the_source_in_time(
-    autojump_clock: MockClock,
-    cluster: FakeTransport,
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     """It is restarted then: an error that passes, with the reason, and no doubtful record."""
     async with (

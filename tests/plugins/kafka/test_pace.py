@@ -11,7 +11,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from kiwi_kafka.client import LookingClient, connection_options
+from kiwi_kafka.client.internals import ReadOnlyClient
+from kiwi_kafka.client.options import connection_options
 from kiwi_kafka.settings import KafkaSettings
 
 
@@ -35,19 +36,19 @@ def test_fetches_of_one_broker_keep_their_distance_and_nothing_else_waits(
 
     async def look() -> None:
         nonlocal now
-        client = LookingClient(**connection_options(KafkaSettings(bootstrap_servers="127.0.0.1:1")))
+        client = ReadOnlyClient(**connection_options(KafkaSettings(bootstrap_servers="127.0.0.1:1")))
         fetch = FetchRequest(0, 1, 1, 0, [])
         monkeypatch.setattr(asyncio, "sleep", sleep)
         monkeypatch.setattr(time, "monotonic", lambda: now)
         await client.send(1, fetch)  # as they come, so far
-        client.pace = 0.045
+        client.fetch_interval = 0.045
         await client.send(1, fetch)
         await client.send(1, MetadataRequest([], False))
         await client.send(2, fetch)
         await client.send(1, fetch)
         now += 0.1
         await client.send(1, fetch)
-        client.pace = 0.0
+        client.fetch_interval = 0.0
         await client.send(1, fetch)
 
     asyncio.run(look())

@@ -14,19 +14,26 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from kiwi_gw.api import Extent, Gap, History, HistoryReader, SourceChanged, SourceFailed, Unreadable
-from kiwi_kafka.columns import Fetched
-from kiwi_kafka.lease import Lease
-from kiwi_kafka.lineage import Lineage
-from kiwi_kafka.seam import DeniedError, Place, TooLargeError, TopicView, UndecodableError, UnreachableError
-from kiwi_kafka.stretch import Stretch
+from kiwi_gw.api import Gap, History, HistoryReader, OffsetRange, SourceChanged, SourceFailed, Unreadable
+from kiwi_kafka.history.bounded_topic_reader import BoundedTopicReader
+from kiwi_kafka.lineage import TopicLineage
+from kiwi_kafka.live.topic_reader import TopicReader
+from kiwi_kafka.ports import (
+    CorruptRecordsError,
+    FetchedPartition,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    TopicDescription,
+    TopicPartition,
+    UnreachableError,
+)
 from tests.effort import examples
-from tests.plugins.kafka.fakes import FakeTransport, Nobody, Row, Run, pool_on
+from tests.plugins.kafka.fakes import FakeCluster, Nobody, Row, Run, pool_on
 
 
 @pytest.fixture
-def cluster() -> FakeTransport:
-    made = FakeTransport()
+def cluster() -> FakeCluster:
+    made = FakeCluster()
     made.create("t", 2)
     return made
 
@@ -63,7 +70,7 @@ class Taken:
 
 
 @asynccontextmanager
-async def running(cluster: FakeTransport, **options: Any) -> Any:
+async def running(cluster: FakeCluster, **options: Any) -> Any:
     """The pool and a source that is ready."""
     async with pool_on(cluster, **options) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
@@ -87,25 +94,25 @@ def values(*numbers: int) -> list[bytes]:
     return [b"%d" % n for n in numbers]
 
 
-async def test_from_the_first_to_the_end(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_from_the_first_to_the_end(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(950)))
     cluster.add("t", 1, *values(*range(30)))
     async with running(cluster) as run:
-        extent = await history(run).extent()
-        assert extent == Extent({0: 0, 1: 0}, {0: 950, 1: 30})
-        taken = Taken(extent.first)
-        async with read_from(run, extent.first) as reader:
-            assert await taken.read_to(reader, extent.end)
+        offset_range = await history(run).offset_range()
+        assert offset_range == OffsetRange({0: 0, 1: 0}, {0: 950, 1: 30})
+        taken = Taken(offset_range.first)
+        async with read_from(run, offset_range.first) as reader:
+            assert await taken.read_to(reader, offset_range.end)
             assert taken.offsets == {0: list(range(950)), 1: list(range(30))}
-            again = await reader.read(extent.end)
-            assert (len(again), again.starts) == (0, extent.end)
+            again = await reader.read(offset_range.end)
+            assert (len(again), again.starts) == (0, offset_range.end)
         assert [consumer.live for consumer in cluster.reading] == [True]
     assert not run.values  # live reading began at the end, and has nothing of it
     assert not taken.gaps
 
 
 async def test_the_end_may_be_moved_on_and_nothing_beyond_it_is_read(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(500)))
     cluster.add("t", 1, *values(*range(500)))
@@ -120,7 +127,7 @@ async def test_the_end_may_be_moved_on_and_nothing_beyond_it_is_read(
 
 
 async def test_a_partition_that_began_beyond_the_end_is_left_alone(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(50)))
     cluster.add("t", 1, *values(*range(50)))
@@ -128,13 +135,13 @@ async def test_a_partition_that_began_beyond_the_end_is_left_alone(
         taken = Taken({0: 40, 1: 0})
         while not await taken.one(reader, {0: 20, 1: 10} | {0: 40}):
             pass
-        assert set(cluster.reading[-1].places) == {Place("t", 1)}
+        assert set(cluster.reading[-1].assigned) == {TopicPartition("t", 1)}
         batch = await reader.read({0: 20, 1: 10})
         assert batch.starts == {0: 40, 1: 10}
     assert taken.offsets == {0: [], 1: list(range(10))}
 
 
-async def test_holes_are_passed(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_holes_are_passed(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     for partition in (0, 1):
         cluster.add("t", partition, *values(*range(20)))
     cluster.compact("t", 0, 0, 1, 5, 6, 7, 18, 19)
@@ -149,7 +156,7 @@ async def test_holes_are_passed(autojump_clock: MockClock, cluster: FakeTranspor
 
 
 async def test_what_compaction_took_from_the_end_of_the_log(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(20)))
     cluster.compact("t", 0, 18, 19)
@@ -161,7 +168,7 @@ async def test_what_compaction_took_from_the_end_of_the_log(
     assert taken.offsets[0] == list(range(18))
 
 
-async def test_by_time(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_by_time(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     for n in range(10):
         cluster.add("t", 0, b"x", timestamp=100 * n)
     async with running(cluster) as run:
@@ -172,7 +179,7 @@ async def test_by_time(autojump_clock: MockClock, cluster: FakeTransport) -> Non
         assert await history(run).at(2**80) == {0: 10, 1: 0}
 
 
-async def test_what_was_deleted_is_a_gap(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_what_was_deleted_is_a_gap(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(300)))
     cluster.add("t", 1, *values(*range(10)))
     async with running(cluster) as run:
@@ -193,14 +200,14 @@ async def test_what_was_deleted_is_a_gap(autojump_clock: MockClock, cluster: Fak
         assert beyond.gaps == [Gap({0: (250, 279)}, None)]
 
 
-async def test_a_topic_created_anew(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_topic_created_anew(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(500)))
     async with running(cluster) as run:
-        lease = run.source._lease
-        assert lease is not None
+        topic_reader = run.source._topic_reader
+        assert topic_reader is not None
         cluster.create("t", 2)
         cluster.add("t", 0, *values(*range(700)))
-        for ask in (history(run).extent, lambda: history(run).at(0)):
+        for ask in (history(run).offset_range, lambda: history(run).at(0)):
             with pytest.raises(SourceChanged, match="created anew"):
                 await ask()
         async with read_from(run, {0: 0, 1: 0}) as reader:
@@ -208,9 +215,7 @@ async def test_a_topic_created_anew(autojump_clock: MockClock, cluster: FakeTran
                 await reader.read({0: 500, 1: 0})
 
 
-async def test_a_topic_created_anew_while_it_is_read(
-    autojump_clock: MockClock, cluster: FakeTransport
-) -> None:
+async def test_a_topic_created_anew_while_it_is_read(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(500)))
     async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         await reader.read({0: 500, 1: 0})
@@ -220,7 +225,7 @@ async def test_a_topic_created_anew_while_it_is_read(
             await reader.read({0: 500, 1: 0})
 
 
-async def test_an_outage_costs_time_only(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_an_outage_costs_time_only(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(1000)))
     cluster.add("t", 1, *values(*range(1000)))
     until = {0: 1000, 1: 1000}
@@ -239,14 +244,14 @@ async def test_an_outage_costs_time_only(autojump_clock: MockClock, cluster: Fak
         assert [consumer.closed for consumer in cluster.consumers] == [True, True, False, False]
         cluster.frozen = True
         with trio.move_on_after(60) as scope:
-            await history(run).extent()
+            await history(run).offset_range()
         assert scope.cancelled_caught
         cluster.frozen = False
-        assert (await history(run).extent()).end
+        assert (await history(run).offset_range()).end
     assert taken.offsets == {0: list(range(1000)), 1: list(range(1000))}
 
 
-async def test_connections_that_break(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_connections_that_break(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(1000)))
     cluster.add("t", 1, *values(*range(1000)))
     until = {0: 1000, 1: 1000}
@@ -262,7 +267,7 @@ async def test_connections_that_break(autojump_clock: MockClock, cluster: FakeTr
 
 
 async def test_a_consumer_that_stands_still_is_replaced_and_one_that_nobody_asks_is_not(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(500)))
     async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
@@ -281,7 +286,7 @@ async def test_a_consumer_that_stands_still_is_replaced_and_one_that_nobody_asks
     assert taken.offsets[0] == list(range(500))
 
 
-async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(20)))
     cluster.add("t", 0, *values(*range(7)), spoiled=True)
     cluster.add("t", 0, *values(*range(20)))
@@ -296,31 +301,31 @@ async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster
 
 
 async def test_a_record_damaged_on_its_way_is_read_again(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(20)))
     async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         taken = Taken({0: 0, 1: 0})
-        cluster.failing.append(UndecodableError("Invalid CRC"))
+        cluster.failing.append(CorruptRecordsError("Invalid CRC"))
         assert await taken.read_to(reader, {0: 20, 1: 0})
     assert taken.offsets[0] == list(range(20))
     assert not taken.gaps
 
 
-async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(20)))
     async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         taken = Taken({0: 0, 1: 0})
-        cluster.failing.append(TooLargeError(Place("t", 0), 0))
+        cluster.failing.append(RecordTooLargeError(TopicPartition("t", 0), 0))
         assert await taken.read_to(reader, {0: 20, 1: 0})
     assert taken.gaps == [Gap({0: (0, 0)}, 1, Unreadable.TOO_LARGE)]
     assert taken.offsets[0] == list(range(1, 20))
 
 
-async def test_rights_that_are_taken_away(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_rights_that_are_taken_away(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *values(*range(20)))
     async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
-        cluster.failing.append(DeniedError("t"))
+        cluster.failing.append(TopicAuthorizationError("t"))
         with pytest.raises(PermissionError):
             await reader.read({0: 20, 1: 0})
 
@@ -336,7 +341,7 @@ def test_cancelled_anywhere_nothing_is_lost_or_doubled(
     rows: list[int], begin: int, ends: list[int], steps: list[int]
 ) -> None:
     """rows: how many offsets without a record precede each; steps: when reads are cancelled."""
-    cluster = FakeTransport()
+    cluster = FakeCluster()
     cluster.create("t", 2)
     for n, before in enumerate(rows):
         cluster.hole("t", n % 2, before)
@@ -385,7 +390,7 @@ class _CancelAt(trio.abc.Instrument):
                 self._scope.cancel()
 
 
-async def test_so_many_at_a_time_and_by_turns(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_so_many_at_a_time_and_by_turns(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     for partition in (0, 1):
         cluster.add("t", partition, *values(*range(2_000)))
     until = {0: 2_000, 1: 2_000}
@@ -417,7 +422,7 @@ async def test_so_many_at_a_time_and_by_turns(autojump_clock: MockClock, cluster
 
 
 async def test_one_that_reads_nothing_leaves_its_turn_to_others(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.add("t", 0, *values(*range(500)))
     until = {0: 500, 1: 0}
@@ -441,46 +446,46 @@ async def test_one_that_reads_nothing_leaves_its_turn_to_others(
     assert len(cluster.reading) == 0
 
 
-async def test_it_waits_for_the_source_to_begin(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_it_waits_for_the_source_to_begin(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     del cluster.topics["t"]
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
-        extents: list[Extent] = []
+        extents: list[OffsetRange] = []
 
         async def ask() -> None:
-            extents.append(await history(run).extent())
+            extents.append(await history(run).offset_range())
 
         nursery.start_soon(ask)
         await trio.sleep(60)
         assert not extents
         cluster.create("t", 1)
         await trio.sleep(10)
-        assert extents == [Extent({0: 0}, {0: 0})]
+        assert extents == [OffsetRange({0: 0}, {0: 0})]
         nursery.cancel_scope.cancel()
 
 
-def stretch(positions: Mapping[int, int]) -> Stretch:
-    lineage = Lineage(Nobody(), "t", b"1" * 16)
-    view = TopicView("t", b"1" * 16, {})
-    live = Lease(view, positions, headers=False, follow=True, lineage=lineage)
-    return Stretch(live, positions)
+def stretch(positions: Mapping[int, int]) -> BoundedTopicReader:
+    lineage = TopicLineage(Nobody(), "t", b"1" * 16)
+    info = TopicDescription("t", b"1" * 16, {})
+    live = TopicReader(info, positions, headers=False, follow_new_partitions=True, lineage=lineage)
+    return BoundedTopicReader(live, positions)
 
 
 def test_turns_follow_the_size_of_records() -> None:
     part = stretch({0: 0})
     assert part.turn_of(1000, 50) == 50
-    part.aim({0: 100})
-    part.offer([Fetched(0, [Row(n, b"x" * 1_000_000) for n in range(4)], 4)])
+    part.read_until({0: 100})
+    part.accept([FetchedPartition(0, [Row(n, b"x" * 1_000_000) for n in range(4)], 4)])
     assert part.turn_of(1024 * 1024, 1000) == 1
-    part.offer([Fetched(0, [Row(4 + n, b"x" * 1_000) for n in range(4)], 8)])
+    part.accept([FetchedPartition(0, [Row(4 + n, b"x" * 1_000) for n in range(4)], 8)])
     assert 800 < part.turn_of(1024 * 1024, 1000) < 1000
 
 
 def test_a_partition_that_joined_is_read_from_its_first_offset() -> None:
     part = stretch({0: 5})
-    part.aim({0: 5, 1: 3})
-    assert part.places() == {Place("t", 1): 0}
+    part.read_until({0: 5, 1: 3})
+    assert part.fetch_positions() == {TopicPartition("t", 1): 0}
     part.advance(1, 10)
     batch = part.next_batch()
     assert batch is not None
@@ -489,8 +494,8 @@ def test_a_partition_that_joined_is_read_from_its_first_offset() -> None:
 
 def test_what_waits_comes_before_the_end() -> None:
     part = stretch({0: 0})
-    part.aim({0: 5})
-    part.offer([Fetched(0, [Row(0, b"x")], 1)])
+    part.read_until({0: 5})
+    part.accept([FetchedPartition(0, [Row(0, b"x")], 1)])
     part.end(SourceFailed("it broke"))
     batch = part.next_batch()
     assert batch is not None

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 import kiwi_kafka
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_kafka import KafkaSettings, KafkaSourceSettings
-from kiwi_kafka.client import connection_options
+from kiwi_kafka.client.options import connection_options
 
 
 def wrong(section: type[Any], **settings: object) -> str:
@@ -21,7 +21,7 @@ def wrong(section: type[Any], **settings: object) -> str:
 def test_the_plugin_declares_its_parts() -> None:
     manager = PluginManager()
     manager.register(kiwi_kafka, "kafka")
-    assert manager.source_types()["kafka"].services == ("kafka",)
+    assert manager.source_types()["kafka"].common_description.services == ("kafka",)
     assert manager.service_types()["kafka"].sections == ("kafka",)
     assert manager.config_sections()["kafka"].required
 

@@ -7,22 +7,28 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kiwi_gw.api import Batch, Gap, Measured, SourceChanged, SourceFailed, SourceStatistics, Unreadable
-from kiwi_gw.testing import MemoryOut, check_source
+from kiwi_gw.api import Batch, Gap, HasStatistics, SourceChanged, SourceFailed, SourceStatistics, Unreadable
+from kiwi_gw.testing import MemoryPublisher, check_source
 from kiwi_kafka import KAFKA, KafkaSettings
-from kiwi_kafka.seam import DeniedError, Place, TooLargeError, UndecodableError, UnreachableError
+from kiwi_kafka.ports import (
+    CorruptRecordsError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    TopicPartition,
+    UnreachableError,
+)
 from kiwi_kafka.settings import KafkaSourceSettings
-from tests.plugins.kafka.fakes import FakeScout, FakeTransport, Run, pool_on
+from tests.plugins.kafka.fakes import FakeAdminClient, FakeCluster, Run, pool_on
 
 
 @pytest.fixture
-def cluster() -> FakeTransport:
-    made = FakeTransport()
+def cluster() -> FakeCluster:
+    made = FakeCluster()
     made.create("t", 2)
     return made
 
 
-async def test_events_after_the_end(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_events_after_the_end(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, b"old")
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
@@ -35,7 +41,7 @@ async def test_events_after_the_end(autojump_clock: MockClock, cluster: FakeTran
     assert run.values == [b"a", b"b"]
 
 
-async def test_the_contract(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_the_contract(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async def feed() -> None:
         while True:
             await trio.sleep(0.01)
@@ -55,7 +61,7 @@ async def test_the_contract(autojump_clock: MockClock, cluster: FakeTransport) -
     assert not report.finite
 
 
-async def test_a_missing_topic_is_waited_for(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_missing_topic_is_waited_for(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "later")
         nursery.start_soon(run)
@@ -70,7 +76,7 @@ async def test_a_missing_topic_is_waited_for(autojump_clock: MockClock, cluster:
 
 
 async def test_an_outage_is_noticed_said_once_and_loses_nothing(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
@@ -100,7 +106,7 @@ async def test_an_outage_is_noticed_said_once_and_loses_nothing(
 
 
 async def test_a_consumer_that_stands_still_is_replaced(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
@@ -119,9 +125,7 @@ async def test_a_consumer_that_stands_still_is_replaced(
         nursery.cancel_scope.cancel()
 
 
-async def test_markers_at_the_end_are_no_standstill(
-    autojump_clock: MockClock, cluster: FakeTransport
-) -> None:
+async def test_markers_at_the_end_are_no_standstill(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
@@ -135,12 +139,12 @@ async def test_markers_at_the_end_are_no_standstill(
         nursery.cancel_scope.cancel()
 
 
-async def test_lost_history_is_announced_exactly(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_lost_history_is_announced_exactly(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *[b"%d" % n for n in range(10)])
     cluster.add("t", 1, *[b"other"] * 3)
     cluster.forget("t", 0, before=6)
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t", out=MemoryOut(start={0: 2, 1: 0}))
+        run = Run(kafka, "t", out=MemoryPublisher(start={0: 2, 1: 0}))
         nursery.start_soon(run, {0: 2, 1: 0})
         await run.out.wait_events(7)
         nursery.cancel_scope.cancel()
@@ -148,7 +152,7 @@ async def test_lost_history_is_announced_exactly(autojump_clock: MockClock, clus
     assert [r["offset"] for r in run.out.records if r["partition"] == 0] == [6, 7, 8, 9]
 
 
-async def test_a_topic_cut_off_behind_the_reader(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_topic_cut_off_behind_the_reader(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, b"1", b"2", b"3")
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
@@ -161,7 +165,7 @@ async def test_a_topic_cut_off_behind_the_reader(autojump_clock: MockClock, clus
     assert "ends at offset 1, before 3" in str(run.error)
 
 
-async def test_a_deleted_topic(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_deleted_topic(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
@@ -182,9 +186,7 @@ async def test_a_deleted_topic(autojump_clock: MockClock, cluster: FakeTransport
         nursery.cancel_scope.cancel()
 
 
-async def test_a_topic_that_is_missing_for_a_moment(
-    autojump_clock: MockClock, cluster: FakeTransport
-) -> None:
+async def test_a_topic_that_is_missing_for_a_moment(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
@@ -197,7 +199,7 @@ async def test_a_topic_that_is_missing_for_a_moment(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_topic_created_anew_has_another_id(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_topic_created_anew_has_another_id(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
@@ -207,14 +209,14 @@ async def test_a_topic_created_anew_has_another_id(autojump_clock: MockClock, cl
         assert isinstance(run.error, SourceChanged)
         assert "created anew" in str(run.error)
         # A run that was not told of it, and goes on from old positions, is refused too.
-        late = Run(kafka, "t", out=MemoryOut(start={0: 0, 1: 0}))
+        late = Run(kafka, "t", out=MemoryPublisher(start={0: 0, 1: 0}))
         await late({0: 0, 1: 0})
         assert isinstance(late.error, SourceChanged)
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("follow", [False, True])
-async def test_growth(autojump_clock: MockClock, cluster: FakeTransport, follow: bool) -> None:
+async def test_growth(autojump_clock: MockClock, cluster: FakeCluster, follow: bool) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t", on_partition_change="continue" if follow else "close")
         nursery.start_soon(run)
@@ -233,7 +235,7 @@ async def test_growth(autojump_clock: MockClock, cluster: FakeTransport, follow:
 
 
 async def test_growth_is_found_within_the_interval_however_many_topics(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     for n in range(300):
         cluster.create(f"n{n}", 1)
@@ -252,13 +254,13 @@ async def test_growth_is_found_within_the_interval_however_many_topics(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, b"good", b"too")
     cluster.add("t", 0, b"x", b"x", b"x", spoiled=True)
     cluster.add("t", 0, b"after")
     cluster.add("t", 1, b"other")
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t", out=MemoryOut(start={0: 0, 1: 0}))
+        run = Run(kafka, "t", out=MemoryPublisher(start={0: 0, 1: 0}))
         nursery.start_soon(run, {0: 0, 1: 0})
         await run.out.wait_events(4)
         nursery.cancel_scope.cancel()
@@ -269,14 +271,14 @@ async def test_a_batch_that_cannot_be_decoded(autojump_clock: MockClock, cluster
 
 
 async def test_a_record_damaged_on_its_way_is_read_again(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
         await wait_all_tasks_blocked()
         (first,) = cluster.reading
-        cluster.failing.append(UndecodableError("Invalid CRC"))
+        cluster.failing.append(CorruptRecordsError("Invalid CRC"))
         cluster.add("t", 0, b"1")
         await run.out.wait_events(1)
         assert first.closed
@@ -285,15 +287,15 @@ async def test_a_record_damaged_on_its_way_is_read_again(
 
 
 async def test_a_damaged_batch_without_an_end_fails_the_source(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    class Lost(FakeScout):
-        async def unreadable(self, view: object, place: Place, offset: int) -> tuple[int, int]:
+    class Lost(FakeAdminClient):
+        async def find_corrupt_batch(self, info: object, tp: TopicPartition, offset: int) -> tuple[int, int]:
             await trio.lowlevel.checkpoint()
             return offset, offset
 
-    class Damaged(FakeTransport):
-        async def scout(self) -> FakeScout:
+    class Damaged(FakeCluster):
+        async def admin(self) -> FakeAdminClient:
             await trio.lowlevel.checkpoint()
             return Lost(self)
 
@@ -307,12 +309,12 @@ async def test_a_damaged_batch_without_an_end_fails_the_source(
     assert isinstance(run.error, SourceFailed)
 
 
-async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
         await wait_all_tasks_blocked()
-        cluster.failing.append(TooLargeError(Place("t", 0), 0))
+        cluster.failing.append(RecordTooLargeError(TopicPartition("t", 0), 0))
         cluster.add("t", 0, b"huge", b"next")
         await run.out.wait_events(1)
         nursery.cancel_scope.cancel()
@@ -323,7 +325,7 @@ async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, clus
 
 
 async def test_rights_that_are_taken_away_end_only_that_run(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.create("u", 1)
     async with pool_on(cluster, client={"max_consumers": 1}) as kafka, trio.open_nursery() as nursery:
@@ -331,7 +333,7 @@ async def test_rights_that_are_taken_away_end_only_that_run(
         nursery.start_soon(run)
         nursery.start_soon(other)
         await trio.sleep(1)
-        cluster.failing.append(DeniedError("t"))
+        cluster.failing.append(TopicAuthorizationError("t"))
         cluster.add("u", 0, b"1")
         await run.ended.wait()
         await other.out.wait_events(1)
@@ -339,9 +341,7 @@ async def test_rights_that_are_taken_away_end_only_that_run(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_connection_that_breaks_is_replaced(
-    autojump_clock: MockClock, cluster: FakeTransport
-) -> None:
+async def test_a_connection_that_breaks_is_replaced(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
@@ -359,7 +359,7 @@ async def test_a_connection_that_breaks_is_replaced(
 
 
 async def test_a_fault_of_the_plugin_reaches_its_sources_and_spares_the_pool(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
@@ -369,21 +369,21 @@ async def test_a_fault_of_the_plugin_reaches_its_sources_and_spares_the_pool(
         cluster.wake()
         await run.ended.wait()
         assert isinstance(run.error, ZeroDivisionError)
-        again = Run(kafka, "t", out=MemoryOut(start={0: 0, 1: 0}))
+        again = Run(kafka, "t", out=MemoryPublisher(start={0: 0, 1: 0}))
         nursery.start_soon(again, {0: 0, 1: 0})
         cluster.add("t", 0, b"1")
         await again.out.wait_events(1)
         nursery.cancel_scope.cancel()
 
 
-class Slow(MemoryOut):
+class Slow(MemoryPublisher):
     async def publish(self, batch: object) -> None:
         await trio.sleep(60)
         await super().publish(batch)  # type: ignore[arg-type]
 
 
 async def test_a_slow_source_holds_up_nobody_and_piles_up_nothing(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.create("u", 1)
     async with pool_on(cluster, client={"max_consumers": 1}) as kafka, trio.open_nursery() as nursery:
@@ -398,13 +398,13 @@ async def test_a_slow_source_holds_up_nobody_and_piles_up_nothing(
         assert len(quick.values) == 50
         assert not slow.values
         (consumer,) = cluster.reading
-        assert consumer.places[Place("t", 0)] <= 3  # one is being published, two wait
+        assert consumer.assigned[TopicPartition("t", 0)] <= 3  # one is being published, two wait
         await slow.out.wait_events(50)
         nursery.cancel_scope.cancel()
     assert slow.values == [b"%d" % n for n in range(50)]
 
 
-async def test_few_consumers_for_many_sources(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_few_consumers_for_many_sources(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     for n in range(100):
         cluster.create(f"n{n}", 4)
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
@@ -423,7 +423,7 @@ async def test_few_consumers_for_many_sources(autojump_clock: MockClock, cluster
 
 
 async def test_busy_readers_of_many_partitions_let_records_gather(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     cluster.create("wide", 400)
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
@@ -431,19 +431,19 @@ async def test_busy_readers_of_many_partitions_let_records_gather(
         nursery.start_soon(wide)
         nursery.start_soon(narrow)
         await trio.sleep(1)
-        reader = next(c for c in cluster.reading if len(c.places) == 400)
-        assert reader.gathering == 0
+        reader = next(c for c in cluster.reading if len(c.assigned) == 400)
+        assert reader.fetch_interval_ms == 0
         for _ in range(10):
             cluster.add("wide", 0, b"x", b"y", b"z")
             await trio.sleep(0.005)
-        assert 0 < reader.gathering <= 80
+        assert 0 < reader.fetch_interval_ms <= 80
         await trio.sleep(1)
-        assert reader.gathering == 0
+        assert reader.fetch_interval_ms == 0
         nursery.cancel_scope.cancel()
 
 
 async def test_two_sources_of_one_topic_have_a_consumer_each(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async with pool_on(cluster, client={"max_consumers": 1}) as kafka, trio.open_nursery() as nursery:
         runs = [Run(kafka, "t", id=name) for name in "ab"]
@@ -457,11 +457,11 @@ async def test_two_sources_of_one_topic_have_a_consumer_each(
         nursery.cancel_scope.cancel()
 
 
-class _SlowOut(MemoryOut):
+class _SlowOut(MemoryPublisher):
     """Takes nothing until it may."""
 
     def __init__(self) -> None:
-        super().__init__(KAFKA.shape_of(KafkaSourceSettings(type="kafka", topic="t")))
+        super().__init__(KAFKA.description_of(KafkaSourceSettings(type="kafka", topic="t")).schema)
         self.may = trio.Event()
 
     async def publish(self, batch: Batch) -> None:
@@ -469,12 +469,12 @@ class _SlowOut(MemoryOut):
         await super().publish(batch)
 
 
-async def test_it_says_how_far_it_is_behind(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_it_says_how_far_it_is_behind(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     out = _SlowOut()
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t", out)
         source = run.source
-        assert isinstance(source, Measured)
+        assert isinstance(source, HasStatistics)
         assert source.statistics().behind == {}, "nothing is known before it runs"
         nursery.start_soon(run)
         await trio.sleep(2)
@@ -492,12 +492,12 @@ async def test_it_says_how_far_it_is_behind(autojump_clock: MockClock, cluster: 
         nursery.cancel_scope.cancel()
 
 
-async def test_it_says_that_the_brokers_are_away(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_it_says_that_the_brokers_are_away(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         run = Run(kafka, "t")
         nursery.start_soon(run)
         await trio.sleep(2)
-        assert isinstance(run.source, Measured)
+        assert isinstance(run.source, HasStatistics)
         assert run.source.statistics().reachable
         cluster.frozen = True
         await trio.sleep(10)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kiwi_kafka.aio_loop import client_loop
-from kiwi_kafka.seam import NO_ID, TopicView, UnreachableError
-from kiwi_kafka.transport import AioScout
+from kiwi_kafka.client.admin import AioAdminClient
+from kiwi_kafka.client.asyncio_loop import client_loop
+from kiwi_kafka.ports import NO_ID, TopicDescription, UnreachableError
 
 OLD, NEW, DAMAGED = b"o" * 16, b"n" * 16, b"o" * 15 + b"p"
 
@@ -32,13 +32,13 @@ async def said(known: dict[str, bytes], *ids: bytes) -> bytes:
     """The id that a scout tells."""
     client = Answers(ids)
     async with client_loop(lambda message, error: None) as loop:
-        scout = AioScout(loop, client, 5, known)  # type: ignore[arg-type]
+        admin = AioAdminClient(loop, client, 5, known)  # type: ignore[arg-type]
         try:
-            view = (await scout.describe(["t"]))["t"]
+            info = (await admin.describe_topics(["t"]))["t"]
         finally:
             assert client.ids == []
-    assert isinstance(view, TopicView)
-    return view.id
+    assert isinstance(info, TopicDescription)
+    return info.id
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ async def test_an_id_that_nobody_knows_must_come_twice_too() -> None:
 async def test_an_answer_about_another_topic_is_none() -> None:
     client = Answers([OLD])
     async with client_loop(lambda message, error: None) as loop:
-        scout = AioScout(loop, client, 5, {})  # type: ignore[arg-type]
+        admin = AioAdminClient(loop, client, 5, {})  # type: ignore[arg-type]
         with pytest.raises(UnreachableError, match="says nothing about u"):
-            await scout.describe(["u"])
+            await admin.describe_topics(["u"])
 
 
 async def test_two_answers_that_differ_are_none() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from kiwi_kafka.aio_loop import client_loop
-from kiwi_kafka.seam import Place, TopicView
-from kiwi_kafka.transport import AioScout, first_unreadable
+from kiwi_kafka.client.admin import AioAdminClient
+from kiwi_kafka.client.asyncio_loop import client_loop
+from kiwi_kafka.client.internals import first_corrupt_batch
+from kiwi_kafka.ports import TopicDescription, TopicPartition
 
-PLACE = Place("t", 0)
-VIEW = TopicView("t", b"", {0: 1}, None)
+TP = TopicPartition("t", 0)
+TOPIC = TopicDescription("t", b"", {0: 1}, None)
 
 
 def batch(first: int, count: int) -> bytes:
@@ -34,9 +35,9 @@ THIRD = SECOND + len(batch(3, 2))
 
 
 def test_the_batch_and_where_it_ends() -> None:
-    assert first_unreadable(GOOD) is None
-    assert first_unreadable(spoiled(GOOD, SECOND + 70)) == (3, 5, THIRD)
-    assert first_unreadable(spoiled(GOOD, len(GOOD) - 3)) == (5, 9, len(GOOD))
+    assert first_corrupt_batch(GOOD) is None
+    assert first_corrupt_batch(spoiled(GOOD, SECOND + 70)) == (3, 5, THIRD)
+    assert first_corrupt_batch(spoiled(GOOD, len(GOOD) - 3)) == (5, 9, len(GOOD))
 
 
 class Answers:
@@ -66,6 +67,6 @@ async def test_what_was_damaged_on_its_way_is_not(
 ) -> None:
     client = Answers(answers)
     async with client_loop(lambda message, error: None) as loop:
-        scout = AioScout(loop, client, 5, {})  # type: ignore[arg-type]
-        assert await scout.unreadable(VIEW, PLACE, 0) == found
+        admin = AioAdminClient(loop, client, 5, {})  # type: ignore[arg-type]
+        assert await admin.find_corrupt_batch(TOPIC, TP, 0) == found
     assert client.answers == []

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 from kiwi_gw.api import PluginContext, SourceContext
 from kiwi_gw.model import Batch
-from kiwi_gw.testing import MemoryOut
+from kiwi_gw.testing import MemoryPublisher
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
-from kiwi_spark.service import Spark, serving
-from kiwi_spark.settings import SparkSettings, SparkSourceSettings
-from kiwi_spark.shape import SHAPE
-from kiwi_spark.source import SparkSource
-from kiwi_spark.spec import Session
-from kiwi_spark.supervisor import Launch
+from kiwi_spark.gateway.driver_supervisor import Launch
+from kiwi_spark.gateway.rows import SCHEMA
+from kiwi_spark.gateway.service import SparkService, serving
+from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
+from kiwi_spark.gateway.source import SparkSource
+from kiwi_spark.protocol.query_spec import SessionSpec
 
 FAKE = Path(__file__).with_name("fake_driver.py")
 
@@ -43,8 +43,8 @@ def context(folder: Path, **section: Any) -> PluginContext:
 
 
 def launch(mode: str = "", **keys: Any) -> Launch:
-    async def prepare() -> tuple[Session, Mapping[str, str]]:
-        return Session(master="local[1]"), {"FAKE_DRIVER": mode}
+    async def prepare() -> tuple[SessionSpec, Mapping[str, str]]:
+        return SessionSpec(master="local[1]"), {"FAKE_DRIVER": mode}
 
     keys = {"nice": 1, "start_seconds": 20.0, "max_restarts": 2} | keys
     return Launch(prepare=prepare, command=(sys.executable, str(FAKE)), **keys)
@@ -53,17 +53,17 @@ def launch(mode: str = "", **keys: Any) -> Launch:
 @asynccontextmanager
 async def fake_spark(
     mode: str = "", *, stage_bytes: int = 1 << 20, max_restarts: int = 2, **keys: Any
-) -> AsyncIterator[Spark]:
+) -> AsyncIterator[SparkService]:
     async with serving(launch(mode, **keys), stage_bytes, max_restarts) as spark:
         yield spark
 
 
-def source(plan: Mapping[str, Any], folder: Path, spark: Spark, **keys: Any) -> SparkSource:
+def source(plan: Mapping[str, Any], folder: Path, spark: SparkService, **keys: Any) -> SparkSource:
     return SparkSource(settings(plan, **keys), SourceContext("s", context(folder), {"spark": spark}), spark)
 
 
-def memory(start: Mapping[int, int] | None = None) -> MemoryOut:
-    return MemoryOut(SHAPE, start)
+def memory(start: Mapping[int, int] | None = None) -> MemoryPublisher:
+    return MemoryPublisher(SCHEMA, start)
 
 
 def numbers(batches: list[Batch]) -> list[int]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from kiwi_spark import query, supervisor
+from kiwi_gw.api import Backoff
+from kiwi_spark.gateway import driver_supervisor, query_supervisor
 from tests.plugins.spark.maven_server import MavenServer
 
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has failed is started again almost at once: not for who must see that it is away."""
-    for module in (query, supervisor):
-        monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
-        monkeypatch.setattr(module, "LONGEST_PAUSE", 0.01)
+    for module in (query_supervisor, driver_supervisor):
+        monkeypatch.setattr(module, "Backoff", partial(Backoff, 0.01, 0.01))
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def maven(monkeypatch: pytest.MonkeyPatch) -> Iterator[MavenServer]:
         monkeypatch.setenv("KIWI_GW_MAVEN", server.address)
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr("kiwi_spark.maven._PAUSES", (0.0, 0.0))
+        monkeypatch.setattr("kiwi_spark.java.maven._PAUSES", (0.0, 0.0))
         try:
             yield server
         finally:

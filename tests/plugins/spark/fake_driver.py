@@ -1,4 +1,4 @@
-"""A driver without Spark: speaks `kiwi_spark.wire`, and does what the text of the query says (JSON).
+"""A driver without Spark: speaks `protocol/messages.py`, and does what the text of the query says (JSON).
 
 Its checkpoint is a file per source, written after an ACK as Spark does. A batch that is repeated has its rows
 in another order. What a query's text may say (all optional):
@@ -34,41 +34,42 @@ sys.modules["numpy"] = None  # type: ignore[assignment]
 
 import pyarrow as pa  # noqa: E402
 
-from kiwi_spark.frames import FrameReader, Message  # noqa: E402
-from kiwi_spark.spec import Query  # noqa: E402
-from kiwi_spark.wire import (  # noqa: E402
-    FRAMES,
+from kiwi_spark.protocol.messages import (  # noqa: E402  # noqa: E402
     VERSION,
-    Ack,
-    Analyse,
-    Analysed,
-    Begin,
-    End,
-    Ended,
+    AnalyseQuery,
+    BatchProgress,
+    BatchRows,
+    BatchTaken,
+    BeginBatch,
+    EndBatch,
     Hello,
-    Idle,
-    Open,
-    Opened,
-    Progress,
-    Rows,
-    Start,
-    Started,
-    Stop,
+    Message,
+    MessageReader,
+    OpenSession,
+    QueryAnalysed,
+    QueryEnded,
+    QueryIdle,
+    QueryStarted,
+    SessionOpened,
+    StartQuery,
+    StopQuery,
+    frame_of,
 )
+from kiwi_spark.protocol.query_spec import QuerySpec  # noqa: E402
 
 
 class Wire:
     def __init__(self, role: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(sys.argv[1])
-        self._reader = FrameReader(FRAMES)
+        self._reader = MessageReader()
         self._waiting: list[Message] = []
         self._lock = threading.Lock()
         self.send(Hello(version=VERSION, token=TOKEN, role=role))
 
     def send(self, message: Message) -> None:
         with self._lock:
-            self._socket.sendall(FRAMES.encode(message))
+            self._socket.sendall(frame_of(message))
 
     def receive(self) -> Message | None:
         while not self._waiting:
@@ -84,7 +85,7 @@ class Wire:
 
 
 class Checkpoint:
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: QuerySpec) -> None:
         self.path = Path(query.checkpoint) / f"{query.source}.json"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
@@ -129,7 +130,7 @@ def parts(plan: dict[str, Any], batch: int) -> Iterator[list[int]]:
 
 
 class Run:
-    def __init__(self, control: Wire, message: Start) -> None:
+    def __init__(self, control: Wire, message: StartQuery) -> None:
         self.control = control
         self.number = message.run
         self.query = message.query
@@ -140,7 +141,7 @@ class Run:
 
     def end(self, trouble: Any = None, message: str = "") -> None:
         if self.ended.acquire(blocking=False):
-            self.control.send(Ended(run=self.number, trouble=trouble, message=message))
+            self.control.send(QueryEnded(run=self.number, error_kind=trouble, message=message))
 
     def go(self) -> None:
         if "deadly" in self.plan:
@@ -152,7 +153,7 @@ class Run:
         batch = checkpoint.state["next"]
         notes = [f"fresh: {self.query.fresh}"]
         self.control.send(
-            Started(
+            QueryStarted(
                 run=self.number,
                 query=checkpoint.state["query"],
                 next_batch=batch,
@@ -173,7 +174,7 @@ class Run:
                 self.at(batch, "acked")
                 checkpoint.state["next"] = batch = batch + 1
                 checkpoint.write()
-                progress = Progress(
+                progress = BatchProgress(
                     run=self.number,
                     batch=batch - 1,
                     input_rows=9,
@@ -195,24 +196,24 @@ class Run:
         if self.plan.get("over"):
             self.end()
         else:
-            self.control.send(Idle(run=self.number))
+            self.control.send(QueryIdle(run=self.number))
         self.stopped.wait()
         self.end()
 
     def bring(self, rows: Wire, batch: int) -> None:
         self.at(batch, "before")
         query = self.plan.get("query", self.checkpoint.state["query"])
-        rows.send(Begin(query=query, batch=batch, timestamp=time.time_ns() // 1_000_000))
+        rows.send(BeginBatch(query=query, batch=batch, timestamp=time.time_ns() // 1_000_000))
         total = 0
         for values in parts(self.plan, batch):
-            rows.send(Rows(arrow=arrow(values)))
+            rows.send(BatchRows(arrow=arrow(values)))
             total += len(values)
             self.at(batch, "within")
         self.at(batch, "after")
-        rows.send(End(rows=total))
+        rows.send(EndBatch(rows=total))
         self.at(batch, "end")
         answer = rows.receive()
-        if not isinstance(answer, Ack) or answer.batch != batch:
+        if not isinstance(answer, BatchTaken) or answer.batch != batch:
             raise LostError(f"{answer} for batch {batch}")
 
     def at(self, batch: int, point: str) -> None:
@@ -222,19 +223,19 @@ class Run:
             raise LostError(f"dropped at {batch} {point}")
 
 
-def analysed(message: Analyse) -> Analysed:
+def analysed(message: AnalyseQuery) -> QueryAnalysed:
     if '"dies"' in message.query.sql:
         os.kill(os.getpid(), signal.SIGKILL)
     if '"breaks"' in message.query.sql:
-        return Analysed(run=message.run, error="StackOverflowError: null", trouble="gone")
+        return QueryAnalysed(run=message.run, error="StackOverflowError: null", error_kind="gone")
     if "nonsense" in message.query.sql:
-        return Analysed(
-            run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", trouble="query", line=2
+        return QueryAnalysed(
+            run=message.run, error="[PARSE_SYNTAX_ERROR] near 'nonsense'", error_kind="query", line=2
         )
     if "unreachable" in message.query.sql:
-        return Analysed(run=message.run, error="TimeoutException: no node", trouble="unreachable")
+        return QueryAnalysed(run=message.run, error="TimeoutException: no node", error_kind="unreachable")
     plan = "a plan" if message.explain else ""
-    return Analysed(run=message.run, columns=[("n", "bigint")], schemas={"a": "n BIGINT"}, plan=plan)
+    return QueryAnalysed(run=message.run, columns=[("n", "bigint")], schemas={"a": "n BIGINT"}, plan=plan)
 
 
 def main() -> None:
@@ -250,17 +251,17 @@ def main() -> None:
         subprocess.Popen(["sleep", "60"])
     control = Wire("control" if mode != "stranger" else "control ")
     runs: dict[int, Run] = {}
-    asked: list[Analyse] = []
+    asked: list[AnalyseQuery] = []
     print("the fake driver is there", flush=True)
     while (message := control.receive()) is not None:
-        if isinstance(message, Open):
-            control.send(Opened(spark="4.0.0-fake", pid=os.getpid()))
-        elif isinstance(message, Start):
+        if isinstance(message, OpenSession):
+            control.send(SessionOpened(spark="4.0.0-fake", pid=os.getpid()))
+        elif isinstance(message, StartQuery):
             runs[message.run] = Run(control, message)
-        elif isinstance(message, Stop):
+        elif isinstance(message, StopQuery):
             runs[message.run].end()
             runs[message.run].stopped.set()
-        elif isinstance(message, Analyse):
+        elif isinstance(message, AnalyseQuery):
             asked.append(message)
             plan = json.loads(message.query.sql) if message.query.sql.startswith("{") else {}
             if len(asked) >= plan.get("together", 1):

@@ -12,22 +12,22 @@ import pytest
 
 from kiwi_spark.driver import analyse as module
 from kiwi_spark.driver.analyse import analyse
-from kiwi_spark.driver.checkpoints import Meta
-from kiwi_spark.spec import Query
+from kiwi_spark.driver.checkpoints import CheckpointMeta
+from kiwi_spark.protocol.query_spec import QuerySpec
 from tests.plugins.spark.test_checkpoints import MemoryFiles
 
 KNOWN = {"flights": "a BIGINT, seldom STRING"}
 
 
-class Here:
-    elsewhere = False
+class LocalEngine:
+    distributed = False
     version = "4.0.1"
 
-    def session(self, query: Query) -> AbstractContextManager[Any]:
+    def session(self, query: QuerySpec) -> AbstractContextManager[Any]:
         raise AssertionError(f"{query.source} was to be run")
 
     @contextmanager
-    def passing(self) -> Iterator[Any]:
+    def temporary_session(self) -> Iterator[Any]:
         yield SimpleNamespace(version="4.0.1")
 
 
@@ -38,11 +38,11 @@ def test_a_query_is_analysed_with_the_schemas_with_which_it_would_run(
     """Else a column that the newest records lack would have a reload refused that works."""
     files = MemoryFiles()
     if known:
-        meta = Meta(generation=0, parts={}, stateful=False, schemas=known)
+        meta = CheckpointMeta(generation=0, parts={}, stateful=False, schemas=known)
         files.write("/c/s/meta.json", msgspec.json.encode(meta).decode())
     given: list[Mapping[str, str]] = []
 
-    def build(spark: object, query: Query, token: str, known: Mapping[str, str], **_: object) -> object:
+    def build(spark: object, query: QuerySpec, known: Mapping[str, str], **_: object) -> object:
         given.append(known)
         schema = SimpleNamespace(fields=[])
         return SimpleNamespace(frame=SimpleNamespace(schema=schema), schemas=known, stateful=False)
@@ -51,6 +51,6 @@ def test_a_query_is_analysed_with_the_schemas_with_which_it_would_run(
     monkeypatch.setattr(module, "build", build)
     monkeypatch.setattr(module, "as_json", lambda frame, key: frame)
     monkeypatch.setattr(module, "check_streaming", lambda rows, query: None)
-    answer = analyse(Here(), 1, Query(source="s", checkpoint="/c"), "", explain=False)
+    answer = analyse(LocalEngine(), 1, QuerySpec(source="s", checkpoint="/c"), explain=False)
     assert answer.error == ""
     assert given == [known]

@@ -1,158 +1,216 @@
-"""A batch as frames, and the talk on a rows connection, over a real Unix socket and without Spark."""
+"""Which batches of a query are committed, and where they are until they are published."""
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+import os
+import tempfile
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any, cast
-from unittest.mock import MagicMock
+from unittest.mock import patch
 
-import pyarrow as pa
 import pytest
-from pyspark import StorageLevel
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kiwi_spark.driver import batches
-from kiwi_spark.driver.batches import Lost, RowsLink, RowTooLarge, frames
-from kiwi_spark.frames import MAX_MESSAGE, FrameReader, Message
-from kiwi_spark.spec import Query, TableInput
-from kiwi_spark.wire import FRAMES, ROWS_BYTES, Ack, Begin, End, Hello, Rows
-
-
-def table(values: list[str | None]) -> pa.Table:
-    return pa.table({"key": pa.nulls(len(values), pa.string()), "value": pa.array(values, pa.string())})
-
-
-def read(parts: list[bytes]) -> pa.Table:
-    messages = [message for part in parts for message in FrameReader(FRAMES).feed(part)]
-    tables = [pa.ipc.open_stream(one.arrow).read_all() for one in messages if isinstance(one, Rows)]
-    assert len(tables) == len(messages)
-    return pa.concat_tables(tables)
-
-
-def test_no_rows_are_no_frame() -> None:
-    assert list(frames(table([]))) == []
-
-
-def test_frames_have_about_a_megabyte_and_all_rows_in_order() -> None:
-    rows = table([f"{number:0100}" for number in range(50_000)])
-    parts = list(frames(rows))
-    assert read(parts).equals(rows)
-    assert max(map(len, parts)) < 1.2 * ROWS_BYTES
-    assert len(parts) < 2 * rows.nbytes / ROWS_BYTES
+from kiwi_gw.api import SourceChanged
+from kiwi_spark.gateway import batches
+from kiwi_spark.gateway.batches import (
+    BatchSpool,
+    IncomingBatches,
+    SourceBatches,
+    SpoolBudget,
+    TooManyRowsError,
+)
+from kiwi_spark.gateway.rows import MAX_ROWS, offset_of
+from kiwi_spark.protocol.messages import (
+    BatchRows,
+    BatchTaken,
+    BeginBatch,
+    EndBatch,
+    Message,
+    QueryStarted,
+    WireError,
+)
 
 
-def test_a_few_large_rows_among_small_ones_make_no_large_frame() -> None:
-    rows = table(["x"] * 5000 + ["y" * 3 * ROWS_BYTES] * 9 + [None] * 5000)
-    parts = list(frames(rows))
-    assert read(parts).equals(rows)
-    assert max(map(len, parts)) < 4 * ROWS_BYTES
+@pytest.fixture(autouse=True, scope="module")
+def rows_are_counted_by_their_text() -> Iterator[None]:
+    with patch.object(batches, "count", lambda arrow: int(arrow or b"0")):
+        yield
 
 
-def test_a_row_larger_than_a_frame_is_an_error_in_words() -> None:
-    with pytest.raises(RowTooLarge, match="cannot be delivered"):
-        list(frames(table(["x", "y" * MAX_MESSAGE])))
+def begin(batch: int, query: str = "q") -> BeginBatch:
+    return BeginBatch(query=query, batch=batch, timestamp=7)
+
+
+def started(next_batch: int, query: str = "q") -> QueryStarted:
+    return QueryStarted(run=1, query=query, next_batch=next_batch)
+
+
+def known(next_batch: int) -> SourceBatches:
+    found = SourceBatches()
+    found.resume(started(next_batch), None)
+    return found
+
+
+async def take(incoming: IncomingBatches, *messages: Message) -> int | None:
+    """Return what the last one ends."""
+    for message in messages:
+        ended = await incoming.take(message)
+    return ended
+
+
+def at_once(taking: Coroutine[object, object, int | None]) -> int | None:
+    """Return what it returns: with room in memory it waits for nothing."""
+    with pytest.raises(StopIteration) as over:
+        taking.send(None)
+    found: int | None = over.value.value
+    return found
+
+
+def incoming(source: SourceBatches) -> IncomingBatches:
+    return IncomingBatches(source, SpoolBudget(1_000))
+
+
+def committed(source: SourceBatches) -> tuple[int, int, list[int], int | None]:
+    """Return what is to be published, and let it be so."""
+    found, source.committed = source.committed, None
+    assert found is not None
+    return found.batch, found.timestamp, found.spool.counts, found.lost_from
+
+
+async def test_a_batch_counts_at_its_end() -> None:
+    source = known(3)
+    connection = incoming(source)
+    assert await take(connection, begin(3), BatchRows(arrow=b"2")) is None
+    assert (source.next, source.committed) == (3, None)
+    assert await take(connection, EndBatch(rows=2)) == 3
+    assert source.next == 4
+    assert committed(source) == (3, 7, [2], None)
+
+
+async def test_one_that_was_cut_off_never_was() -> None:
+    source, budget = known(3), SpoolBudget(1_000)
+    connection = IncomingBatches(source, budget)
+    await take(connection, begin(3), BatchRows(arrow=b"2"))
+    assert budget.used == 1
+    assert connection.cut() == 3
+    assert connection.cut() is None
+    assert budget.used == 0
+    source.resume(started(3), None)
+    assert await take(incoming(source), begin(3), EndBatch(rows=0)) == 3
+    assert committed(source) == (3, 7, [], None)
+
+
+async def test_one_that_comes_again_is_acknowledged_and_dropped() -> None:
+    source = known(0)
+    await take(incoming(source), begin(0), EndBatch(rows=0))
+    committed(source)
+    source.resume(started(0), None)
+    budget = SpoolBudget(1_000)
+    again = IncomingBatches(source, budget)
+    assert await take(again, begin(0), BatchRows(arrow=b"9")) is None
+    assert await take(again, EndBatch(rows=9)) == 0
+    assert (source.committed, source.next, budget.used) == (None, 1, 0)
+
+
+async def test_batches_that_never_came_are_named() -> None:
+    source = known(2)
+    source.resume(started(5), None)
+    await take(incoming(source), begin(5), EndBatch(rows=0))
+    assert committed(source) == (5, 7, [], 2)
+
+
+def test_another_checkpoint_and_one_that_was_put_back() -> None:
+    source = known(5)
+    source.resume(started(4), None)  # Spark does not know yet that 4 was done
+    with pytest.raises(SourceChanged, match="another one"):
+        source.resume(started(5, "p"), None)
+    with pytest.raises(SourceChanged, match="put back from batch 5 to 3"):
+        source.resume(started(3), None)
+
+
+def test_a_source_that_knows_no_more_than_its_position() -> None:
+    source = SourceBatches()
+    source.resume(started(3), {0: offset_of(3, 0)})
+    assert source.next == 3
+    with pytest.raises(SourceChanged, match="of batch 3 2 rows were taken, and Spark begins with batch 3"):
+        SourceBatches().resume(started(3), {0: offset_of(3, 2)})
 
 
 @pytest.mark.parametrize(
-    ("more", "keep"),
+    ("messages", "words"),
     [
-        ({}, None),
-        ({"output_mode": "update"}, None),
-        ({"output_mode": "complete"}, StorageLevel.MEMORY_AND_DISK),
-        ({"trigger": ""}, StorageLevel.MEMORY_AND_DISK),
-        ({"tables": {"t": TableInput(format="csv", stream=True)}}, StorageLevel.MEMORY_AND_DISK),
-        ({"tables": {"t": TableInput(format="csv")}}, None),
+        ([BatchRows(arrow=b"")], "a BatchRows where a batch should begin"),
+        ([EndBatch(rows=0)], "a EndBatch where"),
+        ([begin(0), begin(0)], "within batch 0"),
+        ([begin(0), BatchTaken(batch=0)], "a BatchTaken where"),
+        ([begin(0, "p")], "another query"),
+        ([begin(-1)], "the id -1"),
+        ([begin(0), EndBatch(rows=1)], "ends after 0 rows and should have 1"),
     ],
 )
-def test_what_has_no_bound_is_asked_for_its_size_first_and_computed_once(
-    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], keep: StorageLevel | None
-) -> None:
-    """The state of a `complete` query is as large as all batches before."""
-    asked = []
-
-    def collected(rows: object, most: int, keep: StorageLevel | None) -> None:
-        asked.append((most, keep))
-        raise Lost("enough")
-
-    monkeypatch.setattr(batches, "turn", lambda context: nullcontext())
-    monkeypatch.setattr(batches, "collected", collected)
-    sink = batches.ToGateway(cast("RowsLink", None), Query(source="s", batch_bytes=7, **more))
-    with pytest.raises(Lost, match="enough"):
-        sink(MagicMock(), 0)
-    assert asked == [(7, keep)]
+async def test_what_does_not_belong_there(messages: list[Message], words: str) -> None:
+    connection = incoming(known(0))
+    for message in messages[:-1]:
+        await connection.take(message)
+    with pytest.raises(WireError, match=words):
+        await connection.take(messages[-1])
 
 
-class Peer:
-    """The gateway's side, in a thread: answers every End by `answer`, then closes if that is None."""
-
-    def __init__(self, path: Path, answer: Callable[[int], Message | None]) -> None:
-        self.path = str(path)
-        self.seen: list[Message] = []
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(self.path)
-        self._listener.listen()
-        self._answer = answer
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        connection, _ = self._listener.accept()
-        reader, batch = FrameReader(FRAMES), -1
-        with connection:
-            while data := connection.recv(65536):
-                for message in reader.feed(data):
-                    self.seen.append(message)
-                    if isinstance(message, Begin):
-                        batch = message.batch
-                    if isinstance(message, End):
-                        answer = self._answer(batch)
-                        if answer is None:
-                            return
-                        connection.sendall(FRAMES.encode(answer))
-
-    def close(self) -> None:
-        self._thread.join()
-        self._listener.close()
+async def test_more_rows_than_positions_can_name() -> None:
+    connection = incoming(known(0))
+    await take(connection, begin(0), BatchRows(arrow=b"%d" % MAX_ROWS))
+    with pytest.raises(TooManyRowsError, match="max_offsets"):
+        await take(connection, BatchRows(arrow=b"1"))
 
 
-def test_a_batch_is_begun_sent_ended_and_waits_to_be_taken(tmp_path: Path) -> None:
-    peer = Peer(tmp_path / "s", lambda batch: Ack(batch=batch))
-    link = RowsLink(peer.path, "secret", "7")
-    link.deliver("q", 3, 99, table(["1", "2"]))
-    link.deliver("q", 4, 100, table([]))
-    link.close()
-    peer.close()
-    assert peer.seen[0] == Hello(version=1, token="secret", role="7")
-    assert peer.seen[1] == Begin(query="q", batch=3, timestamp=99)
-    assert isinstance(peer.seen[2], Rows)
-    assert peer.seen[3:] == [End(rows=2), Begin(query="q", batch=4, timestamp=100), End(rows=0)]
+@given(st.lists(st.tuples(st.sampled_from(["whole", "cut", "repeat"]), st.integers(0, 3)), max_size=30))
+def test_every_batch_is_committed_once_and_in_order(steps: list[tuple[str, int]]) -> None:
+    """Whatever is cut off and repeated: as Spark does it, from the last one that it knows to be done."""
+
+    source, done, found = known(0), 0, []
+    for step, rows in steps:
+        source.resume(started(done), None)
+        connection = incoming(source)
+        assert at_once(take(connection, begin(done), BatchRows(arrow=b"%d" % rows))) is None
+        if step == "cut":
+            connection.cut()
+            continue
+        assert at_once(take(connection, EndBatch(rows=rows))) == done
+        if source.committed is not None:
+            found.append(committed(source)[0])
+        if step == "whole":  # else its acknowledgement is lost
+            done += 1
+    assert found == list(range(source.next))
+    assert source.next - done in (0, 1)
 
 
-@pytest.mark.parametrize(
-    "answer", [None, Ack(batch=8), End(rows=1)], ids=["closed", "other batch", "nonsense"]
-)
-def test_a_batch_that_is_not_taken_is_lost(tmp_path: Path, answer: Message | None) -> None:
-    peer = Peer(tmp_path / "s", lambda _: answer)
-    link = RowsLink(peer.path, "secret", "7")
-    with pytest.raises(Lost, match="batch 3"):
-        link.deliver("q", 3, 99, table(["1"]))
-    link.close()
-    peer.close()
+async def test_a_spool_writes_what_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    budget = SpoolBudget(10)
+    one, other = BatchSpool(budget), BatchSpool(budget)
+    texts = [b"12345", b"1234567890" * 10, b"54321", b"x" * 100_000, b""]
+    for text in texts:
+        await one.add(text, len(text))
+    await other.add(b"abc", 1)
+    assert [one.read(index) for index in range(len(texts))] == texts
+    assert one.counts == [len(text) for text in texts]
+    assert [one.holds(index) for index in range(len(texts))] == [True, False, True, False, True]
+    assert not other.holds(0)
+    assert budget.used == 10
+    assert os.listdir(tmp_path) == []  # the file has no name
+    one.close()
+    one.close()
+    assert budget.used == 0
+    assert other.read(0) == b"abc"
+    other.close()
 
 
-def test_closing_wakes_the_one_that_waits(tmp_path: Path) -> None:
-    ended = threading.Event()
-
-    def answer(batch: int) -> None:
-        link.close()
-        ended.wait()
-
-    peer = Peer(tmp_path / "s", answer)
-    link = RowsLink(peer.path, "secret", "7")
-    with pytest.raises(Lost):
-        link.deliver("q", 3, 99, table(["1"]))
-    ended.set()
-    peer.close()
+async def test_no_room_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")
+    stage = BatchSpool(SpoolBudget(0))
+    with pytest.raises(OSError):  # noqa: PT011  whatever the system says
+        await stage.add(b"x", 1)
+    assert stage.counts == []
+    stage.close()

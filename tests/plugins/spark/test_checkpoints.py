@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kiwi_spark.driver.checkpoints import CheckpointRefused, Checkpoints, Place
-from kiwi_spark.spec import Query, StreamInput
+from kiwi_spark.driver.checkpoints import CheckpointRefused, Checkpoints, ResumePoint
+from kiwi_spark.protocol.query_spec import QuerySpec, StreamInput
 
-QUERY = Query(
+QUERY = QuerySpec(
     source="late/flights",
     streams={"flights": StreamInput(source="flights", format="json", kafka={"subscribe": "flights"})},
     sql="SELECT * FROM flights",
@@ -42,16 +42,18 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def take(files: MemoryFiles, query: Query, *, spark: str = "4.0.0", stateful: bool = False) -> Place:
+def take(
+    files: MemoryFiles, query: QuerySpec, *, spark: str = "4.0.0", stateful: bool = False
+) -> ResumePoint:
     return Checkpoints(files, "s3a://bucket/state/", query.source, spark).take(query, stateful, {})
 
 
-def changed(**fields: object) -> Query:
+def changed(**fields: object) -> QuerySpec:
     return msgspec.structs.replace(QUERY, **fields)
 
 
 def test_a_new_query_begins_in_generation_0_below_its_quoted_id(files: MemoryFiles) -> None:
-    assert take(files, QUERY) == Place("s3a://bucket/state/late%2Fflights/0", 0, [])
+    assert take(files, QUERY) == ResumePoint("s3a://bucket/state/late%2Fflights/0", 0, [])
     assert list(files.texts) == ["s3a://bucket/state/late%2Fflights/meta.json"]
 
 
@@ -73,9 +75,9 @@ def test_it_goes_on_behind_its_last_committed_batch(files: MemoryFiles) -> None:
     ],
     ids=["trigger", "key", "space", "comment", "start"],
 )
-def test_what_a_checkpoint_does_not_depend_on_keeps_it(files: MemoryFiles, query: Query) -> None:
+def test_what_a_checkpoint_does_not_depend_on_keeps_it(files: MemoryFiles, query: QuerySpec) -> None:
     take(files, QUERY, stateful=True)
-    assert take(files, query, stateful=True) == Place("s3a://bucket/state/late%2Fflights/0", 0, [])
+    assert take(files, query, stateful=True) == ResumePoint("s3a://bucket/state/late%2Fflights/0", 0, [])
 
 
 @pytest.mark.parametrize(
@@ -83,11 +85,11 @@ def test_what_a_checkpoint_does_not_depend_on_keeps_it(files: MemoryFiles, query
     [
         (changed(sql="SELECT 1 FROM flights"), "sql"),
         (changed(output_mode="update"), "output_mode"),
-        (changed(streams={"flights": StreamInput(source="other", format="json")}), "inputs"),
+        (changed(streams={"flights": StreamInput(source="other", format="json", kafka={})}), "inputs"),
     ],
 )
 def test_another_query_is_refused_with_what_differs_and_what_to_do(
-    files: MemoryFiles, query: Query, named: str
+    files: MemoryFiles, query: QuerySpec, named: str
 ) -> None:
     take(files, QUERY)
     before = dict(files.texts)
@@ -121,12 +123,12 @@ def test_a_reload_begins_afresh_where_there_is_state(files: MemoryFiles, before:
     assert place.path.endswith("/1")
     assert "afresh" in place.notes[0]
     again = msgspec.structs.replace(query, fresh=False)
-    assert take(files, again, stateful=after) == Place(place.path, 0, [])
+    assert take(files, again, stateful=after) == ResumePoint(place.path, 0, [])
 
 
 def test_a_reload_begins_afresh_with_other_inputs(files: MemoryFiles) -> None:
     take(files, QUERY)
-    other = {"flights": StreamInput(source="other", format="json")}
+    other = {"flights": StreamInput(source="other", format="json", kafka={})}
     assert take(files, changed(streams=other, fresh=True)).path.endswith("/1")
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import os, subprocess
-from kiwi_spark.driver import commands
+from kiwi_spark.driver import command_loop
 
 def listed(folder, known=os.listdir):
     if {missing} and folder == "/proc":
@@ -21,7 +21,7 @@ def listed(folder, known=os.listdir):
 
 os.listdir = listed
 subprocess.Popen(["sleep", "100"])
-commands.end_group(lambda: print("left", flush=True), clean=False)
+command_loop.end_group(lambda: print("left", flush=True), clean=False)
 """
 
 

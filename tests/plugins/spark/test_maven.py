@@ -12,7 +12,7 @@ import pytest
 import trio
 import trustme
 
-from kiwi_spark.maven import CENTRAL, FetchFailed, Locked, Repository
+from kiwi_spark.java.maven import CENTRAL, FetchFailed, Locked, Repository
 from tests.plugins.spark.maven_server import (
     Behaviour,
     MavenServer,
@@ -36,7 +36,8 @@ def _held(maven: MavenServer) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kiwi_spark.maven._PROGRESS", 0.2)
+    monkeypatch.setattr("kiwi_spark.java.maven._SILENCE", 0.2)
+    monkeypatch.setattr("kiwi_spark.java.maven._SLOWEST", len(CONTENT) / 0.4)
 
 
 async def get() -> bytes:
@@ -99,10 +100,17 @@ async def test_what_may_pass_is_tried_three_times(maven: MavenServer, told: Beha
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("told", [silent, stuck, dripping])
-async def test_what_makes_no_progress_is_given_up(maven: MavenServer, told: Behaviour) -> None:
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (silent, "nothing more came for 0.2 s"),
+        (stuck, "nothing more came for 0.2 s"),
+        (dripping, "it was not there within 0.6 s"),
+    ],
+)
+async def test_what_makes_no_progress_is_given_up(maven: MavenServer, told: Behaviour, words: str) -> None:
     maven.told["a-1.jar"] = told
-    assert (await refusal()).endswith("nothing more came for 0.2 s")
+    assert (await refusal()).endswith(words)
     assert maven.asked["a-1.jar"] == 3
 
 
@@ -198,5 +206,5 @@ async def test_certificates_are_checked_against_ssl_cert_file(
     assert await get() == CONTENT
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     # A second try would come too late.
-    monkeypatch.setattr("kiwi_spark.maven._PAUSES", (60.0, 60.0))
+    monkeypatch.setattr("kiwi_spark.java.maven._PAUSES", (60.0, 60.0))
     assert "CERTIFICATE_VERIFY_FAILED" in await refusal()

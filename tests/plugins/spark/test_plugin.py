@@ -13,10 +13,11 @@ import trio
 
 from kiwi_gw.api import BY_PARTITION, PluginContext, PluginError, SourceFailed
 from kiwi_gw.plugin_manager import MissingExtraError, PluginManager
-from kiwi_spark import findings, plugin
-from kiwi_spark.service import Spark
-from kiwi_spark.shape import BY_BATCH, SHAPE
-from kiwi_spark.sink import SINK_SHAPE
+from kiwi_spark import plugin
+from kiwi_spark.gateway import diagnostics
+from kiwi_spark.gateway.rows import BY_BATCH, SCHEMA
+from kiwi_spark.gateway.service import SparkService
+from kiwi_spark.gateway.sink import SINK_SCHEMA
 from tests.plugins.spark.bench import context, fake_spark, settings
 
 
@@ -28,22 +29,13 @@ def test_the_plugin_declares_its_parts() -> None:
     assert not manager.config_sections()["spark"].required
     straight, sunk = settings({}), settings({}, sink={"topic": "t"})
     reading = settings({}, sink={"topic": "t", "write": False})
-    assert (kind.shape_of(straight), kind.codec_of(straight), kind.replayable_of(straight)) == (
-        SHAPE,
-        BY_BATCH,
-        False,
-    )
-    assert (kind.shape_of(sunk), kind.codec_of(sunk), kind.replayable_of(sunk)) == (
-        SINK_SHAPE,
-        BY_PARTITION,
-        True,
-    )
-    assert [kind.services_of(item) for item in (straight, sunk, reading)] == [
-        ("spark",),
-        ("kafka", "spark"),
-        ("kafka",),
+    found = [kind.description_of(item) for item in (straight, sunk, reading)]
+    assert [(one.schema, one.codec, one.replayable, one.services) for one in found] == [
+        (SCHEMA, BY_BATCH, False, ("spark",)),
+        (SINK_SCHEMA, BY_PARTITION, True, ("kafka", "spark")),
+        (SINK_SCHEMA, BY_PARTITION, True, ("kafka",)),
     ]
-    assert kind.depends_of(straight) == ("in",)
+    assert list(found[0].depends) == ["in"]
 
 
 def world(folder: Path, *sources: Mapping[str, Any], workers: int = 1) -> PluginContext:
@@ -63,24 +55,26 @@ def test_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(name: str) -> object:
         raise ModuleNotFoundError(f"No module named '{name}'", name="pyarrow")
 
+    manager = PluginManager()
     monkeypatch.setattr("importlib.import_module", gone)
     with pytest.raises(MissingExtraError, match="pip install 'kiwi-gw\\[spark\\]'"):
-        PluginManager().load("spark")
+        manager.load("spark")
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def open_fake(context: PluginContext) -> AsyncIterator[Spark]:
+    async def open_fake(context: PluginContext) -> AsyncIterator[SparkService]:
         async with fake_spark() as spark:
             yield spark
 
-    monkeypatch.setattr(findings, "open_spark", open_fake)
+    monkeypatch.setattr(diagnostics, "open_spark", open_fake)
 
 
 @pytest.mark.usefixtures("fake")
 async def test_check(tmp_path: Path) -> None:
-    wrong, lost = {"sql": "SELECT\n nonsense"}, {"inputs": {"a": {"source": "nobody"}}}
+    wrong = {"sql": "SELECT\n nonsense"}
+    lost = {"inputs": {"a": {"source": "in", "format": "avro", "avro_schema": "/no/such"}}}
     whole = world(tmp_path, {}, wrong, lost)
     check = plugin.check(whole, list(whole.sources.values()))
     assert check is not None
@@ -90,7 +84,7 @@ async def test_check(tmp_path: Path) -> None:
     assert found["ok", ("sources", "s0", "sql"), 0] == "columns: n bigint"
     assert found["ok", ("sources", "s0", "inputs", "a"), 0] == "schema of input a, inferred: n BIGINT"
     assert found["error", ("sources", "s1", "sql"), 1] == "[PARSE_SYNTAX_ERROR] near 'nonsense'"
-    assert "there is no source 'nobody'" in found["error", ("sources", "s2"), 0]
+    assert "avro_schema /no/such cannot be read" in found["error", ("sources", "s2"), 0]
     assert plugin.check(context(tmp_path), list(context(tmp_path).sources.values())) is None
 
 

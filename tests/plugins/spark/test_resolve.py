@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,25 +13,27 @@ import trustme
 from kiwi_gw.api import PluginContext, PluginError, SourceFailed
 from kiwi_kafka.java_options import java_consumer_options, java_options
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
-from kiwi_spark.findings import about_folder, notes
-from kiwi_spark.resolve import prepare, resolve
-from kiwi_spark.settings import SparkSettings, SparkSourceSettings
-from kiwi_spark.spec import Query, TableInput, Watermark
+from kiwi_spark.gateway.diagnostics import check_folder, notes
+from kiwi_spark.gateway.resolve import prepare, resolve
+from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
+from kiwi_spark.java import connector
+from kiwi_spark.java.jar_set import JarSet
+from kiwi_spark.java.maven import Locked
+from kiwi_spark.protocol.query_spec import QuerySpec, TableInput, Watermark
+from tests.plugins.spark.maven_server import MavenServer
 
 
 def kafka(**security: Any) -> KafkaSettings:
     return KafkaSettings.model_validate({"bootstrap_servers": ["a:1", "b:2"], "security": security})
 
 
-def query(
-    inputs: dict[str, Any], section: dict[str, Any] | None = None, bridge: str = "", **keys: Any
-) -> Query:
+def query(inputs: dict[str, Any], section: dict[str, Any] | None = None, **keys: Any) -> QuerySpec:
     given = {"type": "spark", "id": "s", "inputs": inputs, "sql": "SELECT 1", **keys}
     settings = SparkSourceSettings.model_validate(given)
-    return resolve(settings, context(settings, section), bridge=bridge)
+    return resolve(settings, context(section))
 
 
-def context(settings: SparkSourceSettings, section: dict[str, Any] | None = None) -> PluginContext:
+def context(section: dict[str, Any] | None = None) -> PluginContext:
     through = {
         "type": "spark",
         "id": "x",
@@ -40,7 +43,6 @@ def context(settings: SparkSourceSettings, section: dict[str, Any] | None = None
     }
     sources = {
         "k": KafkaSourceSettings(type="kafka", id="k", topic="flights"),
-        "other": settings.model_copy(update={"id": "other", "sink": None}),
         "sunk": SparkSourceSettings.model_validate(through),
     }
     sections = {"spark": SparkSettings.model_validate(section or {}), "kafka": kafka()}
@@ -59,7 +61,6 @@ def test_a_whole_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         trigger="available_now",
     )
     stream = found.streams["f"]
-    assert stream.kafka is not None
     assert stream.kafka["subscribe"] == "flights"
     assert stream.kafka["kafka.bootstrap.servers"] == "a:1,b:2"
     assert stream.kafka["kafka.isolation.level"] == "read_committed"
@@ -75,17 +76,13 @@ def test_inputs_by_where_spark_finds_them(tmp_path: Path) -> None:
     found = query(
         {
             "direct": {"source": "sunk", "format": "raw"},
-            "bridged": {"source": "other"},
             "avro": {"source": "k", "format": "avro", "avro_schema": str(tmp_path / "a.avsc")},
             "registered": {"source": "k", "format": "avro", "registry": "http://r"},
         },
-        bridge="/b.sock",
         section={"checkpoint_dir": "s3://bucket/x"},
         on_other_checkpoint="new",
     )
-    assert found.streams["direct"].kafka is not None
     assert found.streams["direct"].kafka["subscribe"] == "o"
-    assert (found.streams["bridged"].kafka, found.streams["bridged"].bridge) == (None, "/b.sock")
     assert found.streams["avro"].avro == '"string"'
     assert found.streams["registered"].registry_subject == "flights-value"
     assert (found.checkpoint, found.fresh) == ("s3://bucket/x", True)
@@ -94,37 +91,11 @@ def test_inputs_by_where_spark_finds_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"inputs": {"a": {"source": "nobody"}}}, "there is no source 'nobody'; there is k"),
-        ({"inputs": {"a": {"source": "other"}}}, "only through the gateway's bridge"),
         (
             {"inputs": {"a": {"source": "k", "format": "avro", "avro_schema": "/no/such"}}},
             "/no/such cannot be read",
         ),
         ({"inputs": {"a": {"source": "k"}}, "section": {"remote": "sc://h:1"}}, "over Spark Connect results"),
-        (
-            {"inputs": {"a": {"source": "k"}}, "section": {"conf": {"spark.submit.deployMode": "cluster"}}},
-            "`sink: {topic: ...}`",
-        ),
-        (
-            {
-                "inputs": {"a": {"source": "k"}},
-                "section": {"conf": {"spark.submit.deployMode": "cluster"}},
-                "sink": {"topic": "o"},
-            },
-            "in deploy mode cluster the driver would be where this gateway cannot be reached",
-        ),
-        (
-            {"inputs": {"a": {"source": "other"}}, "section": {"master": "spark://h:7077"}},
-            "input 'a': the events of 'other' are in this gateway only, where a cluster cannot read them",
-        ),
-        (
-            {
-                "inputs": {"k": {"source": "k"}, "a": {"source": "other"}},
-                "section": {"remote": "sc://h:1"},
-                "sink": {"topic": "o"},
-            },
-            "where a Spark Connect server cannot read them",
-        ),
     ],
 )
 def test_what_cannot_be_used(keys: dict[str, Any], words: str) -> None:
@@ -148,25 +119,34 @@ async def test_the_session() -> None:
     assert session.conf["spark.a"] == "true"
     assert session.conf["spark.b"] == "2"
     assert session.conf["spark.jars"].startswith("mine.jar")
-    said = ",".join(session.conf.get(key, "") for key in ("spark.jars", "spark.jars.packages"))
-    assert "spark-sql-kafka-0-10" in said, "jars of the user do not take the connectors away"
+    assert "spark-sql-kafka-0-10" in session.conf["spark.jars"], (
+        "jars of the user do not take the connectors away"
+    )
     assert Path(session.python_path[0]).is_absolute()
     assert (session.master, session.remote) == ("local[*]", "")
     assert await trio.Path(env["JAVA_HOME"], "bin", "java").exists()
     session, env = await prepare(SparkSettings())
-    assert session.conf.keys() & {"spark.jars", "spark.jars.packages"}
+    assert "spark-avro" in session.conf["spark.jars"]
     session, env = await prepare(SparkSettings(remote="sc://h:1"))
     assert (session.master, session.remote, session.conf, env) == ("", "sc://h:1", {}, {})
 
 
-def test_what_cannot_work_elsewhere_is_said_without_spark() -> None:
-    given = {"a": {"source": "other"}}
-    settings = SparkSourceSettings.model_validate(
-        {"type": "spark", "id": "s", "inputs": given, "sql": "SELECT 1"}
-    )
-    found = notes(settings, context(settings, {"master": "yarn"}))
-    assert [(one.level, one.where) for one in found][:1] == [("error", ("sources", "s"))]
-    assert "a cluster cannot read them" in found[0].message
+async def test_connectors_are_fetched_where_they_are_not_there(
+    maven: MavenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KIWI_GW_CACHE", str(tmp_path))
+    own = {"spark.jars.packages": "a:spark-sql-kafka-0-10_2.13:9,a:spark-avro_2.13:9"}
+    session, _ = await prepare(SparkSettings(conf=own))
+    assert "spark.jars" not in session.conf
+    assert maven.paths == []
+    with pytest.raises(OSError, match=r"could not be fetched: .*HTTP status 404"):  # which is tried again
+        await prepare(SparkSettings())
+    jar = Locked("org/spark-avro.jar", 5, hashlib.sha256(b"first").hexdigest())
+    maven.holds((jar, b"first"))
+    monkeypatch.setattr(connector, "CONNECTOR", JarSet("x", "connector", (jar,)))
+    session, _ = await prepare(SparkSettings())
+    assert session.conf["spark.jars"] == str(tmp_path / "connector" / "spark-avro.jar")
+    assert (tmp_path / "connector" / "spark-avro.jar").read_bytes() == b"first"
 
 
 @pytest.mark.parametrize(
@@ -180,21 +160,9 @@ def test_what_cannot_work_elsewhere_is_said_without_spark() -> None:
     ],
 )
 def test_whose_folder_the_checkpoints_are_in(section: dict[str, Any], words: str) -> None:
-    said = "".join(finding.message for finding in about_folder(SparkSettings(**section)))
+    said = "".join(finding.message for finding in check_folder(SparkSettings(**section)))
     assert words in said
     assert bool(words) == bool(said)
-
-
-def test_what_is_at_most_once_is_said() -> None:
-    given = {"a": {"source": "k"}, "b": {"source": "other"}, "t": {"format": "csv", "path": "x"}}
-    settings = SparkSourceSettings.model_validate(
-        {"type": "spark", "id": "s", "inputs": given, "sql": "SELECT 1"}
-    )
-    (finding,) = notes(settings, context(settings))
-    assert finding.level == "warning"
-    assert finding.where == ("sources", "s", "inputs", "b")
-    assert "input b (other) cannot be read again: its events are taken at most once" in finding.message
-    assert notes(settings, replace(context(settings), replayable=frozenset({"other"}))) == []
 
 
 def test_results_that_are_gone_with_the_gateway_are_told_of() -> None:
@@ -206,15 +174,9 @@ def test_results_that_are_gone_with_the_gateway_are_told_of() -> None:
         ({"output_mode": "complete"}, False),
     ):
         settings = SparkSourceSettings.model_validate({**given, **more})
-        found = [one for one in notes(settings, context(settings)) if one.where[-1] == "output_mode"]
+        found = [one for one in notes(settings, context()) if one.where[-1] == "output_mode"]
         assert [one.level for one in found] == ["warning"] * warned
         assert all("after a restart of the gateway it is empty" in one.message for one in found)
-
-
-def test_a_query_does_not_read_what_it_writes() -> None:
-    with pytest.raises(SourceFailed, match="input 'a' \\(k\\) is the topic 'flights', to which"):
-        query({"a": {"source": "k"}}, sink={"topic": "flights"})
-    assert query({"a": {"source": "k"}}, sink={"topic": "other"}).sink is not None
 
 
 def test_spark_is_the_same_user_of_a_secured_kafka_as_the_gateway(tmp_path: Path) -> None:
@@ -229,7 +191,7 @@ def test_spark_is_the_same_user_of_a_secured_kafka_as_the_gateway(tmp_path: Path
     )
     given = {"type": "spark", "id": "s", "inputs": {"a": {"source": "k"}}, "sql": "SELECT 1"}
     settings = SparkSourceSettings.model_validate({**given, "sink": {"topic": "o"}})
-    world = context(settings)
+    world = context()
     found = resolve(settings, replace(world, sections={**world.sections, "kafka": secured}))
     assert found.sink is not None
     for options in (found.streams["a"].kafka or {}, found.sink.options):
@@ -293,11 +255,3 @@ def test_java_options_with_certificates(tmp_path: Path) -> None:
     (tmp_path / "old.pem").write_text("-----BEGIN EC PRIVATE KEY-----\n")
     with pytest.raises(PluginError, match="openssl pkcs8 -topk8"):
         java_options(kafka(protocol="SSL", cert=files["cert"], key=tmp_path / "old.pem"))
-
-
-def test_what_runs_once_takes_all_that_the_gateway_has() -> None:
-    """Spark takes one batch of such a source then; of a topic it takes as many as there are."""
-    inputs = {"a": {"source": "other", "max_offsets": 7}, "k": {"source": "k", "max_offsets": 7}}
-    once = query(inputs, bridge="/b", trigger="available_now").streams
-    assert {name: item.max_offsets for name, item in once.items()} == {"a": 0, "k": 7}
-    assert {item.max_offsets for item in query(inputs, bridge="/b").streams.values()} == {7}

@@ -17,13 +17,20 @@ from trio.testing import wait_all_tasks_blocked
 
 from kiwi_gw.api import SourceFailed
 from kiwi_spark.driver.__main__ import leave
-from kiwi_spark.frames import Message
-from kiwi_spark.process import Process
-from kiwi_spark.resolve import resolve
-from kiwi_spark.runs import Over
-from kiwi_spark.spec import Query
-from kiwi_spark.states import Input, State
-from kiwi_spark.wire import Analysed, Ended, Idle, Progress, Started, Stop
+from kiwi_spark.gateway.driver_process import DriverProcess
+from kiwi_spark.gateway.driver_supervisor import DriverState
+from kiwi_spark.gateway.query_run import RunEnd
+from kiwi_spark.gateway.resolve import resolve
+from kiwi_spark.protocol.messages import (
+    BatchProgress,
+    Message,
+    QueryAnalysed,
+    QueryEnded,
+    QueryIdle,
+    QueryStarted,
+    StopQuery,
+)
+from kiwi_spark.protocol.query_spec import QuerySpec
 from tests.plugins.spark.bench import context, fake_spark, settings
 
 pytestmark = pytest.mark.slow
@@ -31,18 +38,18 @@ pytestmark = pytest.mark.slow
 SECONDS = 50
 
 
-def query(folder: Path, plan: dict[str, Any] | None = None, source_id: str = "s") -> Query:
+def query(folder: Path, plan: dict[str, Any] | None = None, source_id: str = "s") -> QuerySpec:
     return resolve(settings(plan or {}, source_id), context(folder))
 
 
-def _nothing(progress: Progress | Idle) -> None:
+def _nothing(progress: BatchProgress | QueryIdle) -> None:
     """What is told of its batches."""
 
 
 async def test_it_is_as_nice_as_configured_and_ends_with_the_service(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with fake_spark(nice=13) as spark:
-            assert spark.state is State.STARTING
+            assert spark.state is DriverState.STARTING
             await spark.driver.ready()
             assert spark.driver.spark == "4.0.0-fake"
             pid = spark.driver.pid
@@ -72,14 +79,16 @@ async def test_a_query_starts_when_the_one_with_its_checkpoint_is_over_in_every_
                     async def second() -> None:
                         async with new.run(query(tmp_path), _nothing) as run:
                             over.append(first.over)
-                            assert isinstance(await run.started(), Started)
+                            assert isinstance(await run.started(), QueryStarted)
 
                     nursery.start_soon(second)
                     async with new.run(query(tmp_path, source_id="other"), _nothing) as other:
-                        assert isinstance(await other.started(), Started)  # one of another checkpoint does
+                        assert isinstance(
+                            await other.started(), QueryStarted
+                        )  # one of another checkpoint does
                     assert over == []
-                    old.driver.send(Stop(run=first.number))
-            assert over == [Over()]
+                    old.driver.send(StopQuery(run=first.number))
+            assert over == [RunEnd()]
 
 
 async def test_its_temporary_files_are_gone_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +102,7 @@ async def test_its_temporary_files_are_gone_with_it(tmp_path: Path, monkeypatch:
             await (work / "blockmgr-1").mkdir()
             assert str(work).startswith(f"{tmp_path}/kiwi-spark-")
             os.kill(pid, signal.SIGKILL)
-            await spark.driver.reach({State.BACKOFF})
+            await spark.driver.reach({DriverState.BACKOFF})
             assert os.listdir(tmp_path) == []  # nor is it there when nobody could remove it (`kill -9`)
             await spark.driver.ready()
             assert await trio.Path(psutil.Process(spark.driver.pid).environ()["TMPDIR"]).exists()
@@ -102,10 +111,11 @@ async def test_its_temporary_files_are_gone_with_it(tmp_path: Path, monkeypatch:
 
 async def test_it_is_never_less_nice_than_the_gateway() -> None:
     """Whose own niceness does not count on top of what is configured."""
-    words = "import os, sys; os.nice(7); from kiwi_spark.process import Process; import trio\n"
+    words = "import os, sys, trio; os.nice(7)\n"
+    words += "from kiwi_spark.gateway.driver_process import DriverProcess\n"
     words += "async def main():\n"
     words += "    for nice in (2, 9):\n"
-    words += "        process = await Process.start(['sleep', '60'], {}, nice)\n"
+    words += "        process = await DriverProcess.start(['sleep', '60'], {}, nice)\n"
     words += "        print(os.getpriority(0, process.pid) - os.getpriority(0, 0))\n"
     words += "        await process.end()\n"
     words += "trio.run(main)\n"
@@ -121,7 +131,7 @@ async def test_a_driver_is_over_when_all_that_it_started_is(tmp_path: Path) -> N
     words = f"import subprocess; subprocess.Popen(['cat', {str(fifo)!r}], process_group=0)"
     over = trio.Event()
     with trio.fail_after(SECONDS):
-        process = await Process.start([sys.executable, "-c", words], {}, 0)
+        process = await DriverProcess.start([sys.executable, "-c", words], {}, 0)
         await process.wait()
 
         async def end() -> None:
@@ -165,7 +175,7 @@ async def test_what_one_part_of_spark_repeats_does_not_keep_others_from_being_he
         "all is well",
     ]
     with structlog.testing.capture_logs() as lines:
-        process = await Process.start(["printf", "%s\\n", *said], {}, 0)
+        process = await DriverProcess.start(["printf", "%s\\n", *said], {}, 0)
         with trio.fail_after(SECONDS):
             await process.log_output()
         await process.end()
@@ -191,7 +201,7 @@ async def test_one_that_cannot_start(mode: str, words: str) -> None:
         async with fake_spark(mode, max_restarts=0, start_seconds=seconds) as spark:
             with pytest.raises(SourceFailed, match=words):
                 await spark.driver.ready()
-            assert spark.state is State.FAILED
+            assert spark.state is DriverState.FAILED
 
 
 async def test_no_place_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,10 +222,10 @@ async def test_who_is_told_that_it_is_ready_can_use_it(monkeypatch: pytest.Monke
             before, real = driver.pid, trio.lowlevel.checkpoint
 
             async def gone_meanwhile() -> None:
-                if driver.pid == before and driver.state is State.READY:
-                    driver._move(Input.DIED)
+                if driver.pid == before and driver.state is DriverState.READY:
+                    driver._become(DriverState.BACKOFF)
                     os.kill(before, signal.SIGKILL)
-                    driver._move(Input.RETRY)
+                    driver._become(DriverState.STARTING)
                 await real()
 
             monkeypatch.setattr(trio.lowlevel, "checkpoint", gone_meanwhile)
@@ -235,18 +245,17 @@ async def test_a_stranger_is_refused(tmp_path: Path) -> None:
     assert any("refused" in line["event"] for line in lines)
 
 
-async def test_runs_and_states(tmp_path: Path) -> None:
+async def test_runs(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with fake_spark() as spark:
             async with spark.run(query(tmp_path), lambda progress: None) as run:
                 started = await run.started()
-                assert isinstance(started, Started)
+                assert isinstance(started, QueryStarted)
                 assert started.next_batch == 0
-                assert spark.state is State.RUNNING
                 assert await run.rows() is not None
             over = await run.ended()
-            assert (over.lost, over.trouble) == (False, None)
-            assert spark.state == State.READY  # type: ignore[comparison-overlap]
+            assert (over.lost, over.error_kind) == (False, None)
+            assert spark.state is DriverState.READY
 
 
 async def test_a_query_waits_for_the_one_that_its_source_had_before(tmp_path: Path) -> None:
@@ -264,7 +273,7 @@ async def test_a_query_waits_for_the_one_that_its_source_had_before(tmp_path: Pa
                 async with spark.run(query(tmp_path), lambda progress: None) as run:
                     await run.started()
             await run.ended()
-    assert order == ["Started", "Ended"] * 3
+    assert order == ["QueryStarted", "QueryEnded"] * 3
 
 
 @pytest.mark.usefixtures("short_pauses")
@@ -303,13 +312,13 @@ async def test_analyses(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with fake_spark() as spark:
             right = await spark.analyse(query(tmp_path), explain=True)
-            assert isinstance(right, Analysed)
+            assert isinstance(right, QueryAnalysed)
             assert (right.error, right.plan) == ("", "a plan")
             wrong = await spark.analyse(query(tmp_path, {"nonsense": 1}))
-            assert isinstance(wrong, Analysed)
+            assert isinstance(wrong, QueryAnalysed)
             assert (wrong.line, "PARSE" in wrong.error) == (2, True)
-            assert spark.state is State.READY
+            assert spark.state is DriverState.READY
 
 
 def test_ended_is_for_everybody() -> None:
-    assert Ended(run=1).trouble is None
+    assert QueryEnded(run=1).error_kind is None

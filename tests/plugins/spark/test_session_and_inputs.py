@@ -7,14 +7,13 @@ import tempfile
 import pytest
 
 from kiwi_spark.driver.inputs import start_options
-from kiwi_spark.driver.intervals import interval
 from kiwi_spark.driver.progress import bad_records, behind_newest, watermark_ms
 from kiwi_spark.driver.session import configuration
-from kiwi_spark.spec import Session
+from kiwi_spark.protocol.query_spec import SessionSpec
 
 
 def test_the_users_configuration_wins() -> None:
-    conf = configuration(Session(master="local[*]", conf={"spark.ui.enabled": "true"}))
+    conf = configuration(SessionSpec(master="local[*]", conf={"spark.ui.enabled": "true"}))
     assert conf["spark.ui.enabled"] == "true"
     assert conf["spark.sql.session.timeZone"] == "UTC"
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
@@ -36,7 +35,7 @@ OURS = "-Xss16m -XX:+ExitOnOutOfMemoryError"
 def test_threads_have_a_deep_stack_and_no_memory_ends_all_unless_the_user_says_more(
     own: str, all_: str
 ) -> None:
-    conf = configuration(Session(master="local[1]", conf={"spark.driver.extraJavaOptions": own}))
+    conf = configuration(SessionSpec(master="local[1]", conf={"spark.driver.extraJavaOptions": own}))
     assert conf["spark.driver.extraJavaOptions"] == f"{all_} -Djava.io.tmpdir={tempfile.gettempdir()}"
 
 
@@ -44,32 +43,17 @@ def test_temporary_files_are_where_the_gateway_said_unless_the_user_said_where(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/a place")
-    conf = configuration(Session(master="local[1]"))
+    conf = configuration(SessionSpec(master="local[1]"))
     assert conf["spark.driver.extraJavaOptions"] == f"{OURS} '-Djava.io.tmpdir=/a place'"
     assert conf["spark.sql.warehouse.dir"] == "/a place/spark-warehouse"
     own = {"spark.driver.extraJavaOptions": "-Djava.io.tmpdir=/b", "spark.sql.catalogImplementation": "hive"}
-    conf = configuration(Session(master="local[1]", conf=own))
+    conf = configuration(SessionSpec(master="local[1]", conf=own))
     assert conf["spark.driver.extraJavaOptions"] == f"-Djava.io.tmpdir=/b {OURS}"
     assert "spark.sql.warehouse.dir" not in conf
 
 
 def test_only_a_local_driver_is_bound_to_loopback() -> None:
-    assert "spark.driver.host" not in configuration(Session(master="spark://there:7077"))
-
-
-@pytest.mark.parametrize(
-    ("text", "spark"),
-    [
-        ("500 ms", "500 milliseconds"),
-        ("500ms", "500 milliseconds"),
-        ("1 hour", "1 hour"),
-        ("2s", "2 seconds"),
-        ("30 days", "30 days"),
-        ("5min", "5 minutes"),
-    ],
-)
-def test_an_interval_is_written_as_spark_reads_it(text: str, spark: str) -> None:
-    assert interval(text) == spark
+    assert "spark.driver.host" not in configuration(SessionSpec(master="spark://there:7077"))
 
 
 def test_where_a_topic_is_read_from() -> None:

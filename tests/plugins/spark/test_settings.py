@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kiwi_spark.settings import InputSettings, SparkSettings, SparkSourceSettings
+from kiwi_spark.gateway.settings import InputSettings, SparkSettings, SparkSourceSettings
 
 
 def wrong(section: type[Any], **settings: object) -> str:
@@ -107,7 +107,6 @@ def test_wrong_sources(keys: dict[str, Any], words: str) -> None:
             {"format": "jdbc", "path": "x", "stream": True},
             "a stream of files has a path, and as its format csv",
         ),
-        ({"format": "csv", "path": "x", "max_files": 3}, "add `stream: true`"),
         ({"source": "k", "format": "csv"}, "'csv' is not a format of a stream"),
         ({"source": "k", "path": "x"}, "path is for tables"),
         ({"source": "k", "options": {"a": 1}}, "options is for tables"),
@@ -127,3 +126,6 @@ def test_wrong_sections() -> None:
     assert "keep one of them" in wrong(SparkSettings, master="local", remote="sc://h:1")
     assert "sc://host:15002" in wrong(SparkSettings, remote="h:1")
     assert "hunter2" not in wrong(SparkSettings, remote="h:1", conf={"spark.ssl.keyPassword": "hunter2"})
+    cluster = {"spark.submit.deployMode": "cluster"}
+    assert "leave `spark.submit.deployMode` out" in wrong(SparkSettings, conf=cluster)
+    SparkSettings.model_validate({"remote": "sc://h:1", "conf": cluster})  # the server's own affair

@@ -15,15 +15,16 @@ from kiwi_gw.api import (
     Section,
     SourceChanged,
     SourceContext,
+    SourceDescription,
     SourceFailed,
     SourceType,
 )
-from kiwi_gw.runtime.faults import fault
-from kiwi_gw.testing import MemoryOut, check_source
+from kiwi_gw.runtime.plugin_faults import fault
+from kiwi_gw.testing import MemoryPublisher, check_source
 from kiwi_kafka import Kafka
-from kiwi_spark.sink import (
+from kiwi_spark.gateway.sink import (
     SERVICE,
-    SINK_SHAPE,
+    SINK_SCHEMA,
     RunQuery,
     SinkSource,
     refuse_workers,
@@ -31,7 +32,7 @@ from kiwi_spark.sink import (
     too_many_workers,
     writes_here,
 )
-from tests.plugins.kafka.fakes import FakeTransport, pool_on
+from tests.plugins.kafka.fakes import FakeCluster, pool_on
 
 AWAY = "the Kafka cluster does not answer"
 
@@ -42,8 +43,8 @@ class Settings(Section):
 
 
 @pytest.fixture
-def cluster() -> FakeTransport:
-    made = FakeTransport()
+def cluster() -> FakeCluster:
+    made = FakeCluster()
     made.create("t", 2)
     return made
 
@@ -52,7 +53,7 @@ def source_on(kafka: Kafka, query: RunQuery | None = None) -> SinkSource:
     return sink_source("t", SourceContext("r", PluginContext({}), {SERVICE: kafka}), query)
 
 
-async def test_the_contract(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_the_contract(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     async def query(tell: Callable[[str], None]) -> None:
         while True:
             await trio.sleep(0.01)
@@ -63,16 +64,14 @@ async def test_the_contract(autojump_clock: MockClock, cluster: FakeTransport) -
         "rows",
         Settings,
         lambda settings, context: sink_source("t", context, query),
-        SINK_SHAPE,
-        services=(SERVICE,),
-        replayable=True,
+        SourceDescription(SINK_SCHEMA, services=(SERVICE,), replayable=True),
     )
     async with pool_on(cluster) as kafka:
         report = await check_source(kind, {"type": "rows"}, services={SERVICE: kafka}, repeatable=True)
     assert not report.finite
 
 
-async def test_a_query_ends_with_its_source(autojump_clock: MockClock, cluster: FakeTransport) -> None:
+async def test_a_query_ends_with_its_source(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     ran: list[str] = []
 
     async def query(tell: Callable[[str], None]) -> None:
@@ -83,7 +82,7 @@ async def test_a_query_ends_with_its_source(autojump_clock: MockClock, cluster: 
             ran.append("ended")
 
     async with pool_on(cluster) as kafka:
-        out = MemoryOut(SINK_SHAPE)
+        out = MemoryPublisher(SINK_SCHEMA)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(source_on(kafka, query).run, out, None)
             await wait_all_tasks_blocked()
@@ -93,13 +92,13 @@ async def test_a_query_ends_with_its_source(autojump_clock: MockClock, cluster: 
 
 
 async def test_the_topic_is_read_on_when_the_query_is_over(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async def query(tell: Callable[[str], None]) -> None:
         await trio.sleep(1)
 
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        out = MemoryOut(SINK_SHAPE)
+        out = MemoryPublisher(SINK_SCHEMA)
         nursery.start_soon(source_on(kafka, query).run, out, None)
         await trio.sleep(10)
         cluster.add("t", 0, b"{}")
@@ -109,7 +108,7 @@ async def test_the_topic_is_read_on_when_the_query_is_over(
 
 @pytest.mark.parametrize("error", [SourceFailed("no such column"), ValueError("odd")])
 async def test_what_the_query_raises_is_the_sources(
-    error: Exception, autojump_clock: MockClock, cluster: FakeTransport
+    error: Exception, autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async def query(tell: Callable[[str], None]) -> None:
         await trio.sleep(1)
@@ -117,12 +116,12 @@ async def test_what_the_query_raises_is_the_sources(
 
     async with pool_on(cluster) as kafka:
         with pytest.raises(ExceptionGroup) as raised:
-            await source_on(kafka, query).run(MemoryOut(SINK_SHAPE), None)
+            await source_on(kafka, query).run(MemoryPublisher(SINK_SCHEMA), None)
     assert fault(raised.value) is error  # as the gateway looks at it
 
 
 async def test_a_topic_that_is_another_one_now_ends_the_query_too(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     async def query(tell: Callable[[str], None]) -> None:
         await trio.sleep(1)
@@ -131,12 +130,12 @@ async def test_a_topic_that_is_another_one_now_ends_the_query_too(
 
     async with pool_on(cluster) as kafka:
         with pytest.raises(ExceptionGroup) as raised:
-            await source_on(kafka, query).run(MemoryOut(SINK_SHAPE), None)
+            await source_on(kafka, query).run(MemoryPublisher(SINK_SCHEMA), None)
     assert isinstance(fault(raised.value), SourceChanged)
 
 
 async def test_the_troubles_of_both_are_told_until_both_are_over(
-    autojump_clock: MockClock, cluster: FakeTransport
+    autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
     tells: list[Callable[[str], None]] = []
 
@@ -145,7 +144,7 @@ async def test_the_troubles_of_both_are_told_until_both_are_over(
         tell("Spark is started")
         await trio.sleep_forever()
 
-    out = MemoryOut(SINK_SHAPE)
+    out = MemoryPublisher(SINK_SCHEMA)
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
         nursery.start_soon(source_on(kafka, query).run, out, None)
         await wait_all_tasks_blocked()

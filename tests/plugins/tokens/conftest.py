@@ -18,7 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from kiwi_gw.api import Head, Identity, PluginContext, Refusal
+from kiwi_gw.api import HeadCredential, Identity, PluginContext, Refusal
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_tokens import TokensPlugin, TokensSettings
 
@@ -207,13 +207,13 @@ class Gate:
         return self.ask(head(authorization=f"Bearer {token}"))
 
 
-def head(*pairs: tuple[str, str], query: str = "", **headers: str) -> Head:
+def head(*pairs: tuple[str, str], query: str = "", **headers: str) -> HeadCredential:
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Head(method="GET", path="/", query=query, headers=(*named, *pairs))
+    return HeadCredential(method="GET", path="/", query=query, headers=(*named, *pairs))
 
 
 @pytest.fixture(name="head", scope="session")
-def head_fixture() -> Callable[..., Head]:
+def head_fixture() -> Callable[..., HeadCredential]:
     return head
 
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from kiwi_gw.api import Head, Refusal
+from kiwi_gw.api import HeadCredential, Refusal
 from kiwi_tokens.credentials import MAX_TOKEN, token_of, well_formed
 
 PREFIX = "kiwi-gw.bearer."
 
 
-def find(head: Head) -> Any:
+def find(head: HeadCredential) -> Any:
     return token_of(head, "access_token", PREFIX)
 
 
-def code(head: Head) -> str:
+def code(head: HeadCredential) -> str:
     answer = find(head)
     assert isinstance(answer, Refusal)
     assert not answer.retry

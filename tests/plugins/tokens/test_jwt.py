@@ -12,9 +12,9 @@ from typing import Any
 import jwt
 import pytest
 
-from kiwi_gw.api import Action, Permit, Refusal, Shape, SourceInfo
+from kiwi_gw.api import Action, EventSchema, Permit, Refusal, SourceInfo
 
-FLIGHTS = SourceInfo("flights", "kafka", Shape(()))
+FLIGHTS = SourceInfo("flights", "kafka", EventSchema(()))
 
 
 def configure(gate: Any, issuer: Any, keys: bytes, tmp_path: Path, **changes: object) -> None:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.api import Refusal, Token
-from kiwi_tokens.plugin import Origin
+from kiwi_tokens.plugin import CredentialOrigin
 from tests.effort import examples
 
 Forge = Callable[[Any], str]
@@ -270,4 +270,4 @@ def test_nothing_is_raised_whatever_the_issuer_signs(
     answer = jwt_gate.bearer(token)
     if not isinstance(answer, Refusal):
         assert isinstance(answer.name, str)
-        assert isinstance(answer.claims["kiwi_tokens"], Origin)
+        assert isinstance(answer.claims["kiwi_tokens"], CredentialOrigin)

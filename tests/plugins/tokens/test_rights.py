@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from kiwi_gw.api import Action
-from kiwi_tokens.rights import Rights
+from kiwi_tokens.rights import RolePermissions
 from kiwi_tokens.settings import RoleSettings
 
 
@@ -30,12 +30,12 @@ from kiwi_tokens.settings import RoleSettings
     ],
 )
 def test_a_pattern_is_a_shell_pattern_of_the_whole_id(pattern: str, source: str, fits: bool) -> None:
-    rights = Rights({"r": RoleSettings(sources=(pattern,))})
+    rights = RolePermissions({"r": RoleSettings(sources=(pattern,))})
     assert rights.allow(["r"], Action.SUBSCRIBE, source) is fits
 
 
 def test_rights_are_of_one_role_not_mixed_from_two() -> None:
-    rights = Rights(
+    rights = RolePermissions(
         {
             "a": RoleSettings(sources=("x",), actions=(Action.SUBSCRIBE,)),
             "b": RoleSettings(sources=("y",), actions=(Action.PUBLISH,)),
@@ -50,11 +50,11 @@ def test_rights_are_of_one_role_not_mixed_from_two() -> None:
 
 @pytest.mark.parametrize("pattern", ["?*", "[!x]*", "[*]", "flights", "*-flights", "***x"])
 def test_of_all_patterns_only_the_star_stands_for_the_gateway_as_a_whole(pattern: str) -> None:
-    # What the settings refuse is not there, but `Rights` need not rely on that.
+    # What the settings refuse is not there, but `RolePermissions` need not rely on that.
     settings = RoleSettings.model_construct(sources=(pattern,), actions=(Action.ADMIN,))
-    assert not Rights({"r": settings}).allow(["r"], Action.ADMIN, None)
+    assert not RolePermissions({"r": settings}).allow(["r"], Action.ADMIN, None)
     with_star = RoleSettings.model_construct(sources=(pattern, "*"), actions=(Action.ADMIN,))
-    assert Rights({"r": with_star}).allow(["r"], Action.ADMIN, None)
+    assert RolePermissions({"r": with_star}).allow(["r"], Action.ADMIN, None)
 
 
 @pytest.mark.parametrize("pattern", ["", "**", "***", "a.**", " "])
@@ -62,8 +62,8 @@ def test_a_pattern_that_means_nothing_is_an_error_and_matches_nothing(pattern: s
     with pytest.raises(ValidationError):
         RoleSettings(sources=(pattern,))
     settings = RoleSettings.model_construct(sources=(pattern,), actions=(Action.ADMIN,))
-    assert not Rights({"r": settings}).allow(["r"], Action.ADMIN, None)
+    assert not RolePermissions({"r": settings}).allow(["r"], Action.ADMIN, None)
 
 
 def test_the_star_without_the_action_admin_opens_no_gateway() -> None:
-    assert not Rights({"r": RoleSettings(sources=("*",))}).allow(["r"], Action.ADMIN, None)
+    assert not RolePermissions({"r": RoleSettings(sources=("*",))}).allow(["r"], Action.ADMIN, None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kiwi_gw.api import Action, Password, Shape, SourceInfo, Token
+from kiwi_gw.api import Action, EventSchema, Password, SourceInfo, Token
 
 STATIC = "static-0123456789-abcdefghij"
 SECRET_HEAD = "kiwi-gw.bearer."
@@ -58,7 +58,7 @@ def test_tokens_show_nowhere(
                 shown += [repr(credential), repr(answer), str(answer)]
                 shown += [str(getattr(answer, "claims", ""))]
                 if hasattr(answer, "roles"):
-                    source = SourceInfo("s", "t", Shape(()))
+                    source = SourceInfo("s", "t", EventSchema(()))
                     shown.append(
                         repr(gate.manager.hook.authorize(identity=answer, action=Action.ADMIN, source=source))
                     )
@@ -83,7 +83,7 @@ def test_a_traceback_of_a_failing_check_shows_no_token(
         raise MemoryError("no memory")
 
     token = issuer.token()
-    for target in ("kiwi_tokens.jwks.select", "kiwi_tokens.key_sources.select", "jwt.decode"):
+    for target in ("kiwi_tokens.jwks.find_key", "kiwi_tokens.key_sources.find_key", "jwt.decode"):
         with monkeypatch.context() as patch:
             patch.setattr(target, broken)
             try:

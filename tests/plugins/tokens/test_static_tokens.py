@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 
-from kiwi_gw.api import Action, Identity, Password, Permit, PluginContext, Refusal, Shape, SourceInfo, Token
+from kiwi_gw.api import (
+    Action,
+    EventSchema,
+    Identity,
+    Password,
+    Permit,
+    PluginContext,
+    Refusal,
+    SourceInfo,
+    Token,
+)
 from kiwi_tokens import TokensPlugin
 
 TOKEN = "0123456789-abcdefghij"
 OTHER = "zyxwvutsrq.9876543210"
-FLIGHTS = SourceInfo("flights", "kafka", Shape(()))
+FLIGHTS = SourceInfo("flights", "kafka", EventSchema(()))
 ROLES = {"reader": {"sources": ["flights"]}, "writer": {"sources": ["*"], "actions": ["publish"]}}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import records
 from benchmarks.check import Check, order, parted, place
-from kiwi_gw.dialects.frames import text_frame
+from kiwi_gw.dialect_api.frames import text_frame
 
 
 def event(partition: int, offset: int, number: int) -> bytes:

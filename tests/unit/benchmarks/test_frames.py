@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import frames
-from kiwi_gw.dialects.frames import text_frame
+from kiwi_gw.dialect_api.frames import text_frame
 
 
 @pytest.mark.parametrize("length", [0, 125, 126, 65_535, 65_536])

@@ -13,8 +13,8 @@ from benchmarks.scenario import Goal
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.sizes import Sizes
 from benchmarks.throughput import BARE, figures
-from kiwi_gw.config.schema import Core
-from kiwi_gw.marked import replaced
+from kiwi_gw.config.schema import CoreSettings
+from kiwi_gw.doc_blocks import replaced
 
 FANOUT = SCENARIOS[0]
 
@@ -144,7 +144,7 @@ def test_settings_are_merged_key_by_key() -> None:
 
 
 def test_the_bare_gateway_has_no_metrics_and_no_limits() -> None:
-    settings = Core.model_validate(BARE)
+    settings = CoreSettings.model_validate(BARE)
     limits = settings.server.limits
     assert not settings.metrics.enabled
     assert not any(
@@ -162,11 +162,14 @@ def test_the_bare_gateway_has_no_metrics_and_no_limits() -> None:
 
 def test_a_profile_by_function() -> None:
     file = "/x/site-packages/aiokafka/conn.py"
-    samples = [(3, [(file, 1, "read"), (file, 2, "main")]), (1, [("/y/kiwi_gw/core/feed.py", 7, "publish")])]
+    samples = [
+        (3, [(file, 1, "read"), (file, 2, "main")]),
+        (1, [("/y/kiwi_gw/core/source_hub.py", 7, "publish")]),
+    ]
     lines = table("fanout", samples)
     alone = lines.index("\n  by function, without what it calls")
     assert lines[alone + 1 : alone + 3] == [
         "   75.0%  aiokafka/conn.py:read",
-        "   25.0%  kiwi_gw/core/feed.py:publish",
+        "   25.0%  kiwi_gw/core/source_hub.py:publish",
     ]
     assert "   75.0%  aiokafka/conn.py:main" in lines

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.stream import Reader, Reference
-from kiwi_gw.dialects.frames import PING, close_frame, header, text_frame
+from kiwi_gw.dialect_api.frames import PING, close_frame, header, text_frame
 
 
 def event(number: int, filled: int = 0) -> bytes:

@@ -12,7 +12,8 @@ _MODULE = """
 from typing import Literal
 import structlog
 import trio
-from kiwi_gw.api import Field, Finding, Kind, KiwiError, Section, Shape, SourceType, hookimpl
+from kiwi_gw.api import Diagnostic, EventSchema, Field, FieldEncoding, KiwiError, Section, SourceType
+from kiwi_gw.api import hookimpl
 
 
 class Settings(Section):
@@ -21,7 +22,7 @@ class Settings(Section):
     how: str = "well"
 
 
-SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID),))
+SHAPE = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID),))
 
 
 class Example:
@@ -47,9 +48,9 @@ def check(context, sources):
             level = "ok" if source.how == "well" else "error"
             if "\\n" in source.how:
                 where = ("sources", source.id, "how")
-                found.append(Finding(level, f"example {source.id}", "no such word\\nsaid it", where, 1))
+                found.append(Diagnostic(level, f"example {source.id}", "no such word\\nsaid it", where, 1))
             else:
-                found.append(Finding(level, f"example {source.id}", source.how))
+                found.append(Diagnostic(level, f"example {source.id}", source.how))
         return found
     return connect
 

@@ -314,6 +314,7 @@ def test_the_plugins_and_what_they_provide(capsys: pytest.CaptureFixture[str]) -
             "object": "example_plugin_of_a_test",
             "error": None,
             "source_types": ["example"],
+            "dialect_types": [],
             "services": [],
             "config_sections": [],
             "hooks": ["check", "explain", "source_types"],

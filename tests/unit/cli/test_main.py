@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import types
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
+import click
 import pytest
 import trio
 
 import kiwi_gw.app
 from kiwi_gw import __version__
-from kiwi_gw.cli import main
+from kiwi_gw.cli import main, plugin_commands
 from kiwi_gw.errors import ConfigError, KiwiError, Problem
 
 
@@ -169,11 +173,14 @@ TRIO = {"trio", "trio_websocket"}
 @pytest.mark.parametrize(
     ("arguments", "banned"),
     [
-        (["--help"], HEAVY | TRIO | {"ssl", "http", "json", "email"}),
-        (["tail", "--help"], HEAVY | TRIO | {"ssl", "http"}),
-        (["health", "127.0.0.1:1"], HEAVY | TRIO),
-        (["tail", "127.0.0.1:1", "x"], HEAVY),
-        (["run", "--nonsense"], HEAVY | TRIO),
+        (
+            ["--help"],
+            HEAVY | TRIO | {"ssl", "http", "kiwi_spark"},
+        ),  # (the list of plugins' commands needs json)
+        (["tail", "--help"], HEAVY | TRIO | {"ssl", "http", "email", "kiwi_demo"}),
+        (["health", "127.0.0.1:1"], HEAVY | TRIO | {"kiwi_demo"}),
+        (["tail", "127.0.0.1:1", "x"], HEAVY - {"msgspec"}),  # the messages of the protocol are its structs
+        (["run", "--nonsense"], HEAVY | TRIO | {"ssl", "http", "json", "email", "kiwi_demo"}),
     ],
 )
 async def test_quick_verbs_import_little(arguments: list[str], banned: set[str]) -> None:
@@ -204,3 +211,44 @@ def test_a_signal_before_the_start_leaves_at_once(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_plugins_add_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def greet() -> None:
+        """Say hello."""
+        click.echo("hello")
+
+    module = types.ModuleType("greetings")
+    monkeypatch.setitem(sys.modules, "greetings", module)
+    vars(module).update(greet=greet, word="hello", run=greet)
+    values = {
+        "greet": "greetings:greet",
+        "away": "no_such_module:x",
+        "word": "greetings:word",
+        "run": "greetings:run",
+    }
+    points = EntryPoints(
+        EntryPoint(name, value, plugin_commands.COMMANDS_GROUP) for name, value in values.items()
+    )
+    monkeypatch.setattr(plugin_commands, "installed", lambda: points)
+    assert main(["greet"]) == 0
+    assert capsys.readouterr().out == "hello\n"
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert re.search(r"^  greet +Say hello\.$", listed, re.MULTILINE)
+    assert re.search(r"^  run +Run the gateway\.$", listed, re.MULTILINE)  # the gateway's own come first
+    assert re.search(r"^  away +\(cannot be loaded: ModuleNotFoundError: No module", listed, re.MULTILINE)
+    assert main(["away", "--loud"]) == 1
+    assert main(["word"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(
+        "kiwi-gw: command 'away' cannot be loaded: ModuleNotFoundError: No module named"
+    )
+    assert said[1] == "kiwi-gw: command 'word' cannot be loaded: greetings:word is no command"
+
+
+@pytest.mark.parametrize("name", ["broker", "demo"])
+def test_the_demo_is_a_plugin_with_commands(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"Usage: kiwi-gw {name} [OPTIONS]" in capsys.readouterr().out

@@ -19,6 +19,7 @@ import pytest
 import trio
 import trustme
 
+from kiwi_gw.dialects.kiwi.messages import Lag, SubscriptionClosed
 from tests.unit.client.scripted import Peer, Script, serve
 
 pytestmark = pytest.mark.slow
@@ -83,7 +84,7 @@ async def test_lines_for_people() -> None:
     async def script(peer: Peer) -> None:
         await peer.subscribed()
         await peer.send("RESULT", **KAFKA)
-        await peer.notice("LAG", sourceId="flights", count=9, dropped=3)
+        await peer.notice(Lag("flights", 9, dropped=3))
         await peer.send("RESULT", **KAFKA)
         await peer.until_gone()
 
@@ -101,8 +102,8 @@ async def test_json_for_scripts_holds_the_notices_too() -> None:
     async def script(peer: Peer) -> None:
         await peer.subscribed()
         await peer.send("RESULT", **KAFKA)
-        await peer.notice("LAG", sourceId="flights", count=9)
-        await peer.notice("SUBSCRIPTION_CLOSED", sourceId="flights", message="over", reason="ended")
+        await peer.notice(Lag("flights", 9))
+        await peer.notice(SubscriptionClosed("flights", "over", "ended"))
         await peer.until_gone()
 
     async with listening(script) as address:

@@ -1,11 +1,12 @@
 import base64
 
+import msgspec
 import pytest
 
 from kiwi_gw.cli.tail import render
 from kiwi_gw.client.address import parse_address
-from kiwi_gw.client.messages import Lag, SubscriptionClosed
-from kiwi_gw.client.watch import NotResumed, Subscribed
+from kiwi_gw.client.watch import NotResumed, SubscriptionOpened
+from kiwi_gw.dialects.kiwi.messages import Lag, Subscribed, SubscriptionClosed
 
 
 def kafka(**data: object) -> dict[str, object]:
@@ -24,11 +25,11 @@ def kafka(**data: object) -> dict[str, object]:
 
 
 def test_a_kafka_event_for_people() -> None:
-    assert render.Lines()(kafka()) == "2013-01-01 05:15:00.123Z  2:17  k  hello"
+    assert render.EventLines()(kafka()) == "2013-01-01 05:15:00.123Z  2:17  k  hello"
 
 
 def test_columns_grow_but_not_with_one_huge_key() -> None:
-    lines = render.Lines()
+    lines = render.EventLines()
     assert lines(kafka(key="k" * 100)).endswith(f"2:17  {'k' * 100}  hello")
     assert lines(kafka(key="ab", offset=7)) == f"2013-01-01 05:15:00.123Z  2:7   {'ab':24}  hello"
 
@@ -49,18 +50,18 @@ def test_columns_grow_but_not_with_one_huge_key() -> None:
     ],
 )
 def test_what_an_event_may_lack_or_hold(data: dict[str, object], end: str) -> None:
-    assert render.Lines()(data).endswith(end)
+    assert render.EventLines()(data).endswith(end)
 
 
 @pytest.mark.parametrize(("timestamp", "shown"), [(None, "-"), (10**18, str(10**18)), (True, "-")])
 def test_odd_times(timestamp: object, shown: str) -> None:
-    assert render.Lines()(kafka(timestamp=timestamp)).startswith(f"{shown}  2:17")
+    assert render.EventLines()(kafka(timestamp=timestamp)).startswith(f"{shown}  2:17")
 
 
 def test_other_events_are_compact_json() -> None:
-    assert render.Lines()({"sourceId": "s", "sourceType": "counter", "count": 5}) == '{"count":5}'
-    assert render.Lines()({"sourceId": "s"}) == '{"sourceId":"s"}'
-    assert render.Lines()({"text": "\x1b]0;x\x07\x9b"}) == '{"text":"\\u001b]0;x\\u0007\\u009b"}'
+    assert render.EventLines()({"sourceId": "s", "sourceType": "counter", "count": 5}) == '{"count":5}'
+    assert render.EventLines()({"sourceId": "s"}) == '{"sourceId":"s"}'
+    assert render.EventLines()({"text": "\x1b]0;x\x07\x9b"}) == '{"text":"\\u001b]0;x\\u0007\\u009b"}'
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_bare_values(data: dict[str, object], value: bytes) -> None:
 
 def test_lag_in_a_line() -> None:
     def say(verbose: bool = False, **data: object) -> str:
-        return render.say_lag(Lag("", data), verbose)
+        return render.say_notice(msgspec.convert({"type": "LAG", "sourceId": "s", **data}, Lag), verbose)
 
     assert say(count=5) == "lag: 5 events behind"
     assert say(count=5, dropped=0) == "lag: 5 events behind"
@@ -90,18 +91,18 @@ def test_lag_in_a_line() -> None:
 
 
 def test_a_subscription_in_a_line() -> None:
-    def say(subscribed: Subscribed, verbose: bool = False) -> str:
+    def say(subscribed: SubscriptionOpened, verbose: bool = False) -> str:
         return render.say_subscribed(subscribed, "flights", "pull", verbose)
 
     address = parse_address("gw.example")
     plain = "connected to ws://gw.example:8000/, pull subscription to flights"
-    begun = Subscribed(address, {"positions": {"0": 3}})
+    begun = SubscriptionOpened(address, Subscribed("flights", positions={"0": 3}))
     assert say(begun) == plain
     assert say(begun, verbose=True) == f'{plain} from {{"0":3}}'
-    resumed = Subscribed(address, {}, {"0": 3})
+    resumed = SubscriptionOpened(address, Subscribed("flights"), {"0": 3})
     assert say(resumed) == f"{plain}, resumed where it was"
     assert say(resumed, verbose=True) == f'{plain}, resumed where it was at {{"0":3}}'
-    repeating = Subscribed(address, {}, {"0": 3}, 7)
+    repeating = SubscriptionOpened(address, Subscribed("flights"), {"0": 3}, 7)
     assert say(repeating) == f"{plain}, resumed where it was (up to 7 events come again)"
     assert render.say_not_resumed(NotResumed("it is gone")) == (
         "cannot resume: it is gone; going on with what comes now"
@@ -109,14 +110,14 @@ def test_a_subscription_in_a_line() -> None:
 
 
 def test_a_close_in_a_line() -> None:
-    closed = SubscriptionClosed("", {"positions": {"0": 3}}, "it is over", "ended")
-    assert render.say_closed(closed, verbose=False) == "subscription closed: it is over (ended)"
-    assert render.say_closed(closed, verbose=True).endswith('(ended) at {"0":3}')
-    assert render.say_closed(SubscriptionClosed("", {}, "m"), verbose=True) == "subscription closed: m"
+    closed = SubscriptionClosed("s", "it is over", "ended", {"0": 3})
+    assert render.say_notice(closed, verbose=False) == "subscription closed: it is over (ended)"
+    assert render.say_notice(closed, verbose=True).endswith('(ended) at {"0":3}')
+    assert render.say_notice(SubscriptionClosed("s", "m"), verbose=True) == "subscription closed: m"
 
 
 def test_the_value_of_a_projection() -> None:
     data = kafka(value={"a": 1, "b": "é"})
     del data["payload"]
     assert render.raw(data) == '{"a":1,"b":"é"}'.encode()
-    assert render.Lines()(data).endswith('  k  {"a":1,"b":"é"}')
+    assert render.EventLines()(data).endswith('  k  {"a":1,"b":"é"}')

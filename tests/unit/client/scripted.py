@@ -6,11 +6,14 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+import msgspec
 import trio
+from msgspec import UNSET, UnsetType
 from trio.testing import memory_stream_pair
 from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketRequest, wrap_server_stream
 
 from kiwi_gw.client.address import Address
+from kiwi_gw.dialects.kiwi import messages as kiwi
 
 Script = Callable[["Peer"], Awaitable[None]]
 
@@ -30,8 +33,11 @@ class Peer:
     async def send(self, kind: str, **data: object) -> None:
         await self.ws.send_message(json.dumps({"type": kind, "data": data}))
 
-    async def notice(self, kind: str, **data: object) -> None:
-        await self.send("NOTICE", type=kind, **data)
+    async def say(self, message: kiwi.ServerMessage) -> None:
+        await self.ws.send_message(msgspec.json.encode(message).decode())
+
+    async def notice(self, notice: kiwi.AnyNotice) -> None:
+        await self.say(kiwi.Notice(notice))
 
     async def count(self, *numbers: int) -> None:
         for number in numbers:
@@ -47,30 +53,27 @@ class Peer:
                 "RESULT", sourceId="s", sourceType="kafka", value="v", partition=partition, offset=offset
             )
 
-    async def subscribed(self, **more: object) -> dict[str, object]:
-        """Takes a SUBSCRIBE and accepts it, with these further members."""
+    async def subscribed(self, positions: kiwi.Positions | UnsetType = UNSET) -> dict[str, object]:
+        """Take a SUBSCRIBE and accept it."""
         command = await self.command()
         assert command["type"] == "SUBSCRIBE"
-        await self.send("SUBSCRIBE_OK", sourceId=command["sourceId"], **more)
+        await self.say(kiwi.SubscribeOk(kiwi.Subscribed(str(command["sourceId"]), positions=positions)))
         return command
 
     async def refused(self, error: str) -> dict[str, object]:
-        """Takes a SUBSCRIBE and refuses it."""
+        """Take a SUBSCRIBE and refuse it."""
         command = await self.command()
-        await self.send("SUBSCRIBE_ERROR", sourceId=command["sourceId"], error=error)
+        await self.say(kiwi.SubscribeError(kiwi.Refused(str(command["sourceId"]), error)))
         return command
 
     async def credit(self) -> int:
-        """Takes a REQUEST and accepts it."""
-        command = await self.command()
-        assert command["type"] == "REQUEST"
-        await self.send("REQUEST_OK", sourceId=command["sourceId"], n=command["n"])
-        n = command["n"]
-        assert isinstance(n, int)
-        return n
+        """Take a REQUEST and accept it."""
+        command = msgspec.json.decode(await self.ws.get_message(), type=kiwi.Request)
+        await self.say(kiwi.RequestOk(kiwi.Granted(command.source_id, command.n)))
+        return command.n
 
     async def until_gone(self) -> None:
-        """Reads until the client closes."""
+        """Read until the client closes."""
         with suppress(ConnectionClosed):
             while True:
                 await self.ws.get_message()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
 from trio.testing import MockClock
 
 from kiwi_gw.client.messages import Event
-from kiwi_gw.client.watch import NotResumed, Plan, Subscribed
+from kiwi_gw.client.watch import NotResumed, SubscriptionOpened, WatchPlan
+from kiwi_gw.dialects.kiwi.messages import CurrentPositions, Positions
 from tests.unit.client.scripted import Peer, Script
 from tests.unit.client.test_watch import Watching, follow, gateway
 
@@ -24,13 +26,14 @@ class Seen:
     def starts(self) -> list[object]:
         return [command.get("from") for command in self.commands]
 
-    def script(self, positions: object, *offsets: int, notice: Mapping[str, object] | None = None) -> Script:
+    def script(
+        self, positions: Positions | None, *offsets: int, notice: CurrentPositions | None = None
+    ) -> Script:
         async def served(peer: Peer) -> None:
-            told = {} if positions is None else {"positions": positions}
-            self.commands.append(await peer.subscribed(**told))
+            self.commands.append(await peer.subscribed(UNSET if positions is None else positions))
             await peer.records(0, *offsets)
             if notice is not None:
-                await peer.notice("POSITIONS", **notice)
+                await peer.notice(notice)
 
         return served
 
@@ -43,19 +46,19 @@ async def test_behind_the_last_event(autojump_clock: MockClock) -> None:
     seen = Seen()
     scripts = seen.script({"0": 5, "1": 7}, 5, 6), seen.script({"0": 7, "1": 7}, 7, 8, 9)
     async with gateway(*scripts) as served:
-        watching = await follow(served, Plan("s", limit=5, start="earliest"))
+        watching = await follow(served, WatchPlan("s", limit=5, start="earliest"))
     assert seen.starts == ["earliest", {"positions": {"0": 7, "1": 7}}]
     assert [command.get("onMissing") for command in seen.commands] == [None, "earliest"]
     assert offsets(watching) == [5, 6, 7, 8, 9]
-    first, second = [h for h in watching.happenings if isinstance(h, Subscribed)]
+    first, second = [h for h in watching.happenings if isinstance(h, SubscriptionOpened)]
     assert (first.resumed, second.resumed, second.repeats) == (None, {"0": 7, "1": 7}, 0)
 
 
 async def test_what_the_gateway_says_counts(autojump_clock: MockClock) -> None:
     seen = Seen()
-    first = seen.script({"0": 5}, 5, 6, notice={"positions": {"0": 40}})  # the rest was filtered
+    first = seen.script({"0": 5}, 5, 6, notice=CurrentPositions("s", {"0": 40}))  # the rest was filtered
     async with gateway(first, seen.script({"0": 40}, 40)) as served:
-        await follow(served, Plan("s", limit=3))
+        await follow(served, WatchPlan("s", limit=3))
     assert seen.starts == [None, {"positions": {"0": 40}}]
 
 
@@ -69,7 +72,7 @@ async def test_refused_it_goes_on_with_what_comes(autojump_clock: MockClock) -> 
 
     scripts = seen.script({"0": 5}, 5), forgetful, seen.script({"0": 1}, 1)
     async with gateway(*scripts) as served:
-        watching = await follow(served, Plan("s", limit=3, start={"timestamp": 1}))
+        watching = await follow(served, WatchPlan("s", limit=3, start={"timestamp": 1}))
     assert seen.starts == [{"timestamp": 1}, {"positions": {"0": 6}}, None, {"positions": {"0": 1}}]
     assert [h.why for h in watching.happenings if isinstance(h, NotResumed)] == ["there is no partition 0"]
 
@@ -82,15 +85,15 @@ async def test_events_that_do_not_say_where_they_are_come_again(autojump_clock: 
         await peer.count(5, 6)
 
     async with gateway(counts, counts) as served:
-        watching = await follow(served, Plan("s", limit=4))
+        watching = await follow(served, WatchPlan("s", limit=4))
     assert starts == [None, {"positions": {"0": 5}}]
-    assert [h.repeats for h in watching.happenings if isinstance(h, Subscribed)] == [0, 2]
+    assert [h.repeats for h in watching.happenings if isinstance(h, SubscriptionOpened)] == [0, 2]
 
 
 async def test_told_not_to_resume(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with gateway(seen.script({"0": 5}, 5), seen.script({"0": 9}, 9)) as served:
-        await follow(served, Plan("s", limit=2, start="earliest", resume=False))
+        await follow(served, WatchPlan("s", limit=2, start="earliest", resume=False))
     assert seen.starts == ["earliest", None]
     assert all("positionsEveryMs" not in command for command in seen.commands)
 
@@ -98,21 +101,21 @@ async def test_told_not_to_resume(autojump_clock: MockClock) -> None:
 async def test_a_server_that_says_no_positions(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with gateway(seen.script(None, 5), seen.script(None, 9)) as served:
-        await follow(served, Plan("s", limit=2, start="earliest"))
+        await follow(served, WatchPlan("s", limit=2, start="earliest"))
     assert seen.starts == ["earliest", None]
 
 
 async def test_a_snapshot_is_taken_again(autojump_clock: MockClock) -> None:
     seen = Seen()
     async with gateway(seen.script({"0": 50}, 7), seen.script({"0": 50}, 7)) as served:
-        await follow(served, Plan("s", limit=2, start="snapshot"))
+        await follow(served, WatchPlan("s", limit=2, start="snapshot"))
     assert seen.starts == ["snapshot", "snapshot"]
 
 
 async def test_the_query_is_asked_again(autojump_clock: MockClock) -> None:
     seen = Seen()
     scripts = seen.script({"0": 5}, 5), seen.script({"0": 6}, 6)
-    plan = Plan("s", limit=2, where="value.n > 1", select="value.n")
+    plan = WatchPlan("s", limit=2, where="value.n > 1", select="value.n")
     async with gateway(*scripts) as served:
         await follow(served, plan)
     assert [command["where"] for command in seen.commands] == ["value.n > 1"] * 2

@@ -3,12 +3,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from msgspec import UNSET
 from trio.testing import MockClock
 
+from kiwi_gw.backoff import Backoff
 from kiwi_gw.client.address import parse_address
-from kiwi_gw.client.backoff import Backoff
-from kiwi_gw.client.messages import Draining, Event, Lag, NotKiwi, SubscriptionClosed
-from kiwi_gw.client.watch import Happening, Plan, Reconnecting, Stopped, Subscribed, watch
+from kiwi_gw.client.messages import Event, MalformedMessage, Noticed
+from kiwi_gw.client.watch import Happening, Reconnecting, SubscriptionOpened, WatchEnded, WatchPlan, watch
+from kiwi_gw.dialects.kiwi.messages import Draining, Lag, Refused, SubscribeError, SubscriptionClosed
 from tests.unit.client.scripted import Peer, Script, ScriptedGateway
 
 ADDRESS = parse_address("ws://gw.example/kiwi")
@@ -46,7 +48,7 @@ def longest() -> Backoff:
     return Backoff(uniform=lambda low, high: high)
 
 
-async def follow(served: ScriptedGateway, plan: Plan) -> Watching:
+async def follow(served: ScriptedGateway, plan: WatchPlan) -> Watching:
     watching = Watching()
     await watch(ADDRESS, plan, watching.take, dial=served.dial, backoff=longest())
     return watching
@@ -61,9 +63,9 @@ async def test_push_ends_after_the_limit(autojump_clock: MockClock) -> None:
         await peer.until_gone()
 
     async with gateway(script) as served:
-        watching = await follow(served, Plan("s", limit=3, headers=[("Authorization", "Bearer t")]))
+        watching = await follow(served, WatchPlan("s", limit=3, headers=[("Authorization", "Bearer t")]))
     assert watching.counts == [1, 2, 3]
-    assert isinstance(watching.happenings[0], Subscribed)
+    assert isinstance(watching.happenings[0], SubscriptionOpened)
     assert seen["command"] == {
         "type": "SUBSCRIBE",
         "sourceId": "s",
@@ -87,7 +89,7 @@ async def test_pull_fills_up_when_half_is_used(autojump_clock: MockClock) -> Non
         await peer.until_gone()
 
     async with gateway(script) as served:
-        watching = await follow(served, Plan("s", mode="pull", window=10, limit=17))
+        watching = await follow(served, WatchPlan("s", mode="pull", window=10, limit=17))
     assert watching.counts == list(range(17))
     assert asked == [10, 5, 2], "half each time, and not one event more than the limit"
 
@@ -106,7 +108,7 @@ async def test_pull_at_a_rate(autojump_clock: MockClock) -> None:
 
     async with gateway(script) as served:
         start = trio.current_time()
-        watching = await follow(served, Plan("s", mode="pull", rate=20, limit=200))
+        watching = await follow(served, WatchPlan("s", mode="pull", rate=20, limit=200))
     assert watching.counts == list(range(200))
     assert times[-1] - start == pytest.approx(9.9)
     for begin in times:
@@ -131,7 +133,7 @@ async def test_comes_back_with_growing_waits_and_starts_small_after_a_good_time(
 
     refused = OSError(111, "Connection refused")
     async with gateway(drops, refused, drops, lives, last) as served:
-        watching = await follow(served, Plan("s", limit=1))
+        watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.counts == [7]
     assert watching.waits == [0.5, 1, 2, 0.5]
     assert watching.reasons[0] == "closed by the server: 1011 oops"
@@ -142,7 +144,7 @@ async def test_comes_back_with_growing_waits_and_starts_small_after_a_good_time(
 async def test_a_draining_server_is_taken_at_its_word(autojump_clock: MockClock) -> None:
     async def drains(peer: Peer) -> None:
         await peer.subscribed()
-        await peer.notice("DRAINING", retryAfterMs=4321)
+        await peer.notice(Draining(4321))
         await peer.ws.aclose(1012, "draining")
 
     async def last(peer: Peer) -> None:
@@ -151,9 +153,9 @@ async def test_a_draining_server_is_taken_at_its_word(autojump_clock: MockClock)
         await peer.until_gone()
 
     async with gateway(drains, last) as served:
-        watching = await follow(served, Plan("s", limit=1))
+        watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.waits == [4.321]
-    assert any(isinstance(h, Draining) for h in watching.happenings)
+    assert any(isinstance(h, Noticed) and isinstance(h.data, Draining) for h in watching.happenings)
 
 
 @pytest.mark.parametrize("code", [4500, 4503, 1002, 1008])
@@ -163,19 +165,19 @@ async def test_a_close_that_sends_it_away(code: int, autojump_clock: MockClock) 
         await peer.ws.aclose(code, "invalid_token")
 
     async with gateway(script) as served:
-        with pytest.raises(Stopped, match=f"{code} invalid_token"):
-            await follow(served, Plan("s"))
+        with pytest.raises(WatchEnded, match=f"{code} invalid_token"):
+            await follow(served, WatchPlan("s"))
 
 
 async def test_a_refused_subscription_ends_it(autojump_clock: MockClock) -> None:
     async def script(peer: Peer) -> None:
         await peer.command()
-        await peer.send("SUBSCRIBE_ERROR", sourceId="s", error="No source exists with the specified ID")
+        await peer.say(SubscribeError(Refused("s", "No source exists with the specified ID")))
         await peer.until_gone()
 
     async with gateway(script) as served:
-        with pytest.raises(Stopped, match="s: No source exists with the specified ID"):
-            await follow(served, Plan("s"))
+        with pytest.raises(WatchEnded, match="s: No source exists with the specified ID"):
+            await follow(served, WatchPlan("s"))
 
 
 def http(status: str, *headers: str, body: str = "") -> bytes:
@@ -185,8 +187,8 @@ def http(status: str, *headers: str, body: str = "") -> bytes:
 
 async def test_a_refused_handshake_ends_it(autojump_clock: MockClock) -> None:
     async with gateway(http("401 Unauthorized", body="no token")) as served:
-        with pytest.raises(Stopped, match="HTTP 401: no token"):
-            await follow(served, Plan("s"))
+        with pytest.raises(WatchEnded, match="HTTP 401: no token"):
+            await follow(served, WatchPlan("s"))
 
 
 async def test_an_overloaded_server_says_when_to_come_back(autojump_clock: MockClock) -> None:
@@ -196,15 +198,15 @@ async def test_an_overloaded_server_says_when_to_come_back(autojump_clock: MockC
         await peer.until_gone()
 
     async with gateway(http("503 Service Unavailable", "Retry-After: 7"), last) as served:
-        watching = await follow(served, Plan("s", limit=1))
+        watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.waits == [7.5]
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\n"])
 async def test_something_else_listens_there(answer: bytes, autojump_clock: MockClock) -> None:
     async with gateway(answer) as served:
-        with pytest.raises(Stopped, match=r"WebSocket|handshake|failed"):
-            await follow(served, Plan("s"))
+        with pytest.raises(WatchEnded, match=r"WebSocket|handshake|failed"):
+            await follow(served, WatchPlan("s"))
     assert trio.current_time() == 0, "an ended stream needs no deadline"
 
 
@@ -212,8 +214,8 @@ async def test_a_server_that_says_nothing_at_all(autojump_clock: MockClock) -> N
     async def mute(address: object) -> trio.abc.Stream:
         return trio.testing.memory_stream_pair()[0]
 
-    with pytest.raises(Stopped, match="no answer in 10 s"):
-        await watch(ADDRESS, Plan("s"), Watching().take, dial=mute)
+    with pytest.raises(WatchEnded, match="no answer in 10 s"):
+        await watch(ADDRESS, WatchPlan("s"), Watching().take, dial=mute)
     assert trio.current_time() == 10
 
 
@@ -225,10 +227,10 @@ async def test_the_first_failure_is_final_unless_it_may_wait(autojump_clock: Moc
 
     refused = OSError(111, "Connection refused")
     async with gateway(refused) as served:
-        with pytest.raises(Stopped, match=r"ws://gw.example/kiwi: Connection refused \(--wait"):
-            await follow(served, Plan("s"))
+        with pytest.raises(WatchEnded, match=r"ws://gw.example/kiwi: Connection refused \(--wait"):
+            await follow(served, WatchPlan("s"))
     async with gateway(refused, refused, last) as served:
-        watching = await follow(served, Plan("s", limit=1, wait=True))
+        watching = await follow(served, WatchPlan("s", limit=1, wait=True))
     assert watching.waits == [0.5, 1]
 
 
@@ -244,7 +246,7 @@ async def test_silence_is_asked_for_a_sign_and_then_given_up(autojump_clock: Moc
         await peer.until_gone()
 
     async with gateway(silent, last) as served:
-        watching = await follow(served, Plan("s", limit=1))
+        watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.reasons == ["the server has been silent for 30 s"]
     assert served.dialled == [0, 30.5]
 
@@ -257,7 +259,7 @@ async def test_a_quiet_source_is_no_reason_to_leave(autojump_clock: MockClock) -
         await peer.until_gone()
 
     async with gateway(quiet) as served:
-        watching = await follow(served, Plan("s", limit=1))
+        watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.counts == [1]
     assert watching.waits == []
 
@@ -265,13 +267,15 @@ async def test_a_quiet_source_is_no_reason_to_leave(autojump_clock: MockClock) -
 async def test_lag_is_told_and_reading_goes_on(autojump_clock: MockClock) -> None:
     async def script(peer: Peer) -> None:
         await peer.subscribed()
-        await peer.notice("LAG", sourceId="s", count=5, dropped=2)
+        await peer.notice(Lag("s", 5, dropped=2))
         await peer.count(1)
         await peer.until_gone()
 
     async with gateway(script) as served:
-        watching = await follow(served, Plan("s", limit=1))
-    assert isinstance(watching.happenings[1], Lag)
+        watching = await follow(served, WatchPlan("s", limit=1))
+    lag = watching.happenings[1]
+    assert isinstance(lag, Noticed)
+    assert lag.data == Lag("s", 5, dropped=2)
 
 
 @pytest.mark.parametrize("reason", [None, "ended", "limit", "until"])
@@ -279,32 +283,34 @@ async def test_a_source_that_is_over(reason: str | None, autojump_clock: MockClo
     async def script(peer: Peer) -> None:
         await peer.subscribed()
         await peer.count(1)
-        await peer.notice("SUBSCRIPTION_CLOSED", message="over", **({"reason": reason} if reason else {}))
+        await peer.notice(SubscriptionClosed("s", "over", reason or UNSET))
         await peer.until_gone()
 
     async with gateway(script) as served:
-        watching = await follow(served, Plan("s"))
+        watching = await follow(served, WatchPlan("s"))
     assert watching.counts == [1]
-    assert isinstance(watching.happenings[-1], SubscriptionClosed)
+    last = watching.happenings[-1]
+    assert isinstance(last, Noticed)
+    assert isinstance(last.data, SubscriptionClosed)
 
 
 @pytest.mark.parametrize("reason", ["removed", "failed", "unauthorized", "something new"])
 async def test_a_subscription_that_was_taken_away(reason: str, autojump_clock: MockClock) -> None:
     async def script(peer: Peer) -> None:
         await peer.subscribed()
-        await peer.notice("SUBSCRIPTION_CLOSED", message="gone", reason=reason)
+        await peer.notice(SubscriptionClosed("s", "gone", reason))
         await peer.until_gone()
 
     async with gateway(script) as served:
-        with pytest.raises(Stopped, match="s: subscription closed: gone"):
-            await follow(served, Plan("s"))
+        with pytest.raises(WatchEnded, match="s: subscription closed: gone"):
+            await follow(served, WatchPlan("s"))
 
 
 @pytest.mark.parametrize("reason", ["altered", "changed", "overflow"])
 async def test_a_subscription_that_can_be_had_again(reason: str, autojump_clock: MockClock) -> None:
     async def first(peer: Peer) -> None:
         await peer.subscribed()
-        await peer.notice("SUBSCRIPTION_CLOSED", message="m", reason=reason)
+        await peer.notice(SubscriptionClosed("s", "m", reason))
         await peer.until_gone()
 
     async def last(peer: Peer) -> None:
@@ -313,7 +319,7 @@ async def test_a_subscription_that_can_be_had_again(reason: str, autojump_clock:
         await peer.until_gone()
 
     async with gateway(first, last) as served:
-        watching = await follow(served, Plan("s", limit=1))
+        watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.reasons == [f"subscription closed ({reason})"]
 
 
@@ -322,11 +328,11 @@ async def test_a_request_that_crosses_the_end_of_its_subscription(autojump_clock
         await peer.subscribed()
         command = await peer.command()
         await peer.send("REQUEST_ERROR", sourceId=command["sourceId"], error="no active subscription")
-        await peer.notice("SUBSCRIPTION_CLOSED", message="over", reason="ended")
+        await peer.notice(SubscriptionClosed("s", "over", "ended"))
         await peer.until_gone()
 
     async with gateway(script) as served:
-        await follow(served, Plan("s", mode="pull"))
+        await follow(served, WatchPlan("s", mode="pull"))
 
 
 async def test_a_refused_request_does_not_stand_still(autojump_clock: MockClock) -> None:
@@ -343,7 +349,7 @@ async def test_a_refused_request_does_not_stand_still(autojump_clock: MockClock)
         await peer.until_gone()
 
     async with gateway(refuses, last) as served:
-        watching = await follow(served, Plan("s", mode="pull", limit=1))
+        watching = await follow(served, WatchPlan("s", mode="pull", limit=1))
     assert watching.reasons == ["REQUEST failed: Source is not in pull mode"]
 
 
@@ -354,8 +360,8 @@ async def test_a_server_that_does_not_speak_kiwi(frame: str | bytes, autojump_cl
         await peer.until_gone()
 
     async with gateway(script) as served:
-        with pytest.raises(NotKiwi):
-            await follow(served, Plan("s"))
+        with pytest.raises(MalformedMessage):
+            await follow(served, WatchPlan("s"))
 
 
 async def test_no_answer_to_subscribe(autojump_clock: MockClock) -> None:
@@ -368,7 +374,7 @@ async def test_no_answer_to_subscribe(autojump_clock: MockClock) -> None:
         await peer.until_gone()
 
     async with gateway(mute, last) as served:
-        watching = await follow(served, Plan("s", limit=1))
+        watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.reasons == ["no answer to SUBSCRIBE in 120 s"]
 
 
@@ -387,7 +393,7 @@ async def test_a_slow_taker_slows_the_server_down(autojump_clock: MockClock) -> 
         await peer.until_gone()
 
     async with gateway(script) as served:
-        await watch(ADDRESS, Plan("s", limit=20), slowly, dial=served.dial)
+        await watch(ADDRESS, WatchPlan("s", limit=20), slowly, dial=served.dial)
     assert taken == list(range(20))
     assert len(served.dialled) == 1
 
@@ -403,7 +409,7 @@ async def test_one_that_is_called_off_leaves_politely_and_at_once(autojump_clock
 
     async with gateway(script) as served:
         with trio.move_on_after(5):
-            await watch(ADDRESS, Plan("s"), Watching().take, dial=served.dial)
+            await watch(ADDRESS, WatchPlan("s"), Watching().take, dial=served.dial)
         assert left == [(5, 1000)]
         assert trio.current_time() == 5
 
@@ -416,5 +422,5 @@ async def test_one_that_is_called_off_does_not_wait_for_a_frozen_server(autojump
 
     async with gateway(script) as served:
         with trio.move_on_after(5):
-            await watch(ADDRESS, Plan("s"), Watching().take, dial=served.dial)
+            await watch(ADDRESS, WatchPlan("s"), Watching().take, dial=served.dial)
         assert trio.current_time() == 6

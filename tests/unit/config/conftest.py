@@ -13,20 +13,21 @@ from pydantic import SecretStr, field_validator
 
 from kiwi_gw.api import (
     ConfigSection,
+    EventSchema,
     Field,
-    Kind,
+    FieldEncoding,
     Milliseconds,
     Section,
-    Shape,
     Source,
     SourceContext,
+    SourceDescription,
     SourceType,
     hookimpl,
 )
-from kiwi_gw.config import Loaded, load
+from kiwi_gw.config import LoadedConfig, load
 from kiwi_gw.errors import ConfigError
 
-SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID),))
+SHAPE = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID),))
 
 
 class TickSettings(Section):
@@ -87,21 +88,23 @@ def _build(settings: Section, context: SourceContext) -> Source:
     raise AssertionError("the configuration builds no sources")
 
 
-def _depends(settings: Section) -> tuple[str, ...]:
-    assert isinstance(settings, JoinSettings)
+def _describe_topic(settings: TopicSettings) -> SourceDescription:
+    return SourceDescription(SHAPE, id=settings.topic, sections=("cluster",))
+
+
+def _describe_join(settings: JoinSettings) -> SourceDescription:
     if settings.bad:
         raise ZeroDivisionError
-    return settings.of
+    sections = ("cluster", *settings.sections) if settings.kept else settings.sections
+    return SourceDescription(SHAPE, sections=sections, replayable=settings.kept, depends=settings.of)
 
 
-def _sections(settings: Section) -> tuple[str, ...]:
-    assert isinstance(settings, JoinSettings)
-    return ("cluster", *settings.sections) if settings.kept else settings.sections
-
-
-def _kept(settings: Section) -> bool:
-    assert isinstance(settings, JoinSettings)
-    return settings.kept
+def _validate_join(settings: JoinSettings, sources: Mapping[str, Section]) -> Mapping[tuple[str, ...], str]:
+    """Let a source whose text is `no ticks` join none."""
+    if settings.text == "fail":
+        raise ZeroDivisionError
+    ticks = [other for other in settings.of if isinstance(sources.get(other), TickSettings)]
+    return {("of",): f"{ticks} tick"} if ticks and settings.text == "no ticks" else {}
 
 
 class TickPlugin:
@@ -113,9 +116,8 @@ class TickPlugin:
                 "topic",
                 TopicSettings,
                 _build,
-                SHAPE,
-                sections=("cluster",),
-                source_id=lambda settings: str(settings.model_dump()["topic"]),
+                SourceDescription(SHAPE, sections=("cluster",)),
+                _describe_topic,
             ),
             SourceType("plain", PlainSettings, _build, SHAPE),
             SourceType(
@@ -123,9 +125,8 @@ class TickPlugin:
                 JoinSettings,
                 _build,
                 SHAPE,
-                sections=_sections,
-                replayable=_kept,
-                depends=_depends,
+                _describe_join,
+                _validate_join,
             ),
         )
 
@@ -161,7 +162,7 @@ def test_plugins(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 PLUGINS = "plugins: ['ticking:plugin']\n"
 TAIL = PLUGINS + "cluster: {hosts: [earth]}\n"
 
-Loader = Callable[..., Loaded]
+Loader = Callable[..., LoadedConfig]
 Complaints = Callable[..., list[str]]
 
 
@@ -169,7 +170,7 @@ Complaints = Callable[..., list[str]]
 def load_text(tmp_path: Path) -> Loader:
     """Loads text as a file, with `tail` (the test plugin and the section it requires) behind it."""
 
-    def load_it(text: str, environ: Mapping[str, str] | None = None, tail: str = TAIL) -> Loaded:
+    def load_it(text: str, environ: Mapping[str, str] | None = None, tail: str = TAIL) -> LoadedConfig:
         path = tmp_path / "kiwi.yml"
         path.write_text(f"{text}\n{tail}")
         return load(path, environ or {})

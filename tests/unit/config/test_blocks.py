@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kiwi_gw.config import Loaded
-from kiwi_gw.config.schema import ZettaSource
+from kiwi_gw.config import LoadedConfig
+from kiwi_gw.dialects.zetta.settings import ZettaSettings, ZettaSource
 
 
-def test_what_it_says_and_what_it_does_not(load_text: Callable[..., Loaded]) -> None:
+def test_what_it_says_and_what_it_does_not(load_text: Callable[..., LoadedConfig]) -> None:
     text = """
 zetta: {name: hub}
 sources:
@@ -18,7 +18,7 @@ sources:
   - {type: tick, id: b}
 """
     settings = load_text(text, {}).settings
-    assert settings.zetta.name == "hub"
+    assert settings.dialects["zetta"] == ZettaSettings(name="hub")
     a, b = settings.sources["a"].blocks["zetta"], settings.sources["b"].blocks["zetta"]
     assert a == ZettaSource(topic="h/{value.x[0].y}/{key}", data="value")
     assert b == ZettaSource()

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from kiwi_gw.config import Loaded
-from kiwi_gw.config.schema import Limits, Window
+from kiwi_gw.config import LoadedConfig
+from kiwi_gw.config.schema import WindowSettings
+from kiwi_gw.config.server import LimitSettings
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "config" / "README.md"
@@ -49,7 +50,7 @@ def figures(words: str) -> list[float]:
     ]
 
 
-def in_settings(loaded: Loaded, key: str) -> Any:
+def in_settings(loaded: LoadedConfig, key: str) -> Any:
     value: Any = loaded.settings
     for name in key.split("."):
         section = getattr(value, "sections", {}).get(name)
@@ -74,7 +75,7 @@ def in_code(path: str) -> Any:
     return value
 
 
-def default(loaded: Loaded, where: str) -> float:
+def default(loaded: LoadedConfig, where: str) -> float:
     """Seconds, bytes, counts."""
     value = in_code(where) if where.startswith("kiwi_") else in_settings(loaded, where)
     assert isinstance(value, int | float | None), f"{where} is {value!r}"
@@ -86,13 +87,13 @@ def test_every_limit_that_can_be_set_is_in_one_row() -> None:
     assert sorted(set(named)) == sorted(named)
     keys = {
         f"{section}.{name}"
-        for section, settings in (("server.limits", Limits), ("window", Window))
+        for section, settings in (("server.limits", LimitSettings), ("window", WindowSettings))
         for name in settings.model_fields
     }
     assert keys - set(named) == NO_LIMITS
 
 
-def test_the_limits_that_a_client_meets_first(load_text: Callable[..., Loaded]) -> None:
+def test_the_limits_that_a_client_meets_first(load_text: Callable[..., LoadedConfig]) -> None:
     words = " ".join((ROOT / "README.md").read_text().split())
     said = re.search(r"The ones that a client meets first: (.*?)\. \|", words)
     assert said is not None
@@ -105,7 +106,7 @@ def test_the_limits_that_a_client_meets_first(load_text: Callable[..., Loaded]) 
 
 @pytest.mark.parametrize(("what", "said", "where"), ROWS, ids=[row[0] for row in ROWS])
 def test_the_default_that_is_said_is_in_the_code(
-    what: str, said: str, where: str, load_text: Callable[..., Loaded]
+    what: str, said: str, where: str, load_text: Callable[..., LoadedConfig]
 ) -> None:
     named = re.findall(r"`([\w.]+)`", where)
     assert named, f"{what}: names neither key nor constant"
@@ -113,7 +114,7 @@ def test_the_default_that_is_said_is_in_the_code(
     assert figures(said) == [default(loaded, one) for one in named]
 
 
-def test_a_limit_that_is_not_in_the_code_is_found(load_text: Callable[..., Loaded]) -> None:
+def test_a_limit_that_is_not_in_the_code_is_found(load_text: Callable[..., LoadedConfig]) -> None:
     loaded = load_text(SETTINGS)
     for where in ("server.limits.max_nonsense", "kiwi_gw.query.limits.MAX_NONSENSE", "nonsense"):
         with pytest.raises(AttributeError):

@@ -10,16 +10,17 @@ from types import ModuleType
 import pytest
 from pydantic import SecretStr
 
-from kiwi_gw.config import Loaded, TcpAddress, UnixAddress, load, load_again
+from kiwi_gw.config import LoadedConfig, TcpAddress, UnixAddress, load, load_again
+from kiwi_gw.dialects.kiwi.settings import KiwiSettings
 from kiwi_gw.errors import ConfigError
 from kiwi_gw.model import OverflowPolicy
 
-Loader = Callable[..., Loaded]
+Loader = Callable[..., LoadedConfig]
 Complaints = Callable[..., list[str]]
 PLUGINS = "plugins: ['ticking:plugin']\n"
 
 
-def secret(loaded: Loaded, source: str) -> str:
+def secret(loaded: LoadedConfig, source: str) -> str:
     value = dict(loaded.settings.sources[source].settings)["password"]
     assert isinstance(value, SecretStr)
     return value.get_secret_value()
@@ -35,7 +36,7 @@ def test_an_empty_file_is_the_defaults(load_text: Loader, tmp_path: Path) -> Non
     assert settings.server.limits.max_connections == 10_000
     assert settings.window.bytes == 64 * 1024 * 1024
     assert settings.subscriber.overflow is None
-    assert settings.kiwi.envelope == "flat"
+    assert settings.dialects["kiwi"] == KiwiSettings(envelope="flat")
     assert settings.sources == {}
     assert settings.sections == {}
     assert settings.plugins == loaded.plugins.names == ()
@@ -167,7 +168,7 @@ def test_the_environment_wins(load_text: Loader) -> None:
     assert settings.server.allowed_origins == ("https://a.example", "null")
     assert dict(settings.sources["a"].settings)["min"] == 3
     assert secret(loaded, "a") == "[123"
-    assert settings.kiwi.envelope == "nested"
+    assert settings.dialects["kiwi"] == KiwiSettings(envelope="nested")
     assert settings.name == "5"
 
 

@@ -11,15 +11,15 @@ import jsonschema
 import pytest
 import yaml
 
-from kiwi_gw.config import Loaded, init, json_schema, load, show, shown
+from kiwi_gw.config import LoadedConfig, init, json_schema, load, show, shown
 from kiwi_gw.config.document import read
 from kiwi_gw.config.json_schema import text
-from kiwi_gw.config.reference import PART, tables
-from kiwi_gw.config.schema import Kiwi
-from kiwi_gw.marked import replaced
+from kiwi_gw.dialects.kiwi.settings import KiwiSettings
+from kiwi_gw.doc_blocks import replaced
 from kiwi_gw.plugin_manager import PluginManager, shipped
+from tests.config_reference import PART, tables
 
-Loader = Callable[..., Loaded]
+Loader = Callable[..., LoadedConfig]
 
 CONFIG = Path(__file__).parents[3] / "config"
 EXAMPLES = sorted(CONFIG.glob("*.yml"))
@@ -30,7 +30,7 @@ ENVIRON = {
     "PROMETHEUS_TOKEN": "prometheus-0123456789",
     "BACKOFFICE_TOKEN": "backoffice-0123456789",
 }
-RENEW = "renew it with: python -m kiwi_gw.config.reference config"
+RENEW = "renew it with: python -m tests.config_reference config"
 
 
 def data(source: str) -> Any:
@@ -79,8 +79,9 @@ def test_what_is_shown_means_the_same(
 
 
 def test_the_file_of_the_original_lets_its_clients_send_what_no_server_ever_looked_at() -> None:
-    kiwi = load(CONFIG / "kiwi-original.yml", {}).settings.kiwi
-    assert (kiwi.unknown_members, Kiwi().unknown_members) == ("ignore", "refuse")
+    kiwi = load(CONFIG / "kiwi-original.yml", {}).settings.dialects["kiwi"]
+    assert isinstance(kiwi, KiwiSettings)
+    assert (kiwi.unknown_members, KiwiSettings().unknown_members) == ("ignore", "refuse")
 
 
 def test_demo() -> None:
@@ -122,7 +123,7 @@ def test_every_time_may_be_written_as_a_duration(schema: dict[str, Any]) -> None
 
 def test_the_table_of_keys_is_fresh(schema: dict[str, Any]) -> None:
     readme = (CONFIG / "README.md").read_text()
-    assert readme == replaced(readme, PART, tables(schema)), RENEW
+    assert readme == replaced(readme, PART, tables(schema, shipped())), RENEW
 
 
 def test_the_starter_file_is_valid(validator: jsonschema.Draft7Validator, tmp_path: Path) -> None:

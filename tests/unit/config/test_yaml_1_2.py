@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kiwi_gw.config import Loaded
+from kiwi_gw.config import LoadedConfig
 from kiwi_gw.config.document import resolve
 
-Loader = Callable[..., Loaded]
+Loader = Callable[..., LoadedConfig]
 Complaints = Callable[..., list[str]]
 
 LEFTOVERS = [

@@ -6,27 +6,38 @@ import json
 from collections.abc import Hashable, Iterable
 from functools import lru_cache
 
-from kiwi_gw.core.accounts import OwnAccount, Payer
-from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Offload, Open, Recast, Reply, Session
+from kiwi_gw.core.accounts import ClientAccount, Payer
+from kiwi_gw.core.commands import (
+    AddCredit,
+    Cancel,
+    Close,
+    Command,
+    Offload,
+    Open,
+    Reconfigure,
+    Reply,
+    Session,
+)
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.feed import Feed, FeedLimits, Request
+from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
 from kiwi_gw.core.notices import (
     Cancelled,
+    CreditAdded,
     Ended,
-    Granted,
     Notice,
     Offloaded,
     Opened,
     OpenFailed,
-    RecastRefused,
+    ReconfigureRefused,
     SourceAppeared,
 )
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import Budget
+from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Batch, Shape, SourceInfo
-from kiwi_gw.query.offloaded import answer
-from tests.unit.core.fakes import Clock, FakeOutlet
+from kiwi_gw.model import Batch, EventSchema, SourceInfo
+from kiwi_gw.query.worker_messages import answer
+from tests.unit.core.fakes import Clock, FakeFrameWriter
 
 Json = dict[str, object]
 _answered = lru_cache(maxsize=64)(answer)
@@ -40,29 +51,29 @@ def line(value: object) -> bytes:
 class Gateway:
     """A few sources, and what tells sessions of new ones."""
 
-    def __init__(self, *names: str, limits: FeedLimits | None = None) -> None:
+    def __init__(self, *names: str, limits: HubLimits | None = None) -> None:
         self.clock = Clock()
-        self.budget = Budget(1 << 30)
+        self.budget = MemoryBudget(1 << 30)
         self.memo = EncodingMemo(1 << 30, self.budget)
-        self.limits = limits or FeedLimits()
-        self.feeds: dict[str, Feed] = {}
+        self.limits = limits or HubLimits()
+        self.hubs: dict[str, SourceHub] = {}
         self.desks: list[Desk] = []
         for name in names:
             self.add(name)
 
-    def add(self, name: str) -> Feed:
-        info = SourceInfo(name, "fake", Shape(()))
-        feed = self.feeds[name] = Feed(info, self.limits, self.memo, self.budget, self.clock)
-        feed.started({0: 0})
+    def add(self, name: str) -> SourceHub:
+        info = SourceInfo(name, "fake", EventSchema(()))
+        hub = self.hubs[name] = SourceHub(info, self.limits, self.memo, self.budget, self.clock)
+        hub.started({0: 0})
         for desk in self.desks:
             desk.carry_out(desk.session.notice(SourceAppeared(info)))
-        return feed
+        return hub
 
     def publish(self, name: str, *values: object) -> None:
-        feed = self.feeds[name]
-        first = feed.positions[0]
+        hub = self.hubs[name]
+        first = hub.positions[0]
         offsets = range(first, first + len(values))
-        for _ in feed.publish(Batch({0: first}, [0] * len(values), offsets, {"value": values}, 0)):
+        for _ in hub.publish(Batch({0: first}, [0] * len(values), offsets, {"value": values}, 0)):
             pass
 
 
@@ -72,21 +83,21 @@ class Desk:
     def __init__(self, gateway: Gateway, session: Session) -> None:
         self.gateway = gateway
         self.session = session
-        self.outlet = FakeOutlet()
+        self.writer = FakeFrameWriter()
         self.open: dict[Hashable, Subscription] = {}
-        self.hung_up: Hangup | None = None
-        self.payer = Payer(OwnAccount(0), self)
+        self.hung_up: Close | None = None
+        self.payer = Payer(ClientAccount(0), self)
         self._read = 0
         gateway.desks.append(self)
-        for feed in gateway.feeds.values():
-            self.carry_out(session.notice(SourceAppeared(feed.info)))
+        for hub in gateway.hubs.values():
+            self.carry_out(session.notice(SourceAppeared(hub.info)))
 
     def say(self, **message: object) -> None:
         self.carry_out(self.session.receive(json.dumps(message), self.gateway.clock()))
 
     def hear(self) -> list[Json]:
         """The messages since the last call."""
-        data = bytes(self.outlet.wire[self._read :])
+        data = bytes(self.writer.wire[self._read :])
         self._read += len(data)
         return [json.loads(text) for text in data.splitlines()]
 
@@ -101,32 +112,33 @@ class Desk:
         for command in commands:
             match command:
                 case Reply(frame):
-                    self.outlet.control(frame)
+                    self.writer.control(frame)
                 case Open():
                     self._open(command)
-                case Grant(handle, n):
-                    self.carry_out(self.session.notice(Granted(handle, n, self.open[handle].grant(n))))
-                case Recast():
+                case AddCredit(handle, n):
+                    balance = self.open[handle].add_credit(n)
+                    self.carry_out(self.session.notice(CreditAdded(handle, n, balance)))
+                case Reconfigure():
                     self._recast(command)
                 case Cancel(handle):
                     self.open.pop(handle).cancel()
                     self.carry_out(self.session.notice(Cancelled(handle)))
                 case Offload(handle, question):
                     self.carry_out(self.session.notice(Offloaded(handle, _answered(question))))
-                case Hangup():
+                case Close():
                     self.hung_up = command
 
     def _open(self, command: Open) -> None:
-        feed = self.gateway.feeds.get(command.source_id)
-        if feed is None:
+        hub = self.gateway.hubs.get(command.source_id)
+        if hub is None:
             words = "No source exists with the specified ID"
             self.carry_out(self.session.notice(OpenFailed(command.handle, "refused", words)))
             return
         # "end": where the source's next event will be at this moment.
-        until = feed.positions if command.until == "end" else feed.info.codec.load(command.until or {})
-        request = Request(
+        until = hub.positions if command.until == "end" else hub.info.codec.load(command.until or {})
+        request = SubscriptionRequest(
             command.handle,
-            wire(command.wire(feed.info), None),
+            wire(command.wire(hub.info)),
             command.mode,
             command.credits,
             command.limits,
@@ -134,15 +146,17 @@ class Desk:
             start=command.start,
             payer=self.payer,
         )
-        feed.subscribe(request, self.outlet, self)
+        hub.subscribe(request, self.writer, self)
 
-    def _recast(self, command: Recast) -> None:
+    def _recast(self, command: Reconfigure) -> None:
         subscription = self.open[command.handle]
-        item = wire(command.wire(subscription.feed.info), None)
+        item = wire(command.wire(subscription.hub.info))
         try:
-            subscription.recast(item, command.limits, fewer=command.fewer)
+            subscription.hub.reconfigure(subscription, item, command.limits, fewer=command.fewer)
         except SubscribeRefused as refused:
             if command.fewer:
-                subscription.feed.withdraw(subscription, str(refused))
+                subscription.hub.withdraw(subscription, str(refused))
             else:
-                self.carry_out(self.session.notice(RecastRefused(command.handle, refused.code, str(refused))))
+                self.carry_out(
+                    self.session.notice(ReconfigureRefused(command.handle, refused.code, str(refused)))
+                )

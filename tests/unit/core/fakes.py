@@ -1,6 +1,6 @@
 """A socket, an owner and a source that exist only here, to run the core without a network.
 
-What a client would read is one run of bytes (`FakeOutlet.wire`): events look like
+What a client would read is one run of bytes (`FakeFrameWriter.wire`): events look like
 `<name:partition:offset:xxx>` and notices like `{number}`, the index in `Client.notices`. So order, cuts and
 losses can be read off the wire.
 """
@@ -13,24 +13,30 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from kiwi_gw.core.accounts import Payer
-from kiwi_gw.core.commands import Limit
-from kiwi_gw.core.encoding import EncodingMemo, Wire, wire
-from kiwi_gw.core.evaluation import Evaluations, Shares
-from kiwi_gw.core.feed import Feed, FeedLimits, Request
+from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.evaluation import Evaluations
+from kiwi_gw.core.evaluation_costs import CpuShares
+from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
+from kiwi_gw.core.lag_watch import take_lag
 from kiwi_gw.core.notices import Ended, Lagged, Notice
+from kiwi_gw.core.round_budget import MODEST_SECONDS, ROUND_SECONDS, RoundBudget
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import Budget
+from kiwi_gw.core.transforms import per_record
+from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import (
     Batch,
     Encoded,
+    EventSchema,
+    EventTransform,
     Gap,
     Interceptor,
     Joiner,
     Mode,
     OverflowPolicy,
     Positions,
-    Shape,
     SourceInfo,
     Start,
     StartAt,
@@ -53,64 +59,64 @@ class Clock:
         return self.now
 
 
-class FakeOutlet:
+class FakeFrameWriter:
     """A socket that takes as much as `take` says (given what is offered), with a control lane.
 
-    Having taken less than it was offered it is full, and nothing is tried until `writable`.
+    Having taken less than it was offered it is full, and nothing is tried until `drain`.
     """
 
     def __init__(self, take: Callable[[int], int] | None = None) -> None:
-        self.clear = True
+        self.writable = True
         self.wire = bytearray()
         self.sends = 0
         self.wakes = 0
         self.take = take or (lambda size: size)
         self.max_bytes = 256 * 1024
-        self._tail = b""
-        self._lane: list[bytes] = []
-        self._ring: dict[Subscription, None] = {}
+        self._partial_frame = b""
+        self._control_queue: list[bytes] = []
+        self._ready: dict[Subscription, None] = {}
         self._full = False
         self._busy = False
 
     def send(self, data: memoryview | bytes) -> int:
-        assert self.clear, "sent past what waits"
+        assert self.writable, "sent past what waits"
         self.sends += 1
         return self._write(data)
 
-    def keep(self, tail: bytes) -> None:
-        assert not self._tail
-        self._tail = tail
-        self.clear = False
+    def hold_remainder(self, tail: bytes) -> None:
+        assert not self._partial_frame
+        self._partial_frame = tail
+        self.writable = False
 
-    def wake(self, subscription: Subscription) -> None:
+    def mark_ready(self, subscription: Subscription) -> None:
         self.wakes += 1
-        self._ring[subscription] = None
+        self._ready[subscription] = None
         self._pump()
 
     def control(self, frame: bytes) -> None:
-        self._lane.append(frame)
+        self._control_queue.append(frame)
         self._pump()
 
-    def writable(self) -> None:
+    def drain(self) -> None:
         """The client has read: the socket takes bytes again."""
         self._full = False
         self._pump()
 
     @property
     def waiting(self) -> bool:
-        return self._full or bool(self._tail or self._lane or self._ring)
+        return self._full or bool(self._partial_frame or self._control_queue or self._ready)
 
     def _write(self, data: memoryview | bytes) -> int:
         taken = self.take(len(data))
         assert 0 <= taken <= len(data)
         self.wire += data[:taken]
         if taken < len(data):
-            self._full, self.clear = True, False
+            self._full, self.writable = True, False
         return taken
 
     def _pump(self) -> None:
         if self._busy or self._full:
-            self.clear = self.clear and not (self._lane or self._tail)
+            self.writable = self.writable and not (self._control_queue or self._partial_frame)
             return
         self._busy = True
         try:
@@ -118,17 +124,17 @@ class FakeOutlet:
                 pass
         finally:
             self._busy = False
-        self.clear = not (self._full or self._tail or self._lane)
+        self.writable = not (self._full or self._partial_frame or self._control_queue)
 
     def _step(self) -> bool:
-        if self._tail:
-            self._tail = self._tail[self._write(self._tail) :]
-        elif self._lane:
-            frame = self._lane.pop(0)
-            self._tail = frame[self._write(frame) :]
-        elif self._ring:
-            subscription = next(iter(self._ring))
-            del self._ring[subscription]
+        if self._partial_frame:
+            self._partial_frame = self._partial_frame[self._write(self._partial_frame) :]
+        elif self._control_queue:
+            frame = self._control_queue.pop(0)
+            self._partial_frame = frame[self._write(frame) :]
+        elif self._ready:
+            subscription = next(iter(self._ready))
+            del self._ready[subscription]
             self._serve(subscription)
         else:
             return False
@@ -136,25 +142,25 @@ class FakeOutlet:
 
     def _serve(self, subscription: Subscription) -> None:
         if subscription.lag_due:
-            self._ring[subscription] = None
-            subscription.owner.notify(subscription, subscription.take_lag(subscription.feed.now))
+            self._ready[subscription] = None
+            subscription.owner.notify(subscription, take_lag(subscription, subscription.hub.now))
             return
-        offer = subscription.offer(self.max_bytes)
-        if offer is None:
+        prepared = subscription.prepare(self.max_bytes)
+        if prepared is None:
             if subscription.lag_due:
-                self._ring[subscription] = None
+                self._ready[subscription] = None
             return
-        data = b"".join(offer.views)
-        assert len(data) == offer.size
-        self._tail = subscription.settle(offer, self._write(data) if data else 0)
+        data = b"".join(prepared.views)
+        assert len(data) == prepared.size
+        self._partial_frame = subscription.commit(prepared, self._write(data) if data else 0)
         if subscription.readable:
-            self._ring[subscription] = None
+            self._ready[subscription] = None
 
 
 class Mailbox:
-    """The outlet of a reader that comes by itself, as an HTTP request does."""
+    """The frame writer of a reader that comes by itself, as an HTTP request does."""
 
-    clear = False
+    writable = False
 
     def __init__(self) -> None:
         self.woken = 0
@@ -162,30 +168,30 @@ class Mailbox:
     def send(self, data: memoryview | bytes) -> int:
         raise AssertionError("nothing is sent to a reader that comes by itself")
 
-    def keep(self, tail: bytes) -> None:
+    def hold_remainder(self, tail: bytes) -> None:
         raise AssertionError("nothing is sent to a reader that comes by itself")
 
-    def wake(self, subscription: Subscription) -> None:
+    def mark_ready(self, subscription: Subscription) -> None:
         self.woken += 1
 
 
 class Client:
-    """The owner of subscriptions, with its outlet: writes every notice on the wire behind what was sent."""
+    """The owner of subscriptions, with its frame writer: writes every notice behind what was sent."""
 
     def __init__(self, take: Callable[[int], int] | None = None) -> None:
-        self.outlet = FakeOutlet(take)
+        self.writer = FakeFrameWriter(take)
         self.notices: list[Notice] = []
         self.heard: Callable[[Subscription, Notice], None] | None = None
 
     def notify(self, subscription: Subscription, notice: Notice) -> None:
         self.notices.append(notice)
-        self.outlet.control(b"{%d}" % (len(self.notices) - 1))
+        self.writer.control(b"{%d}" % (len(self.notices) - 1))
         if self.heard is not None:
             self.heard(subscription, notice)
 
     def read(self) -> list[Event | Notice]:
         """What is on the wire, which must be whole events and notices and nothing else."""
-        return parse(bytes(self.outlet.wire), self.notices)
+        return parse(bytes(self.writer.wire), self.notices)
 
     @property
     def places(self) -> list[Place]:
@@ -199,6 +205,25 @@ class Client:
     @property
     def ends(self) -> list[Ended]:
         return [notice for notice in self.notices if isinstance(notice, Ended)]
+
+
+def take(subscription: Subscription, max_events: int, max_bytes: int) -> bytes:
+    """Read as a request does: the bytes of what may be read now, b"" if nothing may.
+
+    The owner is told of a loss before the bytes that follow it are returned; a limit or an end that it is
+    told of meanwhile comes after them.
+    """
+    while True:
+        if subscription.lag_due:
+            subscription.owner.notify(subscription, take_lag(subscription, subscription.hub.now))
+        prepared = subscription.prepare(max_bytes, max_events)
+        if prepared is not None:
+            data = b"".join(prepared.views)
+            subscription.commit(prepared, len(data))
+            if data:
+                return data
+        elif not subscription.lag_due:
+            return b""
 
 
 @dataclass(frozen=True)
@@ -268,42 +293,66 @@ def names(
         return Encoded(
             buffer=b"".join(parts),
             ends=list(accumulate(map(len, parts))),
-            tally=None if keep is None else list(accumulate(map(int, here), initial=0)),
+            prefix_counts=None if keep is None else list(accumulate(map(int, here), initial=0)),
             unsendable=unsendable,
         )
 
     return WireFormat(("names", name), encode, join)
 
 
-INFO = SourceInfo("source", "fake", Shape(()))
-REPLAYABLE = SourceInfo("source", "fake", Shape(()), replayable=True)
+def transform(interceptor: Interceptor) -> EventTransform:
+    """What the hooks make of an interceptor."""
+    return EventTransform(per_record(interceptor.apply), interceptor.key)
+
+
+INFO = SourceInfo("source", "fake", EventSchema(()))
+REPLAYABLE = SourceInfo("source", "fake", EventSchema(()), replayable=True)
+
+
+def another(budget: RoundBudget) -> None:
+    """Have the event loop get round; what is owed is forgotten."""
+    budget.left = ROUND_SECONDS
+    budget.modest_left = MODEST_SECONDS
+
+
+class RoundByRound(Evaluations):
+    """Each turn of the task that goes on with what is postponed is in another round."""
+
+    def __init__(self, shares: CpuShares, budget: RoundBudget, clock: Clock) -> None:
+        super().__init__(shares, budget, clock)
+        self._budget = budget
+
+    def go_on(self, *, idle: bool) -> float | None:
+        another(self._budget)
+        return super().go_on(idle=idle)
 
 
 @dataclass
 class World:
-    """One source with its feed; makes its batches and remembers what it made."""
+    """One source with its hub; makes its batches and remembers what it made."""
 
-    limits: FeedLimits = field(default_factory=FeedLimits)
+    limits: HubLimits = field(default_factory=HubLimits)
     memory: int = 1 << 40
     memo_bytes: int = 1 << 40
     start: Positions = field(default_factory=lambda: {0: 0})
     begin: bool = True
     info: SourceInfo = INFO
-    shares: Shares | None = None
+    shares: CpuShares | None = None
 
     def __post_init__(self) -> None:
         self.clock = Clock()
-        self.evaluations: Evaluations | None = None
+        self.round = RoundBudget(self.clock)
+        self.evaluations: RoundByRound | None = None
         if self.shares is not None:
-            self.evaluations = Evaluations(self.shares, self.clock, self.clock)
-        self.budget = Budget(self.memory)
+            self.evaluations = RoundByRound(self.shares, self.round, self.clock)
+        self.budget = MemoryBudget(self.memory)
         self.mistakes: list[Exception] = []
         self.memo = EncodingMemo(self.memo_bytes, self.budget, self.mistakes.append, self.evaluations)
-        self.feed = Feed(self.info, self.limits, self.memo, self.budget, self.clock)
+        self.hub = SourceHub(self.info, self.limits, self.memo, self.budget, self.clock)
         self.next = dict(self.start)
         self.made: list[Place] = []
         if self.begin:
-            self.feed.started(self.start)
+            self.hub.started(self.start)
 
     def batch(
         self,
@@ -335,8 +384,9 @@ class World:
     def produce(self, events: int | Sequence[int], **options: object) -> list[Place]:
         """Publish one batch to the end: so many events of partition 0, or one of each partition listed."""
         batch = self.batch([0] * events if isinstance(events, int) else events, **options)  # type: ignore[arg-type]
-        for _ in self.feed.publish(batch):
-            pass
+        another(self.round)
+        for _ in self.hub.publish(batch):
+            another(self.round)
         return list(zip(batch.partitions, batch.offsets, strict=True))
 
     def subscribe(
@@ -347,23 +397,24 @@ class World:
         credit: int | None = None,
         capacity: int | None = None,
         overflow: OverflowPolicy | None = None,
-        limits: Mapping[Hashable, Limit] | None = None,
+        limits: Mapping[Hashable, LabelLimit] | None = None,
         until: Positions | None = None,
         interceptor: Interceptor | None = None,
+        before: Sequence[EventTransform] = (),
         start: Start = StartAt.LATEST,
         report_every: float | None = None,
         handle: Hashable = "h",
         payer: Payer | None = None,
     ) -> Subscription:
         """credit: None, push; else the first balance of a pull subscription."""
-        item: Wire = wire(form or names(), interceptor)
+        item = wire(form or names(), before if interceptor is None else [transform(interceptor)])
         mode = Mode.PUSH if credit is None else Mode.PULL
         most = limits or {}
-        request = Request(
+        request = SubscriptionRequest(
             handle, item, mode, credit or 0, most, overflow, capacity, until, start, report_every, payer
         )
-        return self.feed.subscribe(request, client.outlet, client)
+        return self.hub.subscribe(request, client.writer, client)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds
-        self.feed.sweep()
+        self.hub.sweep()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kiwi_gw.core.history import SharedReader
-from kiwi_gw.core.places import pieces
-from kiwi_gw.model import Batch, Extent, Gap, Positions
+from kiwi_gw.core.history import SharedHistoryReader
+from kiwi_gw.core.positions import pieces
+from kiwi_gw.model import Batch, Gap, OffsetRange, Positions
 from tests.unit.core.fakes import Place, World
 
 
@@ -27,8 +27,8 @@ class Past:
         self.first = dict(self.world.start)
 
     @property
-    def extent(self) -> Extent:
-        return Extent(dict(self.first), dict(self.world.next))
+    def offset_range(self) -> OffsetRange:
+        return OffsetRange(dict(self.first), dict(self.world.next))
 
     def has(self, place: Place) -> bool:
         return place in self.made and place not in self.compacted and place[1] >= self.first[place[0]]
@@ -63,9 +63,9 @@ class Past:
 
 
 class Driver:
-    """What `runtime.history` does for one reader, step by step."""
+    """What `runtime.history_task` does for one reader, step by step."""
 
-    def __init__(self, past: Past, reader: SharedReader) -> None:
+    def __init__(self, past: Past, reader: SharedHistoryReader) -> None:
         self.past = past
         self.reader = reader
         self.here = dict(reader.positions)
@@ -91,7 +91,7 @@ class Driver:
             return True
         if reader.arrived:
             return False
-        self._pieces = list(pieces(self.past.read(self.here, reader.aim(), size), 3))
+        self._pieces = list(pieces(self.past.read(self.here, reader.catch_up_target(), size), 3))
         return True
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.core.notices import PositionsAre
-from kiwi_gw.core.states import State
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.notices import PositionsReported
+from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, CloseReason, OverflowPolicy
 from tests.unit.core.fakes import REPLAYABLE, Client, World
 
-BLOCK = FeedLimits(window_events=10, overflow=OverflowPolicy.BLOCK, block_timeout=30)
+BLOCK = HubLimits(window_events=10, overflow=OverflowPolicy.BLOCK, block_timeout=30)
 
 
 def batch(world: World, size: int = 1) -> Batch:
@@ -23,7 +23,7 @@ def batch(world: World, size: int = 1) -> Batch:
 def stalled(world: World, **options: object) -> Client:
     client = Client()
     world.subscribe(client, **options)  # type: ignore[arg-type]
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     return client
 
 
@@ -31,33 +31,33 @@ def test_a_push_subscription_holds_the_source_while_it_has_no_room() -> None:
     world = World(BLOCK)
     client = stalled(world, capacity=4)
     freed: list[str] = []
-    world.feed.freed = lambda: freed.append("freed")
+    world.hub.freed = lambda: freed.append("freed")
     world.produce(3)
-    assert world.feed.holders(batch(world)) == []
-    assert [s.handle for s in world.feed.holders(batch(world, 2))] == ["h"]
+    assert world.hub.holders(batch(world)) == []
+    assert [s.handle for s in world.hub.holders(batch(world, 2))] == ["h"]
     world.pass_time(1e6)
-    assert world.feed.holders(batch(world, 2))
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    assert world.hub.holders(batch(world, 2))
+    client.writer.take = lambda size: size
+    client.writer.drain()
     assert freed
-    assert world.feed.holders(batch(world, 2)) == []
+    assert world.hub.holders(batch(world, 2)) == []
     assert client.places == world.made
 
 
 def test_what_the_bytes_of_the_window_would_not_hold_waits_too() -> None:
-    world = World(FeedLimits(window_bytes=3 * ENTRY_OVERHEAD, overflow=OverflowPolicy.BLOCK))
+    world = World(HubLimits(window_bytes=3 * ENTRY_OVERHEAD, overflow=OverflowPolicy.BLOCK))
     stalled(world)
     for _ in range(3):
-        assert world.feed.holders(batch(world)) == []
+        assert world.hub.holders(batch(world)) == []
         world.produce(1)
-    assert world.feed.holders(batch(world))
-    assert len(world.feed.window) == 3
+    assert world.hub.holders(batch(world))
+    assert len(world.hub.window) == 3
 
 
 def test_one_that_is_caught_up_holds_nothing_however_large_the_batch() -> None:
     world, client = World(BLOCK), Client()
     world.subscribe(client, capacity=2)
-    assert world.feed.holders(batch(world, 50)) == []
+    assert world.hub.holders(batch(world, 50)) == []
     world.produce(50)
     assert client.places == world.made
 
@@ -66,13 +66,13 @@ def test_without_credit_it_holds_the_source_for_a_time_then_the_fallback_acts_an
     world, client = World(BLOCK), Client()
     subscription = world.subscribe(client, credit=0, capacity=4)
     world.produce(4)
-    assert world.feed.holders(batch(world))
+    assert world.hub.holders(batch(world))
     world.pass_time(29)
-    assert world.feed.holders(batch(world))
+    assert world.hub.holders(batch(world))
     world.pass_time(1)
-    assert world.feed.holders(batch(world)) == []
+    assert world.hub.holders(batch(world)) == []
     world.produce(2)
-    subscription.grant(100)
+    subscription.add_credit(100)
     assert client.places == world.made[2:]
     assert sum(lag.dropped or 0 for lag in client.lags) == 2
     world.produce(4)
@@ -81,39 +81,42 @@ def test_without_credit_it_holds_the_source_for_a_time_then_the_fallback_acts_an
 
 def test_the_fallback_may_be_to_close_or_to_read_again() -> None:
     world, client = (
-        World(FeedLimits(overflow=OverflowPolicy.BLOCK, block_fallback=OverflowPolicy.CLOSE)),
+        World(HubLimits(overflow=OverflowPolicy.BLOCK, block_fallback=OverflowPolicy.CLOSE)),
         Client(),
     )
     world.subscribe(client, credit=0, capacity=1)
     world.produce(2)
     world.pass_time(1)
     assert [end.reason for end in client.ends] == [CloseReason.OVERFLOW]
-    limits = FeedLimits(window_events=4, overflow=OverflowPolicy.BLOCK, block_fallback=OverflowPolicy.REPLAY)
+    limits = HubLimits(window_events=4, overflow=OverflowPolicy.BLOCK, block_fallback=OverflowPolicy.REPLAY)
     world, client = World(limits, info=REPLAYABLE), Client()
     subscription = world.subscribe(client, credit=0)
     for _ in range(6):
         world.produce(1)
-    assert subscription.state is State.HISTORY_WAITING
-    assert world.feed.holders(batch(world)) == []
+    assert subscription.state is SubscriptionState.HISTORY_WAITING
+    assert world.hub.holders(batch(world)) == []
 
 
 def test_who_leaves_holds_the_source_no_longer() -> None:
     world, client = World(BLOCK), Client()
     subscription = world.subscribe(client, credit=0, capacity=1)
     freed: list[str] = []
-    world.feed.freed = lambda: freed.append("freed")
+    world.hub.freed = lambda: freed.append("freed")
     world.produce(1)
-    assert world.feed.holders(batch(world))
+    assert world.hub.holders(batch(world))
     subscription.cancel()
     assert freed
-    assert world.feed.holders(batch(world)) == []
+    assert world.hub.holders(batch(world)) == []
 
 
 def test_it_is_refused_where_it_is_not_allowed() -> None:
     with pytest.raises(SubscribeRefused, match="block is not available here; there is drop_oldest, close"):
         World().subscribe(Client(), overflow=OverflowPolicy.BLOCK)
-    allowed = FeedLimits(allow=frozenset(OverflowPolicy))
-    assert World(allowed).subscribe(Client(), overflow=OverflowPolicy.BLOCK).blocks
+    allowed = HubLimits(allow=frozenset(OverflowPolicy))
+    assert (
+        World(allowed).subscribe(Client(), overflow=OverflowPolicy.BLOCK).reader.terms.policy
+        is OverflowPolicy.BLOCK
+    )
 
 
 def test_positions_are_said_when_they_are_due_and_have_changed() -> None:
@@ -121,7 +124,7 @@ def test_positions_are_said_when_they_are_due_and_have_changed() -> None:
     world.subscribe(client, report_every=2.0)
 
     def said() -> list[object]:
-        return [notice.positions for notice in client.notices if isinstance(notice, PositionsAre)]
+        return [notice.positions for notice in client.notices if isinstance(notice, PositionsReported)]
 
     world.pass_time(0.25)
     assert said() == [{"0": 0}]
@@ -132,7 +135,7 @@ def test_positions_are_said_when_they_are_due_and_have_changed() -> None:
     assert said() == [{"0": 0}, {"0": 3}]
     world.pass_time(10)
     assert said() == [{"0": 0}, {"0": 3}]
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     world.produce(3)
     world.pass_time(10)
     assert said()[2:] == []

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.core.encoding import EncodingMemo, weight, wire
-from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.core.states import State
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
-from kiwi_gw.model import Batch, CloseReason, Encoded, Interceptor, Record, WireFormat
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.states import SubscriptionState
+from kiwi_gw.core.transforms import check
+from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
+from kiwi_gw.model import (
+    Batch,
+    CloseReason,
+    Encoded,
+    EventTransform,
+    Interceptor,
+    Record,
+    Transformed,
+    WireFormat,
+)
 from tests.effort import examples
 from tests.unit.core.fakes import Client, Place, World, fragment, names
 
@@ -27,7 +38,7 @@ def test_encoder_calls_are_events_times_wire_keys_while_everyone_keeps_up() -> N
     assert world.memo.misses == 50 * 3
     assert world.memo.bytes == 0  # nobody will come back for them
     assert all(client.places == world.made for client in clients)
-    assert all(client.outlet.sends == 50 and client.outlet.wakes == 0 for client in clients)
+    assert all(client.writer.sends == 50 and client.writer.wakes == 0 for client in clients)
 
 
 def test_one_slow_reader_costs_no_second_encoding() -> None:
@@ -35,12 +46,12 @@ def test_one_slow_reader_costs_no_second_encoding() -> None:
     clients = [Client() for _ in range(5)]
     for client in clients:
         world.subscribe(client)
-    clients[0].outlet.take = lambda size: 0
+    clients[0].writer.take = lambda size: 0
     for _ in range(10):
         world.produce(3)
     assert world.memo.bytes > 0
-    clients[0].outlet.take = lambda size: size
-    clients[0].outlet.writable()
+    clients[0].writer.take = lambda size: size
+    clients[0].writer.drain()
     assert world.memo.events_encoded == 30
     assert all(client.places == world.made for client in clients)
 
@@ -53,8 +64,8 @@ def test_what_the_memo_dropped_is_made_again() -> None:
     for _ in range(10):
         world.produce(3)
     assert 0 < world.memo.bytes <= 400
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     assert client.places == world.made
     assert world.memo.events_encoded > 30
 
@@ -65,15 +76,15 @@ def test_a_subscription_that_waits_for_a_place_of_its_key_keeps_the_fragments() 
     world.subscribe(quick)
     world.subscribe(slow)
     world.produce(3)
-    entry = world.feed.window.newest
+    entry = world.hub.window.newest
     assert entry is not None
     assert list(entry.encodings) == [names().key]
-    world.feed.close()
+    world.hub.close()
     assert world.memo.bytes == world.budget.used == 0
 
 
-def entry_of(number: int, size: int) -> Entry:
-    return Entry(Batch({0: number}, [0] * size, range(number, number + size), {}, 0), number)
+def entry_of(number: int, size: int) -> WindowEntry:
+    return WindowEntry(Batch({0: number}, [0] * size, range(number, number + size), {}, 0), number)
 
 
 @settings(deadline=None, max_examples=examples(100))
@@ -83,12 +94,12 @@ def entry_of(number: int, size: int) -> Entry:
     asks=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 9)), max_size=60),
 )
 def test_the_memo_is_a_bounded_lru(bound: int, memory: int, asks: list[tuple[int, str, int]]) -> None:
-    budget = Budget(memory)
+    budget = MemoryBudget(memory)
     memo = EncodingMemo(bound, budget)
     entries = [entry_of(n * 10, n) for n in range(6)]
     model: dict[tuple[int, str], int] = {}  # sizes, the one used last at the end
     for which, name, action in asks:
-        entry, item = entries[which], wire(names(name), None)
+        entry, item = entries[which], wire(names(name))
         if action == 0:
             memo.forget(entry)
             model = {key: size for key, size in model.items() if key[0] != which}
@@ -112,7 +123,7 @@ def test_the_memo_is_a_bounded_lru(bound: int, memory: int, asks: list[tuple[int
 
 
 def test_windows_that_are_full_leave_the_encodings_their_share() -> None:
-    budget = Budget(100 * ENTRY_OVERHEAD)
+    budget = MemoryBudget(100 * ENTRY_OVERHEAD)
     memo = EncodingMemo(10 * ENTRY_OVERHEAD, budget)
     window = Window(1_000, 1 << 30, budget, {0: 0})
     for number in range(200):
@@ -120,7 +131,7 @@ def test_windows_that_are_full_leave_the_encodings_their_share() -> None:
     assert len(window) == 90
     entry = window.find(window.base)
     while entry is not None:
-        memo.encoded(entry, wire(names(), None))
+        memo.encoded(entry, wire(names()))
         entry = entry.after
     assert len(memo._order) == 90
     assert len(window) == 90
@@ -143,12 +154,12 @@ def with_values(name: str = "v") -> WireFormat:
 
 
 def publish(world: World, *values: object) -> None:
-    for _ in world.feed.publish(world.batch([0] * len(values), values=values)):
+    for _ in world.hub.publish(world.batch([0] * len(values), values=values)):
         pass
 
 
 def wire_of(client: Client) -> bytes:
-    return bytes(client.outlet.wire).removeprefix(b"{0}")
+    return bytes(client.writer.wire).removeprefix(b"{0}")
 
 
 def test_an_interceptor_withholds_and_a_pull_client_pays_only_for_what_it_gets() -> None:
@@ -161,7 +172,11 @@ def test_an_interceptor_withholds_and_a_pull_client_pays_only_for_what_it_gets()
         world.produce(3)
     assert push.places == [(0, n) for n in range(0, 12, 2)]
     assert pull.places == [(0, 0), (0, 2), (0, 4)]
-    assert (subscription.credits, subscription.matched, subscription.scanned) == (0, 3, 6)
+    assert (subscription.delivery.credits, subscription.delivery.matched, subscription.delivery.scanned) == (
+        0,
+        3,
+        6,
+    )
     assert world.memo.events_encoded == 12
 
 
@@ -179,11 +194,11 @@ def test_interceptors_with_a_key_share_and_others_share_with_nobody() -> None:
     world = World()
     for _ in range(3):
         world.subscribe(Client(), interceptor=Interceptor(even_only, "even"))
-    assert world.feed.wire_keys == 1
+    assert world.hub.wire_keys == 1
     unshared = Interceptor(even_only)
     for _ in range(3):
         world.subscribe(Client(), interceptor=unshared)
-    assert world.feed.wire_keys == 4
+    assert world.hub.wire_keys == 4
     world.produce(2)
     assert world.memo.events_encoded == 8
 
@@ -227,6 +242,119 @@ def test_an_interceptor_that_takes_out_a_column_fails_its_readers_only() -> None
     assert wire_of(good) == b"v=a;"
 
 
+def without_odd(batch: Batch) -> Transformed:
+    return Transformed([index for index, offset in enumerate(batch.offsets) if offset % 2 == 0])
+
+
+def shouted(batch: Batch) -> Transformed:
+    return Transformed(columns={"value": [str(value).upper() for value in batch.columns["value"]]})
+
+
+def test_transforms_take_columns_one_after_the_other() -> None:
+    world, both, one, plain = World(), Client(), Client(), Client()
+    chain = [EventTransform(without_odd, "even"), EventTransform(shouted, "shout")]
+    world.subscribe(both, with_values(), before=chain)
+    world.subscribe(one, with_values(), before=chain[1:])
+    world.subscribe(plain, with_values())
+    publish(world, "a", "b", "c")
+    assert wire_of(both) == b"v=A;v=C;"
+    assert wire_of(one) == b"v=A;v=B;v=C;"
+    assert wire_of(plain) == b"v=a;v=b;v=c;"
+
+
+def test_what_only_leaves_events_out_is_picked_once_there_are_many() -> None:
+    world, clients, calls = World(), [Client() for _ in range(6)], []
+
+    def encode(batch: Batch) -> Encoded:
+        calls.append(len(batch))
+        return with_values().encode(batch)
+
+    def without(offset: int) -> EventTransform:
+        return EventTransform(
+            lambda b: Transformed([i for i, o in enumerate(b.offsets) if o != offset]), offset
+        )
+
+    for number, client in enumerate(clients):
+        world.subscribe(client, WireFormat("v", encode), before=[without(number)])
+    publish(world, *"abcdef")
+    assert calls == [5, 5, 6]
+    for number, client in enumerate(clients):
+        assert wire_of(client) == b"".join(b"v=%c;" % c for c in b"abcdef" if c != b"abcdef"[number])
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(
+    st.sets(st.integers(0, 11)),
+    st.lists(st.sets(st.integers(0, 11)), min_size=5, max_size=5),
+    st.none() | st.sets(st.integers(0, 11)),
+    st.sets(st.integers(0, 11), max_size=1),
+)
+def test_whatever_links_leave_out_each_gets_its_own(
+    all_without: set[int], without: list[set[int]], filtered: set[int] | None, big: set[int]
+) -> None:
+    world, clients = World(), [Client() for _ in without]
+
+    def keeps(place: Place) -> bool:
+        return filtered is not None and place[1] in filtered
+
+    def leave_out(offsets: set[int]) -> EventTransform:
+        def apply(batch: Batch) -> Transformed:
+            return Transformed([index for index, offset in enumerate(batch.offsets) if offset not in offsets])
+
+        return EventTransform(apply, tuple(sorted(offsets)))
+
+    form = names(keep=None if filtered is None else keeps, big=lambda place: place[1] in big)
+    for client, own in zip(clients, without, strict=True):
+        world.subscribe(client, form, before=[leave_out(all_without), leave_out(own)])
+    world.produce(12)
+    for client, own in zip(clients, without, strict=True):
+        offered = [n for n in range(12) if n not in all_without | own]
+        expected = [n for n in offered if n not in big and (filtered is None or n in filtered)]
+        assert client.places == [(0, n) for n in expected]
+        assert sum(lag.dropped or 0 for lag in client.lags) == len([n for n in offered if n in big])
+
+
+def test_what_transforms_leave_is_counted_and_let_go() -> None:
+    budget = MemoryBudget(1 << 30)
+    memo = EncodingMemo(1 << 26, budget)
+    chain = [EventTransform(without_odd, "even"), EventTransform(shouted, "shout")]
+    entries = [
+        WindowEntry(Batch({0: n}, [0, 0], [n, n + 1], {"value": ["a", "b"]}, 100), n) for n in range(0, 40, 2)
+    ]
+    for entry in entries:
+        memo.encoded(entry, wire(with_values(), chain), keep=False)
+    held = memo.bytes
+    assert budget.used == held > 8 * 100
+    memo.shrink(0)
+    assert memo.bytes == budget.used == 0
+    memo.shrink(1)
+    for entry in entries:
+        memo.encoded(entry, wire(with_values(), chain), keep=False)
+    assert memo.bytes == held, "so many, however many there were"
+    for entry in entries:
+        memo.forget(entry)
+    assert memo.bytes == budget.used == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Transformed([2]),
+        Transformed([-1]),
+        Transformed([1, 0]),
+        Transformed([0, 0]),
+        Transformed(columns={"value": ["a"]}),
+        Transformed([0], {"value": ["a", "b"]}),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_of_the_batch_is_found(changed: Transformed) -> None:
+    check(Transformed([0, 1], {"value": ["a", "b"]}), 2)
+    check(Transformed([]), 2)
+    with pytest.raises(ValueError, match=r"ascending indexes|values for"):
+        check(changed, 2)
+
+
 @settings(deadline=None, max_examples=examples(100))
 @given(
     withheld=st.sets(st.integers(0, 11)),
@@ -251,7 +379,7 @@ def test_interceptor_then_filter_then_size(
     assert client.places == [(0, n) for n in expected[: 12 if credit is None else credit]]
     if credit is None:
         assert sum(lag.dropped or 0 for lag in client.lags) == len([n for n in offered if n in big])
-        assert subscription.state is State.LIVE
+        assert subscription.state is SubscriptionState.LIVE
 
 
 # --- fragments that cannot be made --------------------------------------------------------------------
@@ -264,10 +392,10 @@ def test_encoding_failed_closes_its_group_and_nobody_else() -> None:
     world.subscribe(good)
     for client in bad:
         world.subscribe(client, form)
-    bad[1].outlet.take = lambda size: 0
+    bad[1].writer.take = lambda size: 0
     world.produce(2)
     world.produce(2)
-    bad[2].outlet.take = lambda size: 0
+    bad[2].writer.take = lambda size: 0
     world.produce(2)
     assert [[(end.reason, end.dropped) for end in client.ends] for client in bad] == [
         [(CloseReason.FAILED, 2)],
@@ -281,17 +409,17 @@ def test_encoding_failed_closes_its_group_and_nobody_else() -> None:
 
 
 def test_encoding_failed_when_read_from_behind() -> None:
-    world = World(FeedLimits(max_wire_keys=1))
+    world = World(HubLimits(max_wire_keys=1))
     client = Client()
     fail = [False]
     subscription = world.subscribe(client, names(fails=lambda place: fail[0]), credit=0)
     world.produce(2)
-    world.memo.forget(world.feed.window.newest)  # type: ignore[arg-type]
+    world.memo.forget(world.hub.window.newest)  # type: ignore[arg-type]
     fail[0] = True
-    subscription.grant(1)
+    subscription.add_credit(1)
     assert [(end.reason, end.dropped) for end in client.ends] == [(CloseReason.FAILED, 2)]
     assert client.places == []
-    assert world.feed.wire_keys == 0
+    assert world.hub.wire_keys == 0
 
 
 def test_fragments_are_what_the_format_wrote() -> None:

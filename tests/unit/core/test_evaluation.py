@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kiwi_gw.core import evaluation
-from kiwi_gw.core.accounts import Account, OwnAccount, Payer
+from kiwi_gw.core import evaluation, evaluation_costs
+from kiwi_gw.core.accounts import Account, ClientAccount, Payer
 from kiwi_gw.core.encoding import wire
-from kiwi_gw.core.evaluation import TURN_SECONDS, Costs, Evaluations, Shares
-from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.core.states import Input, State
+from kiwi_gw.core.evaluation import Evaluations
+from kiwi_gw.core.evaluation_costs import CpuShares, EvaluationCosts
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.round_budget import MODEST_SECONDS, ROUND_SECONDS
+from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import AtPositions, Batch, Encoded, Start, StartAt, Steps, TimeSlice, WireFormat
@@ -42,8 +44,8 @@ def slow(world: World, name: str = "e", seconds: float = DEAR, fails: bool = Fal
     return replace(form, key=("slow", name), steps=steps, chosen=True)
 
 
-def world(shares: Shares | None = None, limits: FeedLimits | None = None) -> World:
-    return World(limits or FeedLimits(), shares=shares or Shares())
+def world(shares: CpuShares | None = None, limits: HubLimits | None = None) -> World:
+    return World(limits or HubLimits(), shares=shares or CpuShares())
 
 
 def evaluations(world: World) -> Evaluations:
@@ -64,32 +66,47 @@ def test_a_small_batch_earns_a_rest_and_loses_nothing() -> None:
     subscription = one.subscribe(client, slow(one, seconds=1.6))
     one.produce(1)
     assert client.places == one.made
-    rests = evaluations(one)
-    assert rests.seconds == pytest.approx(1.6)
+    wait_seconds = evaluations(one)
+    assert wait_seconds.seconds == pytest.approx(1.6)
     one.produce(3)
     assert client.places == one.made[:1]
-    assert one.feed.behind == 1
+    assert one.hub.behind == 1
     one.clock.now += 10.0  # those of all and of its connection have something again
-    wait = rests.go_on(idle=False)
+    wait = wait_seconds.go_on(idle=False)
     assert wait == pytest.approx((1.6 - 0.05) / 0.05 - 10.0), "in proportion to what it took"
     finish(one)
     assert client.places == one.made
-    assert subscription.state is State.LIVE
-    assert len(rests) == 0
+    assert subscription.state is SubscriptionState.LIVE
+    assert len(wait_seconds) == 0
 
 
 def test_no_turn_is_longer_than_one_event() -> None:
-    one = world(Shares(0, 0, 0))  # nobody rests
+    one = world(CpuShares(0, 0, 0))  # nobody rests
     client = Client()
     one.subscribe(client, slow(one, seconds=0.001))
     before = one.clock.now
     one.produce(100)
-    assert one.clock.now - before <= TURN_SECONDS + 0.001
+    assert one.clock.now - before <= MODEST_SECONDS + 0.001
     assert client.places == []
     while client.places != one.made:
         before = one.clock.now
         assert not evaluations(one).go_on(idle=False)
-        assert one.clock.now - before <= TURN_SECONDS + 0.001
+        assert one.clock.now - before <= MODEST_SECONDS + 0.001
+
+
+@pytest.mark.parametrize(("used", "budget"), [(0.0, MODEST_SECONDS), (0.06, ROUND_SECONDS)])
+def test_all_that_is_evaluated_in_a_round_shares_its_budget(used: float, budget: float) -> None:
+    """Who has used more than a tenth of its share has less of a round."""
+    one = world()
+    account = ClientAccount(one.evaluations.shares.connection)  # type: ignore[union-attr]
+    account.charge(used, one.clock.now)
+    clients = [Client() for _ in range(4)]
+    for number, client in enumerate(clients):
+        one.subscribe(client, slow(one, str(number), budget * 0.6), payer=Payer(account, "ann"))
+    one.produce(1)
+    assert [len(client.places) for client in clients] == [1, 1, 0, 0], "the second one began in time"
+    finish(one)
+    assert all(client.places == one.made for client in clients)
 
 
 def test_others_are_served_while_one_is_postponed() -> None:
@@ -118,7 +135,7 @@ def test_whoever_has_no_query_is_served_before_any_is_evaluated() -> None:
         served.append(one.clock.now)
         return size
 
-    plain.outlet.take = taken
+    plain.writer.take = taken
     began = one.clock.now
     one.produce(1)
     assert served == [began]
@@ -126,7 +143,7 @@ def test_whoever_has_no_query_is_served_before_any_is_evaluated() -> None:
 
 
 def test_what_falls_out_of_the_window_meanwhile_is_announced_exactly() -> None:
-    one = world(limits=FeedLimits(window_events=8))
+    one = world(limits=HubLimits(window_events=8))
     client = Client()
     subscription = one.subscribe(client, slow(one))
     for _ in range(10):
@@ -136,7 +153,7 @@ def test_what_falls_out_of_the_window_meanwhile_is_announced_exactly() -> None:
     assert lost > 0
     assert len(client.places) + lost == len(one.made)
     assert client.places == one.made[-len(client.places) :]
-    assert subscription.state is State.LIVE
+    assert subscription.state is SubscriptionState.LIVE
     assert (len(evaluations(one)), evaluations(one)._held) == (0, 0)
 
 
@@ -154,26 +171,26 @@ def test_budgets_bind_only_while_other_work_waits() -> None:
 
 def test_what_an_idle_loop_gave_away_is_charged_to_nobody() -> None:
     one = world()
-    client, payer = Client(), Payer(OwnAccount(0.1), "ann")
+    client, payer = Client(), Payer(ClientAccount(0.1), "ann")
     one.subscribe(client, slow(one, seconds=0.1), payer=payer)
     one.produce(5)
-    rests = evaluations(one)
-    costs = next(iter(rests._jobs)).costs
-    charged = rests.all.used, costs.own.used, payer.account.used
+    wait_seconds = evaluations(one)
+    costs = next(iter(wait_seconds._jobs)).costs
+    charged = wait_seconds.all.used, costs.own.used, payer.account.used
     while client.places != one.made:
-        rests.go_on(idle=True)
-    assert rests.seconds == pytest.approx(0.5), "counted all the same"
-    assert (rests.all.used, costs.own.used, payer.account.used) == charged
-    assert costs.own.rests(one.clock.now) == pytest.approx((0.1 - 0.05) / 0.05 - 0.4)
+        wait_seconds.go_on(idle=True)
+    assert wait_seconds.seconds == pytest.approx(0.5), "counted all the same"
+    assert (wait_seconds.all.used, costs.own.used, payer.account.used) == charged
+    assert costs.own.wait_seconds(one.clock.now) == pytest.approx((0.1 - 0.05) / 0.05 - 0.4)
 
 
 def test_what_nobody_waits_for_is_not_evaluated() -> None:
-    one = world(Shares(0, 0, 0))
+    one = world(CpuShares(0, 0, 0))
     client = Client()
     subscription = one.subscribe(client, slow(one, seconds=0.001), credit=0)
     one.produce(3)
     one.produce(100)
-    subscription.grant(1_000)
+    subscription.add_credit(1_000)
     finish(one)
     assert client.places == one.made
     assert evaluations(one).seconds == pytest.approx(0.103), "each event once"
@@ -181,7 +198,7 @@ def test_what_nobody_waits_for_is_not_evaluated() -> None:
 
 
 def test_a_query_that_goes_and_comes_back_is_the_same_query() -> None:
-    one = world(Shares(0, 0, 0.05))
+    one = world(CpuShares(0, 0, 0.05))
     first = one.subscribe(Client(), slow(one, seconds=1.0))
     one.produce(1)
     first.cancel()
@@ -197,8 +214,8 @@ def test_a_query_that_goes_and_comes_back_is_the_same_query() -> None:
 
 @pytest.mark.parametrize("bound", ["all", "connection", "query"])
 def test_each_of_the_three_budgets_binds_alone(bound: str) -> None:
-    one = world(replace(Shares(0, 0, 0), **{bound: 0.1}))
-    payer = Payer(OwnAccount(one.evaluations.shares.connection), "ann")  # type: ignore[union-attr]
+    one = world(replace(CpuShares(0, 0, 0), **{bound: 0.1}))
+    payer = Payer(ClientAccount(one.evaluations.shares.connection), "ann")  # type: ignore[union-attr]
     clients = [Client() for _ in range(3)]
     for number, client in enumerate(clients):
         one.subscribe(client, slow(one, str(number), 0.03), payer=payer)
@@ -213,8 +230,8 @@ def test_each_of_the_three_budgets_binds_alone(bound: str) -> None:
 
 
 def test_connections_with_one_query_pay_for_it_together() -> None:
-    one = world(Shares(0, 0.1, 0))
-    payers = [Payer(OwnAccount(0.1), name) for name in ("ann", "bob")]
+    one = world(CpuShares(0, 0.1, 0))
+    payers = [Payer(ClientAccount(0.1), name) for name in ("ann", "bob")]
     for payer in payers:
         one.subscribe(Client(), slow(one), payer=payer)
     one.produce(5)
@@ -229,18 +246,18 @@ def test_connections_with_one_query_pay_for_it_together() -> None:
 
 
 def test_of_thousands_with_one_query_a_few_at_a_time_pay_and_all_pay_the_same_in_the_end() -> None:
-    costs = Costs(Account(0))
-    accounts = [OwnAccount(0.1) for _ in range(3_200)]
+    costs = EvaluationCosts(Account(0))
+    accounts = [ClientAccount(0.1) for _ in range(3_200)]
     for account in accounts:
         costs.joined(Payer(account, "ann"))
     before = [0.0] * len(accounts)
     for _ in range(200):
         costs.charge(0.005, 0.0)
         used = [account.used for account in accounts]
-        assert sum(map(ne, before, used)) <= evaluation._BILLED
+        assert sum(map(ne, before, used)) <= evaluation_costs._BILLED
         before = used
     assert used == pytest.approx([200 * 0.005 / 3_200] * 3_200)
-    assert costs.rests(0.0) == 0
+    assert costs.wait_seconds(0.0) == 0
 
 
 def test_a_format_that_fails_ends_its_group_and_nobody_else() -> None:
@@ -292,7 +309,7 @@ def test_what_is_held_of_postponed_evaluations_is_bounded(monkeypatch: pytest.Mo
 def test_whatever_happens_every_event_comes_once_or_is_announced(
     batches: list[tuple[int, float, int]], seconds: float, small: bool
 ) -> None:
-    one = world(limits=FeedLimits(window_events=6 if small else 1_000))
+    one = world(limits=HubLimits(window_events=6 if small else 1_000))
     clients = [Client(), Client()]
     for number, client in enumerate(clients):
         one.subscribe(client, slow(one, str(number), seconds))
@@ -311,12 +328,12 @@ def test_whatever_happens_every_event_comes_once_or_is_announced(
 
 @pytest.mark.parametrize("idle", [False, True])
 def test_hundreds_that_rest_do_not_delay_the_one_behind_them(idle: bool) -> None:
-    one = world(limits=FeedLimits(slice_seconds=1.0))
+    one = world(limits=HubLimits(slice_seconds=1.0))
     clients = [Client() for _ in range(602)]
     for number, client in enumerate(clients):
-        payer = Payer(OwnAccount(0.1), number)
+        payer = Payer(ClientAccount(0.1), number)
         # The one before the last uses up the turn, so that the last is postponed.
-        one.subscribe(client, slow(one, str(number), TURN_SECONDS if number == 600 else 1e-3), payer=payer)
+        one.subscribe(client, slow(one, str(number), MODEST_SECONDS if number == 600 else 1e-3), payer=payer)
         if number < 600:
             payer.account.charge(100.0, one.clock.now)
     one.produce(1)
@@ -333,14 +350,14 @@ def test_hundreds_that_rest_do_not_delay_the_one_behind_them(idle: bool) -> None
 
 
 def test_who_uses_little_does_not_wait_for_who_uses_much() -> None:
-    one = world(Shares(0.25, 0.1, 0.05))
+    one = world(CpuShares(0.25, 0.1, 0.05))
     dear = [Client() for _ in range(10)]
     for number, client in enumerate(dear):
-        payer = Payer(OwnAccount(0.1), number)
+        payer = Payer(ClientAccount(0.1), number)
         for query in range(4):
             one.subscribe(client, slow(one, f"{number} {query}"), payer=payer)
     good = Client()
-    one.subscribe(good, slow(one, "good", 1e-5), payer=Payer(OwnAccount(0.1), "good"))
+    one.subscribe(good, slow(one, "good", 1e-5), payer=Payer(ClientAccount(0.1), "good"))
     for number in range(400):
         one.produce(2)
         due = one.clock.now + 0.02
@@ -365,7 +382,7 @@ def test_the_same_query_asked_for_again_while_it_rests_gets_everything() -> None
     again = one.subscribe(client, form, start=AtPositions(here))
     finish(one)
     assert client.places == one.made[1:]
-    assert again.state is State.LIVE
+    assert again.state is SubscriptionState.LIVE
 
 
 def test_a_query_that_is_exchanged_and_comes_back_while_it_rests_goes_on() -> None:
@@ -375,8 +392,8 @@ def test_a_query_that_is_exchanged_and_comes_back_while_it_rests_goes_on() -> No
     subscription = one.subscribe(client, form)
     one.produce(1)
     one.produce(3)
-    subscription.recast(wire(other, None), {})
-    subscription.recast(wire(form, None), {})
+    subscription.hub.reconfigure(subscription, wire(other), {})
+    subscription.hub.reconfigure(subscription, wire(form), {})
     finish(one)
     assert client.places == one.made
     assert len(evaluations(one)) == 0
@@ -388,7 +405,7 @@ class Crowd(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.one = world()
-        self.payers = [Payer(OwnAccount(0.1), name) for name in ("ann", "bob")]
+        self.payers = [Payer(ClientAccount(0.1), name) for name in ("ann", "bob")]
         self.here: list[tuple[Client, Subscription, int]] = []
         self.left: list[int] = []
 
@@ -407,8 +424,11 @@ class Crowd(RuleBasedStateMachine):
         self.here.append((client, subscription, first))
 
     @precondition(lambda self: self.here)
-    @rule(which=st.integers(0, 9), item=st.sampled_from([Input.UNSUBSCRIBE, Input.DISCONNECT]))
-    def leave(self, which: int, item: Input) -> None:
+    @rule(
+        which=st.integers(0, 9),
+        item=st.sampled_from([SubscriptionInput.UNSUBSCRIBE, SubscriptionInput.DISCONNECT]),
+    )
+    def leave(self, which: int, item: SubscriptionInput) -> None:
         _, subscription, _ = self.here.pop(which % len(self.here))
         self.left.append(subscription.positions[0])
         subscription.cancel(item)
@@ -418,10 +438,10 @@ class Crowd(RuleBasedStateMachine):
     def exchange(self, which: int, query: int, whole: bool) -> None:
         _, subscription, _ = self.here[which % len(self.here)]
         if whole:
-            subscription.recast(wire(self.form(query), None), {})
+            subscription.hub.reconfigure(subscription, wire(self.form(query)), {})
         else:
-            self.one.feed.regroup(subscription, wire(self.form(query), None), all_at_once=True)
-            subscription.outlet.wake(subscription)
+            self.one.hub.groups.move(subscription, wire(self.form(query)), all_at_once=True)
+            subscription.writer.mark_ready(subscription)
 
     @rule(events=st.integers(1, 4))
     def publish(self, events: int) -> None:
@@ -445,7 +465,7 @@ class Crowd(RuleBasedStateMachine):
         finish(self.one)
         for client, subscription, first in self.here:
             assert client.places == [place for place in self.one.made if place[1] >= first]
-            assert subscription.state is State.LIVE
+            assert subscription.state is SubscriptionState.LIVE
         assert (len(evaluations(self.one)), evaluations(self.one)._held) == (0, 0)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.core.commands import Limit
-from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.core.history import KNOWN_SECONDS, STANDSTILL_SECONDS, SharedReader
+from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.core.history import KNOWN_SECONDS, STANDSTILL_SECONDS, SharedHistoryReader
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Opened
-from kiwi_gw.core.places import above, below, pieces
-from kiwi_gw.core.states import State
+from kiwi_gw.core.positions import above, below, pieces
+from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import (
@@ -17,8 +17,8 @@ from kiwi_gw.model import (
     AtTime,
     Batch,
     CloseReason,
-    Extent,
     Gap,
+    OffsetRange,
     OverflowPolicy,
     Start,
     StartAt,
@@ -26,13 +26,13 @@ from kiwi_gw.model import (
 from tests.unit.core.fakes import REPLAYABLE, Client, World, names
 from tests.unit.core.past import Driver, Past, drive
 
-LIMITS = FeedLimits(window_events=10, overflow=OverflowPolicy.REPLAY)
+LIMITS = HubLimits(window_events=10, overflow=OverflowPolicy.REPLAY)
 
 
 class Replayed:
     """A world with 100 events of two partitions, the last ten of them in the window."""
 
-    def __init__(self, limits: FeedLimits = LIMITS) -> None:
+    def __init__(self, limits: HubLimits = LIMITS) -> None:
         self.world = World(limits, info=REPLAYABLE, start={0: 0, 1: 0})
         self.past = Past(self.world)
         self.drivers: list[Driver] = []
@@ -44,24 +44,24 @@ class Replayed:
 
     def subscribe(self, client: Client, **options: object) -> Subscription:
         subscription = self.world.subscribe(client, **options)  # type: ignore[arg-type]
-        for waiting in list(self.world.feed.unresolved):
-            self.world.feed.resolved(waiting, self.past.extent)
+        for waiting in list(self.world.hub.unresolved):
+            self.world.hub.resolved(waiting, self.past.offset_range)
         return subscription
 
     def read(self) -> None:
-        while (reader := self.world.feed.replay.open()) is not None:
+        while (reader := self.world.hub.replay.open()) is not None:
             self.drivers.append(Driver(self.past, reader))
         drive(self.drivers)
 
 
 def test_a_limit_that_is_reached_in_history_ends_it_there() -> None:
     it, client = Replayed(), Client()
-    it.subscribe(client, start=StartAt.EARLIEST, limits={None: Limit(7)})
+    it.subscribe(client, start=StartAt.EARLIEST, limits={None: LabelLimit(7)})
     it.read()
     assert len(client.places) == 7
     assert [end.reason for end in client.ends] == [CloseReason.LIMIT]
-    assert it.world.feed.replaying == 0
-    assert it.world.feed.replay.readers == []
+    assert it.world.hub.replaying == 0
+    assert it.world.hub.replay.readers == []
 
 
 def test_positions_that_are_reached_in_history_end_it_there() -> None:
@@ -79,11 +79,11 @@ def test_a_filter_in_history_costs_no_credit() -> None:
     )
     it.read()
     assert len(client.places) == 4
-    subscription.grant(100)
+    subscription.add_credit(100)
     it.read()
     assert sorted(client.places) == [(p, n) for p in (0, 1) for n in range(0, 50, 10)]
-    assert subscription.state is State.LIVE
-    assert subscription.credits == 94
+    assert subscription.state is SubscriptionState.LIVE
+    assert subscription.delivery.credits == 94
 
 
 def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_was() -> None:
@@ -95,14 +95,14 @@ def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_w
     it.world.pass_time(0.1)
     it.world.pass_time(STANDSTILL_SECONDS)
     states.append(subscription.state)
-    assert states == [State.HISTORY, State.HISTORY_WAITING]
-    assert not it.world.feed.replay.asked(subscription)
+    assert states == [SubscriptionState.HISTORY, SubscriptionState.HISTORY_WAITING]
+    assert not it.world.hub.replay.is_queued(subscription)
     it.read()
     assert len(fast.places) == 100
-    subscription.grant(1000)
+    subscription.add_credit(1000)
     it.read()
     assert sorted(slow.places) == sorted(fast.places) == sorted(it.world.made)
-    assert subscription.state is State.LIVE
+    assert subscription.state is SubscriptionState.LIVE
 
 
 @pytest.mark.slow
@@ -112,26 +112,26 @@ def test_members_whose_turn_has_not_come_do_not_stand_still() -> None:
     clients = [Client() for _ in range(50)]
     for client in clients:
         it.subscribe(client, start=StartAt.EARLIEST)
-    reader = it.world.feed.replay.open()
+    reader = it.world.hub.replay.open()
     assert reader is not None
     driver = Driver(it.past, reader)
     while driver.step():
         it.world.pass_time(STANDSTILL_SECONDS)
         assert len(reader.members) + sum(len(client.places) == 100 for client in clients) == 50
-    assert it.world.feed.replay.opened == 1
+    assert it.world.hub.replay.opened == 1
     assert all(sorted(client.places) == sorted(it.world.made) for client in clients)
 
 
 def test_one_that_waits_and_was_forgotten_is_found_by_the_sweep() -> None:
     it, client = Replayed(), Client()
     subscription = it.subscribe(client, start=StartAt.EARLIEST)
-    reader = it.world.feed.replay.open()
+    reader = it.world.hub.replay.open()
     assert reader is not None
     it.world.pass_time(STANDSTILL_SECONDS)  # the LAG that is due now wakes it as well, but only once
-    subscription.lose_place()
-    assert not it.world.feed.replay.asked(subscription)
+    subscription.wait_for_history(subscription.positions)
+    assert not it.world.hub.replay.is_queued(subscription)
     it.world.pass_time(STANDSTILL_SECONDS)
-    assert it.world.feed.replay.asked(subscription) or subscription.state is State.HISTORY
+    assert it.world.hub.replay.is_queued(subscription) or subscription.state is SubscriptionState.HISTORY
     it.drivers.append(Driver(it.past, reader))
     it.read()
     assert sorted(client.places) == sorted(it.world.made)
@@ -143,7 +143,7 @@ def test_those_who_are_near_share_a_reader_that_begins_with_the_first_of_them() 
     for number, client in enumerate(clients):
         it.subscribe(client, start=AtPositions({"0": 10 + number, "1": 20 - number}))
     it.read()
-    assert it.world.feed.replay.opened == 1
+    assert it.world.hub.replay.opened == 1
     for number, client in enumerate(clients):
         expected = [(0, n) for n in range(10 + number, 50)] + [(1, n) for n in range(20 - number, 50)]
         assert sorted(client.places) == expected
@@ -152,7 +152,7 @@ def test_those_who_are_near_share_a_reader_that_begins_with_the_first_of_them() 
 def test_one_that_comes_later_is_served_from_memory() -> None:
     it, first, second, nearer = Replayed(), Client(), Client(), Client()
     it.subscribe(first, start=AtPositions({"0": 10, "1": 10}))
-    reader = it.world.feed.replay.open()
+    reader = it.world.hub.replay.open()
     assert reader is not None
     driver = Driver(it.past, reader)
     while reader.members:
@@ -160,7 +160,7 @@ def test_one_that_comes_later_is_served_from_memory() -> None:
     reads = it.past.reads
     it.subscribe(second, start=AtPositions({"0": 10, "1": 10}))
     it.subscribe(nearer, start=AtPositions({"0": 17, "1": 23}))
-    assert (it.past.reads, it.world.feed.replay.opened) == (reads, 1)
+    assert (it.past.reads, it.world.hub.replay.opened) == (reads, 1)
     assert sorted(first.places) == sorted(second.places) == [(p, n) for p in (0, 1) for n in range(10, 50)]
     assert sorted(nearer.places) == [(0, n) for n in range(17, 50)] + [(1, n) for n in range(23, 50)]
 
@@ -169,7 +169,7 @@ def test_encodings_of_what_every_member_has_had_are_let_go() -> None:
     it, fast, slow, late = Replayed(), Client(), Client(), Client()
     it.subscribe(fast, start=StartAt.EARLIEST)
     lagging = it.subscribe(slow, start=StartAt.EARLIEST, credit=40)
-    reader = it.world.feed.replay.open()
+    reader = it.world.hub.replay.open()
     assert reader is not None
     driver = Driver(it.past, reader)
     while driver.step():
@@ -177,14 +177,14 @@ def test_encodings_of_what_every_member_has_had_are_let_go() -> None:
     assert not any(_encoded(reader, 0, 40))
     assert all(_encoded(reader, 40, 90)), "one that stands in the middle still needs the rest"
     encoded = it.world.memo.events_encoded
-    lagging.grant(1000)
+    lagging.add_credit(1000)
     assert it.world.memo.events_encoded - encoded <= LIMITS.window_events  # only what is in the other window
     it.subscribe(late, start=StartAt.EARLIEST)
     drive([driver])
     assert sorted(fast.places) == sorted(slow.places) == sorted(late.places) == sorted(it.world.made)
 
 
-def _encoded(reader: SharedReader, first: int, last: int) -> list[bool]:
+def _encoded(reader: SharedHistoryReader, first: int, last: int) -> list[bool]:
     """Of which of a reader's entries there are encodings, of those that hold these events."""
     found, entry = [], reader.window.find(first)
     while entry is not None and entry.base < last:
@@ -195,18 +195,18 @@ def _encoded(reader: SharedReader, first: int, last: int) -> list[bool]:
 
 def test_what_history_has_is_asked_once_for_those_who_come_one_after_the_other() -> None:
     it = Replayed()
-    feed = it.world.feed
+    hub = it.world.hub
 
     def asks(start: Start) -> bool:
         it.world.subscribe(Client(), start=start)
-        waiting = list(feed.unresolved)
+        waiting = list(hub.unresolved)
         for subscription in waiting:
-            feed.resolved(subscription, it.past.extent)
+            hub.resolved(subscription, it.past.offset_range)
         return bool(waiting)
 
     near = AtPositions({"0": 5, "1": 6})
     assert asks(near), "nobody knows yet"
-    feed.replay.has(it.past.extent, feed.now)
+    hub.replay.set_offset_range(it.past.offset_range, hub.now)
     assert not asks(near)
     assert asks(AtPositions({"0": 5})), "it does not name every partition"
     assert asks(AtPositions({"0": 51, "1": 50})), "another gateway may be further"
@@ -215,15 +215,15 @@ def test_what_history_has_is_asked_once_for_those_who_come_one_after_the_other()
     assert not asks(AtPositions({"0": 4, "1": 6})), "it was there when that was asked"
     it.world.pass_time(KNOWN_SECONDS)
     assert asks(near)
-    feed.replay.has(it.past.extent, feed.now)
+    hub.replay.set_offset_range(it.past.offset_range, hub.now)
     assert asks(near), "some of it is gone"
-    feed.replay.close()
+    hub.replay.close()
     assert asks(AtPositions({"0": 20, "1": 20})), "it may be another source by now"
 
 
 def test_what_was_deleted_since_history_was_asked_is_announced() -> None:
     it, client = Replayed(), Client()
-    it.world.feed.replay.has(it.past.extent, it.world.feed.now)
+    it.world.hub.replay.set_offset_range(it.past.offset_range, it.world.hub.now)
     it.past.first = {0: 10, 1: 0}
     it.world.subscribe(client, start=AtPositions({"0": 4, "1": 6}))
     it.read()
@@ -235,18 +235,18 @@ def test_behind_counts_offsets_in_history() -> None:
     it, client = Replayed(), Client()
     subscription = it.subscribe(client, start=StartAt.EARLIEST, credit=0)
     assert subscription.behind == 100
-    assert it.world.feed.replaying == 1
-    subscription.grant(30)
+    assert it.world.hub.replaying == 1
+    subscription.add_credit(30)
     it.read()
     assert subscription.behind == 70
-    assert it.world.feed.events_replayed == 30
+    assert it.world.hub.events_replayed == 30
 
 
 def test_removed_in_history_the_notice_does_not_know_how_many_were_not_sent() -> None:
     it, client = Replayed(), Client()
     it.subscribe(client, start=StartAt.EARLIEST, credit=3)
     it.read()
-    it.world.feed.removed(CloseReason.REMOVED, "removed", 5)
+    it.world.hub.removed(CloseReason.REMOVED, "removed", 5)
     (end,) = client.ends
     assert (end.dropped, end.positions) == (None, {"0": 3, "1": 0})
 
@@ -258,17 +258,17 @@ def test_a_policy_acts_from_where_the_start_has_led_to_what_is_live() -> None:
     )
     it.read()
     assert sorted(client.places) == sorted(it.world.made)
-    assert subscription.state is State.LIVE
-    client.outlet.take = lambda size: 0
+    assert subscription.state is SubscriptionState.LIVE
+    client.writer.take = lambda size: 0
     for _ in range(10):
         it.produce([0])
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     assert sum(lag.dropped or 0 for lag in client.lags) > 0
 
 
 def test_a_source_that_cannot_be_read_again_has_its_window() -> None:
-    world = World(FeedLimits(window_events=10))
+    world = World(HubLimits(window_events=10))
     for _ in range(30):
         world.produce(1)
     first, middle, gone, skipping = (Client() for _ in range(4))
@@ -289,15 +289,15 @@ def test_positions_ahead_of_this_gateway_are_stepped_up_to() -> None:
     """Another gateway was faster: what that one has sent is not sent again."""
     it, client = Replayed(), Client()
     subscription = it.world.subscribe(client, start=AtPositions({"0": 52, "1": 50}))
-    it.world.feed.resolved(subscription, Extent({0: 0, 1: 0}, {0: 60, 1: 60}))
-    assert subscription.state is State.LIVE
+    it.world.hub.resolved(subscription, OffsetRange({0: 0, 1: 0}, {0: 60, 1: 60}))
+    assert subscription.state is SubscriptionState.LIVE
     (opened,) = client.notices
     assert isinstance(opened, Opened)
     assert opened.positions == {"0": 52, "1": 50}
     it.produce([0, 1, 0, 1])
     it.produce([0, 1])
     assert client.places == [(1, 50), (1, 51), (0, 52), (1, 52)]
-    assert subscription.floor is None
+    assert subscription.reader.cursor.resume_floor is None
 
 
 def test_gaps_are_cut_to_what_concerns_a_reader() -> None:
@@ -327,22 +327,22 @@ def test_one_that_resumed_beyond_an_idle_partition_is_sent_to_directly() -> None
     world.produce(3)
     client = Client()
     subscription = world.subscribe(client, start=AtPositions({"0": 3, "1": 5}))
-    world.feed.resolved(subscription, Extent({0: 0, 1: 0}, {0: 3, 1: 5}))
-    assert subscription.state is State.LIVE
-    wakes, sends = client.outlet.wakes, client.outlet.sends
+    world.hub.resolved(subscription, OffsetRange({0: 0, 1: 0}, {0: 3, 1: 5}))
+    assert subscription.state is SubscriptionState.LIVE
+    wakes, sends = client.writer.wakes, client.writer.sends
     world.produce(4)
     world.produce(2)
-    assert (client.outlet.wakes, client.outlet.sends) == (wakes, sends + 2)
+    assert (client.writer.wakes, client.writer.sends) == (wakes, sends + 2)
     assert subscription.positions == {0: 9, 1: 5}
     assert subscription.behind == 0
     world.produce([0, 1, 1, 1])  # these of partition 1 it has had elsewhere
-    assert subscription.floor == {1: 5}
+    assert subscription.reader.cursor.resume_floor == {1: 5}
     world.produce([1, 0, 1, 1])
-    assert subscription.floor is None
+    assert subscription.reader.cursor.resume_floor is None
     assert client.places == [(0, n) for n in range(3, 10)] + [(0, 10), (1, 5)]
-    wakes = client.outlet.wakes
+    wakes = client.writer.wakes
     world.produce([1, 0])
-    assert client.outlet.wakes == wakes
+    assert client.writer.wakes == wakes
     assert client.places[-2:] == [(1, 6), (0, 11)]
     assert client.lags == []
 
@@ -350,15 +350,15 @@ def test_one_that_resumed_beyond_an_idle_partition_is_sent_to_directly() -> None
 def resumed_in_the_window(overflow: OverflowPolicy) -> tuple[World, Client, Subscription]:
     """One that resumed where its offsets lie across batches of the window, and had one event since: it is as
     near as its capacity allows, so that its policy holds from here on."""
-    world, client = World(FeedLimits(window_events=40), info=REPLAYABLE, start={0: 0, 1: 0}), Client()
+    world, client = World(HubLimits(window_events=40), info=REPLAYABLE, start={0: 0, 1: 0}), Client()
     for _ in range(5):
         world.produce([0, 1])
     start = AtPositions({"0": 1, "1": 3})
     subscription = world.subscribe(client, credit=0, capacity=10, overflow=overflow, start=start)
-    world.feed.resolved(subscription, Extent({0: 0, 1: 0}, dict(world.next)))
-    subscription.grant(1)
+    world.hub.resolved(subscription, OffsetRange({0: 0, 1: 0}, dict(world.next)))
+    subscription.add_credit(1)
     assert client.places == [(0, 1)]
-    assert subscription.floor == {1: 3}
+    assert subscription.reader.cursor.resume_floor == {1: 3}
     return world, client, subscription
 
 
@@ -367,7 +367,7 @@ def test_one_that_resumed_across_batches_gives_up_only_what_it_had_not(more: int
     world, client, subscription = resumed_in_the_window(OverflowPolicy.DROP_OLDEST)
     for _ in range(more):
         world.produce([0, 1])
-    subscription.grant(100)
+    subscription.add_credit(100)
     places, end = client.places, 5 + more
     assert places[-2:] == [(0, end - 1), (1, end - 1)]
     assert len(places) == len(set(places))

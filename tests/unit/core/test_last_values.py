@@ -14,15 +14,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kiwi_gw.core import last_values, pages
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core import last_values, snapshot_pages
+from kiwi_gw.core.delivery import MAX_CREDIT
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import Ended, Lagged, Opened
-from kiwi_gw.core.pages import IDLE_SECONDS, PAGE_EVENTS
-from kiwi_gw.core.reading import MAX_CREDIT
-from kiwi_gw.core.states import State
+from kiwi_gw.core.snapshot_pages import IDLE_SECONDS, PAGE_EVENTS
+from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import Budget, Entry
+from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, OverflowPolicy, StartAt
 from tests.effort import examples
@@ -30,7 +30,7 @@ from tests.unit.core.fakes import Client, Clock, Event, Place, World
 
 PARTITIONS = 2
 ENDLESS = 1 << 60
-LATEST = FeedLimits(window_events=20, overflow=OverflowPolicy.LATEST, last_values=True)
+LATEST = HubLimits(window_events=20, overflow=OverflowPolicy.LATEST, last_values=True)
 
 
 def keyed(world: World, keys: str, partition: int = 0) -> None:
@@ -41,13 +41,13 @@ def keyed(world: World, keys: str, partition: int = 0) -> None:
 def slow(world: World, **options: object) -> tuple[Client, Subscription]:
     client = Client()
     subscription = world.subscribe(client, **options)  # type: ignore[arg-type]
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     return client, subscription
 
 
 def read_on(client: Client) -> None:
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
 
 
 def test_one_too_far_behind_gets_the_newest_event_of_every_key_in_the_order_of_update() -> None:
@@ -61,7 +61,7 @@ def test_one_too_far_behind_gets_the_newest_event_of_every_key_in_the_order_of_u
     assert [offset for _, offset in client.places] == [47, 48, 49, 50]
     (lag,) = client.lags
     assert (lag.dropped, lag.ranges) == (47, {0: (0, 46)})
-    assert subscription.state is State.LIVE
+    assert subscription.state is SubscriptionState.LIVE
 
 
 def test_ranges_begin_and_end_with_what_was_given_up() -> None:
@@ -78,15 +78,15 @@ def test_ranges_begin_and_end_with_what_was_given_up() -> None:
 
 
 def test_what_is_superseded_on_the_way_is_announced_exactly_and_before_what_follows() -> None:
-    world = World(FeedLimits(window_events=2000, overflow=OverflowPolicy.LATEST, last_values=True))
+    world = World(HubLimits(window_events=2000, overflow=OverflowPolicy.LATEST, last_values=True))
     client, subscription = slow(world, capacity=1)
     world.produce([0] * 1000, keys=[b"%d" % n for n in range(1000)])
     world.produce(1, keys=[b"last"])
-    client.outlet.take = lambda size: min(size, 100)
-    client.outlet.writable()
-    assert subscription.scanned < PAGE_EVENTS
+    client.writer.take = lambda size: min(size, 100)
+    client.writer.drain()
+    assert subscription.delivery.scanned < PAGE_EVENTS
     world.produce(3, keys=[b"3", b"500", b"700"])  # the first has been sent, or is on its page
-    assert subscription.dropped == 0
+    assert subscription.reader.lag.dropped == 0
     read_on(client)
     assert [(lag.dropped, lag.ranges) for lag in client.lags] == [(2, {0: (500, 700)})]
     assert [offset for _, offset in client.places] == [n for n in range(1004) if n not in (500, 700)]
@@ -108,13 +108,13 @@ def test_a_thousand_who_open_together_share_what_is_encoded() -> None:
     early, late = clients[0], clients[-1]
     assert early.places == [(0, n) for n in range(2001)]
     assert late.places == [(0, n) for n in range(2001) if n != 1000]
-    assert all(client.outlet.wire == early.outlet.wire for client in clients[:500])
-    assert all(client.outlet.wire == late.outlet.wire for client in clients[500:])
-    index = world.feed.last_values
+    assert all(client.writer.wire == early.writer.wire for client in clients[:500])
+    assert all(client.writer.wire == late.writer.wire for client in clients[500:])
+    index = world.hub.last_values
     assert index is not None
-    assert world.budget.used > world.feed.window.bytes + index.bytes
+    assert world.budget.used > world.hub.window.bytes + index.bytes
     world.pass_time(IDLE_SECONDS + 1)
-    assert world.budget.used == world.feed.window.bytes + index.bytes + world.memo.bytes
+    assert world.budget.used == world.hub.window.bytes + index.bytes + world.memo.bytes
     assert len(index.pages) == 0
 
 
@@ -124,9 +124,9 @@ def test_pages_stay_few_where_everything_is_updated_again_and_again() -> None:
         world.produce([0] * 20, keys=[b"%d" % (turn * 7 % 40 + n) for n in range(20)])
         client = Client()
         world.subscribe(client, start=StartAt.SNAPSHOT)
-        assert world.feed.last_values is not None
-        assert len(client.places) == len(world.feed.last_values)
-        assert len(world.feed.last_values.pages) == 1
+        assert world.hub.last_values is not None
+        assert len(client.places) == len(world.hub.last_values)
+        assert len(world.hub.last_values.pages) == 1
 
 
 def test_events_without_a_key_are_given_up_and_tombstones_are_events() -> None:
@@ -153,7 +153,7 @@ def test_a_snapshot_then_what_is_live() -> None:
 def test_a_snapshot_of_nothing() -> None:
     world, client = World(LATEST), Client()
     subscription = world.subscribe(client, start=StartAt.SNAPSHOT)
-    assert subscription.state is State.LIVE
+    assert subscription.state is SubscriptionState.LIVE
     keyed(world, "a")
     assert client.places == [(0, 0)]
 
@@ -171,20 +171,20 @@ def test_a_snapshot_of_many_keys_comes_in_pages_as_credit_allows() -> None:
     client = Client()
     subscription = world.subscribe(client, start=StartAt.SNAPSHOT, credit=1500)
     assert [offset for _, offset in client.places] == list(range(1500))
-    subscription.grant(5000)
+    subscription.add_credit(5000)
     assert [offset for _, offset in client.places] == list(range(3000))
     assert client.lags == []
 
 
 def test_the_index_is_bounded_by_keys_bytes_and_all_memory() -> None:
-    def entry(first: int, size: int) -> Entry:
+    def entry(first: int, size: int) -> WindowEntry:
         keys = [b"%d" % n for n in range(first, first + size)]
-        return Entry(
+        return WindowEntry(
             Batch({0: first}, [0] * size, range(first, first + size), {"key": keys}, 100 * size), first
         )
 
-    budget = Budget(1_000_000)
-    gone: list[Entry] = []
+    budget = MemoryBudget(1_000_000)
+    gone: list[WindowEntry] = []
     index = LastValues(50, 1_000_000, budget, gone.append, Clock())
     index.update(entry(0, 80))
     assert len(index) == 50
@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
         memory=st.sampled_from([ENDLESS, 15_000]),
     )
     def begin(self, window: int, most: int, memory: int) -> None:
-        limits = FeedLimits(
+        limits = HubLimits(
             window_events=window,
             direct_bytes=120,
             slice_seconds=0,
@@ -269,14 +269,14 @@ class Machine(RuleBasedStateMachine):
         if self.readers:
             reader = self.readers[which % len(self.readers)]
             reader.room = room
-            reader.outlet.writable()
+            reader.writer.drain()
 
     @rule(which=st.integers(0, 5), n=st.integers(1, 20))
     def grant(self, which: int, n: int) -> None:
         if self.readers:
             subscription = self.readers[which % len(self.readers)].subscription
-            if subscription is not None and subscription.mode.value == "pull":
-                subscription.grant(n)
+            if subscription is not None and subscription.delivery.mode.value == "pull":
+                subscription.add_credit(n)
 
     @rule(seconds=st.sampled_from([0.3, 1.0]))
     def wait(self, seconds: float) -> None:
@@ -285,11 +285,12 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def memory_adds_up(self) -> None:
         if hasattr(self, "world"):
-            feed, memo = self.world.feed, self.world.memo
-            assert feed.last_values is not None
-            read = {r.subscription._page for r in self.readers if r.subscription and r.subscription._page}
-            kept = sum(page.window.bytes for page in {*read, *feed.last_values.pages})
-            held = feed.window.bytes + kept + feed.last_values.bytes + memo.bytes
+            hub, memo = self.world.hub, self.world.memo
+            assert hub.last_values is not None
+            scans = [r.subscription.reader.snapshot for r in self.readers if r.subscription]
+            read = {scan.page for scan in scans if scan and scan.page}
+            kept = sum(page.window.bytes for page in {*read, *hub.last_values.pages})
+            held = hub.window.bytes + kept + hub.last_values.bytes + memo.bytes
             assert self.world.budget.used == held
 
     def teardown(self) -> None:
@@ -298,14 +299,14 @@ class Machine(RuleBasedStateMachine):
         number = {place: n for n, place in enumerate(self.world.made)}
         for reader in self.readers:
             reader.room = ENDLESS
-            reader.outlet.writable()
+            reader.writer.drain()
             assert reader.subscription is not None
-            reader.subscription.grant(MAX_CREDIT)
-            assert reader.subscription.state is State.LIVE
+            reader.subscription.add_credit(MAX_CREDIT)
+            assert reader.subscription.state is SubscriptionState.LIVE
             self.check(reader, number)
-        self.world.feed.ended()
+        self.world.hub.ended()
         assert all(any(isinstance(n, Ended) for n in reader.notices) for reader in self.readers)
-        self.world.feed.close()
+        self.world.hub.close()
         assert self.world.budget.used == 0
 
     def check(self, reader: Reader, number: dict[Place, int]) -> None:
@@ -340,7 +341,7 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize("page", [3, PAGE_EVENTS])
 def test_every_client_has_the_newest_event_of_every_key(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_values, "PAGE_EVENTS", page)
-    for module in (last_values, pages):
+    for module in (last_values, snapshot_pages):
         monkeypatch.setattr(module, "FEW_EVENTS", page // 2)
     run_state_machine_as_test(
         Machine,

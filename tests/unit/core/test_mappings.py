@@ -11,13 +11,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate, count
 
-from kiwi_gw.core.commands import Cancel, Command, Grant, Hangup, Limit, Open, Recast, Reply
+from kiwi_gw.core.commands import AddCredit, Cancel, Close, Command, LabelLimit, Open, Reconfigure, Reply
 from kiwi_gw.core.encoding import wire
-from kiwi_gw.core.feed import FeedLimits, Request
+from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
 from kiwi_gw.core.notices import (
     Cancelled,
+    CreditAdded,
     Ended,
-    Granted,
     Lagged,
     LimitReached,
     Notice,
@@ -38,7 +38,7 @@ from kiwi_gw.model import (
     WireFormat,
 )
 from tests.unit.core.desk import Desk, Gateway, line
-from tests.unit.core.fakes import Mailbox
+from tests.unit.core.fakes import Mailbox, take
 
 
 def each(key: Hashable, write: Callable[[object, int], bytes], join: Joiner | None = None) -> WireFormat:
@@ -46,8 +46,8 @@ def each(key: Hashable, write: Callable[[object, int], bytes], join: Joiner | No
 
     def encode(batch: Batch) -> Encoded:
         parts = [write(v, o) for v, o in zip(batch.column("value"), batch.offsets, strict=True)]
-        tally = list(accumulate((1 if part else 0 for part in parts), initial=0))
-        return Encoded(b"".join(parts), list(accumulate(map(len, parts))), tally)
+        prefix_counts = list(accumulate((1 if part else 0 for part in parts), initial=0))
+        return Encoded(b"".join(parts), list(accumulate(map(len, parts))), prefix_counts)
 
     return WireFormat(key, encode, join)
 
@@ -71,7 +71,7 @@ class Kiwi:
             case "UNSUBSCRIBE":
                 yield Cancel(source)
             case "REQUEST":
-                yield Grant(source, said["n"])
+                yield AddCredit(source, said["n"])
 
     def notice(self, notice: Notice) -> Iterator[Command]:
         match notice:
@@ -80,7 +80,7 @@ class Kiwi:
             case OpenFailed(handle, _, message):
                 self.subscribed.discard(handle)
                 yield self.reply("SUBSCRIBE_ERROR", handle, error=message)
-            case Granted(handle, n, _):
+            case CreditAdded(handle, n, _):
                 yield self.reply("REQUEST_OK", handle, n=n)
             case Cancelled(handle):
                 self.subscribed.discard(handle)
@@ -102,7 +102,7 @@ class Kiwi:
 
 
 def test_kiwi_push_pull_lag_and_close() -> None:
-    gateway = Gateway("a", limits=FeedLimits(window_events=4))
+    gateway = Gateway("a", limits=HubLimits(window_events=4))
     push, pull = Desk(gateway, Kiwi()), Desk(gateway, Kiwi())
     push.say(type="SUBSCRIBE", sourceId="a")
     push.say(type="SUBSCRIBE", sourceId="a")
@@ -125,7 +125,7 @@ def test_kiwi_push_pull_lag_and_close() -> None:
     assert event["data"] == {"sourceId": "a", "count": 4}
 
     pull.say(type="UNSUBSCRIBE", sourceId="a")
-    gateway.feeds["a"].ended()
+    gateway.hubs["a"].ended()
     assert [m["type"] for m in pull.hear()] == ["UNSUBSCRIBE_OK"]
     assert push.hear()[0]["data"] == {
         "sourceId": "a",
@@ -142,7 +142,7 @@ class Zetta:
 
     def __init__(self) -> None:
         self.numbers = count(1)
-        self.topics: dict[int, tuple[str, Limit | None]] = {}
+        self.topics: dict[int, tuple[str, LabelLimit | None]] = {}
         self.sources: list[str] = []
         self.subscribed: set[Hashable] = set()
 
@@ -150,7 +150,7 @@ class Zetta:
         said = json.loads(message)
         if said["type"] == "subscribe":
             number = next(self.numbers)
-            self.topics[number] = said["topic"], Limit(said["limit"]) if "limit" in said else None
+            self.topics[number] = said["topic"], LabelLimit(said["limit"]) if "limit" in said else None
             yield Reply(line({"type": "subscribe-ack", "topic": said["topic"], "subscriptionId": number}))
             yield from self.refresh(said["topic"])
         else:
@@ -176,12 +176,12 @@ class Zetta:
         """What a topic matches has other readers now."""
         for source in [s for s in self.sources if fnmatchcase(s, topic.partition("?")[0])]:
             matching = {n: t for n, t in self.topics.items() if fnmatchcase(source, t[0].partition("?")[0])}
-            limits: dict[Hashable, Limit] = {
+            limits: dict[Hashable, LabelLimit] = {
                 n: limit for n, (_, limit) in matching.items() if limit is not None
             }
             readers = tuple((n, int(t.partition("?")[2] or -1)) for n, (t, _) in matching.items())
             if source in self.subscribed and readers:
-                yield Recast(source, self.form(readers), limits)
+                yield Reconfigure(source, self.form(readers), limits)
             elif source in self.subscribed:
                 self.subscribed.remove(source)
                 yield Cancel(source)
@@ -230,13 +230,13 @@ def test_zetta_events_of_several_topics_come_per_event_in_the_order_of_their_ids
     gateway.publish("arm/1", 5, 11)
     gateway.publish("arm/2", 5, 12)
     assert seen(desk) == [("arm/1", 1, 5), ("arm/1", 1, 11), ("arm/1", 2, 11), ("arm/2", 2, 12)]
-    assert [feed.subscribers for feed in gateway.feeds.values()] == [1, 1]
+    assert [hub.subscribers for hub in gateway.hubs.values()] == [1, 1]
     desk.say(type="unsubscribe", subscriptionId=1)
     gateway.publish("arm/1", 6, 13)
     assert seen(desk) == [("unsubscribe-ack", 1), ("arm/1", 2, 13)]
     desk.say(type="unsubscribe", subscriptionId=2)
-    assert [feed.subscribers for feed in gateway.feeds.values()] == [0, 0]
-    assert [feed.wire_keys for feed in gateway.feeds.values()] == [0, 0]
+    assert [hub.subscribers for hub in gateway.hubs.values()] == [0, 0]
+    assert [hub.wire_keys for hub in gateway.hubs.values()] == [0, 0]
 
 
 def test_zetta_ids_begin_at_1_so_most_connections_share_their_bytes() -> None:
@@ -246,7 +246,7 @@ def test_zetta_ids_begin_at_1_so_most_connections_share_their_bytes() -> None:
         desk.say(type="subscribe", topic="arm/1")
     gateway.publish("arm/1", 1, 2, 3)
     assert gateway.memo.events_encoded == 3
-    assert gateway.feeds["arm/1"].wire_keys == 1
+    assert gateway.hubs["arm/1"].wire_keys == 1
     assert all(seen(desk)[1:] == [("arm/1", 1, v) for v in (1, 2, 3)] for desk in desks)
 
 
@@ -272,7 +272,7 @@ def test_zetta_each_topic_has_its_own_limit_and_the_last_event_precedes_its_ack(
         ("unsubscribe-ack", 2),
         ("unsubscribe-ack", 3),
     ]
-    assert gateway.feeds["a"].subscribers == 0
+    assert gateway.hubs["a"].subscribers == 0
 
 
 def test_zetta_a_pattern_joins_sources_that_appear_later_and_keeps_one_limit() -> None:
@@ -294,7 +294,7 @@ def test_zetta_a_pattern_joins_sources_that_appear_later_and_keeps_one_limit() -
         ("arm/1", 1, 4),
         ("unsubscribe-ack", 1),
     ]
-    assert [feed.subscribers for feed in gateway.feeds.values()] == [0, 0, 0]
+    assert [hub.subscribers for hub in gateway.hubs.values()] == [0, 0, 0]
 
 
 def test_zetta_a_shared_limit_holds_while_both_sources_are_read_from_behind() -> None:
@@ -302,13 +302,13 @@ def test_zetta_a_shared_limit_holds_while_both_sources_are_read_from_behind() ->
     desk = Desk(gateway, Zetta())
     desk.say(type="subscribe", topic="arm/*", limit=3)
     desk.say(type="subscribe", topic="arm/2")
-    desk.outlet.take = lambda size: 0
+    desk.writer.take = lambda size: 0
     gateway.publish("arm/1", 1)
     gateway.publish("arm/1", 2)
     gateway.publish("arm/2", 3)
     gateway.publish("arm/2", 4)
-    desk.outlet.take = lambda size: size
-    desk.outlet.writable()
+    desk.writer.take = lambda size: size
+    desk.writer.drain()
     heard = seen(desk)[2:]
     assert sorted(item for item in heard if item[1] == 1 and len(item) == 3) in (
         [("arm/1", 1, 1), ("arm/1", 1, 2), ("arm/2", 1, 3)],
@@ -386,13 +386,13 @@ def test_lenses_v1_a_cut_frame_is_finished_and_what_came_meanwhile_is_one_frame(
     desk = Desk(gateway, LensesV1())
     desk.say(type="SUBSCRIBE", content='{"sqls": ["SELECT * FROM cars"]}', correlationId=1)
     desk.hear()
-    desk.outlet.take = lambda size: min(size, 10)
+    desk.writer.take = lambda size: min(size, 10)
     gateway.publish("cars", 1, 2)
-    desk.outlet.take = lambda size: 0
+    desk.writer.take = lambda size: 0
     for value in range(3, 9):
         gateway.publish("cars", value)
-    desk.outlet.take = lambda size: size
-    desk.outlet.writable()
+    desk.writer.take = lambda size: size
+    desk.writer.drain()
     assert [[e["value"] for e in m["content"]] for m in desk.hear()] == [[1, 2], [3, 4, 5, 6, 7, 8]]  # type: ignore[attr-defined]
 
 
@@ -415,7 +415,7 @@ class LensesSql:
     def receive(self, message: str | bytes, now: float) -> Iterator[Command]:
         words = json.loads(message)["sql"].split()  # SELECT * FROM t [WHERE v > n] [LIMIT n]
         least = int(words[7]) if "WHERE" in words else -1
-        limits: dict[Hashable, Limit] = {None: Limit(int(words[-1]))} if "LIMIT" in words else {}
+        limits: dict[Hashable, LabelLimit] = {None: LabelLimit(int(words[-1]))} if "LIMIT" in words else {}
 
         def form(info: SourceInfo) -> WireFormat:
             def write(value: object, offset: int) -> bytes:
@@ -432,12 +432,12 @@ class LensesSql:
         match notice:
             case OpenFailed():
                 yield Reply(line({"type": "ERROR", "data": notice.message}))
-                yield Hangup(1000, "error")
+                yield Close(1000, "error")
             case Ended():
                 if notice.reason is CloseReason.LIMIT:
                     yield Reply(line({"type": "SENTINEL", "data": {"event": notice.reason.value}}))
                 yield Reply(line({"type": "END"}))
-                yield Hangup(1000, "end")
+                yield Close(1000, "end")
 
 
 def test_lenses_sql_ends_at_its_limit_which_counts_what_the_filter_lets_through() -> None:
@@ -449,8 +449,8 @@ def test_lenses_sql_ends_at_its_limit_which_counts_what_the_filter_lets_through(
     heard = desk.hear()
     assert [m["data"]["value"] for m in heard[:3]] == [11, 12, 13]  # type: ignore[index]
     assert [m["type"] for m in heard[3:]] == ["SENTINEL", "END"]
-    assert desk.hung_up == Hangup(1000, "end")
-    assert gateway.feeds["t"].subscribers == 0
+    assert desk.hung_up == Close(1000, "end")
+    assert gateway.hubs["t"].subscribers == 0
 
 
 def test_lenses_sql_ends_at_the_positions_that_were_the_end() -> None:
@@ -501,15 +501,15 @@ class Named:
             return line({"messageId": [0, offset], "value": value})[:-1] + b","
 
         form = each("pulsar", write, lambda fragments: b'{"messages":[' + fragments[:-1] + b"]}")
-        request = Request("name", wire(form, None), Mode.PUSH, 0, {})
-        self.subscription = gateway.feeds[source].subscribe(request, self.mailbox, self)
+        request = SubscriptionRequest("name", wire(form), Mode.PUSH, 0, {})
+        self.subscription = gateway.hubs[source].subscribe(request, self.mailbox, self)
 
     def notify(self, subscription: Subscription, notice: Notice) -> None:
         self.notices.append(notice)
 
     def get(self, max_messages: int = 100, max_bytes: int = 1 << 20) -> list[object]:
         """What one consumer's GET answers, as values."""
-        body = self.subscription.take(max_messages, max_bytes)
+        body = take(self.subscription, max_messages, max_bytes)
         return [m["value"] for m in json.loads(body)["messages"]] if body else []
 
     def acknowledge(self, *places: tuple[int, int]) -> None:
@@ -553,7 +553,7 @@ def test_pulsar_acknowledgements_are_a_set_of_positions_above_the_cursor() -> No
 
 
 def test_pulsar_a_subscription_nobody_reads_costs_no_events_and_says_what_it_lost() -> None:
-    gateway = Gateway("t", limits=FeedLimits(window_events=4))
+    gateway = Gateway("t", limits=HubLimits(window_events=4))
     named = Named(gateway, "t")
     for value in range(10):
         gateway.publish("t", value)
@@ -563,7 +563,7 @@ def test_pulsar_a_subscription_nobody_reads_costs_no_events_and_says_what_it_los
     assert isinstance(lag, Lagged)
     assert (lag.dropped, lag.behind, lag.count, lag.ranges) == (6, 4, 10, {0: (0, 5)})
     assert opened.overflow is OverflowPolicy.DROP_OLDEST
-    gateway.feeds["t"].ended()
+    gateway.hubs["t"].ended()
     assert not named.subscription.closed
     assert named.get() == [8, 9]
     assert isinstance(named.notices[-1], Ended)

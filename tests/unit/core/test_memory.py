@@ -6,13 +6,13 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 
-from kiwi_gw.core.feed import FeedLimits
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
 from kiwi_gw.model import Batch
 from tests.unit.core.fakes import Client, World, names
 
 
-def ignore(entry: Entry) -> None:
+def ignore(entry: WindowEntry) -> None:
     """Nobody is interested in what is evicted."""
 
 
@@ -32,7 +32,7 @@ def weigh(make: Callable[[], object]) -> int:
 
 def test_a_stalled_subscription_costs_a_few_hundred_bytes_however_much_it_misses() -> None:
     def run(count: int) -> tuple[int, int]:
-        world, owner, form = World(FeedLimits(window_events=200)), Client(), names()
+        world, owner, form = World(HubLimits(window_events=200)), Client(), names()
         owner.heard = lambda subscription, notice: owner.notices.clear()
 
         def stall() -> object:
@@ -41,22 +41,22 @@ def test_a_stalled_subscription_costs_a_few_hundred_bytes_however_much_it_misses
         def publish() -> object:
             for _ in range(50):
                 world.produce(20)  # five times the window
-            world.memo.forget(world.feed.window.newest)  # type: ignore[arg-type]
+            world.memo.forget(world.hub.window.newest)  # type: ignore[arg-type]
             return None
 
         sizes = weigh(stall), weigh(publish)
-        assert world.feed.behind == count
+        assert world.hub.behind == count
         return sizes
 
     count = 1000
     (one, held), (many, held_by_many) = run(1), run(count)
     assert (many - one) / count < 600
-    assert (held_by_many - held) / count < 200  # its place in the feed's dicts; of the events nothing
+    assert (held_by_many - held) / count < 200  # its place in the hub's dicts; of the events nothing
 
 
 def test_entry_overhead_is_what_an_entry_costs_beside_its_columns() -> None:
     partitions, entries = 4, 2000
-    window = Window(entries, 1 << 40, Budget(1 << 40), dict.fromkeys(range(partitions), 0))
+    window = Window(entries, 1 << 40, MemoryBudget(1 << 40), dict.fromkeys(range(partitions), 0))
     column = [1000]
 
     def fill() -> object:
@@ -75,16 +75,16 @@ def test_an_encoding_costs_what_the_memo_says() -> None:
     world.subscribe(quick, form)
     world.subscribe(stalled, form, credit=0)
     column = [0] * 500
-    sent = len(quick.outlet.wire)
+    sent = len(quick.writer.wire)
 
     def encode() -> object:
         for _ in range(20):
             first = world.next[0]
             world.next[0] += len(column)
             offsets = range(first, world.next[0])
-            for _ in world.feed.publish(Batch({0: first}, column, offsets, {}, 0)):
+            for _ in world.hub.publish(Batch({0: first}, column, offsets, {}, 0)):
                 pass
         return world
 
-    measured = weigh(encode) - (len(quick.outlet.wire) - sent) - 20 * ENTRY_OVERHEAD
+    measured = weigh(encode) - (len(quick.writer.wire) - sent) - 20 * ENTRY_OVERHEAD
     assert 0.85 * measured < world.memo.bytes < 1.15 * measured, (measured, world.memo.bytes)

@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.delivery import MAX_CREDIT
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, Opened, OpenFailed
-from kiwi_gw.core.reading import MAX_CREDIT
-from kiwi_gw.core.states import State
+from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import AtPositions, Gap, OverflowPolicy, Ranges, Start, StartAt
@@ -54,7 +54,7 @@ class Reader(Client):
 
     @property
     def pulls(self) -> bool:
-        return self.subscription is not None and self.subscription.mode.value == "pull"
+        return self.subscription is not None and self.subscription.delivery.mode.value == "pull"
 
 
 class Walk:
@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
     def begin(
         self, window: int, entries: int, history: int, readers: int, memory: int, *, clean: bool
     ) -> None:
-        limits = FeedLimits(
+        limits = HubLimits(
             window_events=window,
             window_bytes=entries * ENTRY_OVERHEAD,
             direct_bytes=120,
@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
 
     def publish(self, places: list[int], **options: object) -> None:
         self.finish()
-        self.steps = self.world.feed.publish(self.world.batch(places, **options))  # type: ignore[arg-type]
+        self.steps = self.world.hub.publish(self.world.batch(places, **options))  # type: ignore[arg-type]
         self.past.made.update(self.world.made[self.seen :])
         self.seen = len(self.world.made)
         next(self.steps, None)
@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def open_reader(self) -> None:
-        reader = self.world.feed.replay.open()
+        reader = self.world.hub.replay.open()
         if reader is not None:
             self.drivers.append(Driver(self.past, reader))
 
@@ -239,22 +239,22 @@ class Machine(RuleBasedStateMachine):
     def step_all(self) -> None:
         self.open_reader()
         drive(self.drivers)
-        self.world.feed.replay.pass_by()
+        self.world.hub.replay.pass_by()
 
     @rule(which=st.integers(0, 5))
     def hand_over(self, which: int) -> None:
-        readers = self.world.feed.replay.readers
+        readers = self.world.hub.replay.readers
         if readers:
             readers[which % len(readers)].close()
 
     @rule()
     def restart(self) -> None:
-        self.world.feed.replay.close()
+        self.world.hub.replay.close()
 
     @rule()
     def resolve(self) -> None:
-        for subscription in list(self.world.feed.unresolved):
-            self.world.feed.resolved(subscription, self.past.extent)
+        for subscription in list(self.world.hub.unresolved):
+            self.world.hub.resolved(subscription, self.past.offset_range)
 
     # --- the clients ---
 
@@ -308,14 +308,14 @@ class Machine(RuleBasedStateMachine):
         reader = self.pick(which)
         if reader and reader.subscription and not reader.subscription.closed and reader.pulls:
             reader.granted += n
-            reader.subscription.grant(n)
+            reader.subscription.add_credit(n)
 
     @rule(which=st.integers(0, 7), room=st.sampled_from([0, 1, 13, 40, 150, 1000]))
     def read_some(self, which: int, room: int) -> None:
         reader = self.pick(which)
         if reader:
             reader.room = room
-            reader.outlet.writable()
+            reader.writer.drain()
 
     @rule(which=st.integers(0, 7))
     def read_all(self, which: int) -> None:
@@ -333,23 +333,25 @@ class Machine(RuleBasedStateMachine):
     def adds_up(self) -> None:
         if not hasattr(self, "world"):
             return
-        feed = self.world.feed
-        windows = [feed.window, *(reader.window for reader in feed.replay.readers)]
+        hub = self.world.hub
+        windows = [hub.window, *(reader.window for reader in hub.replay.readers)]
         assert self.world.budget.used == sum(w.bytes for w in windows) + self.world.memo.bytes
         open_ones = [r.subscription for r in self.readers if r.subscription and not r.subscription.closed]
-        assert feed.subscribers == len(open_ones)
-        in_history = [s for s in open_ones if s.state in (State.HISTORY, State.HISTORY_WAITING)]
-        assert feed.replaying == len(in_history)
-        for reader in feed.replay.readers:
-            assert len(reader.window) <= max(feed.limits.history_events, 3)
+        assert hub.subscribers == len(open_ones)
+        in_history = [
+            s for s in open_ones if s.state in (SubscriptionState.HISTORY, SubscriptionState.HISTORY_WAITING)
+        ]
+        assert hub.replaying == len(in_history)
+        for reader in hub.replay.readers:
+            assert len(reader.window) <= max(hub.limits.history_events, 3)
             assert {s for s in open_ones if s.place is reader} == set(reader.members)
             for member in reader.members:
-                assert (member._entry is None) == (member in reader._idle)
+                assert (member.reader.cursor.entry is None) == (member in reader._idle)
         for subscription in open_ones:
-            assert subscription.credits >= 0
-            assert (subscription.state is State.HISTORY) == (subscription.place is not None)
+            assert subscription.delivery.credits >= 0
+            assert (subscription.state is SubscriptionState.HISTORY) == (subscription.place is not None)
             if subscription.place is None:
-                assert subscription.window is feed.window
+                assert subscription.reader.cursor.window is hub.window
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -357,22 +359,24 @@ class Machine(RuleBasedStateMachine):
         self.finish()
         for reader in self.readers:
             reader.room = ENDLESS
-            reader.outlet.writable()
+            reader.writer.drain()
             if reader.pulls and reader.subscription and not reader.subscription.closed:
-                reader.granted += MAX_CREDIT - reader.subscription.credits
-                reader.subscription.grant(MAX_CREDIT)
+                reader.granted += MAX_CREDIT - reader.subscription.delivery.credits
+                reader.subscription.add_credit(MAX_CREDIT)
         for _ in range(60):
             self.resolve()
             self.open_reader()
             drive(self.drivers)
-            self.world.feed.replay.pass_by()
+            self.world.hub.replay.pass_by()
             self.drivers = [driver for driver in self.drivers if not driver.reader.closed]
         for reader in self.readers:
             subscription = reader.subscription
             assert subscription is not None
-            assert subscription.state in (State.LIVE, State.CLOSED), subscription.state
+            assert subscription.state in (SubscriptionState.LIVE, SubscriptionState.CLOSED), (
+                subscription.state
+            )
             walk = Walk(self, reader)
-            assert walk.got == subscription.matched
+            assert walk.got == subscription.delivery.matched
             if reader.pulls:
                 assert walk.got <= reader.granted
             if subscription.closed or reader.cancelled:
@@ -383,11 +387,11 @@ class Machine(RuleBasedStateMachine):
             asked = {(p, o) for p, o in self.past.made | self.past.unreadable if o >= int(str(begun[str(p)]))}
             if walk.dropped is not None:
                 assert walk.got + walk.dropped + walk.skipped == len(asked)
-        self.world.feed.failed("over")
-        self.world.feed.close()
-        self.world.feed.replay.close()
+        self.world.hub.failed("over")
+        self.world.hub.close()
+        self.world.hub.replay.close()
         assert self.world.budget.used == self.world.memo.bytes == 0
-        assert self.world.feed.replaying == 0
+        assert self.world.hub.replaying == 0
 
 
 def test_every_event_once_or_announced() -> None:

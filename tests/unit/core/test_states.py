@@ -4,71 +4,81 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, Opened, OpenFailed
-from kiwi_gw.core.states import Input, State, after, legal
+from kiwi_gw.core.states import TABLE, IllegalTransitionError, SubscriptionInput, SubscriptionState, after
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import CloseReason, Gap, OverflowPolicy
 from tests.unit.core.fakes import Client, Event, World, names
 
 # Columns: OPENING, LIVE, BEHIND, HISTORY_WAITING, HISTORY, ENDING, CLOSED.
-# A letter is the state that follows; a dot: not legal, nothing changes.
+# A letter is the state that follows; a dot: not legal, it raises.
 STATES = {
-    "o": State.OPENING,
-    "l": State.LIVE,
-    "b": State.BEHIND,
-    "w": State.HISTORY_WAITING,
-    "h": State.HISTORY,
-    "e": State.ENDING,
-    "c": State.CLOSED,
+    "o": SubscriptionState.OPENING,
+    "l": SubscriptionState.LIVE,
+    "b": SubscriptionState.BEHIND,
+    "w": SubscriptionState.HISTORY_WAITING,
+    "h": SubscriptionState.HISTORY,
+    "e": SubscriptionState.ENDING,
+    "c": SubscriptionState.CLOSED,
 }
 EXPECTED = {
     # what                     o l b w h e c
-    Input.OPENED: "            l . . . . . .",
-    Input.OPEN_FAILED: "       c . . . . . .",
-    Input.BATCH: "             . l b w h . .",
-    Input.CREDIT: "            o l b w h e .",
-    Input.WRITABLE: "          . l b w h e .",
-    Input.FULL: "              . b b w w e .",
-    Input.EVICTED: "           w . w . . . .",
-    Input.PLACE_GRANTED: "     . . . h . . .",
-    Input.JOINED: "            b . l b b c .",
-    Input.SOURCE_RESTARTED: "  o l b w h . .",
-    Input.ENDED: "             c c e w h . .",
-    Input.REMOVED: "           c c e c c e .",
-    Input.FAILED: "            c c c c c c .",
-    Input.UNSUBSCRIBE: "       c c c c c c .",
-    Input.LIMIT_REACHED: "     . c c c c c .",
-    Input.UNTIL_REACHED: "     . c c c c c .",
-    Input.POLICY_CLOSE: "      . . c c c c .",
-    Input.DISCONNECT: "        c c c c c c .",
+    SubscriptionInput.OPENED: "            l . . . . . .",
+    SubscriptionInput.OPEN_FAILED: "       c . . . . . .",
+    SubscriptionInput.FULL: "              . b . . w . .",
+    SubscriptionInput.EVICTED: "           w . w . . . .",
+    SubscriptionInput.READER_ASSIGNED: "     . . . h . . .",
+    SubscriptionInput.JOINED: "            b . l b b c .",
+    SubscriptionInput.ENDED: "             c c e w h . .",
+    SubscriptionInput.REMOVED: "           c c e c c e .",
+    SubscriptionInput.FAILED: "            c c c c c c .",
+    SubscriptionInput.UNSUBSCRIBE: "       c c c c c c .",
+    SubscriptionInput.LIMIT_REACHED: "     . c c c c c .",
+    SubscriptionInput.UNTIL_REACHED: "     . c c c c c .",
+    SubscriptionInput.POLICY_CLOSE: "      . . c c c c .",
+    SubscriptionInput.DISCONNECT: "        c c c c c c .",
 }
 
 
-@pytest.mark.parametrize("item", Input)
-def test_every_pair_of_state_and_input(item: Input) -> None:
+@pytest.mark.parametrize("item", SubscriptionInput)
+def test_every_pair_of_state_and_input(item: SubscriptionInput) -> None:
     columns = EXPECTED[item].split()
-    assert len(columns) == len(State)
+    assert len(columns) == len(SubscriptionState)
     for state, letter in zip(STATES.values(), columns, strict=True):
-        assert legal(state, item) == (letter != "."), (state, item)
-        assert after(state, item) is STATES.get(letter, state), (state, item)
+        assert ((state, item) in TABLE) == (letter != "."), (state, item)
+        if letter != ".":
+            assert after(state, item) is STATES[letter], (state, item)
+        else:
+            with pytest.raises(IllegalTransitionError, match=f"{item.value} in state {state.value}"):
+                after(state, item)
 
 
 def test_every_state_and_input_is_in_the_table() -> None:
-    assert set(EXPECTED) == set(Input)
-    assert set(STATES.values()) == set(State)
+    assert set(EXPECTED) == set(SubscriptionInput)
+    assert set(STATES.values()) == set(SubscriptionState)
 
 
-def test_an_illegal_input_leaves_a_subscription_as_it_is() -> None:
+def test_an_illegal_input_raises_and_leaves_a_subscription_as_it_is() -> None:
     world, client = World(), Client()
     subscription = world.subscribe(client)
-    for item in (Input.OPENED, Input.JOINED, Input.EVICTED, Input.POLICY_CLOSE, Input.PLACE_GRANTED):
-        assert subscription.apply(item) is State.LIVE
+    for item in (
+        SubscriptionInput.OPENED,
+        SubscriptionInput.JOINED,
+        SubscriptionInput.EVICTED,
+        SubscriptionInput.POLICY_CLOSE,
+        SubscriptionInput.READER_ASSIGNED,
+    ):
+        with pytest.raises(IllegalTransitionError):
+            subscription.apply(item)
+        assert subscription.state is SubscriptionState.LIVE
     world.produce(1)
     subscription.cancel()
-    for item in Input:
-        assert subscription.apply(item) is State.CLOSED
-    assert world.feed.subscribers == 0
+    for item in SubscriptionInput:
+        with pytest.raises(IllegalTransitionError):
+            subscription.apply(item)
+        assert subscription.state is SubscriptionState.CLOSED
+    assert world.hub.subscribers == 0
     assert client.places == [(0, 0)]
 
 
@@ -80,9 +90,9 @@ def test_a_subscription_waits_for_its_source_and_begins_at_its_head() -> None:
     subscription = world.subscribe(client)
     states = [subscription.state]
     assert client.notices == []
-    world.feed.started({0: 7})
+    world.hub.started({0: 7})
     states.append(subscription.state)
-    assert states == [State.OPENING, State.LIVE]
+    assert states == [SubscriptionState.OPENING, SubscriptionState.LIVE]
     (opened,) = client.notices
     assert isinstance(opened, Opened)
     assert opened.positions == {"0": 7}
@@ -91,7 +101,7 @@ def test_a_subscription_waits_for_its_source_and_begins_at_its_head() -> None:
 
 
 def test_a_source_that_does_not_start_in_time_fails_the_subscription() -> None:
-    world, client = World(FeedLimits(subscribe_timeout=5), begin=False), Client()
+    world, client = World(HubLimits(subscribe_timeout=5), begin=False), Client()
     subscription = world.subscribe(client)
     world.pass_time(4.9)
     assert not subscription.closed
@@ -99,9 +109,9 @@ def test_a_source_that_does_not_start_in_time_fails_the_subscription() -> None:
     (failed,) = client.notices
     assert isinstance(failed, OpenFailed)
     assert "within 5 s" in failed.message
-    world.feed.started({0: 0})
+    world.hub.started({0: 0})
     assert client.notices == [failed]
-    assert world.feed.subscribers == 0
+    assert world.hub.subscribers == 0
 
 
 @pytest.mark.parametrize("how", ["ended", "removed", "failed", "withdrawn"])
@@ -110,13 +120,13 @@ def test_an_end_while_it_waits_is_an_open_that_failed(how: str) -> None:
     subscription = world.subscribe(client)
     match how:
         case "ended":
-            world.feed.ended()
+            world.hub.ended()
         case "removed":
-            world.feed.removed(CloseReason.REMOVED, "removed", 5)
+            world.hub.removed(CloseReason.REMOVED, "removed", 5)
         case "failed":
-            world.feed.failed("no")
+            world.hub.failed("no")
         case _:
-            world.feed.withdraw(subscription, "no")
+            world.hub.withdraw(subscription, "no")
     assert [type(notice) for notice in client.notices] == [OpenFailed]
     assert subscription.closed
 
@@ -125,7 +135,7 @@ def test_cancelled_while_it_waits_nothing_follows() -> None:
     world, client = World(begin=False), Client()
     subscription = world.subscribe(client)
     subscription.cancel()
-    world.feed.started({0: 0})
+    world.hub.started({0: 0})
     world.produce(1)
     assert client.notices == []
     assert client.places == []
@@ -136,7 +146,7 @@ def test_what_one_opening_causes_may_cancel_the_next_one() -> None:
     world.subscribe(first)
     other = world.subscribe(second)
     first.heard = lambda subscription, notice: other.cancel()
-    world.feed.started({0: 0})
+    world.hub.started({0: 0})
     assert second.notices == []
     assert other.closed
 
@@ -149,7 +159,7 @@ def behind(world: World, events: int = 3, **options: object) -> tuple[Client, ob
     client = Client()
     subscription = world.subscribe(client, **options)  # type: ignore[arg-type]
     world.produce(1)
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     world.produce(events)
     return client, subscription
 
@@ -158,7 +168,7 @@ def test_finite_source_ended_the_caught_up_get_the_notice_at_once() -> None:
     world, client = World(), Client()
     world.subscribe(client)
     world.produce(2)
-    world.feed.ended()
+    world.hub.ended()
     *events, end = client.read()[1:]
     assert [e.place for e in events if isinstance(e, Event)] == [(0, 0), (0, 1)]
     assert isinstance(end, Ended)
@@ -168,29 +178,29 @@ def test_finite_source_ended_the_caught_up_get_the_notice_at_once() -> None:
 def test_finite_source_ended_a_slow_client_gets_the_rest_then_the_notice() -> None:
     world = World()
     client, subscription = behind(world)
-    world.feed.ended()
+    world.hub.ended()
     world.pass_time(1e6)
     assert client.ends == []
-    assert subscription.state is State.ENDING  # type: ignore[attr-defined]
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    assert subscription.state is SubscriptionState.ENDING  # type: ignore[attr-defined]
+    client.writer.take = lambda size: size
+    client.writer.drain()
     items = client.read()
     assert client.places == world.made
     assert isinstance(items[-1], Ended)
     assert items[-1].dropped == 0
-    assert world.feed.subscribers == world.feed.behind == 0
+    assert world.hub.subscribers == world.hub.behind == 0
 
 
 def test_finite_source_ended_the_rest_is_sent_as_credit_allows() -> None:
     world, client = World(), Client()
     subscription = world.subscribe(client, credit=1)
     world.produce(4)
-    world.feed.ended()
+    world.hub.ended()
     assert client.places == world.made[:1]
-    subscription.grant(2)
+    subscription.add_credit(2)
     assert client.places == world.made[:3]
     assert client.ends == []
-    subscription.grant(1)
+    subscription.add_credit(1)
     assert client.places == world.made
     assert isinstance(client.read()[-1], Ended)
 
@@ -200,7 +210,7 @@ def test_finite_source_ended_a_rest_that_costs_no_credit_needs_none() -> None:
     world.subscribe(client, names(keep=lambda place: place[1] < 2), credit=2)
     world.produce(3)
     world.produce(3)
-    world.feed.ended()
+    world.hub.ended()
     assert client.places == [(0, 0), (0, 1)]
     assert isinstance(client.read()[-1], Ended)
 
@@ -210,16 +220,16 @@ def test_finite_source_ended_with_a_filtered_rest_behind_a_closed_socket() -> No
     subscription = world.subscribe(client, names(keep=lambda place: place[1] < 2), credit=1)
     for _ in range(100):
         world.produce(3)
-    world.feed.ended()
+    world.hub.ended()
     assert client.ends == []
-    subscription.grant(1)
+    subscription.add_credit(1)
     assert client.places == [(0, 0), (0, 1)]
     assert isinstance(client.read()[-1], Ended)
 
 
 def test_new_subscriptions_of_an_ended_source_are_refused_in_words() -> None:
     world = World()
-    world.feed.ended()
+    world.hub.ended()
     with pytest.raises(SubscribeRefused, match="the source has ended") as refused:
         world.subscribe(Client())
     assert refused.value.code == "ended"
@@ -231,12 +241,12 @@ def test_removed_the_rest_is_sent_while_there_is_time(reason: CloseReason) -> No
     client, _ = behind(world)
     live = Client()
     world.subscribe(live)
-    world.feed.removed(reason, "the configuration has changed", 5)
+    world.hub.removed(reason, "the configuration has changed", 5)
     assert [end.reason for end in live.ends] == [reason]
     world.pass_time(4.9)
     assert client.ends == []
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     assert client.places == world.made
     end = client.read()[-1]
     assert isinstance(end, Ended)
@@ -246,14 +256,14 @@ def test_removed_the_rest_is_sent_while_there_is_time(reason: CloseReason) -> No
 def test_removed_what_time_did_not_suffice_for_is_counted_in_the_notice() -> None:
     world = World()
     client, _ = behind(world, 3)
-    world.feed.removed(CloseReason.ALTERED, "altered", 5)
+    world.hub.removed(CloseReason.ALTERED, "altered", 5)
     world.pass_time(5)
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     (end,) = client.ends
     assert (end.reason, end.dropped, end.positions) == (CloseReason.ALTERED, 3, {"0": 1})
     assert client.places == world.made[:1]
-    assert world.feed.events_dropped == 3
+    assert sum(world.hub.dropped.values()) == 3
 
 
 def test_failed_for_good_nothing_more_is_sent() -> None:
@@ -261,10 +271,10 @@ def test_failed_for_good_nothing_more_is_sent() -> None:
     client, _ = behind(world, 3)
     live = Client()
     world.subscribe(live)
-    world.feed.failed("the broker has no such topic")
+    world.hub.failed("the broker has no such topic")
     assert [(e.reason, e.dropped) for e in live.ends] == [(CloseReason.FAILED, 0)]
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     (end,) = client.ends
     assert (end.reason, end.dropped, end.message) == (CloseReason.FAILED, 3, "the broker has no such topic")
     assert client.places == world.made[:1]
@@ -273,15 +283,15 @@ def test_failed_for_good_nothing_more_is_sent() -> None:
 def test_policy_close_ends_at_once_and_counts_what_was_not_sent() -> None:
     world = World()
     client, subscription = behind(world, 3, capacity=3, overflow=OverflowPolicy.CLOSE)
-    world.feed.sweep()
+    world.hub.sweep()
     assert not subscription.closed  # type: ignore[attr-defined]
     world.produce(1)
-    world.feed.sweep()
+    world.hub.sweep()
     assert subscription.closed  # type: ignore[attr-defined]
     (end,) = client.ends
     assert (end.reason, end.dropped, end.positions) == (CloseReason.OVERFLOW, 4, {"0": 1})
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     assert client.places == world.made[:1]
     assert client.read()[-1] is end
 
@@ -290,12 +300,12 @@ def test_policy_close_is_found_when_it_is_read_and_no_lag_notice_follows() -> No
     world, client = World(), Client()
     subscription = world.subscribe(client, credit=0, capacity=4, overflow=OverflowPolicy.CLOSE)
     world.produce(3)
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     world.pass_time(1)  # over the threshold of two: a notice is due, but the socket is full
     world.produce(3)
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
-    subscription.grant(1)
+    client.writer.take = lambda size: size
+    client.writer.drain()
+    subscription.add_credit(1)
     assert [type(n) for n in client.notices] == [Opened, Lagged, Ended]
     assert [type(n) for n in client.read()] == [Opened, Lagged, Ended]
 
@@ -303,7 +313,7 @@ def test_policy_close_is_found_when_it_is_read_and_no_lag_notice_follows() -> No
 def test_authorisation_withdrawn_ends_at_once() -> None:
     world = World()
     client, subscription = behind(world, 2)
-    world.feed.withdraw(subscription, "not any more")  # type: ignore[arg-type]
+    world.hub.withdraw(subscription, "not any more")  # type: ignore[arg-type]
     (end,) = client.ends
     assert (end.reason, end.dropped) == (CloseReason.UNAUTHORIZED, 2)
 
@@ -313,8 +323,8 @@ def test_what_the_source_lost_at_its_end_is_counted() -> None:
     subscription = world.subscribe(client, credit=2)
     world.produce(3)
     world.produce([], gap=Gap({0: (3, 9)}, 7))
-    world.feed.ended()
-    subscription.grant(1)
+    world.hub.ended()
+    subscription.add_credit(1)
     opened, *events, lag, end = client.read()
     assert isinstance(opened, Opened)
     assert [e.place for e in events if isinstance(e, Event)] == world.made
@@ -328,7 +338,7 @@ def test_an_end_before_the_notice_of_a_loss_carries_the_loss() -> None:
     world = World()
     client, _ = behind(world, 2)
     world.produce([], gap=Gap({0: (3, 9)}, 7))
-    world.feed.failed("gone")
+    world.hub.failed("gone")
     (end,) = client.ends
     assert end.dropped == 9
 
@@ -337,20 +347,20 @@ def test_an_end_with_a_loss_of_unknown_size_says_so() -> None:
     world = World()
     client, _ = behind(world, 2)
     world.produce([], gap=Gap({0: (3, 9)}, None))
-    world.feed.failed("gone")
+    world.hub.failed("gone")
     (end,) = client.ends
     assert end.dropped is None
 
 
 def test_removed_while_fan_out_is_on_its_way_nobody_misses_the_batch() -> None:
-    world = World(FeedLimits(slice_seconds=0))
+    world = World(HubLimits(slice_seconds=0))
     clients = [Client() for _ in range(40)]
     for client in clients:
         world.subscribe(client)
-    steps = world.feed.publish(world.batch([0, 0]))
+    steps = world.hub.publish(world.batch([0, 0]))
     next(steps)  # sixteen are served
     assert sum(1 for client in clients if client.places) == 16
-    world.feed.removed(CloseReason.REMOVED, "removed", 5)
+    world.hub.removed(CloseReason.REMOVED, "removed", 5)
     for _ in steps:
         pass
     for client in clients:
@@ -359,12 +369,12 @@ def test_removed_while_fan_out_is_on_its_way_nobody_misses_the_batch() -> None:
 
 
 def test_withdrawn_while_fan_out_is_on_its_way_is_exact() -> None:
-    world = World(FeedLimits(slice_seconds=0))
+    world = World(HubLimits(slice_seconds=0))
     clients = [Client() for _ in range(20)]
     subscriptions = [world.subscribe(client) for client in clients]
-    steps = world.feed.publish(world.batch([0, 0]))
+    steps = world.hub.publish(world.batch([0, 0]))
     next(steps)
-    world.feed.withdraw(subscriptions[-1], "no")
+    world.hub.withdraw(subscriptions[-1], "no")
     for _ in steps:
         pass
     (end,) = clients[-1].ends
@@ -372,13 +382,13 @@ def test_withdrawn_while_fan_out_is_on_its_way_is_exact() -> None:
 
 
 def test_failed_while_fan_out_is_on_its_way_is_exact_for_those_not_served() -> None:
-    world = World(FeedLimits(slice_seconds=0))
+    world = World(HubLimits(slice_seconds=0))
     clients = [Client() for _ in range(40)]
     for client in clients:
         world.subscribe(client)
-    steps = world.feed.publish(world.batch([0, 0]))
+    steps = world.hub.publish(world.batch([0, 0]))
     next(steps)
-    world.feed.failed("gone")
+    world.hub.failed("gone")
     for _ in steps:
         pass
     for client in clients:

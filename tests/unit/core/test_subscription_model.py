@@ -21,11 +21,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kiwi_gw.core.encoding import Wire, weight, wire
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.delivery import MAX_CREDIT
+from kiwi_gw.core.encoding import KeyedFormat, weight, wire
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, Notice, Opened
-from kiwi_gw.core.reading import MAX_CREDIT
-from kiwi_gw.core.states import State
+from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import CloseReason, Gap, OverflowPolicy, Ranges, WireFormat
@@ -99,9 +99,9 @@ class Reader(Client):
         return taken
 
     def notify(self, subscription: Subscription, notice: Notice) -> None:
-        self.told[id(notice)] = (len(self.world.made), subscription.cursor)
+        self.told[id(notice)] = (len(self.world.made), subscription.seq)
         if isinstance(notice, Lagged):
-            known = subscription.feed.window.head - subscription.cursor
+            known = subscription.hub.window.head - subscription.seq
             assert notice.behind == known
             if notice.dropped is not None:
                 self.since += notice.dropped
@@ -109,7 +109,7 @@ class Reader(Client):
                     assert notice.count == notice.behind + self.since
             self.unknown = self.unknown or notice.dropped is None
             if not notice.dropped and notice.dropped is not None:
-                assert notice.behind > subscription.threshold, "a notice about nothing"
+                assert notice.behind > subscription.reader.terms.threshold, "a notice about nothing"
                 assert self.world.clock() - self.lag_at >= 1
             self.lag_at = self.world.clock()
         super().notify(subscription, notice)
@@ -256,7 +256,7 @@ class Machine(RuleBasedStateMachine):
     def begin(
         self, window: int, entries: int, memory: int, memo: int, wishes: list[Wish], *, holes: bool
     ) -> None:
-        limits = FeedLimits(
+        limits = HubLimits(
             window_events=window, window_bytes=entries * ENTRY_OVERHEAD, direct_bytes=120, slice_seconds=0
         )
         self.world = World(limits, memory, memo, start=dict.fromkeys(range(PARTITIONS), 0))
@@ -275,7 +275,7 @@ class Machine(RuleBasedStateMachine):
         if gap is not None:
             self.gaps.append(SourceGap(len(self.world.made), gap.count, gap.ranges))
         batch = self.world.batch(places, gap=gap, hole=hole)
-        self.steps = self.world.feed.publish(batch)
+        self.steps = self.world.hub.publish(batch)
         next(self.steps, None)
 
     def finish(self) -> None:
@@ -348,28 +348,28 @@ class Machine(RuleBasedStateMachine):
     def grant(self, which: int, n: int) -> None:
         reader = self.pick(which)
         if reader.subscription and not reader.subscription.closed and self.pulls(reader):
-            used = reader.granted - reader.subscription.credits
+            used = reader.granted - reader.subscription.delivery.credits
             reader.granted = min(reader.granted - used + n, MAX_CREDIT) + used
-            assert reader.subscription.grant(n) == reader.granted - used
+            assert reader.subscription.add_credit(n) == reader.granted - used
 
     @rule(which=st.integers(0, 7), room=st.sampled_from([0, 1, 5, 13, 40, 150, 1000]))
     def read_some(self, which: int, room: int) -> None:
         reader = self.pick(which)
         reader.room = room
-        reader.outlet.writable()
+        reader.writer.drain()
 
     @rule(which=st.integers(0, 7))
     def read_all(self, which: int) -> None:
         reader = self.pick(which)
         reader.room = ENDLESS
-        reader.outlet.writable()
+        reader.writer.drain()
 
     @rule(which=st.integers(0, 7), form=st.sampled_from(FORMS))
-    def recast(self, which: int, form: Form) -> None:
+    def reconfigure(self, which: int, form: Form) -> None:
         reader = self.pick(which)
         if reader.subscription and not reader.subscription.closed:
-            reader.forms.append((reader.subscription.cursor, form))
-            reader.subscription.recast(_wire(form), {})
+            reader.forms.append((reader.subscription.seq, form))
+            reader.subscription.hub.reconfigure(reader.subscription, _wire(form), {})
 
     @rule(which=st.integers(0, 40))
     def unsubscribe(self, which: int) -> None:
@@ -381,7 +381,7 @@ class Machine(RuleBasedStateMachine):
                 reader.cancelled = True
 
     def pulls(self, reader: Reader) -> bool:
-        return reader.subscription is not None and reader.subscription.mode.value == "pull"
+        return reader.subscription is not None and reader.subscription.delivery.mode.value == "pull"
 
     @invariant()
     def look(self) -> None:
@@ -389,44 +389,48 @@ class Machine(RuleBasedStateMachine):
             return
         for reader in self.readers:
             subscription = reader.subscription
-            if subscription is not None and subscription.state is State.LIVE and not subscription.lag_due:
+            if (
+                subscription is not None
+                and subscription.state is SubscriptionState.LIVE
+                and not subscription.lag_due
+            ):
                 reader.since, reader.unknown = 0, False
 
     @invariant()
     def memory_adds_up(self) -> None:
         if not hasattr(self, "world"):
             return
-        feed, memo = self.world.feed, self.world.memo
-        held = feed.window._entries[feed.window._first :]
+        hub, memo = self.world.hub, self.world.memo
+        held = hub.window._entries[hub.window._first :]
         kept = sum(weight(made) for entry in held for made in entry.encodings.values())
         assert memo.bytes == kept
         assert len(memo._order) == sum(len(entry.encodings) for entry in held)
-        assert self.world.budget.used == feed.window.bytes + memo.bytes
+        assert self.world.budget.used == hub.window.bytes + memo.bytes
         assert len(memo._order) <= 1 or memo.bytes <= memo._max_bytes
         if len(held) > 1:
-            assert len(feed.window) <= feed.limits.window_events
-            assert feed.window.bytes <= feed.limits.window_bytes
+            assert len(hub.window) <= hub.limits.window_events
+            assert hub.window.bytes <= hub.limits.window_bytes
 
     @invariant()
     def counters_add_up(self) -> None:
         if not hasattr(self, "world"):
             return
-        feed = self.world.feed
+        hub = self.world.hub
         open_ones = [r.subscription for r in self.readers if r.subscription and not r.subscription.closed]
-        assert feed.subscribers == len(open_ones)
-        assert feed.wire_keys == len({s.group.wire.key for s in open_ones})
-        assert feed.behind == sum(s.state is State.BEHIND for s in open_ones)
+        assert hub.subscribers == len(open_ones)
+        assert hub.wire_keys == len({s.group.wire.key for s in open_ones})
+        assert hub.behind == sum(s.state is SubscriptionState.BEHIND for s in open_ones)
         for subscription in open_ones:
-            assert subscription.credits >= 0
+            assert subscription.delivery.credits >= 0
             live = subscription in subscription.group.live
-            assert live == (subscription.state is State.LIVE)
+            assert live == (subscription.state is SubscriptionState.LIVE)
             if live and self.steps is None:
-                assert subscription.caught_up, "at the head, but left behind"
-            parked = [e for e in feed.window._entries[feed.window._first :] if subscription in e.parked]
+                assert subscription.reader.cursor.caught_up, "at the head, but left behind"
+            parked = [e for e in hub.window._entries[hub.window._first :] if subscription in e.parked]
             assert len(parked) <= (not live)
-            if subscription.cursor >= feed.window.base and not live and subscription._evicted_at is None:
+            if subscription.seq >= hub.window.base and not live and subscription.reader.cursor.below is None:
                 (entry,) = parked
-                assert entry.base <= subscription.cursor <= entry.end
+                assert entry.base <= subscription.seq <= entry.end
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -434,17 +438,17 @@ class Machine(RuleBasedStateMachine):
         self.finish()
         for reader in self.readers:
             reader.room = ENDLESS
-            reader.outlet.writable()
+            reader.writer.drain()
             subscription = reader.subscription
             assert subscription is not None
             assert subscription.closed or not subscription.readable
             if self.pulls(reader) and not subscription.closed:
-                assert subscription.credits == reader.granted - subscription.matched
-                assert subscription.state is State.LIVE or subscription.credits == 0
-                reader.granted = reader.granted - subscription.credits + MAX_CREDIT
-                subscription.grant(MAX_CREDIT)
-            assert subscription.state in (State.LIVE, State.CLOSED)
-        self.world.feed.ended()
+                assert subscription.delivery.credits == reader.granted - subscription.delivery.matched
+                assert subscription.state is SubscriptionState.LIVE or subscription.delivery.credits == 0
+                reader.granted = reader.granted - subscription.delivery.credits + MAX_CREDIT
+                subscription.add_credit(MAX_CREDIT)
+            assert subscription.state in (SubscriptionState.LIVE, SubscriptionState.CLOSED)
+        self.world.hub.ended()
         lost = sent = 0
         for reader in self.readers:
             subscription = reader.subscription
@@ -454,21 +458,21 @@ class Machine(RuleBasedStateMachine):
             walk.next = reader.told[id(reader.notices[0])][0]
             walk.run(self.first_gap[reader])
             assert reader.cancelled == (walk.ended is None)
-            assert subscription.matched == len(walk.received)
+            assert subscription.delivery.matched == len(walk.received)
             if self.pulls(reader):
                 assert len(walk.received) <= reader.granted
             lost += walk.dropped
             sent += len(walk.received)
-        assert self.world.feed.events_sent == sent
+        assert self.world.hub.events_sent == sent
         if not any(gap.count is None for gap in self.gaps) and not any(r.cancelled for r in self.readers):
-            assert self.world.feed.events_dropped == lost
-        self.world.feed.close()
+            assert sum(self.world.hub.dropped.values()) == lost
+        self.world.hub.close()
         assert self.world.budget.used == self.world.memo.bytes == 0
-        assert self.world.feed.wire_keys == self.world.feed.subscribers == self.world.feed.behind == 0
+        assert self.world.hub.wire_keys == self.world.hub.subscribers == self.world.hub.behind == 0
 
 
-def _wire(form: Form) -> Wire:
-    return wire(form.format, None)
+def _wire(form: Form) -> KeyedFormat:
+    return wire(form.format)
 
 
 def test_every_client_gets_or_is_told_of_everything() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.offers import count, cut, nearest, reach
-from kiwi_gw.core.window import ENTRY_OVERHEAD, Budget, Entry, Window
+from kiwi_gw.core.prepared import count, cut, nearest, reach
+from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry, tell_parked
 from kiwi_gw.model import Batch, Encoded, Gap, Positions
 from tests.effort import examples
 
@@ -16,7 +18,7 @@ def batch(first: int, size: int, cost: int = 0, gap: Gap | None = None) -> Batch
     return Batch({0: first}, [0] * size, range(first, first + size), {}, cost, gap)
 
 
-def forget(entry: Entry) -> None:
+def forget(entry: WindowEntry) -> None:
     """Nobody is interested in what is evicted."""
 
 
@@ -25,8 +27,8 @@ class Reader:
         self.cursor = cursor
         self.at: Positions | None = None
 
-    def evicted(self, positions: Positions) -> None:
-        self.at = positions
+    def evicted(self, entry: WindowEntry, positions: Callable[[int], Positions]) -> None:
+        self.at = positions(self.cursor - entry.base)
 
 
 @settings(deadline=None, max_examples=examples(150))
@@ -39,9 +41,9 @@ class Reader:
 def test_window_holds_the_newest_batches_within_its_bounds(
     sizes: list[tuple[int, int]], max_events: int, max_bytes: int, memory: int
 ) -> None:
-    budget = Budget(memory)
+    budget = MemoryBudget(memory)
     window = Window(max_events, max_bytes, budget, {0: 0})
-    gone: list[Entry] = []
+    gone: list[WindowEntry] = []
     model: list[tuple[int, int, int]] = []  # base, end, cost
     head = 0
     for size, cost in sizes:
@@ -79,7 +81,7 @@ def test_window_holds_the_newest_batches_within_its_bounds(
 class Shared:
     """A window among others, as its own test of who has to give."""
 
-    def __init__(self, others: list[Shared], budget: Budget, max_events: int) -> None:
+    def __init__(self, others: list[Shared], budget: MemoryBudget, max_events: int) -> None:
         self.window = Window(max_events, 1 << 30, budget, {0: 0})
         self.others = others
         self.given = 0
@@ -92,7 +94,7 @@ class Shared:
     def append(self, size: int, cost: int) -> None:
         self.window.append(batch(self.window.head, size, cost), self.evicted)
 
-    def evicted(self, entry: Entry) -> None:
+    def evicted(self, entry: WindowEntry) -> None:
         if self.window.head - entry.base > self.window.max_events:
             return  # for its own bound
         self.given += 1
@@ -113,7 +115,7 @@ class Shared:
 def test_windows_share_a_budget_and_the_one_with_most_gives(
     memory: int, encodings: int, bounds: list[int], steps: list[tuple[int, int, int, int]]
 ) -> None:
-    budget = Budget(memory)
+    budget = MemoryBudget(memory)
     share = memory - budget.reserve(encodings)
     assert share >= memory - encodings
     assert share >= 0.75 * memory
@@ -136,7 +138,7 @@ def test_windows_share_a_budget_and_the_one_with_most_gives(
 
 def test_a_busy_window_keeps_its_events_while_idle_ones_have_some_to_give() -> None:
     number, entries = 30, 100
-    budget = Budget(number * entries * ENTRY_OVERHEAD)
+    budget = MemoryBudget(number * entries * ENTRY_OVERHEAD)
     shared: list[Shared] = []
     shared += [Shared(shared, budget, 10 * entries) for _ in range(number)]
     for item in shared:
@@ -154,7 +156,7 @@ def test_a_busy_window_keeps_its_events_while_idle_ones_have_some_to_give() -> N
 
 
 def test_a_repetition_is_refused_and_changes_nothing() -> None:
-    budget = Budget(1 << 30)
+    budget = MemoryBudget(1 << 30)
     window = Window(100, 1 << 30, budget, {0: 10, 1: 5})
     window.append(Batch({0: 10, 1: 5}, [0, 1], [10, 5], {}, 7), forget)
     before = (window.head, window.bytes, budget.used, dict(window.positions), window.lost)
@@ -166,22 +168,18 @@ def test_a_repetition_is_refused_and_changes_nothing() -> None:
 
 
 def test_eviction_tells_whoever_is_parked() -> None:
-    window = Window(2, 1 << 30, Budget(1 << 30), {0: 0})
+    window = Window(2, 1 << 30, MemoryBudget(1 << 30), {0: 0})
     entry = window.append(batch(0, 2), forget)
     inside, outside = Reader(1), Reader(1)
     entry.parked[inside] = None
 
-    def evicted(gone: Entry) -> None:
-        for reader in gone.parked:
-            reader.evicted(gone.batch.positions_at(reader.cursor - gone.base))
-
-    window.append(batch(2, 1), evicted)
+    window.append(batch(2, 1), tell_parked)
     assert inside.at == {0: 1}
     assert outside.at is None
 
 
 def test_find_steps_over_entries_without_events() -> None:
-    window = Window(100, 1 << 30, Budget(1 << 30), {0: 0})
+    window = Window(100, 1 << 30, MemoryBudget(1 << 30), {0: 0})
     window.append(batch(0, 2), forget)
     window.append(batch(2, 0, gap=Gap({}, 3)), forget)
     window.append(batch(2, 0, gap=Gap({}, None)), forget)
@@ -210,16 +208,16 @@ def test_cut_finds_the_frame_that_was_cut(parts: list[bytes], data: st.DataObjec
 @settings(deadline=None)
 @given(flags=st.lists(st.booleans(), max_size=20), data=st.data())
 def test_reach_and_count_of_a_tally(flags: list[bool], data: st.DataObject) -> None:
-    tally = [sum(flags[:i]) for i in range(len(flags) + 1)]
+    prefix_counts = [sum(flags[:i]) for i in range(len(flags) + 1)]
     first = data.draw(st.integers(0, len(flags)))
     allowance = data.draw(st.integers(0, 8))
     furthest = max(i for i in range(first, len(flags) + 1) if sum(flags[first:i]) <= allowance)
-    assert reach(tally, first, allowance) == furthest
-    assert count(tally, first, furthest) == sum(flags[first:furthest]) <= allowance
+    assert reach(prefix_counts, first, allowance) == furthest
+    assert count(prefix_counts, first, furthest) == sum(flags[first:furthest]) <= allowance
     assert reach(None, first, allowance) == first + allowance
     least = next(
         (i for i in range(first, len(flags) + 1) if sum(flags[first:i]) == allowance), len(flags) + 1
     )
-    assert nearest(tally, first, allowance) == least
+    assert nearest(prefix_counts, first, allowance) == least
     assert nearest(None, first, allowance) == first + allowance
     assert count(None, first, furthest) == furthest - first

@@ -6,15 +6,16 @@ import json
 
 import pytest
 
-from kiwi_gw.core.accounts import Pool
+from kiwi_gw.core.accounts import SharedAccount
 from kiwi_gw.core.commands import Open, Reply, Session
 from kiwi_gw.core.notices import Offloaded
-from kiwi_gw.dialects.base import SessionLimits
-from kiwi_gw.dialects.compiling import Compiling
+from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.compiling import CompilingBudget
 from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
-from kiwi_gw.dialects.zetta import wishes
+from kiwi_gw.dialects.zetta import topic_filters
 from kiwi_gw.dialects.zetta.dialect import ZettaDialect
 from kiwi_gw.model import ANONYMOUS
+from tests.heads import HEAD
 
 
 class Clock:
@@ -25,15 +26,15 @@ class Clock:
         return self.now
 
 
-def use(compiling: Compiling, processor: Clock, seconds: float) -> None:
+def use(compiling: CompilingBudget, processor: Clock, seconds: float) -> None:
     with compiling.charged():
         processor.now += seconds
 
 
 def test_what_is_charged_inside_of_what_is_charged_is_charged_once() -> None:
     clock, processor = Clock(), Clock()
-    pool = Pool(0.5)
-    one = Compiling(SessionLimits(compiling_share=0.05, compiling=pool), clock, processor)
+    pool = SharedAccount(0.5)
+    one = CompilingBudget(SessionLimits(compiling_share=0.05, compiling=pool), clock, processor)
     with one.charged():
         use(one, processor, 0.25)
         processor.now += 0.5
@@ -44,7 +45,7 @@ def test_what_is_charged_inside_of_what_is_charged_is_charged_once() -> None:
 
 def test_the_wait_is_in_proportion_to_what_was_used() -> None:
     clock, processor = Clock(), Clock()
-    one = Compiling(SessionLimits(compiling_share=0.05), clock, processor)
+    one = CompilingBudget(SessionLimits(compiling_share=0.05), clock, processor)
     assert one.wait() == 0
     use(one, processor, 0.6)
     assert one.wait() == pytest.approx((0.6 - 0.1) / 0.05)
@@ -54,22 +55,22 @@ def test_the_wait_is_in_proportion_to_what_was_used() -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_what_is_compiled_long_after_it_was_asked_for_is_charged_when_it_is(offloaded: bool) -> None:
-    clock, processor, everybody = Clock(), Clock(), Pool(0.1, 2.0)
-    one = Compiling(SessionLimits(compiling_share=0.05, compiling=everybody), clock, processor)
+    clock, processor, everybody = Clock(), Clock(), SharedAccount(0.1, 2.0)
+    one = CompilingBudget(SessionLimits(compiling_share=0.05, compiling=everybody), clock, processor)
     assert one.wait() == 0
     clock.now = 60.0  # its source was starting, or its text was read elsewhere
     if offloaded:
         one.charge_offloaded(0.6)
     else:
         use(one, processor, 0.6)
-        assert everybody.rests(clock.now) == pytest.approx((0.6 - 0.6 * 0.2) / 0.06)
+        assert everybody.wait_seconds(clock.now) == pytest.approx((0.6 - 0.6 * 0.2) / 0.06)
     assert one.wait() == pytest.approx((0.6 - 0.1) / 0.05)
 
 
 def test_who_has_used_little_does_not_wait_for_who_has_used_much() -> None:
-    clock, processor, everybody = Clock(), Clock(), Pool(0.1, 2.0)
+    clock, processor, everybody = Clock(), Clock(), SharedAccount(0.1, 2.0)
     limits = SessionLimits(compiling_share=0.05, compiling=everybody)
-    floods = [Compiling(limits, clock, processor) for _ in range(10)]
+    floods = [CompilingBudget(limits, clock, processor) for _ in range(10)]
     used = 0.0
     while clock.now < 60:
         for one in floods:
@@ -78,8 +79,8 @@ def test_who_has_used_little_does_not_wait_for_who_has_used_much() -> None:
                 used += 0.02
         clock.now += 0.01
     assert used <= (60 + 2) * 0.1 + 2 * 0.02
-    good = Compiling(limits, clock, processor)
-    while not everybody.rests(clock.now):
+    good = CompilingBudget(limits, clock, processor)
+    while not everybody.wait_seconds(clock.now):
         everybody.charge(0.01, clock.now)
     assert good.wait() == 0
 
@@ -89,11 +90,11 @@ def subscribe(where: str) -> str:
 
 
 def kiwi(limits: SessionLimits) -> Session:
-    return KiwiDialect().session("", ANONYMOUS, limits)
+    return KiwiDialect().open_session(HEAD, {}, ANONYMOUS, limits)
 
 
 def zetta(limits: SessionLimits) -> Session:
-    return ZettaDialect().session("", ANONYMOUS, limits)
+    return ZettaDialect().open_session(HEAD, {}, ANONYMOUS, limits)
 
 
 def test_a_query_that_comes_too_early_is_refused_and_a_plain_subscription_is_not() -> None:
@@ -128,13 +129,13 @@ def test_a_topic_that_comes_too_early_is_refused() -> None:
 def test_equal_texts_are_refused_without_being_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = "value.a rlike '(never closed'"
     first = list(kiwi(SessionLimits()).receive(subscribe(wrong), 0.0))
-    monkeypatch.setattr("kiwi_gw.query.checked.checked", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr("kiwi_gw.query.sql_compiler.compile_sql", lambda *_: pytest.fail("compiled again"))
     monkeypatch.setattr("kiwi_gw.query.sql.read", lambda *_: pytest.fail("read again"))
     assert list(kiwi(SessionLimits()).receive(subscribe(wrong), 0.0)) == first
     message = json.dumps({"type": "subscribe", "topic": "hub/{(never closed}"})
     session = zetta(SessionLimits())
     found = [command.frame for command in session.receive(message, 0.0) if isinstance(command, Reply)]
-    monkeypatch.setattr(wishes, "parse", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(topic_filters, "parse", lambda _: pytest.fail("read again"))
     again = [command.frame for command in session.receive(message, 0.0) if isinstance(command, Reply)]
     assert [b"error" in frame for frame in found + again] == [True, True]
 

@@ -17,7 +17,7 @@ from wsproto.events import TextMessage
 
 from kiwi_gw.dialects.encoder import FrameEncoder, separators
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Field, Kind
+from kiwi_gw.model import Batch, Encoded, Field, FieldEncoding
 from tests.effort import examples
 
 HEAD, TAIL = b'{"type":"RESULT","data":', b"}"
@@ -69,26 +69,26 @@ def read(encoded: Encoded) -> list[list[tuple[str, Any]] | None]:
 
 
 def slowly(fields: Sequence[Field], batch: Batch, index: int) -> list[tuple[str, Any]]:
-    """What the members of an event should be, by the words of `Kind`."""
+    """What the members of an event should be, by the words of `FieldEncoding`."""
     members: list[tuple[str, Any]] = []
     for field in fields:
-        if field.kind is Kind.SOURCE_ID:
+        if field.kind is FieldEncoding.SOURCE_ID:
             members.append((field.name, "täst"))
             continue
-        if field.kind is Kind.SOURCE_TYPE:
+        if field.kind is FieldEncoding.SOURCE_TYPE:
             members.append((field.name, "demo"))
             continue
         value: Any = batch.column(field.source_column)[index]
         match field.kind:
-            case Kind.INT:
+            case FieldEncoding.INT:
                 members.append((field.name, None if value == field.none else value))
-            case Kind.TEXT:
+            case FieldEncoding.TEXT:
                 members += as_text(field, value)
-            case Kind.BASE64:
+            case FieldEncoding.BASE64:
                 members.append((field.name, None if value is None else b64(value)))
-            case Kind.JSON:
+            case FieldEncoding.JSON:
                 members.append((field.name, None if value is None else pairs(json.loads(value))))
-            case Kind.HEADERS:
+            case FieldEncoding.HEADERS:
                 listed = [[("key", k), ("value", None if v is None else b64(v))] for k, v in value]
                 members.append((field.name, listed))
             case _:
@@ -100,8 +100,8 @@ def as_text(field: Field, value: bytes | None) -> list[tuple[str, Any]]:
     try:
         return [(field.name, None if value is None else value.decode())]
     except UnicodeDecodeError:
-        twin = [(f"{field.name}Base64", b64(value or b""))] if field.twin else []
-        return [(field.name, None), *twin]
+        base64_fallback = [(f"{field.name}Base64", b64(value or b""))] if field.base64_fallback else []
+        return [(field.name, None), *base64_fallback]
 
 
 def b64(value: bytes) -> str:
@@ -118,14 +118,16 @@ json_values = st.recursive(
     max_leaves=8,
 )
 maybe_bytes = st.none() | st.binary(max_size=300) | st.text(max_size=120).map(str.encode)
-VALUES: Mapping[Kind, st.SearchStrategy[Any]] = {
-    Kind.INT: st.integers(-2, 2) | st.integers(-(2**63), 2**63 - 1),
-    Kind.TEXT: maybe_bytes,
-    Kind.BASE64: maybe_bytes,
-    Kind.STRING: st.none() | st.text(max_size=80),
-    Kind.JSON: st.none() | json_values.map(lambda value: json.dumps(value, indent=1).encode()),
-    Kind.VALUE: json_values,
-    Kind.HEADERS: st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3),
+VALUES: Mapping[FieldEncoding, st.SearchStrategy[Any]] = {
+    FieldEncoding.INT: st.integers(-2, 2) | st.integers(-(2**63), 2**63 - 1),
+    FieldEncoding.TEXT: maybe_bytes,
+    FieldEncoding.BASE64: maybe_bytes,
+    FieldEncoding.STRING: st.none() | st.text(max_size=80),
+    FieldEncoding.JSON: st.none() | json_values.map(lambda value: json.dumps(value, indent=1).encode()),
+    FieldEncoding.VALUE: json_values,
+    FieldEncoding.HEADERS: st.lists(
+        st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3
+    ),
 }
 
 
@@ -135,10 +137,10 @@ def shapes(draw: st.DrawFn) -> tuple[tuple[Field, ...], Batch]:
     length = draw(st.integers(1, 6))
     fields, columns = [], {}
     for index, name in enumerate(names):
-        kind = draw(st.sampled_from(list(Kind)))
-        none = draw(st.none() | st.just(-1)) if kind is Kind.INT else None
-        twin = f"{name}Base64" not in names and draw(st.booleans())
-        fields.append(Field(name, kind, column=f"c{index}", none=none, twin=twin))
+        kind = draw(st.sampled_from(list(FieldEncoding)))
+        none = draw(st.none() | st.just(-1)) if kind is FieldEncoding.INT else None
+        base64_fallback = f"{name}Base64" not in names and draw(st.booleans())
+        fields.append(Field(name, kind, column=f"c{index}", none=none, base64_fallback=base64_fallback))
         if kind in VALUES:
             columns[f"c{index}"] = draw(st.lists(VALUES[kind], min_size=length, max_size=length))
     return tuple(fields), batch_of(length, **columns)
@@ -150,16 +152,16 @@ def test_it_says_what_the_obvious_encoder_says(case: tuple[tuple[Field, ...], Ba
     fields, batch = case
     encoded = encoder(fields)(batch)
     assert read(encoded) == [slowly(fields, batch, index) for index in range(len(batch))]
-    assert (encoded.tally, encoded.unsendable, encoded.bad) == (None, (), 0)
+    assert (encoded.prefix_counts, encoded.unsendable, encoded.decode_errors) == (None, (), 0)
     assert len(messages(encoded.buffer)) == len(batch)
 
 
 KEY_VALUE = (
-    Field("sourceId", Kind.SOURCE_ID),
-    Field("sourceType", Kind.SOURCE_TYPE),
-    Field("key", Kind.TEXT),
-    Field("value", Kind.TEXT, twin=False),
-    Field("offset", Kind.INT),
+    Field("sourceId", FieldEncoding.SOURCE_ID),
+    Field("sourceType", FieldEncoding.SOURCE_TYPE),
+    Field("key", FieldEncoding.TEXT),
+    Field("value", FieldEncoding.TEXT, base64_fallback=False),
+    Field("offset", FieldEncoding.INT),
 )
 
 
@@ -188,7 +190,7 @@ def test_only_what_is_not_utf8_has_a_twin() -> None:
 
 
 def test_bytes_may_be_any_buffer() -> None:
-    fields = (Field("text", Kind.TEXT), Field("raw", Kind.BASE64, column="text"))
+    fields = (Field("text", FieldEncoding.TEXT), Field("raw", FieldEncoding.BASE64, column="text"))
     values = [b"a", bytearray(b"b"), memoryview(b"c")]
     assert read(encoder(fields)(batch_of(3, text=values))) == [
         [("text", char), ("raw", b64(char.encode()))] for char in "abc"
@@ -199,7 +201,7 @@ def test_bytes_may_be_any_buffer() -> None:
     "size", [0, 1, 60, 61, 62, 125, 126, 127, 65_470, 65_471, 65_472, 65_535, 65_536, 200_000]
 )
 def test_every_header_size(size: int) -> None:
-    encoded = encoder((Field("v", Kind.TEXT),))(batch_of(2, v=[b"x" * size, b"y" * size]))
+    encoded = encoder((Field("v", FieldEncoding.TEXT),))(batch_of(2, v=[b"x" * size, b"y" * size]))
     assert [json.loads(text)["data"] for text in messages(encoded.buffer)] == [
         {"v": "x" * size},
         {"v": "y" * size},
@@ -212,11 +214,11 @@ def test_what_is_too_large_is_left_out_and_named() -> None:
     limit = max(len(fragments(whole)[index]) for index in (0, 2, 4))
     encoded = encoder(KEY_VALUE, max_event_bytes=limit)(batch)
     assert encoded.unsendable == (1, 3)
-    assert list(encoded.tally or ()) == [0, 1, 1, 2, 2, 3]
+    assert list(encoded.prefix_counts or ()) == [0, 1, 1, 2, 2, 3]
     expected = fragments(whole)
     assert fragments(encoded) == [expected[0], b"", expected[2], b"", expected[4]]
     exactly = encoder(KEY_VALUE, max_event_bytes=max(map(len, expected)))(batch)
-    assert (exactly.unsendable, exactly.tally) == ((), None)
+    assert (exactly.unsendable, exactly.prefix_counts) == ((), None)
 
 
 def test_many_small_events_are_not_one_large_one() -> None:
@@ -235,39 +237,44 @@ RECURSIVE.append(RECURSIVE)
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (Kind.VALUE, Odd()),
-        (Kind.VALUE, {"deep": [Odd()]}),
-        (Kind.VALUE, RECURSIVE),
-        (Kind.STRING, "\ud800"),
-        (Kind.TEXT, 5),
-        (Kind.TEXT, "text"),
-        (Kind.BASE64, Odd()),
-        (Kind.INT, Odd()),
-        (Kind.JSON, b""),
-        (Kind.JSON, b'{"a":'),
-        (Kind.JSON, b'{"a":1} {}'),
-        (Kind.JSON, b'"\xff"'),
-        (Kind.JSON, b"[" * 100_000),
-        (Kind.JSON, 5),
-        (Kind.HEADERS, None),
-        (Kind.HEADERS, [5]),
-        (Kind.HEADERS, [("a", "b", "c")]),
-        (Kind.HEADERS, [("a", Odd())]),
+        (FieldEncoding.VALUE, Odd()),
+        (FieldEncoding.VALUE, {"deep": [Odd()]}),
+        (FieldEncoding.VALUE, RECURSIVE),
+        (FieldEncoding.STRING, "\ud800"),
+        (FieldEncoding.TEXT, 5),
+        (FieldEncoding.TEXT, "text"),
+        (FieldEncoding.BASE64, Odd()),
+        (FieldEncoding.INT, Odd()),
+        (FieldEncoding.JSON, b""),
+        (FieldEncoding.JSON, b'{"a":'),
+        (FieldEncoding.JSON, b'{"a":1} {}'),
+        (FieldEncoding.JSON, b'"\xff"'),
+        (FieldEncoding.JSON, b"[" * 100_000),
+        (FieldEncoding.JSON, 5),
+        (FieldEncoding.HEADERS, None),
+        (FieldEncoding.HEADERS, [5]),
+        (FieldEncoding.HEADERS, [("a", "b", "c")]),
+        (FieldEncoding.HEADERS, [("a", Odd())]),
     ],
 )
-def test_an_event_without_json_takes_no_other_with_it(kind: Kind, value: object) -> None:
-    good: Mapping[Kind, object] = {Kind.TEXT: b"1", Kind.JSON: b"1", Kind.HEADERS: [], Kind.BASE64: b"1"}
+def test_an_event_without_json_takes_no_other_with_it(kind: FieldEncoding, value: object) -> None:
+    good: Mapping[FieldEncoding, object] = {
+        FieldEncoding.TEXT: b"1",
+        FieldEncoding.JSON: b"1",
+        FieldEncoding.HEADERS: [],
+        FieldEncoding.BASE64: b"1",
+    }
     values = [good.get(kind, 1), value, good.get(kind, 1)]
-    encoded = encoder((Field("v", kind), Field("offset", Kind.INT)))(batch_of(3, v=values))
-    assert encoded.bad == 1
-    assert list(encoded.tally or ()) == [0, 1, 1, 2]
+    encoded = encoder((Field("v", kind), Field("offset", FieldEncoding.INT)))(batch_of(3, v=values))
+    assert encoded.decode_errors == 1
+    assert list(encoded.prefix_counts or ()) == [0, 1, 1, 2]
     assert [event and event[1] for event in read(encoded)] == [("offset", 0), None, ("offset", 2)]
     assert encoded.unsendable == ()
 
 
 def test_numbers_that_json_has_not_are_null() -> None:
     values = [float("nan"), float("inf"), 1.5]
-    assert read(encoder((Field("v", Kind.VALUE),))(batch_of(3, v=values))) == [
+    assert read(encoder((Field("v", FieldEncoding.VALUE),))(batch_of(3, v=values))) == [
         [("v", None)],
         [("v", None)],
         [("v", 1.5)],
@@ -275,8 +282,8 @@ def test_numbers_that_json_has_not_are_null() -> None:
 
 
 def test_constants_may_stand_anywhere() -> None:
-    source_id, source_type = Field("a", Kind.SOURCE_ID), Field("b", Kind.SOURCE_TYPE)
-    offset = Field("offset", Kind.INT)
+    source_id, source_type = Field("a", FieldEncoding.SOURCE_ID), Field("b", FieldEncoding.SOURCE_TYPE)
+    offset = Field("offset", FieldEncoding.INT)
     for fields in (
         (source_id, source_type, offset),
         (offset, source_id, source_type),
@@ -291,7 +298,7 @@ def test_constants_may_stand_anywhere() -> None:
 
 @pytest.mark.parametrize("names", [('say "hi"', "back\\slash", "line\nbreak", "", "ü")])
 def test_any_member_name(names: Iterable[str]) -> None:
-    fields = tuple(Field(name, Kind.TEXT, column="c") for name in names)
+    fields = tuple(Field(name, FieldEncoding.TEXT, column="c") for name in names)
     batch = batch_of(2, c=[b"x", b"\xff"])
     assert read(encoder(fields)(batch)) == [slowly(fields, batch, index) for index in range(2)]
 
@@ -306,7 +313,7 @@ def test_a_batch_without_its_columns_cannot_be_encoded() -> None:
         encoder(KEY_VALUE)(batch_of(1, key=[b"k"]))
     for values in ([b"1"], [b"1", b"2", b"3"]):
         with pytest.raises(EncodingFailed, match="2 events"):
-            encoder((Field("v", Kind.TEXT),))(batch_of(2, v=values))
+            encoder((Field("v", FieldEncoding.TEXT),))(batch_of(2, v=values))
 
 
 def test_what_stands_before_frames_is_kept_within_bytes() -> None:

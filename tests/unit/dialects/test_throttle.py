@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.dialects.throttle import QUIET_SECONDS, Throttle, Verdict
+from kiwi_gw.dialect_api.throttle import QUIET_SECONDS, Throttle, Verdict
 
 PASS, EXCESS, FLOOD = Verdict.PASS, Verdict.EXCESS, Verdict.FLOOD
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from kiwi_gw.query.functions import function
 from kiwi_gw.query.functions.base import VARIABLE, Argument
-from kiwi_gw.query.functions.cost import asking
-from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path
+from kiwi_gw.query.functions.cost import capped
+from kiwi_gw.query.tree import Cast, FunctionCall, Literal, Node, Path
 from kiwi_gw.query.values import MISSING, Value, compare, convert
-from kiwi_gw.query.values.implicit import conversion, settler
+from kiwi_gw.query.values.implicit_casts import conversion, settler
 from kiwi_gw.query.values.types import (
     ANY,
     BIGINT,
@@ -40,7 +40,7 @@ def type_of(node: Node) -> Type:
         return CASTS[node.to]
     if node.name in {"and", "or", "not", "is_null", "is_true", "is_false", "between"}:
         return BOOLEAN
-    if node.name in {"case", "if", "nvl2", *_CHOICES}:
+    if node.name in {"case", "if", *_CHOICES}:
         met = common(tuple(type_of(each) for each in branches(node)))
         assert met is not None
         return met
@@ -57,14 +57,14 @@ def literal_type(value: Value) -> Type:
     return NULL if value is None else DOUBLE if isinstance(value, float) else STRING
 
 
-def branches(node: Call) -> list[Node]:
+def branches(node: FunctionCall) -> list[Node]:
     if node.name in {"case", "if"}:
         last = [node.arguments[-1]] if len(node.arguments) % 2 else []
         return [*node.arguments[1::2], *last]
-    return list(node.arguments[1:] if node.name == "nvl2" else node.arguments)
+    return list(node.arguments)
 
 
-def arguments(node: Call) -> tuple[Argument, ...]:
+def arguments(node: FunctionCall) -> tuple[Argument, ...]:
     return tuple(
         Argument(type_of(each), each.value if isinstance(each, Literal) else VARIABLE)
         for each in node.arguments
@@ -99,12 +99,14 @@ def evaluate(node: Node, record: Record) -> Value:
             return condition(argument, record) is wanted
         case "between":
             subject, low, high = node.arguments
-            return logic(Call("and", (Call(">=", (subject, low)), Call("<=", (subject, high)))), record)
+            return logic(
+                FunctionCall(
+                    "and", (FunctionCall(">=", (subject, low)), FunctionCall("<=", (subject, high)))
+                ),
+                record,
+            )
         case "case" | "if":
             return case(node, record)
-        case "nvl2":
-            first, second, third = node.arguments
-            return case(Call("case", (Call("is_null", (first,)), third, second)), record)
     if node.name in _CHOICES:
         for each in node.arguments:
             value = turned(evaluate(each, record), type_of(each), type_of(node))
@@ -126,7 +128,7 @@ def read(path: Path, record: Record) -> Value:
     return value
 
 
-def logic(node: Call, record: Record) -> bool | None:
+def logic(node: FunctionCall, record: Record) -> bool | None:
     decides = node.name == "or"
     found: list[bool | None] = []
     for each in node.arguments:
@@ -148,7 +150,7 @@ def turned(value: Value, given: Type, wanted: Type | None) -> Value:
     return conversion(given, wanted)(value)
 
 
-def case(node: Call, record: Record) -> Value:
+def case(node: FunctionCall, record: Record) -> Value:
     met = type_of(node)
     pairs = list(node.arguments)
     if len(pairs) % 2 == 0:
@@ -159,7 +161,7 @@ def case(node: Call, record: Record) -> Value:
     return settled(node, turned(evaluate(pairs[-1], record), type_of(pairs[-1]), met), record)
 
 
-def settled(node: Call, chosen: Value, record: Record) -> Value:
+def settled(node: FunctionCall, chosen: Value, record: Record) -> Value:
     """The value of a choice, in the type that all of them have in this record."""
     every = branches(node)
     static = common(tuple(type_of(each) for each in every if type_of(each) != ANY))
@@ -169,7 +171,7 @@ def settled(node: Call, chosen: Value, record: Record) -> Value:
     return settler(static)(chosen, *(evaluate(each, record) for each in every if type_of(each) == ANY))
 
 
-def applied(node: Call, record: Record) -> Value:
+def applied(node: FunctionCall, record: Record) -> Value:
     called = function(node.name)
     assert called.bind is not None
     binding = called.bind(arguments(node))
@@ -182,4 +184,4 @@ def applied(node: Call, record: Record) -> Value:
         if value is None and binding.strict:
             return None
         values.append(value)
-    return asking(binding.call, called.cost)(*values)
+    return capped(binding.call, called.cost)(*values)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kiwi_gw.query import caql
-from kiwi_gw.query.compiler import compiled
+from kiwi_gw.query.compiler import compile_query
 from kiwi_gw.query.values import UNDECODABLE
 from tests.effort import examples
 from tests.unit.query.plain_caql import Tree, holds, written
@@ -28,7 +28,7 @@ def record(data: Any) -> dict[str, Any]:
 
 
 def kept(text: str, *data: Any) -> list[Any]:
-    indexes, bad = compiled(caql.read(text), ROOTS).kept(columns([record(d) for d in data]), len(data))
+    indexes, bad = compile_query(caql.read(text), ROOTS).filter(columns([record(d) for d in data]), len(data))
     assert bad == 0
     return [data[index] for index in indexes]
 
@@ -105,14 +105,14 @@ def test_a_number_is_what_it_is_exactly() -> None:
 
 
 def test_what_cannot_be_decoded_is_bad() -> None:
-    query = compiled(caql.read("where data > 1"), ROOTS)
-    assert query.kept({"data": [2, UNDECODABLE, 0]}, 3) == ([0], 1)
+    query = compile_query(caql.read("where data > 1"), ROOTS)
+    assert query.filter({"data": [2, UNDECODABLE, 0]}, 3) == ([0], 1)
     assert query.roots == ("data",)
 
 
 def projected(text: str, *data: Any) -> list[Any]:
-    query = compiled(caql.read(text), ROOTS)
-    texts = query.projected(columns([record(d) for d in data]), range(len(data)))
+    query = compile_query(caql.read(text), ROOTS)
+    texts = query.project(columns([record(d) for d in data]), range(len(data)))
     return [msgspec.json.decode(each) for each in texts]
 
 
@@ -175,6 +175,6 @@ def _conditions(depth: int) -> st.SearchStrategy[Tree]:
 def test_conditions_mean_what_the_plain_evaluator_says(tree: Tree, data: list[Any], spelling: int) -> None:
     text = f"where {written(tree, spelling)}"
     records = [record(each) for each in data]
-    indexes, bad = compiled(caql.read(text), ROOTS).kept(columns(records), len(records))
+    indexes, bad = compile_query(caql.read(text), ROOTS).filter(columns(records), len(records))
     assert bad == 0, text
     assert indexes == [index for index, each in enumerate(records) if holds(tree, each)], text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.query.compiler import compiled
+from kiwi_gw.query.compiler import compile_query
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_DEPTH, MAX_NODES, check_text
-from kiwi_gw.query.tree import Call, Cast, Column, Literal, Node, Path, Query
+from kiwi_gw.query.tree import Cast, Column, FunctionCall, Literal, Node, Path, Query
 from kiwi_gw.query.values import UNDECODABLE
 from tests.unit.query.trying import ROOTS, at, bad, call, kept, result
 
@@ -54,23 +54,23 @@ def test_three_valued_logic(one: bool | None, other: bool | None) -> None:
 
 
 def test_a_column_that_cannot_be_decoded_makes_its_event_bad() -> None:
-    query = compiled(Query(call(">", at("a"), 1)), ROOTS)
+    query = compile_query(Query(call(">", at("a"), 1)), ROOTS)
     assert query.roots == ("value",)
-    assert query.kept({"value": [{"a": 2}, UNDECODABLE, {"a": 3}]}, 3) == ([0, 2], 1)
-    select = compiled(Query(select=(Column(("a",), at("a")),)), ROOTS)
-    assert select.kept({"value": [{"a": 2}, UNDECODABLE]}, 2) == ([0], 1)
+    assert query.filter({"value": [{"a": 2}, UNDECODABLE, {"a": 3}]}, 3) == ([0, 2], 1)
+    select = compile_query(Query(select=(Column(("a",), at("a")),)), ROOTS)
+    assert select.filter({"value": [{"a": 2}, UNDECODABLE]}, 2) == ([0], 1)
 
 
 def test_without_a_filter_every_event_is_kept() -> None:
-    query = compiled(Query(), ROOTS)
+    query = compile_query(Query(), ROOTS)
     assert query.roots == ()
-    assert query.kept({}, 3) == ([0, 1, 2], 0)
+    assert query.filter({}, 3) == ([0, 1, 2], 0)
 
 
 def test_one_event_that_cannot_be_evaluated_is_one_bad_event() -> None:
     where = call("=", call("repeat", at("s"), at("n")), "aa")
     values: list[object] = [{"s": "a", "n": 2}, {"s": "a", "n": 1_000_000_000}, {"s": "a", "n": 2}]
-    assert compiled(Query(where), ROOTS).kept({"value": values}, 3) == ([0, 2], 1)
+    assert compile_query(Query(where), ROOTS).filter({"value": values}, 3) == ([0, 2], 1)
 
 
 def test_a_projection_nests_and_keeps_its_order() -> None:
@@ -79,8 +79,8 @@ def test_a_projection_nests_and_keeps_its_order() -> None:
         Column(("nest", "seconds"), call("*", at("delay"), 60)),
         Column(("nest", "x"), at("at", "x", 1)),
     )
-    query = compiled(Query(select=columns), ROOTS)
-    assert query.projected({"value": FLIGHTS}, [0, 4]) == [
+    query = compile_query(Query(select=columns), ROOTS)
+    assert query.project({"value": FLIGHTS}, [0, 4]) == [
         b'{"carrier":"AA","nest":{"seconds":1860,"x":2}}',
         b'{"carrier":null,"nest":{"seconds":null,"x":null}}',
     ]
@@ -89,7 +89,7 @@ def test_a_projection_nests_and_keeps_its_order() -> None:
 def test_lenient_columns_leave_out_what_is_missing() -> None:
     columns = (Column(("val",), at("val"), True), Column(("nest", "a"), at("nest", "a"), True))
     values: list[object] = [{"val": 1, "nest": {"a": 2}}, {"val": None}, {"nest": {}}, 5]
-    assert compiled(Query(select=columns), ROOTS).projected({"value": values}, range(4)) == [
+    assert compile_query(Query(select=columns), ROOTS).project({"value": values}, range(4)) == [
         b'{"val":1,"nest":{"a":2}}',
         b'{"val":null}',
         b"{}",
@@ -98,15 +98,14 @@ def test_lenient_columns_leave_out_what_is_missing() -> None:
 
 
 def test_a_column_without_a_name_is_the_whole_result() -> None:
-    query = compiled(Query(select=(Column((), Path("value"), True),)), ROOTS)
-    assert query.projected({"value": [[1, 2]]}, [0]) == [b"[1,2]"]
+    query = compile_query(Query(select=(Column((), Path("value"), True),)), ROOTS)
+    assert query.project({"value": [[1, 2]]}, [0]) == [b"[1,2]"]
 
 
 def test_numbers_that_json_does_not_have_are_texts() -> None:
     assert result(call("sqrt", -1)) == "NaN"
-    assert result(call("exp", 1e6)) == "Infinity"
+    assert result(call("power", 10, 1e6)) == "Infinity"
     assert result(at("a"), {"a": [1, None, float("-inf")]}) == [1, None, "-Infinity"]
-    assert result(Cast(Literal(3.3), "FLOAT")) == 3.3
     assert result(Cast(Literal("2013-01-05 06:07:08.5"), "TIMESTAMP")) == "2013-01-05T06:07:08.500000Z"
     assert result(Cast(Literal("2013-01-05"), "DATE")) == "2013-01-05"
 
@@ -116,33 +115,33 @@ def test_texts_of_a_query_are_only_ever_constants() -> None:
     record = {evil: 5, "a": evil}
     assert kept(call("=", at(evil), 5), [record]) == [0]
     assert kept(call("=", at("a"), evil), [record]) == [0]
-    query = compiled(Query(select=(Column((evil, 'b"\n'), at("a")),)), ROOTS)
-    assert b"__import__" in query.projected({"value": [record]}, [0])[0]
+    query = compile_query(Query(select=(Column((evil, 'b"\n'), at("a")),)), ROOTS)
+    assert b"__import__" in query.project({"value": [record]}, [0])[0]
     assert kept(call("=", at("a"), "\ud800"), [{"a": "b"}]) == []
 
 
 @pytest.mark.parametrize(
     ("node", "words", "position"),
     [
-        (Call("sum", (at("a"),), 3), "Spark source", 3),
-        (Call("row_number", (), 3), "Spark source", 3),
-        (Call("current_timestamp", (), 3), "depend on the event", 3),
-        (Call("frobnicate", (), 3), "there is no function frobnicate", 3),
-        (Call("left", (at("a"),), 3), "takes 2 arguments, not 1", 3),
-        (Call("rlike", (at("a"), Literal("(?=a)", 9))), "cannot be used", 9),
-        (Call("rlike", (at("a"), Literal("(a{1000}){9}", 9))), "cannot be used", 9),
-        (Call("like", (at("a"), Literal("a\\", 9))), "after \\ comes", 9),
+        (FunctionCall("sum", (at("a"),), 3), "Spark source", 3),
+        (FunctionCall("row_number", (), 3), "Spark source", 3),
+        (FunctionCall("current_timestamp", (), 3), "depend on the event", 3),
+        (FunctionCall("frobnicate", (), 3), "there is no function frobnicate", 3),
+        (FunctionCall("left", (at("a"),), 3), "takes 2 arguments, not 1", 3),
+        (FunctionCall("rlike", (at("a"), Literal("(?=a)", 9))), "cannot be used", 9),
+        (FunctionCall("rlike", (at("a"), Literal("(a{1000}){9}", 9))), "cannot be used", 9),
+        (FunctionCall("like", (at("a"), Literal("a\\", 9))), "after \\ comes", 9),
         (Cast(at("a"), "DECIMAL(10,2)", 5), "DECIMAL", 5),
         (Path("other", (), 7), "there is no other", 7),
         (Literal(1 << 63, 4), "64 bits", 4),
-        (Call("+", (Cast(Literal("2013-01-05"), "TIMESTAMP"), Literal(1)), 2), "intervals", None),
+        (FunctionCall("+", (Cast(Literal("2013-01-05"), "TIMESTAMP"), Literal(1)), 2), "intervals", None),
         (Literal(5, 1), "a filter is BOOLEAN", 1),
         (call("=", Cast(at("a"), "DATE"), 5), "cannot be compared", None),
     ],
 )
 def test_what_cannot_be_is_said_with_its_place(node: Node, words: str, position: int | None) -> None:
     with pytest.raises(QueryError, match=words.replace("(", "\\(").replace("\\ ", "\\\\ ")) as caught:
-        compiled(Query(node), ROOTS)
+        compile_query(Query(node), ROOTS)
     if position is not None:
         assert caught.value.position == position
 
@@ -159,7 +158,7 @@ def test_python_has_nothing_to_say_about_the_source(constant: float) -> None:
 def test_two_columns_of_one_name() -> None:
     for names in ((("a",), ("a",)), (("a",), ("a", "b")), (("a", "b"), ("a",)), ((), ("a",))):
         with pytest.raises(QueryError, match="two columns"):
-            compiled(Query(select=tuple(Column(name, at("a")) for name in names)), ROOTS)
+            compile_query(Query(select=tuple(Column(name, at("a")) for name in names)), ROOTS)
 
 
 def test_a_tree_is_only_so_deep_and_so_large() -> None:
@@ -168,11 +167,11 @@ def test_a_tree_is_only_so_deep_and_so_large() -> None:
         deep = call("+", deep, 1)
     assert kept(call(">", deep, 1), [{"a": 1}]) == [0]
     with pytest.raises(QueryError, match="deep"):
-        compiled(Query(call(">", call("+", deep, 1), 1)), ROOTS)
+        compile_query(Query(call(">", call("+", deep, 1), 1)), ROOTS)
     wide = call("in", at("a"), *range(MAX_NODES // 2))
     assert kept(wide, [{"a": 1}]) == [0]
     with pytest.raises(QueryError, match="terms"):
-        compiled(Query(call("in", at("a"), *range(MAX_NODES))), ROOTS)
+        compile_query(Query(call("in", at("a"), *range(MAX_NODES))), ROOTS)
     with pytest.raises(QueryError, match="longer"):
         check_text("é" * 3000)
 
@@ -186,33 +185,32 @@ def test_deep_trees_of_any_form_compile_in_time(name: str) -> None:
     shapes = {"not": 1, "is_true": 1, "between": 3, "case": 3, "if": 3}
     for _ in range(MAX_DEPTH - 2):
         rest: list[Node] = [call("=", at("b"), "y")] * (shapes.get(name, 2) - 1)
-        node = Call(name, (node, *rest))
+        node = FunctionCall(name, (node, *rest))
     try:
-        query = compiled(Query(select=(Column((), node),)), ROOTS)
+        query = compile_query(Query(select=(Column((), node),)), ROOTS)
     except QueryError as error:
         assert "more than" in str(error)  # noqa: PT017
         return
-    assert query.projected({"value": [{"a": "x"}, None]}, [0, 1])
+    assert query.project({"value": [{"a": "x"}, None]}, [0, 1])
 
 
 def test_texts_that_are_too_long_are_not_made() -> None:
     for node in (
         call("repeat", at("a"), 10**9),
-        call("lpad", at("a"), 10**9, "x"),
-        call("rpad", at("a"), 2**31 - 1),
-        call("space", 10**9),
+        call("repeat", " ", 10**9),
         call("replace", at("long"), "x", "y" * 100),
         call("regexp_replace", at("long"), "x", "y" * 100),
         call("regexp_replace", at("long"), "x.*y|x", "z"),
         call("concat", at("long"), at("long")),
-        call("concat_ws", at("long"), at("a"), at("a"), at("long")),
     ):
         assert result(node, {"a": "x", "long": "x" * 60_000}) == "bad"
         assert bad(call("=", node, "x"), [{"a": "x", "long": "x" * 60_000}, {}]) >= 1
 
 
 def test_equal_constants_of_other_types_are_other_queries() -> None:
-    one, real, true = (compiled(Query(select=(Column((), Literal(c)),)), ROOTS) for c in (1, 1.0, True))
-    texts = [query.projected({}, [0]) for query in (one, real, true)]
+    one, real, true = (compile_query(Query(select=(Column((), Literal(c)),)), ROOTS) for c in (1, 1.0, True))
+    texts = [query.project({}, [0]) for query in (one, real, true)]
     assert texts == [[b"1"], [b"1.0"], [b"true"]]
-    assert compiled(Query(call("=", at("a"), 1)), ROOTS) is compiled(Query(call("=", at("a"), 1)), ROOTS)
+    assert compile_query(Query(call("=", at("a"), 1)), ROOTS) is compile_query(
+        Query(call("=", at("a"), 1)), ROOTS
+    )

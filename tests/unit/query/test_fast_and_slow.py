@@ -5,13 +5,11 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.query.compiler import compiled
-from kiwi_gw.query.compiler.loops import _encoded
+from kiwi_gw.query.compiler import compile_query
+from kiwi_gw.query.compiler.result_json import encode_result
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.tree import Call, Column, Literal, Node, Path, Query
+from kiwi_gw.query.tree import Column, FunctionCall, Literal, Node, Path, Query
 from kiwi_gw.query.values import UNDECODABLE, Value
-from kiwi_gw.query.values.convert import own_digits
-from kiwi_gw.query.values.types import FLOAT
 from tests.effort import examples
 from tests.unit.query import slow, trees
 
@@ -28,7 +26,7 @@ def columns(records: list[Record]) -> dict[str, list[Value]]:
 def slowly(node: Node, record: Record) -> bytes:
     try:
         value = slow.evaluate(node, record)
-        return _encoded(own_digits(value) if slow.type_of(node) == FLOAT else value)
+        return encode_result(value)
     except Exception:  # noqa: BLE001 (as the compiled loops do)
         return BAD
 
@@ -41,10 +39,10 @@ def slowly(node: Node, record: Record) -> bytes:
 @given(trees.trees, st.lists(trees.records, min_size=1, max_size=4))
 def test_a_column_is_what_walking_the_tree_gives(node: Node, records: list[Record]) -> None:
     try:
-        query = compiled(Query(select=(Column((), node),)), ROOTS)
+        query = compile_query(Query(select=(Column((), node),)), ROOTS)
     except QueryError:
         return
-    found = query.projected(columns(records), range(len(records)))
+    found = query.project(columns(records), range(len(records)))
     for text, record in zip(found, records, strict=True):
         expected = slowly(node, record)
         # The compiler evaluates no more than the walk; with constants and NULLs, less.
@@ -58,12 +56,12 @@ def test_a_column_is_what_walking_the_tree_gives(node: Node, records: list[Recor
 )
 @given(trees.trees, st.lists(trees.records, min_size=1, max_size=4))
 def test_a_filter_keeps_what_walking_the_tree_finds_true(node: Node, records: list[Record]) -> None:
-    node = Call("and", (node, Literal(True)))
+    node = FunctionCall("and", (node, Literal(True)))
     try:
-        query = compiled(Query(where=node), ROOTS)
+        query = compile_query(Query(where=node), ROOTS)
     except QueryError:
         return
-    kept, bad = query.kept(columns(records), len(records))
+    kept, bad = query.filter(columns(records), len(records))
     expected = [slowly(node, record) for record in records]
     assert [index for index in kept if expected[index] != BAD] == [
         index for index, text in enumerate(expected) if text == b"true"
@@ -75,14 +73,14 @@ def test_a_filter_keeps_what_walking_the_tree_finds_true(node: Node, records: li
 @given(trees.trees, st.lists(trees.records, min_size=1, max_size=3), st.integers(0, 2))
 def test_an_undecodable_value_makes_one_event_bad(node: Node, records: list[Record], which: int) -> None:
     try:
-        where = Call("is_null", (Call("coalesce", (node, Path("value"))),))
-        query = compiled(Query(where=where), ROOTS)
+        where = FunctionCall("is_null", (FunctionCall("coalesce", (node, Path("value"))),))
+        query = compile_query(Query(where=where), ROOTS)
     except QueryError:
         return
     whole = columns(records)
-    kept, bad = query.kept(whole, len(records))
+    kept, bad = query.filter(whole, len(records))
     which %= len(records)
     whole["value"][which] = UNDECODABLE
-    kept_now, bad_now = query.kept(whole, len(records))
+    kept_now, bad_now = query.filter(whole, len(records))
     assert kept_now == [index for index in kept if index != which]
     assert bad <= bad_now <= bad + 1

@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Decode, Field, Kind, Shape, SourceInfo, WireFormat
-from kiwi_gw.query.compiler import compiled
-from kiwi_gw.query.filtered import filtered, projected
+from kiwi_gw.model import Batch, Decode, EventSchema, Field, FieldEncoding, SourceInfo, WireFormat
+from kiwi_gw.query.compiler import compile_query
+from kiwi_gw.query.filtered import projected, query_transform
 from kiwi_gw.query.sql import ROOTS, read
-from kiwi_kafka.shape import event_shape
+from kiwi_kafka.event_schema import event_schema
+from kiwi_spark.gateway.rows import SCHEMA as SPARK_SHAPE
 from kiwi_spark.plugin import SPARK
-from kiwi_spark.shape import SHAPE as SPARK_SHAPE
 from tests.effort import examples
+from tests.encoding import encoded
 from tests.transcripts.recorded import texts
 
-INFO = SourceInfo("s", "kafka", event_shape())
+INFO = SourceInfo("s", "kafka", event_schema())
 
 
 def form(
@@ -30,7 +33,7 @@ def form(
 ) -> WireFormat:
     query = read(where, select)
     inner = kiwi_wire(info if select is None else projected(info), "flat", most)
-    return filtered(inner, query, compiled(query, ROOTS), info)
+    return replace(inner, transform=query_transform(query, compile_query(query, ROOTS), info))
 
 
 def batch(values: list[bytes | None]) -> Batch:
@@ -47,26 +50,28 @@ def offsets(frames: bytes) -> list[int]:
 @settings(max_examples=examples(100), deadline=None)
 def test_every_event_is_where_it_is_alone(values: list[bytes | None]) -> None:
     made = form("value.n = 1")
-    whole = made.encode(batch(values))
+    whole = encoded(made, batch(values))
     assert len(whole.ends) == len(values)
-    tally = whole.tally if whole.tally is not None else range(len(values) + 1)
+    prefix_counts = whole.prefix_counts if whole.prefix_counts is not None else range(len(values) + 1)
     start = 0
     for index, value in enumerate(values):
-        alone = made.encode(batch([value]))
+        alone = encoded(made, batch([value]))
         passes = value in (b'{"n":1}', b'{"n":"1"}')
         own = whole.buffer[start : whole.ends[index]]
         assert offsets(own) == ([index] if passes else [])
-        assert tally[index + 1] - tally[index] == len(offsets(own)) == len(offsets(alone.buffer))
+        assert (
+            prefix_counts[index + 1] - prefix_counts[index] == len(offsets(own)) == len(offsets(alone.buffer))
+        )
         start = whole.ends[index]
-    assert whole.bad == values.count(b"no")
+    assert whole.decode_errors == values.count(b"no")
 
 
 def test_what_is_too_large_after_the_filter_is_where_it_was() -> None:
     big = json.dumps({"n": 1, "pad": "x" * 2000}).encode()
-    whole = form("value.n = 1", most=1000).encode(batch([b'{"n":2}', big, b'{"n":1}']))
+    whole = encoded(form("value.n = 1", most=1000), batch([b'{"n":2}', big, b'{"n":1}']))
     assert whole.unsendable == (1,)
     assert offsets(whole.buffer) == [2]
-    whole = form("value.n = 1", "value.n", most=1000).encode(batch([b'{"n":2}', big, b'{"n":1}']))
+    whole = encoded(form("value.n = 1", "value.n", most=1000), batch([b'{"n":2}', big, b'{"n":1}']))
     assert whole.unsendable == ()
     assert offsets(whole.buffer) == [1, 2]
 
@@ -74,42 +79,48 @@ def test_what_is_too_large_after_the_filter_is_where_it_was() -> None:
 def test_many_filters_of_one_batch_give_what_each_gives_alone() -> None:
     odd: list[bytes | None] = [b"no JSON", None]
     for values in ([b'{"n":%d}' % n for n in range(30)], [b'{"n":1}', *odd, b'{"n":2}']):
-        shared = batch(list(values))
+        memo, shared = EncodingMemo(1 << 26, MemoryBudget(1 << 30)), WindowEntry(batch(list(values)), 0)
         for n in range(6):
             where = f"value.n % {n + 1} = 0"
-            among, alone = form(where).encode(shared), form(where).encode(batch(list(values)))
+            among, alone = memo.encoded(shared, wire(form(where))), encoded(form(where), batch(list(values)))
             assert among.buffer == alone.buffer
             assert list(among.ends) == list(alone.ends)
-            assert list(among.tally or ()) == list(alone.tally or ())
-            assert (among.bad, among.unsendable) == (alone.bad, alone.unsendable)
+            assert list(among.prefix_counts or ()) == list(alone.prefix_counts or ())
+            assert (among.decode_errors, among.unsendable) == (alone.decode_errors, alone.unsendable)
 
 
 def test_filters_that_let_everything_pass_share_one_encoding() -> None:
-    shared = batch([b'{"n":%d}' % n for n in range(30)])
-    first, second = (form(f"value.n >= {-n}").encode(shared) for n in range(2))
+    memo = EncodingMemo(1 << 26, MemoryBudget(1 << 30))
+    shared = WindowEntry(batch([b'{"n":%d}' % n for n in range(30)]), 0)
+    first, second = (memo.encoded(shared, wire(form(f"value.n >= {-n}"))) for n in range(2))
     assert first is second
     assert offsets(first.buffer) == list(range(30))
 
 
 def test_many_filters_and_an_event_that_is_too_large() -> None:
-    shared = batch([b'{"n":1}', json.dumps({"n": 1, "pad": "x" * 2000}).encode(), b'{"n":2}'])
+    values = [b'{"n":1}', json.dumps({"n": 1, "pad": "x" * 2000}).encode(), b'{"n":2}']
+    memo, shared = EncodingMemo(1 << 26, MemoryBudget(1 << 30)), WindowEntry(batch([*values]), 0)
     for n in range(1, 6):
-        found = form(f"value.n < {n + 1}", most=1000).encode(shared)
+        found = memo.encoded(shared, wire(form(f"value.n < {n + 1}", most=1000)))
         assert found.unsendable == (1,)
         assert offsets(found.buffer) == ([0] if n == 1 else [0, 2])
 
 
+def key(form: WireFormat) -> object:
+    return wire(form).key
+
+
 def test_the_key_is_that_of_all_that_decides_the_bytes() -> None:
-    assert form("value.n = 1").key == form("value.n=1").key
+    assert key(form("value.n = 1")) == key(form("value.n=1"))
     others = [
-        form("value.n = 1").key,
-        form("value.n = 1.0").key,
-        form("value.n = 2").key,
-        form("value.n = 1", "value.n").key,
-        form(None, "value.n").key,
-        form("value.n = 1", info=replace(INFO, id="t")).key,
-        form("value.n = 1", info=replace(INFO, decode=Decode("string"))).key,
-        kiwi_wire(INFO).key,
+        key(form("value.n = 1")),
+        key(form("value.n = 1.0")),
+        key(form("value.n = 2")),
+        key(form("value.n = 1", "value.n")),
+        key(form(None, "value.n")),
+        key(form("value.n = 1", info=replace(INFO, id="t"))),
+        key(form("value.n = 1", info=replace(INFO, decode=Decode("string")))),
+        key(kiwi_wire(INFO)),
     ]
     assert len(set(others)) == len(others)
 
@@ -117,34 +128,38 @@ def test_the_key_is_that_of_all_that_decides_the_bytes() -> None:
 def test_a_projection_that_cannot_be_made_is_bad() -> None:
     where, select = None, "repeat(value.s, 1000) AS r, offset"
     short, long = b'{"s":"a"}', json.dumps({"s": "a" * 1000}).encode()
-    whole = form(where, select).encode(batch([short, long, short]))
-    assert whole.bad == 1
+    whole = encoded(form(where, select), batch([short, long, short]))
+    assert whole.decode_errors == 1
     assert offsets(whole.buffer) == [0, 2]
     with pytest.raises(EncodingFailed, match="partition 0, offset 1"):
-        form(where, select, replace(INFO, decode=Decode(close=True))).encode(batch([short, long, short]))
+        encoded(form(where, select, replace(INFO, decode=Decode(close=True))), batch([short, long, short]))
 
 
-def names(info: SourceInfo, variant: str = "") -> list[tuple[str, Kind]]:
-    return [(field.name, field.kind) for field in projected(info).shape.of(variant)]
+def names(info: SourceInfo, variant: str = "") -> list[tuple[str, FieldEncoding]]:
+    return [(field.name, field.kind) for field in projected(info).event_schema.of(variant)]
 
 
 def test_where_a_projection_is() -> None:
-    about = [("sourceId", Kind.SOURCE_ID), ("sourceType", Kind.SOURCE_TYPE)]
-    value = ("value", Kind.JSON)
-    rest = [("partition", Kind.INT), ("offset", Kind.INT), ("timestamp", Kind.INT)]
-    assert names(INFO) == [*about, ("key", Kind.TEXT), value, *rest]
+    about = [("sourceId", FieldEncoding.SOURCE_ID), ("sourceType", FieldEncoding.SOURCE_TYPE)]
+    value = ("value", FieldEncoding.JSON)
+    rest = [("partition", FieldEncoding.INT), ("offset", FieldEncoding.INT), ("timestamp", FieldEncoding.INT)]
+    assert names(INFO) == [*about, ("key", FieldEncoding.TEXT), value, *rest]
     assert value in names(INFO, "original")
-    assert ("payload", Kind.BASE64) not in names(INFO, "original")
-    only_payload = replace(INFO, shape=event_shape(["payload", "headers"]))
-    assert names(only_payload) == [*about, value, ("headers", Kind.HEADERS)]
-    assert names(replace(INFO, shape=event_shape(["key"]))) == [*about, ("key", Kind.TEXT), value]
-    counter = Shape((Field("sourceId", Kind.SOURCE_ID), Field("count", Kind.INT)))
-    assert names(replace(INFO, shape=counter)) == [("sourceId", Kind.SOURCE_ID), value]
+    assert ("payload", FieldEncoding.BASE64) not in names(INFO, "original")
+    only_payload = replace(INFO, event_schema=event_schema(["payload", "headers"]))
+    assert names(only_payload) == [*about, value, ("headers", FieldEncoding.HEADERS)]
+    assert names(replace(INFO, event_schema=event_schema(["key"]))) == [
+        *about,
+        ("key", FieldEncoding.TEXT),
+        value,
+    ]
+    counter = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID), Field("count", FieldEncoding.INT)))
+    assert names(replace(INFO, event_schema=counter)) == [("sourceId", FieldEncoding.SOURCE_ID), value]
 
 
 def test_rows_of_spark_are_json_already() -> None:
     decode = Decode(key="json")
-    assert SPARK.decode == decode
+    assert SPARK.common_description.decode == decode
     info = SourceInfo("q", "spark", SPARK_SHAPE, decode=decode)
     columns: dict[str, Sequence[object]] = {
         "batch": [3, 3],
@@ -154,7 +169,7 @@ def test_rows_of_spark_are_json_already() -> None:
         "value": [b'{"n":1.5}', b'{"n":2}'],
     }
     rows = Batch({0: 0}, [0, 0], [0, 1], columns, cost=1)
-    whole = form("key = 'AA' AND timestamp = 5", "value.n + 1 AS more", info).encode(rows)
+    whole = encoded(form("key = 'AA' AND timestamp = 5", "value.n + 1 AS more", info), rows)
     assert [json.loads(text)["data"] for text in texts(whole.buffer)] == [
         {
             "sourceId": "q",

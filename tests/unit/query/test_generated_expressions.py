@@ -9,7 +9,7 @@ import pytest
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions import registry
 from kiwi_gw.query.sql import read
-from kiwi_gw.query.tree import Call, Cast, Node
+from kiwi_gw.query.tree import Cast, FunctionCall, Node
 from tests.differential import cases
 from tests.differential.cases import Suite
 
@@ -18,7 +18,7 @@ ALIASES = {"substr"}
 
 
 def names(node: Node) -> Iterator[str]:
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         yield node.name
         for argument in node.arguments:
             yield from names(argument)

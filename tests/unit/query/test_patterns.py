@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.query import patterns
+from kiwi_gw.query import like_patterns, patterns
+from kiwi_gw.query.functions import regular_expressions
 from kiwi_gw.query.limits import MAX_TEXT
 from kiwi_gw.query.values import RecordError
 from tests.effort import examples
@@ -32,7 +33,7 @@ parts = st.sampled_from(("a", "b", "%", "_", "\\%", "\\_", "\\\\", "é", "."))
 @settings(max_examples=examples(500), deadline=None)
 @given(st.text("ab%_\\é.\n", max_size=6), st.lists(parts, max_size=6).map("".join))
 def test_like_is_what_it_is_sign_by_sign(text: str, pattern: str) -> None:
-    assert patterns.liker(pattern)(text) == plainly(text, pattern)
+    assert like_patterns.liker(pattern)(text) == plainly(text, pattern)
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -46,7 +47,7 @@ def test_split_as_java_does(text: str, pattern: str, limit: int) -> None:
         if match.end() > 0:
             pieces.append(text[place : match.start()])
             place = match.end()
-    assert patterns.split(text, pattern, limit) == [*pieces, text[place:]]
+    assert regular_expressions.split(text, pattern, limit) == [*pieces, text[place:]]
 
 
 @pytest.mark.parametrize("pattern", ["a%b", "%a%", "_a", "a"])
@@ -56,7 +57,7 @@ def test_a_pattern_of_a_record_is_no_longer_than_one_of_a_query(pattern: str) ->
         assert result(call(name, at("s"), at("p")), {"s": "x", "p": long}) == "bad"
     assert result(call("regexp_replace", at("s"), "x", at("p")), {"s": "x", "p": long}) == "bad"
     with pytest.raises(patterns.PatternError):
-        patterns.liker("a" * (MAX_TEXT + 1))
+        like_patterns.liker("a" * (MAX_TEXT + 1))
 
 
 def test_what_would_hang_elsewhere_is_quick() -> None:
@@ -68,8 +69,8 @@ def test_what_would_hang_elsewhere_is_quick() -> None:
 
 def test_looking_for_every_match_has_an_end() -> None:
     with pytest.raises(RecordError, match="too many"):
-        list(patterns.spans("a.*b|a", "a" * 60_000))
-    assert len(list(patterns.spans("a.*b|a", "a" * 4_000))) == 4_000
+        list(regular_expressions.spans("a.*b|a", "a" * 60_000))
+    assert len(list(regular_expressions.spans("a.*b|a", "a" * 4_000))) == 4_000
 
 
 def test_a_pattern_of_a_record_that_cannot_be_used_makes_it_bad() -> None:

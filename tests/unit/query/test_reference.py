@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from kiwi_gw.core import accounts, evaluation
-from kiwi_gw.dialects.zetta import plans
-from kiwi_gw.marked import replaced
-from kiwi_gw.query import effort, filtered, limits, patterns, sql, views
-from kiwi_gw.query.compiler import allowance
-from kiwi_gw.query.functions import registry, strings, structures
+from kiwi_gw.core.round_budget import MODEST_SECONDS, ROUND_SECONDS, ROUND_SHARE
+from kiwi_gw.dialects.zetta import topic_plan_cache
+from kiwi_gw.doc_blocks import replaced
+from kiwi_gw.query import cpu_budget, decoded_batch, limits, patterns, sql
+from kiwi_gw.query.compiler import event_budget
+from kiwi_gw.query.functions import containers, registry, strings
 from kiwi_gw.query.limits import MAX_READ
-from kiwi_gw.query.offloaded import LITTLE_BYTES, LITTLE_WORDS
 from kiwi_gw.query.reference import FILE, PART, tables
 from kiwi_gw.query.worker import QUESTION_SECONDS
+from kiwi_gw.query.worker_messages import SMALL_QUERY_BYTES, SMALL_QUERY_WORDS
 from kiwi_gw.runtime import offloads
-from kiwi_gw.runtime.errands import MOST_OF_ONE
+from kiwi_gw.runtime.offload_queue import MOST_OF_ONE
 from kiwi_gw.runtime.offloads import MOST
 from tests.unit.config.test_limits import figures
 
@@ -32,13 +33,16 @@ def test_every_function_is_in_them() -> None:
 
 
 def test_the_limits_of_what_is_read_by_the_loop_are_those() -> None:
-    assert f"at most {LITTLE_BYTES} bytes and {LITTLE_WORDS} words and signs is read and compiled by" in TEXT
+    assert (
+        f"at most {SMALL_QUERY_BYTES} bytes and {SMALL_QUERY_WORDS} words and signs is read and compiled by"
+        in TEXT
+    )
     assert f"{MOST} may wait, of one connection {MOST_OF_ONE}" in TEXT
     assert f"and {QUESTION_SECONDS:g} s of the\nprocessor's time for one query" in TEXT
 
 
-SHORT, FEW = allowance.SHORT, allowance.FEW
-READ = [MAX_READ, allowance._READ, structures._COMPARES.pace * allowance._READ]
+SHORT, FEW = event_budget.SHORT, event_budget.FEW
+READ = [MAX_READ, event_budget._READ, containers._COMPARES.pace * event_budget._READ]
 LIMITS: dict[str, list[float]] = {
     "length of its texts, together": [limits.MAX_TEXT],
     "words and signs in it": [sql.MAX_WORDS],
@@ -54,21 +58,20 @@ LIMITS: dict[str, list[float]] = {
     "a regular expression": [limits.MAX_PATTERN, limits.MAX_COUNTED, limits.MAX_TABLES],
     "steps of a pattern, and of all patterns": [limits.MAX_PROGRAM, limits.MAX_PROGRAMS],
     "room of RE2 for a pattern": [patterns._MEMORY, patterns._LEAN],
-    "a pattern of dates": [limits.MAX_DATE_PATTERN, limits.MAX_DATE_FIELDS],
     "different signs that `trim` takes away": [strings._FEW_SIGNS],
-    "steps of a pattern times characters": [effort._MOST_WORK],
-    "JSON that a `select` makes": [effort.MOST_BYTES, effort.BYTES_A_BYTE],
-    "processor time for one event": [effort.SECONDS],
+    "steps of a pattern times characters": [cpu_budget._MOST_WORK],
+    "JSON that a `select` makes": [cpu_budget.MOST_BYTES, cpu_budget.BYTES_A_BYTE],
+    "processor time for one event": [cpu_budget.SECONDS],
     "time of the event loop for one query": [],
     "time for reading and compiling": [],
     "different queries of one connection": [],
     "different queries of a source, of an identity": [],
-    "the newest batches decoded": [views.MOST_VIEWS, views.MOST_BYTES],
-    "what the queries have made of those": [views.MOST_ASKED_BYTES],
-    "the newest batches as a whole": [filtered._WHOLE],
+    "the newest batches decoded": [decoded_batch.MAX_BATCHES, decoded_batch.MOST_BYTES],
+    "what the queries have made of those": [decoded_batch.MAX_RESULT_BYTES],
+    "batches as a whole": [],
     "queries that are in use, compiled": [8 * 1024, limits.MAX_QUERY],
     "patterns that no query in use has": [patterns._MOST_RECENT],
-    "which frames the topics of Zetta's events make": [plans.MOST_BYTES],
+    "which frames the topics of Zetta's events make": [topic_plan_cache.MOST_BYTES],
     "what the process beside the loop": [offloads._KEPT_BYTES],
     "what evaluations have made that are not ready": [evaluation.MOST_HELD],
     "those that are not, but were asked for last": [limits.MAX_KEPT],
@@ -88,7 +91,10 @@ def test_every_row_of_the_limits_says_what_the_code_has() -> None:
 
 def test_the_turns_and_shares_of_evaluation_are_those() -> None:
     words = " ".join(TEXT.split())
-    assert f"evaluated in turns of {evaluation.TURN_SECONDS * 1000:g} ms" in words
+    assert f"all together have {ROUND_SECONDS * 1000:g} ms of a round" in words
+    assert ROUND_SHARE == 1 / 5
+    assert "or a fifth of a longer one" in words
+    assert f"those whose connection uses little {MODEST_SECONDS * 1000:g} ms besides" in words
     assert f"goes on with it {evaluation.IDLE_SECONDS * 1000:g} ms at a time" in words
     assert (accounts.SAVED_SECONDS, accounts.COMPILING_SAVED_SECONDS) == (1, 2)
     assert "saved for a second (for reading and compiling, two)" in words

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kiwi_gw.query.functions import registry
 from kiwi_gw.query.functions.base import Function
-from kiwi_gw.query.tree import Call, Cast, Literal, Node, Path
+from kiwi_gw.query.tree import Cast, FunctionCall, Literal, Node, Path
 from kiwi_gw.query.values import Value
 from kiwi_gw.query.values.types import CASTS
 
@@ -58,7 +58,7 @@ def calls(of: st.SearchStrategy[Function], inner: st.SearchStrategy[Node]) -> st
     def call(function: Function) -> st.SearchStrategy[Node]:
         least, most = function.arguments
         several = st.lists(inner, min_size=least, max_size=least + 2 if most is None else most)
-        return several.map(lambda arguments: Call(function.name, tuple(arguments)))
+        return several.map(lambda arguments: FunctionCall(function.name, tuple(arguments)))
 
     return of.flatmap(call)
 

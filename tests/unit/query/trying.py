@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from kiwi_gw.query.compiler import compiled
+from kiwi_gw.query.compiler import compile_query
 from kiwi_gw.query.schema import Schema
-from kiwi_gw.query.tree import Call, Column, Constant, Literal, Node, Path, Query
+from kiwi_gw.query.tree import Column, Constant, FunctionCall, Literal, Node, Path, Query
 from kiwi_gw.query.values import Value
 
 ROOTS = frozenset({"key", "value", "offset"})
 
 
-def call(name: str, *arguments: Node | Constant) -> Call:
-    return Call(name, tuple(each if _is_node(each) else Literal(each) for each in arguments))  # type: ignore[arg-type, misc]
+def call(name: str, *arguments: Node | Constant) -> FunctionCall:
+    return FunctionCall(name, tuple(each if _is_node(each) else Literal(each) for each in arguments))  # type: ignore[arg-type, misc]
 
 
 def _is_node(each: Node | Constant) -> bool:
@@ -26,20 +26,20 @@ def at(*steps: str | int) -> Path:
 
 def kept(where: Node, values: list[Value], schema: str | None = None) -> list[int]:
     """The indexes of the values that the filter passes; none may be bad."""
-    query = compiled(Query(where), ROOTS, None if schema is None else Schema.parse(schema))
-    found, bad = query.kept({"value": values}, len(values))
+    query = compile_query(Query(where), ROOTS, None if schema is None else Schema.parse(schema))
+    found, bad = query.filter({"value": values}, len(values))
     assert bad == 0
     return found
 
 
 def bad(where: Node, values: list[Value]) -> int:
-    return compiled(Query(where), ROOTS).kept({"value": values}, len(values))[1]
+    return compile_query(Query(where), ROOTS).filter({"value": values}, len(values))[1]
 
 
 def result(node: Node, value: Value = None, schema: str | None = None) -> Value:
     """The value of an expression for a record, as JSON has it; "bad" for one that has none."""
-    query = compiled(
+    query = compile_query(
         Query(select=(Column((), node),)), ROOTS, None if schema is None else Schema.parse(schema)
     )
-    (text,) = query.projected({"value": [value], "key": [None], "offset": [0]}, [0])
+    (text,) = query.project({"value": [value], "key": [None], "offset": [0]}, [0])
     return msgspec.json.decode(text) if text else "bad"

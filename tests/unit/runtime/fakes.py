@@ -5,6 +5,7 @@ The configuration is real: text in a file, read by `kiwi_gw.config.load`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,41 +19,43 @@ from kiwi_gw.api import (
     Action,
     Batch,
     ConfigSection,
-    Credential,
+    Diagnostic,
+    EventSchema,
     Field,
-    Finding,
+    FieldEncoding,
     Identity,
-    Interceptor,
-    Kind,
-    Out,
     PluginContext,
     Positions,
+    Publisher,
     Refusal,
     Section,
     ServiceType,
-    Shape,
     Source,
     SourceContext,
+    SourceDescription,
     SourceType,
     hookimpl,
 )
-from kiwi_gw.config import Loaded, load
-from kiwi_gw.core.accounts import OwnAccount
-from kiwi_gw.core.commands import Command, Open
+from kiwi_gw.config import LoadedConfig, load
+from kiwi_gw.core.accounts import ClientAccount
+from kiwi_gw.core.commands import Call, Command, LogIn, Open
 from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.evaluation import Evaluations, Shares
-from kiwi_gw.core.feed import Feed
-from kiwi_gw.core.notices import Ended, Notice, Opened, OpenFailed
-from kiwi_gw.core.window import Budget
-from kiwi_gw.model import Mode, SourceInfo, WireFormat
+from kiwi_gw.core.evaluation import Evaluations
+from kiwi_gw.core.evaluation_costs import CpuShares
+from kiwi_gw.core.notices import CallDone, Ended, Notice, Opened, OpenFailed
+from kiwi_gw.core.round_budget import RoundBudget
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.core.window import MemoryBudget
+from kiwi_gw.model import EventTransform, Mode, SourceInfo, Token, WireFormat
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
-from tests.unit.core.fakes import Clock, FakeOutlet, names, parse
+from kiwi_gw.runtime.ports import AdmissionSlot
+from tests.unit.core.fakes import Clock, FakeFrameWriter, names, parse
 
-SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("value", Kind.INT)))
+SHAPE = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID), Field("value", FieldEncoding.INT)))
 
 
 def batch(first: int, size: int = 1, **columns: Sequence[object]) -> Batch:
@@ -61,8 +64,8 @@ def batch(first: int, size: int = 1, **columns: Sequence[object]) -> Batch:
     return Batch({0: first}, [0] * size, offsets, columns or {"value": list(offsets)}, cost=size)
 
 
-class Socket(FakeOutlet):
-    """Implements `runtime.connection.Outlet`. silence: what `unanswered` says."""
+class Socket(FakeFrameWriter):
+    """Implements `runtime.ports.ConnectionWriter`. silence: what `unanswered` says."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,6 +76,7 @@ class Socket(FakeOutlet):
         self.silence: float | None = None
         self.asked = 0
         self.corked = False
+        self.over = trio.Event()
 
     @property
     def sent_bytes(self) -> int:
@@ -86,9 +90,10 @@ class Socket(FakeOutlet):
         self.asked += 1
         return self.silence
 
-    def hang_up(self, code: int, reason: str) -> None:
+    def send_close(self, code: int, reason: str) -> None:
         if self.close_code is None:
-            self.close_code, self.close_reason, self.clear = code, reason, False
+            self.close_code, self.close_reason, self.writable = code, reason, False
+            self.over.set()
 
     def cork(self) -> None:
         self.corked = True
@@ -97,25 +102,33 @@ class Socket(FakeOutlet):
         self.corked = False
 
 
-class FakeWorld:
-    """Implements `runtime.connection.World` over feeds that exist only here: everything is allowed, and
+def endless_round() -> RoundBudget:
+    """A budget that nothing uses up: no test here renews it."""
+    budget = RoundBudget()
+    budget.left = budget.modest_left = math.inf
+    return budget
+
+
+class FakeContext:
+    """Implements `runtime.ports.GatewayContext` over feeds that exist only here: everything is allowed, and
     nothing charged. made: how many events each source has had. leaving: feeds that others have replaced."""
 
     def __init__(self, source_ids: Iterable[str], encodings_bytes: int) -> None:
         self.meters = Meters(10)
         self.refusing = False
-        self.offloads = Offloads()
         self.clock = Clock()
-        self.budget = Budget(1 << 60)
-        self.evaluations = Evaluations(Shares(), self.clock, self.clock)
+        self.round = RoundBudget(self.clock)
+        self.offloads = Offloads(self.round)
+        self.budget = MemoryBudget(1 << 60)
+        self.evaluations = Evaluations(CpuShares(), self.round, self.clock)
         self.memo = EncodingMemo(encodings_bytes, self.budget, evaluations=self.evaluations)
         self.made = dict.fromkeys(source_ids, 0)
-        self.feeds: dict[str, Feed] = {}
-        self.leaving: list[Feed] = []
+        self.hubs: dict[str, SourceHub] = {}
+        self.leaving: list[SourceHub] = []
 
     @property
-    def every_feed(self) -> list[Feed]:
-        return [*self.feeds.values(), *self.leaving]
+    def every_feed(self) -> list[SourceHub]:
+        return [*self.hubs.values(), *self.leaving]
 
     def next_batch(
         self, name: str, size: int, columns: Mapping[str, Sequence[object]], cost: int = 0
@@ -128,19 +141,19 @@ class FakeWorld:
     def now(self) -> float:
         return self.clock()
 
-    def feed(self, source_id: str) -> Feed | None:
-        return self.feeds.get(source_id)
+    def hub(self, source_id: str) -> SourceHub | None:
+        return self.hubs.get(source_id)
 
     def sources(self) -> list[SourceInfo]:
-        return [feed.info for feed in self.feeds.values()]
+        return [hub.info for hub in self.hubs.values()]
 
     def subscribed(self, source_id: str) -> None:
         """Sources start when the test says so."""
 
-    def account(self, who: Hashable) -> OwnAccount:
-        return OwnAccount(0)
+    def account(self, who: Hashable) -> ClientAccount:
+        return ClientAccount(0)
 
-    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+    def account_left(self, who: Hashable, account: ClientAccount) -> None:
         """Nothing is charged here."""
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
@@ -149,8 +162,8 @@ class FakeWorld:
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return None
 
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
-        return None
+    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal:
+        return ()
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         raise AssertionError("nobody here asks to be reminded")
@@ -158,8 +171,8 @@ class FakeWorld:
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
         raise AssertionError("nobody here has anything left to do")
 
-    def authenticate_later(self, credential: Credential, done: Callable[[Identity | Refusal], None]) -> None:
-        raise AssertionError("nobody asks who it is")
+    def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
+        raise AssertionError("nobody here calls")
 
 
 class FakeSession:
@@ -169,7 +182,7 @@ class FakeSession:
         self.commands: Iterable[Command] = ()
         self.answer: Callable[[Notice], Iterable[Command]] = lambda notice: ()
         self.notices: list[Notice] = []
-        self._came = trio.lowlevel.ParkingLot()
+        self.came = trio.lowlevel.ParkingLot()
 
     def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
         commands, self.commands = self.commands, ()
@@ -177,14 +190,14 @@ class FakeSession:
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         self.notices.append(notice)
-        self._came.unpark_all()
+        self.came.unpark_all()
         return self.answer(notice)
 
     async def wait_told(self, kind: type[Notice], within: float = 5) -> None:
         """Until a notice of this kind has come."""
         with trio.fail_after(within):
             while not any(isinstance(notice, kind) for notice in self.notices):
-                await self._came.park()
+                await self.came.park()
 
 
 def open_it(
@@ -195,10 +208,16 @@ def open_it(
     return Open(source_id, source_id, wire or (lambda info: names()), mode, credit or 0)
 
 
+def log_in(text: str = "any", handle: Hashable = "login") -> Call:
+    return Call(handle, LogIn(Token(text)))
+
+
 class Client:
     """One connection with its fakes. cut: whether it was cut off."""
 
-    def __init__(self, gateway: Gateway, identity: Identity) -> None:
+    def __init__(
+        self, gateway: Gateway, identity: Identity, login_seconds: float | None, place: AdmissionSlot | None
+    ) -> None:
         self.session, self.socket = FakeSession(), Socket()
         self.cut = False
         self._gateway = gateway
@@ -212,6 +231,8 @@ class Client:
             "here",
             trio.current_time(),
             self._cut,
+            place,
+            login_seconds,
         )
 
     def does(self, *commands: Command) -> None:
@@ -219,9 +240,20 @@ class Client:
         self.session.commands = commands
         self.connection.receive("...", trio.current_time())
 
+    @property
+    def logins(self) -> list[Identity | Refusal]:
+        """What came of its calls."""
+        return [notice.result for notice in self.session.notices if isinstance(notice, CallDone)]
+
+    async def wait_login(self, result: type[Identity] | type[Refusal]) -> None:
+        """Until a call had such a result."""
+        with trio.fail_after(5):
+            while not any(isinstance(found, result) for found in self.logins):
+                await self.session.came.park()
+
     def leave(self) -> None:
         self.connection.end()
-        self._gateway.left(self.connection)
+        self._gateway.connection_closed(self.connection)
 
     def told(self, kind: type[Notice]) -> list[Notice]:
         return [notice for notice in self.session.notices if isinstance(notice, kind)]
@@ -258,7 +290,7 @@ class DialSettings(Section):
     number: int = 1
 
 
-Run = Callable[[Out, Positions | None, SourceContext], Awaitable[None]]
+Run = Callable[[Publisher, Positions | None, SourceContext], Awaitable[None]]
 OpenService = Callable[[PluginContext], AbstractAsyncContextManager[object]]
 
 
@@ -266,13 +298,13 @@ class _Source:
     def __init__(self, run: Run, context: SourceContext) -> None:
         self._run, self._context = run, context
 
-    async def run(self, out: Out, start: Positions | None) -> None:
-        await self._run(out, start, self._context)
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        await self._run(publisher, start, self._context)
 
 
-async def live(out: Out, start: Positions | None, context: SourceContext) -> None:
+async def live(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
     """What a source does if a test says nothing: it works and has no events."""
-    await out.ready({0: 0} if start is None else start)
+    await publisher.ready({0: 0} if start is None else start)
     await trio.sleep_forever()
 
 
@@ -283,10 +315,13 @@ class Sources:
     run: dict[str, Run] = field(default_factory=dict)
     services_of_sources: tuple[str, ...] = ()
     open: dict[str, OpenService] = field(default_factory=dict)
-    shape: Callable[[Section], Shape] = lambda settings: SHAPE
+    shape: Callable[[Section], EventSchema] = lambda settings: SHAPE
     start_ms: int = 5_000
-    vet: Callable[[Section, SourceContext], Awaitable[Sequence[Finding]]] | None = None
+    vet: Callable[[Section, SourceContext], Awaitable[Sequence[Diagnostic]]] | None = None
     built: list[str] = field(default_factory=list)
+
+    def _describe(self, settings: Section) -> SourceDescription:
+        return SourceDescription(self.shape(settings), services=self.services_of_sources, sections=("dial",))
 
     @hookimpl
     def source_types(self) -> Sequence[SourceType]:
@@ -295,9 +330,8 @@ class Sources:
                 "fake",
                 FakeSettings,
                 self._build,
-                self.shape,
-                services=self.services_of_sources,
-                sections=("dial",),
+                SHAPE,
+                self._describe,
                 start_ms=self.start_ms,
                 vet=self.vet,
             ),
@@ -330,9 +364,14 @@ class Bench:
         self.gateway = gateway
         self.file = gateway.loaded.path
 
-    def connect(self, identity: Identity = ANONYMOUS) -> Client:
-        client = Client(self.gateway, identity)
-        self.gateway.came(client.connection)
+    def connect(
+        self,
+        identity: Identity = ANONYMOUS,
+        login_seconds: float | None = None,
+        place: AdmissionSlot | None = None,
+    ) -> Client:
+        client = Client(self.gateway, identity, login_seconds, place)
+        self.gateway.connection_opened(client.connection)
         client.connection.start()
         return client
 
@@ -349,7 +388,7 @@ class Bench:
         fresh.replace(self.file)
 
 
-def load_text(folder: Path, text: str, plugins: Mapping[str, object]) -> Loaded:
+def load_text(folder: Path, text: str, plugins: Mapping[str, object]) -> LoadedConfig:
     known = PluginManager()
     for name, plugin in plugins.items():
         known.register(plugin, name)

@@ -12,14 +12,15 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import (
     BY_PARTITION,
-    Out,
     PluginContext,
     PositionCodec,
     Positions,
+    Publisher,
     Section,
     ServiceType,
     Source,
     SourceContext,
+    SourceDescription,
     SourceType,
     hookimpl,
 )
@@ -42,6 +43,17 @@ class _Live:
         await trio.sleep_forever()
 
 
+def _describe(settings: Section) -> SourceDescription:
+    note = _note(settings)
+    return SourceDescription(
+        SHAPE,
+        services=["pool"] if note == "pool" else (),
+        codec=OWN if note == "own" else BY_PARTITION,
+        replayable=note == "again",
+        depends=note[1:] if note.startswith("<") else (),
+    )
+
+
 class Kinds:
     """Its sources do what their note says; `<a` depends on `a`. built: contexts of the sources, by id."""
 
@@ -62,10 +74,7 @@ class Kinds:
                 FakeSettings,
                 self._build,
                 SHAPE,
-                services=lambda settings: ["pool"] if _note(settings) == "pool" else (),
-                codec=lambda settings: OWN if _note(settings) == "own" else BY_PARTITION,
-                replayable=lambda settings: _note(settings) == "again",
-                depends=lambda settings: _note(settings)[1:] if _note(settings).startswith("<") else (),
+                _describe,
             )
         ]
 
@@ -98,7 +107,7 @@ async def test_what_a_source_is_can_depend_on_its_settings(tmp_path: Path) -> No
         }
         assert kinds.opened == 1
         # The one that says that it can be read again, and cannot, has failed alone.
-        assert [runner.feed.state.value for runner in bench.gateway.runners()].count("failed") == 1
+        assert [runner.hub.state.value for runner in bench.gateway.runners()].count("failed") == 1
 
 
 async def test_a_plugin_sees_all_sources_and_which_worker_it_is(tmp_path: Path) -> None:
@@ -118,7 +127,6 @@ async def test_a_plugin_sees_all_sources_and_which_worker_it_is(tmp_path: Path) 
                 ("a", "x"),
                 ("c", "again"),
             ]
-            assert context.replayable == {"c"}
             assert (context.worker, context.workers) == (1, 3)
         assert len(kinds.built) == 3
         nursery.cancel_scope.cancel()
@@ -146,7 +154,7 @@ async def test_a_subscription_waits_as_long_as_the_type_of_its_source_may_take(
 ) -> None:
     """Unless the configuration says how long."""
 
-    async def starts(out: Out, start: Positions | None, context: SourceContext) -> None:
+    async def starts(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         await trio.sleep_forever()
 
     sources = Sources({"a": starts}, start_ms=60_000 if more == "slow" else 5_000)

@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 import trio
 
+from kiwi_gw.core.round_budget import ROUND_SECONDS, ROUND_SHARE, RoundBudget
 from kiwi_gw.runtime.command_scheduler import (
     OWN_SHARE,
-    ROUND_SHARE,
     TURN_SECONDS,
     CommandScheduler,
     TimeAllowance,
 )
 
-FITS_FOUR = 4 * TURN_SECONDS / ROUND_SHARE
-"""Seconds of a round of which four turns are the share."""
-
 
 class Rounds(trio.abc.Instrument):
-    """How often the event loop has got round, and a clock on which each round takes so many seconds."""
+    """How often the event loop has got round, and a budget that it renews as if each took so many seconds."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.number = 0
         self.seconds = seconds
+        self.budget = RoundBudget(lambda: 0.0)
 
     def before_io_wait(self, timeout: float) -> None:
         self.number += 1
-
-    def clock(self) -> float:
-        return 1000.0 + self.number * self.seconds
+        self.budget.renew(self.seconds)
 
 
-@pytest.mark.parametrize(("seconds", "together"), [(0.0, 1), (TURN_SECONDS, 1), (FITS_FOUR * 1.01, 4)])
-async def test_of_those_that_wait_as_many_go_on_in_each_round_as_fit_into_a_share_of_it(
+def one_at_a_time() -> RoundBudget:
+    """A budget that has room for one turn in each round."""
+    budget = RoundBudget()
+    budget.left = TURN_SECONDS
+    return budget
+
+
+FIT: Final = int(ROUND_SECONDS / TURN_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "together"),
+    [(0.0, FIT), (TURN_SECONDS, FIT), ((2 * FIT + 0.01) * TURN_SECONDS / ROUND_SHARE, 2 * FIT)],
+)
+async def test_of_those_that_wait_as_many_go_on_in_each_round_as_fit_into_its_budget(
     seconds: float, together: int
 ) -> None:
     rounds = Rounds(seconds)
+    rounds.budget.renew(seconds)
     trio.lowlevel.add_instrument(rounds)
-    scheduler = CommandScheduler(rounds.clock)
+    scheduler = CommandScheduler(rounds.budget)
     came: list[int] = []
     went: dict[int, list[int]] = {}
 
@@ -62,20 +74,23 @@ async def test_of_those_that_wait_as_many_go_on_in_each_round_as_fit_into_a_shar
     assert not len(scheduler)
 
 
-async def test_a_round_that_took_long_while_nobody_waited_lets_nobody_go_on_together() -> None:
-    rounds = Rounds(60.0)
-    scheduler = CommandScheduler(rounds.clock)
+async def test_where_nothing_is_left_of_a_round_its_turn_comes_when_there_is() -> None:
+    rounds = Rounds()
+    scheduler = CommandScheduler(rounds.budget)
     trio.lowlevel.add_instrument(rounds)
-    await scheduler.wait()
+    rounds.budget.charge(0.0, ROUND_SECONDS / 2)
+    rounds.budget.left = -2.5 * ROUND_SECONDS  # a long piece of work
     began = rounds.number
     await scheduler.wait()
     trio.lowlevel.remove_instrument(rounds)
-    assert rounds.number == began + 1
+    assert rounds.number == began + 3
+    assert rounds.budget.left == pytest.approx(ROUND_SECONDS / 2)
+    assert not len(scheduler)
 
 
 async def test_who_leaves_while_it_waits_holds_up_nobody() -> None:
     went: list[int] = []
-    scheduler, scopes = CommandScheduler(lambda: 0.0), [trio.CancelScope() for _ in range(6)]
+    scheduler, scopes = CommandScheduler(one_at_a_time()), [trio.CancelScope() for _ in range(6)]
 
     async def client(number: int) -> None:
         with scopes[number]:
@@ -98,7 +113,7 @@ async def test_who_leaves_while_it_waits_holds_up_nobody() -> None:
 
 async def test_the_first_of_those_that_wait_may_leave() -> None:
     went: list[int] = []
-    scheduler, scope = CommandScheduler(), trio.CancelScope()
+    scheduler, scope = CommandScheduler(one_at_a_time()), trio.CancelScope()
 
     async def client(number: int) -> None:
         await scheduler.wait()
@@ -116,7 +131,7 @@ async def test_the_first_of_those_that_wait_may_leave() -> None:
 
 
 async def test_one_whose_turn_has_come_may_leave_before_it_runs() -> None:
-    scheduler, scope = CommandScheduler(lambda: 0.0), trio.CancelScope()
+    scheduler, scope = CommandScheduler(one_at_a_time()), trio.CancelScope()
     went: list[str] = []
 
     async def first() -> None:
@@ -138,7 +153,7 @@ async def test_one_whose_turn_has_come_may_leave_before_it_runs() -> None:
 
 
 def test_who_asks_for_little_never_uses_up_its_allowance() -> None:
-    allowance, now = TimeAllowance(), 1000.0
+    allowance, now = TimeAllowance(RoundBudget()), 1000.0
     for _ in range(10_000):
         assert not allowance.used_up(now)
         allowance.charge(now, now + 15e-6)
@@ -146,7 +161,7 @@ def test_who_asks_for_little_never_uses_up_its_allowance() -> None:
 
 
 def test_what_is_used_at_once_has_an_end_and_comes_back_with_time() -> None:
-    allowance, now = TimeAllowance(), 1000.0
+    allowance, now = TimeAllowance(RoundBudget()), 1000.0
     allowance.charge(now, now + TURN_SECONDS * 0.9)
     assert not allowance.used_up(now)
     allowance.charge(now, now + TURN_SECONDS * 0.2)
@@ -154,5 +169,5 @@ def test_what_is_used_at_once_has_an_end_and_comes_back_with_time() -> None:
     assert not allowance.used_up(now + TURN_SECONDS * 0.11 / OWN_SHARE)
     allowance.charge(now, now + 60)
     assert allowance.used_up(now + 3600)
-    allowance.renew()
+    allowance.renew(now)
     assert not allowance.used_up(now)

@@ -16,8 +16,8 @@ from kiwi_gw.api import (
     Credential,
     Identity,
     Interceptor,
-    Out,
     Positions,
+    Publisher,
     Refusal,
     SourceContext,
     SourceInfo,
@@ -25,33 +25,32 @@ from kiwi_gw.api import (
     hookimpl,
 )
 from kiwi_gw.core.commands import (
-    Authenticate,
+    MAX_CALLS,
+    AddCredit,
     Cancel,
+    Close,
     Command,
     Continue,
-    Examine,
-    Grant,
-    Hangup,
-    Recast,
-    Remind,
+    Inspect,
+    Reconfigure,
     Reply,
+    SetTimer,
 )
 from kiwi_gw.core.notices import (
-    Authenticated,
-    AuthenticationFailed,
+    CallDone,
     Cancelled,
     Continued,
+    CreditAdded,
     Draining,
     Ended,
-    Examined,
-    Granted,
+    Inspected,
     Lagged,
     Notice,
     Opened,
     OpenFailed,
-    RecastRefused,
-    Reminded,
+    ReconfigureRefused,
     SourceAppeared,
+    TimerFired,
 )
 from kiwi_gw.core.wire_keys import ChosenKeys
 from kiwi_gw.errors import SubscribeRefused
@@ -59,21 +58,25 @@ from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Decode, Encoded, StartAt, Wi
 from kiwi_gw.runtime.connection import describe
 from kiwi_gw.runtime.memory_watch import Overload
 from tests.unit.core.fakes import names
-from tests.unit.runtime.fakes import Bench, Client, Sources, batch, config, open_it, running, settled
+from tests.unit.runtime.fakes import Bench, Client, Sources, batch, config, log_in, open_it, running, settled
 
 Logged = Callable[[str], list[EventDict]]
 
 
 class Rules:
-    """A plugin. forbidden: ids of sources. interceptor: for everyone. who: what `authenticate` says."""
+    """A plugin. forbidden: ids of sources. interceptor: for everyone. who: what `authenticate` says.
+    asked: the tokens that it was asked about."""
 
     def __init__(self) -> None:
         self.forbidden: set[str] = set()
         self.interceptor: Interceptor | None = None
         self.who: Identity | Refusal | None = None
+        self.asked: list[str] = []
 
     @hookimpl
     def authenticate(self, credential: Credential) -> Identity | Refusal | None:
+        if isinstance(credential, Token):
+            self.asked.append(credential.text)
         return self.who
 
     @hookimpl
@@ -88,7 +91,7 @@ class Rules:
 class Fixture:
     """A gateway with the sources `a`, `b` and one that is `late`, each under the test's control."""
 
-    def __init__(self, bench: Bench, outs: dict[str, Out], rules: Rules, release: trio.Event) -> None:
+    def __init__(self, bench: Bench, outs: dict[str, Publisher], rules: Rules, release: trio.Event) -> None:
         self.gateway, self.connect, self.subscribe = bench.gateway, bench.connect, bench.subscribe
         self.outs, self.rules, self.release = outs, rules, release
 
@@ -98,14 +101,14 @@ class Fixture:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[Fixture]:
-    outs: dict[str, Out] = {}
+    outs: dict[str, Publisher] = {}
     release = trio.Event()
 
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         if context.source_id == "late":
             await release.wait()
-        await out.ready({0: 0})
-        outs[context.source_id] = out
+        await publisher.ready({0: 0})
+        outs[context.source_id] = publisher
         await trio.sleep_forever()
 
     rules = Rules()
@@ -164,22 +167,22 @@ async def test_what_cannot_be_is_refused_in_words(world: Fixture) -> None:
     client.does(replace(open_it("b"), until="tomorrow"))
     assert client.refusals == ["fields", "start", "positions"]
     assert client.connection.subscriptions == {}
-    assert world.gateway.feed("a").subscribers == world.gateway.feed("b").subscribers == 0  # type: ignore[union-attr]
+    assert world.gateway.hub("a").subscribers == world.gateway.hub("b").subscribers == 0  # type: ignore[union-attr]
 
 
 async def test_credit_for_a_source_that_starts_is_answered_after_opened(world: Fixture) -> None:
     client = world.connect()
-    client.does(open_it("late", credit=0), Grant("late", 2), Grant("late", 3))
+    client.does(open_it("late", credit=0), AddCredit("late", 2), AddCredit("late", 3))
     assert kinds(client) == []
     world.release.set()
     await settled()
-    assert kinds(client) == ["Opened", "Granted", "Granted"]
-    assert [n.credits for n in client.session.notices if isinstance(n, Granted)] == [2, 5]
+    assert kinds(client) == ["Opened", "CreditAdded", "CreditAdded"]
+    assert [n.credits for n in client.session.notices if isinstance(n, CreditAdded)] == [2, 5]
 
 
 async def test_a_source_that_does_not_start_in_time(autojump_clock: MockClock, world: Fixture) -> None:
     client = world.connect()
-    client.does(open_it("late", credit=0), Grant("late", 2))
+    client.does(open_it("late", credit=0), AddCredit("late", 2))
     await trio.sleep(5.2)
     assert kinds(client) == ["OpenFailed"]
     world.release.set()
@@ -198,7 +201,7 @@ async def test_one_that_is_cancelled_while_it_opens_never_opens(world: Fixture) 
 
 async def test_commands_for_what_is_not_there_are_ignored(world: Fixture) -> None:
     client = world.connect()
-    client.does(Cancel("a"), Grant("a", 1), Recast("a", lambda info: names()))
+    client.does(Cancel("a"), AddCredit("a", 1), Reconfigure("a", lambda info: names()))
     assert kinds(client) == []
 
 
@@ -208,7 +211,7 @@ async def test_one_that_is_cancelled_by_the_answer_to_its_opening(world: Fixture
     client.does(open_it("a"))
     assert kinds(client) == ["Opened", "Cancelled"]
     assert client.connection.subscriptions == {}
-    assert world.gateway.feed("a").subscribers == 0  # type: ignore[union-attr]
+    assert world.gateway.hub("a").subscribers == 0  # type: ignore[union-attr]
 
 
 async def test_one_that_subscribes_again_as_soon_as_it_has_ended(world: Fixture) -> None:
@@ -223,7 +226,7 @@ async def test_one_that_subscribes_again_as_soon_as_it_has_ended(world: Fixture)
 async def test_recast_goes_on_with_another_format(world: Fixture) -> None:
     client = world.subscribe("a")
     await world.publish("a", 0)
-    client.does(Recast("a", lambda info: names("other")))
+    client.does(Reconfigure("a", lambda info: names("other")))
     await world.publish("a", 1)
     assert b"<e:0:0:" in client.socket.wire
     assert b"<other:0:1:" in client.socket.wire
@@ -232,45 +235,45 @@ async def test_recast_goes_on_with_another_format(world: Fixture) -> None:
 async def test_a_recast_that_is_not_allowed_any_more_ends_it(world: Fixture) -> None:
     client = world.subscribe("a")
     world.rules.forbidden = {"a"}
-    client.does(Recast("a", lambda info: names("other")))
+    client.does(Reconfigure("a", lambda info: names("other")))
     assert client.ends == ["unauthorized"]
 
 
 async def test_a_recast_that_is_one_wire_key_too_many_leaves_it_as_it_was(world: Fixture) -> None:
-    feed = world.gateway.feed("a")
-    assert feed is not None
-    feed.chosen_keys = ChosenKeys(1, 0, 0)
+    hub = world.gateway.hub("a")
+    assert hub is not None
+    hub.groups.chosen = ChosenKeys(1, 0, 0)
     client, other = world.connect(), world.connect()
     for each in (client, other):
         each.does(open_it("a", lambda info: replace(names("one"), chosen=True)))
-    shares = {who: dict(counted) for who, counted in feed.chosen_keys._of.items()}
-    client.does(Recast("a", lambda info: replace(names("two"), chosen=True)))
-    (refused,) = client.told(RecastRefused)
-    assert isinstance(refused, RecastRefused)
+    shares = {who: dict(counted) for who, counted in hub.groups.chosen._of.items()}
+    client.does(Reconfigure("a", lambda info: replace(names("two"), chosen=True)))
+    (refused,) = client.told(ReconfigureRefused)
+    assert isinstance(refused, ReconfigureRefused)
     assert (refused.handle, refused.code) == ("a", "too_many_wire_keys")
-    assert {who: dict(counted) for who, counted in feed.chosen_keys._of.items()} == shares
+    assert {who: dict(counted) for who, counted in hub.groups.chosen._of.items()} == shares
     await world.publish("a", 0)
     assert b"<one:0:0:" in client.socket.wire
     assert (client.ends, client.offsets) == ([], [0])
 
 
 async def test_a_recast_to_less_is_refused_only_for_the_clients_own_shares(world: Fixture) -> None:
-    feed = world.gateway.feed("a")
-    assert feed is not None
-    feed.chosen_keys = ChosenKeys(1, 1, 0)
+    hub = world.gateway.hub("a")
+    assert hub is not None
+    hub.groups.chosen = ChosenKeys(1, 1, 0)
     ann, more, bob = (world.connect(Identity(name)) for name in ("ann", "ann", "bob"))
     for each in (ann, more, bob):
         each.does(open_it("a", lambda info: replace(names("one"), chosen=True)))
-    less = Recast("a", lambda info: replace(names("less"), chosen=True), fewer=True)
+    less = Reconfigure("a", lambda info: replace(names("less"), chosen=True), fewer=True)
     bob.does(less)
-    assert (bob.ends, len(feed.chosen_keys)) == ([], 2)
+    assert (bob.ends, len(hub.groups.chosen)) == ([], 2)
     ann.does(less)
     assert ann.ends == ["unauthorized"]
 
 
 async def test_shares_follow_a_connection_that_becomes_somebody_else(world: Fixture) -> None:
-    feed = world.gateway.feed("a")
-    assert feed is not None
+    hub = world.gateway.hub("a")
+    assert hub is not None
     client = world.connect(Identity("ann"))
     client.does(open_it("a", lambda info: replace(names("one"), chosen=True)))
     (subscription,) = client.connection.subscriptions.values()
@@ -278,21 +281,21 @@ async def test_shares_follow_a_connection_that_becomes_somebody_else(world: Fixt
     anns = subscription.payer.account
     anns.charge(1.0, world.gateway.now())
     world.rules.who = Identity("bob")
-    client.does(Authenticate(Token("secret")))
-    await client.session.wait_told(Authenticated)
+    client.does(log_in())
+    await client.wait_login(Identity)
     mine = ("connection", client.connection.number)
-    assert feed.chosen_keys._of.keys() == {("identity", ("name", "bob")), mine}
+    assert hub.groups.chosen._of.keys() == {("identity", ("name", "bob")), mine}
     assert subscription.payer.account is not anns
     client.leave()
-    assert feed.chosen_keys._of == {}
+    assert hub.groups.chosen._of == {}
     assert world.gateway.account(("name", "ann")) is anns
     assert world.gateway.account(("name", "bob")).used == 0
 
 
 async def test_the_types_of_a_source_are_not_for_queries_behind_an_interceptor(world: Fixture) -> None:
-    feed = world.gateway.feed("a")
-    assert feed is not None
-    feed.info = replace(feed.info, decode=Decode(fields="id INT, ssn STRING"))
+    hub = world.gateway.hub("a")
+    assert hub is not None
+    hub.info = replace(hub.info, decode=Decode(fields="id INT, ssn STRING"))
     given: list[str] = []
 
     def make(info: SourceInfo) -> WireFormat:
@@ -302,7 +305,7 @@ async def test_the_types_of_a_source_are_not_for_queries_behind_an_interceptor(w
     for interceptor in (None, Interceptor(lambda record: record, "same")):
         world.rules.interceptor = interceptor
         client = world.connect()
-        client.does(open_it("a", make), Recast("a", make))
+        client.does(open_it("a", make), Reconfigure("a", make))
     assert given == ["id INT, ssn STRING"] * 2 + [""] * 2
 
 
@@ -310,15 +313,15 @@ async def test_what_came_before_a_subscription_began_is_not_examined_for_it(worl
     await world.publish("a", 0, 3)
     client, past = world.subscribe("a"), world.connect()
     past.does(replace(open_it("a"), start=StartAt.EARLIEST))
-    client.does(Examine("a"))
+    client.does(Inspect("a"))
     await world.publish("a", 3, 2)
-    client.does(Examine("a"))
-    past.does(Examine("a"))
+    client.does(Inspect("a"))
+    past.does(Inspect("a"))
     looked_at = [
         [list(batch.offsets) for batch in notice.newest]
         for each in (client, past)
-        for notice in each.told(Examined)
-        if isinstance(notice, Examined)
+        for notice in each.told(Inspected)
+        if isinstance(notice, Inspected)
     ]
     assert looked_at == [[], [[3, 4]], [[0, 1, 2], [3, 4]]]
 
@@ -328,29 +331,29 @@ async def test_what_came_before_a_subscription_began_is_not_examined_for_it(worl
 
 async def test_nothing_is_begun_behind_a_hangup(world: Fixture) -> None:
     client = world.connect()
-    client.does(Hangup(1008, "enough"), open_it("a"), Reply(b"{9}"))
+    client.does(Close(1008, "enough"), open_it("a"), Reply(b"{9}"))
     client.does(open_it("b"))
     assert client.socket.close_code == 1008
     assert client.connection.subscriptions == {}
-    assert world.gateway.feed("a").subscribers == 0  # type: ignore[union-attr]
+    assert world.gateway.hub("a").subscribers == 0  # type: ignore[union-attr]
     assert bytes(client.socket.wire) == b""
 
 
 async def test_hanging_up_and_leaving_let_go_of_everything(world: Fixture) -> None:
-    feed = world.gateway.feed("a")
-    assert feed is not None
+    hub = world.gateway.hub("a")
+    assert hub is not None
     for leaves in (True, False):
         client = world.subscribe("a", "late")
-        await world.publish("a", feed.window.head, 2)
-        assert feed.subscribers == 1
+        await world.publish("a", hub.window.head, 2)
+        assert hub.subscribers == 1
         if leaves:
             client.leave()
         else:
-            client.connection.hang_up(1001, "bye")
-        assert feed.subscribers == 0
+            client.connection.send_close(1001, "bye")
+        assert hub.subscribers == 0
         assert client.connection.delivered == 2
         assert kinds(client) == ["Opened"]
-    assert world.gateway.feed("late").subscribers == 0  # type: ignore[union-attr]
+    assert world.gateway.hub("late").subscribers == 0  # type: ignore[union-attr]
 
 
 async def test_whoever_has_left_is_told_nothing(world: Fixture) -> None:
@@ -363,7 +366,7 @@ async def test_whoever_has_left_is_told_nothing(world: Fixture) -> None:
 
 @pytest.mark.parametrize(
     ("wants", "not_within", "notice"),
-    [(Remind(1.5), 1, Reminded()), (Continue(1000.0), 0, Continued(idle=True))],
+    [(SetTimer(1.5), 1, TimerFired()), (Continue(1000.0), 0, Continued(idle=True))],
     ids=["a reminder", "to go on, which is sooner on an idle loop"],
 )
 async def test_a_session_gets_what_it_wants_later_when_the_client_can_take_what_it_says(
@@ -428,8 +431,8 @@ async def test_a_session_that_fails_in_a_fan_out_ends_its_connection_alone(
     for client in (broken, healthy):
         client.does(open_it("a"))
     (subscription,) = broken.connection.subscriptions.values()
-    subscription.lag_due = True
-    subscription.outlet.wake(subscription)
+    subscription.reader.lag.due = True
+    subscription.writer.mark_ready(subscription)
     await world.publish("a", 0, 3)
     await world.publish("a", 3, 3)
     assert healthy.offsets == [0, 1, 2, 3, 4, 5]
@@ -461,17 +464,17 @@ async def test_a_session_that_fails_while_others_are_told(
 ) -> None:
     broken, healthy = world.subscribe("a"), world.subscribe("a")
     broken.session.answer = breaks(kind)
-    feed = world.gateway.feed("a")
-    assert feed is not None
+    hub = world.gateway.hub("a")
+    assert hub is not None
     if kind is Ended:
-        feed.failed("over")
+        hub.failed("over")
         assert healthy.ends == ["failed"]
     elif kind is Draining:
         await world.gateway.drain("draining", 0)
         assert healthy.socket.close_code == 1001
     else:
         for client in (broken, healthy):
-            client.connection.source_appeared(feed.info)
+            client.connection.source_appeared(hub.info)
         assert healthy.socket.close_code is None
     assert broken.socket.close_code == 1011
     assert len(logged("connection failed")) == 1
@@ -486,7 +489,7 @@ async def test_replies_are_corked_only_while_commands_are_carried_out(world: Fix
         return (Reply(b"{1}"),)
 
     client.session.answer = answer
-    client.does(open_it("a", credit=0), Grant("a", 1))
+    client.does(open_it("a", credit=0), AddCredit("a", 1))
     assert corked == [True, True]
     assert not client.socket.corked
 
@@ -505,8 +508,8 @@ async def test_an_identity_may_change_and_takes_its_rights_along(world: Fixture)
     client = world.subscribe("a", "b")
     world.rules.who = Identity("ann")
     world.rules.forbidden = {"b"}
-    client.does(Authenticate(Token("secret")))
-    await client.session.wait_told(Authenticated)
+    client.does(log_in())
+    await client.wait_login(Identity)
     assert client.connection.identity.name == "ann"
     assert client.ends == ["unauthorized"]
     assert list(client.connection.subscriptions) == ["a"]
@@ -521,16 +524,15 @@ async def test_one_connection_too_many_of_an_identity_is_refused_as_its_credenti
         def identify(self, identity: Identity) -> Refusal | None:
             return Refusal("too_many_connections", "no") if identity.name == "ann" else None
 
-    client = world.connect()
-    client.connection._place = Full()
+    client = world.connect(place=Full())
     world.rules.who = Identity("ann")
-    client.does(Authenticate(Token("secret")))
-    await client.session.wait_told(AuthenticationFailed)
+    client.does(log_in())
+    await client.wait_login(Refusal)
     assert client.connection.identity is ANONYMOUS
     assert client.socket.close_code is None
     world.rules.who = Identity("bob")
-    client.does(Authenticate(Token("secret")))
-    await client.session.wait_told(Authenticated)
+    client.does(log_in())
+    await client.wait_login(Identity)
     assert client.connection.identity.name == "bob"
 
 
@@ -551,39 +553,105 @@ async def test_the_first_subscription_of_a_connection_is_too_much_where_memory_i
 async def test_a_refusal_leaves_the_identity_as_it_is(world: Fixture) -> None:
     client = world.subscribe("a")
     world.rules.who = Refusal("invalid_token", "no")
-    client.does(Authenticate(Token("secret")))
-    await client.session.wait_told(AuthenticationFailed)
+    client.does(log_in())
+    await client.wait_login(Refusal)
     assert client.connection.identity.name == "anonymous"
     assert client.ends == []
 
 
-async def test_a_client_is_asked_about_once_at_a_time(world: Fixture) -> None:
+async def test_calls_are_answered_one_at_a_time_and_in_order(world: Fixture) -> None:
     client = world.subscribe("a")
     world.rules.who = Identity("ann")
-    client.does(*[Authenticate(Token("secret"))] * 100)
-    refused = client.told(AuthenticationFailed)
-    assert len(refused) == 99
-    assert all(isinstance(n, AuthenticationFailed) and n.refusal.code == "busy" for n in refused)
-    await client.session.wait_told(Authenticated)
+    client.does(*(log_in(str(number), number) for number in range(100)))
+    refused = [notice for notice in client.session.notices if isinstance(notice, CallDone)]
+    assert [notice.handle for notice in refused] == list(range(MAX_CALLS, 100))
+    assert all(isinstance(notice.result, Refusal) and notice.result.code == "busy" for notice in refused)
+    client.session.notices.clear()
+    calls = client.connection.calls
+    assert calls is not None
+    assert calls.full
+    await calls.wait_room()
+    answered = [notice for notice in client.session.notices if isinstance(notice, CallDone)]
+    assert answered == [CallDone(number, Identity("ann")) for number in range(MAX_CALLS)]
+    assert world.rules.asked == [str(number) for number in range(MAX_CALLS)]
     assert client.connection.identity.name == "ann"
-    assert len(client.told(Authenticated)) == 1
     world.rules.who = Refusal("invalid_token", "no")
     client.session.notices.clear()
-    client.does(Authenticate(Token("another")))
-    await client.session.wait_told(AuthenticationFailed)
-    (answer,) = client.told(AuthenticationFailed)
-    assert answer == AuthenticationFailed(world.rules.who)
+    client.does(log_in("another"))
+    await client.wait_login(Refusal)
+    assert client.logins == [world.rules.who]
+
+
+async def test_a_client_is_read_again_while_a_call_that_it_need_not_wait_for_is_under_way(
+    world: Fixture,
+) -> None:
+    client = world.connect()
+    client.does(replace(log_in(), pause=False))
+    calls = client.connection.calls
+    assert calls is not None
+    assert not calls.full
+    client.does(*[replace(log_in(), pause=False)] * (MAX_CALLS - 1))
+    assert calls.full
+    await calls.wait_room()
+    assert len(client.logins) == 1  # room for one
+
+
+async def test_calls_end_with_the_connection(world: Fixture) -> None:
+    client = world.connect()
+    world.rules.who = Identity("ann")
+    client.does(log_in(), log_in())
+    calls = client.connection.calls
+    assert calls is not None
+    client.connection.send_close(1000, "over")
+    await calls.wait_room()
+    await settled()
+    assert client.logins == []
+    assert client.connection.identity is ANONYMOUS
+
+
+# --- a client that has yet to log in ------------------------------------------------------------
+
+
+async def test_who_has_not_logged_in_sees_nothing_and_subscribes_to_nothing(world: Fixture) -> None:
+    client = world.connect(login_seconds=60)
+    client.connection.source_appeared(world.gateway.hub("a").info)  # type: ignore[union-attr]
+    client.connection.reauthorize()
+    client.does(open_it("a"))
+    assert client.refusals == ["not_logged_in"]
+    assert client.told(SourceAppeared) == []
+    world.rules.who = Refusal("invalid_token", "no")
+    client.does(log_in())
+    await client.wait_login(Refusal)
+    client.does(open_it("a"))
+    assert client.refusals == ["not_logged_in"] * 2
+    world.rules.who = Identity("ann")
+    client.does(log_in())
+    await client.wait_login(Identity)
+    assert client.told(SourceAppeared) == [SourceAppeared(info) for info in world.gateway.sources()]
+    client.does(open_it("a"))
+    assert client.opened == 1
+    assert client.socket.close_code is None
+
+
+async def test_who_does_not_log_in_in_time_is_closed(world: Fixture) -> None:
+    late, quick = world.connect(login_seconds=0.05), world.connect(login_seconds=0.05)
+    world.rules.who = Identity("ann")
+    quick.does(log_in())
+    with trio.fail_after(5):
+        await late.socket.over.wait()
+    assert (late.socket.close_code, late.socket.close_reason) == (4401, "auth_timeout")
+    assert quick.socket.close_code is None
 
 
 async def test_an_answer_that_comes_when_the_client_has_left(world: Fixture) -> None:
     client = world.subscribe("a")
     world.rules.who = Identity("ann")
-    client.does(Authenticate(Token("secret")))
+    client.does(log_in())
     client.leave()
     stays = world.connect()
-    stays.does(Authenticate(Token("secret")))
-    await stays.session.wait_told(Authenticated)
-    assert client.told(Authenticated) == []
+    stays.does(log_in())
+    await stays.wait_login(Identity)
+    assert client.logins == []
     assert client.connection.identity.name == "anonymous"
 
 
@@ -594,12 +662,12 @@ async def test_another_identity_reads_on_behind_its_own_interceptor(world: Fixtu
     world.rules.interceptor = Interceptor(
         lambda record: record if record["offset"] != 3 else None, key="not the third"
     )
-    client.does(Authenticate(Token("secret")))
-    await client.session.wait_told(Authenticated)
+    client.does(log_in())
+    await client.wait_login(Identity)
     await world.publish("a", 2, 3)
     assert client.offsets == [0, 1, 2, 4]
     assert other.offsets == [0, 1, 2, 3, 4]
-    assert world.gateway.feed("a").wire_keys == 2  # type: ignore[union-attr]
+    assert world.gateway.hub("a").wire_keys == 2  # type: ignore[union-attr]
 
 
 async def test_a_subscription_that_waits_for_its_source_opens_behind_the_interceptor_of_the_new_rules(
@@ -607,7 +675,7 @@ async def test_a_subscription_that_waits_for_its_source_opens_behind_the_interce
 ) -> None:
     client = world.subscribe("late")
     world.rules.interceptor = Interceptor(lambda record: None, key="nothing")
-    client.connection.apply_rules()
+    client.connection.reauthorize()
     world.release.set()
     await settled()
     await world.publish("late", 0)
@@ -617,7 +685,7 @@ async def test_a_subscription_that_waits_for_its_source_opens_behind_the_interce
 async def test_rights_that_are_withdrawn(world: Fixture) -> None:
     client = world.subscribe("a", "b")
     world.rules.forbidden = {"a"}
-    client.connection.apply_rules()
+    client.connection.reauthorize()
     assert client.ends == ["unauthorized"]
     assert list(client.connection.subscriptions) == ["b"]
 
@@ -637,7 +705,7 @@ async def test_an_interceptor_that_fails_closes_the_subscriptions_it_has_and_no_
     assert list(after.connection.subscriptions) == ["b"]
     assert world.gateway.hooks.failures == {"interceptor": 1}
     assert len(logged("a plugin failed")) == 1
-    assert world.gateway.feed("a").subscribers == 1  # type: ignore[union-attr]
+    assert world.gateway.hub("a").subscribers == 1  # type: ignore[union-attr]
 
 
 async def test_a_hook_that_fails_is_an_error_for_the_client_and_counted(world: Fixture) -> None:
@@ -645,7 +713,7 @@ async def test_a_hook_that_fails_is_an_error_for_the_client_and_counted(world: F
     client = world.subscribe("a")
     assert client.refusals == ["internal_error"]
     assert world.gateway.hooks.failures == {"intercept": 1}
-    assert world.gateway.feed("a").subscribers == 0  # type: ignore[union-attr]
+    assert world.gateway.hub("a").subscribers == 0  # type: ignore[union-attr]
 
 
 async def test_a_client_that_comes_back_has_what_it_left_of_its_account(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from kiwi_gw.core.evaluation import Evaluations, Shares
+from kiwi_gw.core.evaluation import Evaluations
+from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.runtime.evaluator import Evaluator
+from tests.unit.runtime.fakes import endless_round
 
 
 class Resting(Evaluations):
     """Something is overdrawn for ever; notes what it is told of the loop."""
 
     def __init__(self) -> None:
-        super().__init__(Shares())
+        super().__init__(CpuShares(), endless_round())
         self.told: list[bool] = []
         self.enough = trio.Event()
 

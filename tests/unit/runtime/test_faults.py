@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from kiwi_gw.api import SourceFailed
-from kiwi_gw.runtime.faults import fault, place, words
+from kiwi_gw.runtime.plugin_faults import fault, place, words
 
 
 async def cancelled() -> BaseException:

@@ -13,23 +13,24 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import (
     Action,
+    EventSchema,
     Identity,
-    Out,
     PluginContext,
     PluginError,
     Positions,
+    Publisher,
     Refusal,
     Section,
-    Shape,
     SourceChanged,
     SourceContext,
     SourceFailed,
     SourceInfo,
     hookimpl,
 )
-from kiwi_gw.config import Difference, load_again
-from kiwi_gw.core.feed import FeedState
+from kiwi_gw.config import ConfigDifference, load_again
+from kiwi_gw.core.hub_limits import HubState
 from kiwi_gw.core.notices import Ended, SourceAppeared
+from kiwi_gw.errors import ConfigError
 from tests.unit.runtime.fakes import SHAPE, Bench, Run, Sources, batch, config, open_it, running, settled
 
 Logged = Callable[[str], list[EventDict]]
@@ -37,18 +38,18 @@ Logged = Callable[[str], list[EventDict]]
 DRAIN = "server: {drain_ms: 2s}"
 
 
-def apply(bench: Bench, text: str) -> Difference:
+def apply(bench: Bench, text: str) -> ConfigDifference:
     """What a reload does."""
     bench.write(text)
     return bench.gateway.apply(load_again(bench.gateway.loaded))
 
 
-def publishes(outs: list[Out]) -> Run:
+def publishes(outs: list[Publisher]) -> Run:
     """A source whose `out` is handed to the test."""
 
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
-        await out.ready({0: 0} if start is None else start)
-        outs.append(out)
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
+        await publisher.ready({0: 0} if start is None else start)
+        outs.append(publisher)
         await trio.sleep_forever()
 
     return run
@@ -65,15 +66,15 @@ async def test_sources_are_added_altered_and_removed_under_their_subscribers(tmp
     sources = Sources()
     async with running(tmp_path, config("stays", "alters", "goes"), fake=sources) as bench:
         client = bench.subscribe("stays", "alters", "goes")
-        stays = bench.gateway.feed("stays")
+        stays = bench.gateway.hub("stays")
         before = tasks()
         found = apply(bench, config("stays", "alters 2", "comes"))
         assert (found.added, found.removed, found.altered) == (("comes",), ("goes",), ("alters",))
         assert client.ends == ["removed", "altered"]
         assert [n.source.id for n in client.told(SourceAppeared)[3:]] == ["alters", "comes"]  # type: ignore[union-attr]
         assert list(client.connection.subscriptions) == ["stays"]
-        assert bench.gateway.feed("stays") is stays
-        assert bench.gateway.feed("goes") is None
+        assert bench.gateway.hub("stays") is stays
+        assert bench.gateway.hub("goes") is None
         client.does(open_it("alters"), open_it("comes"), open_it("goes"))
         await settled()
         assert sorted(map(str, client.connection.subscriptions)) == ["alters", "comes", "stays"]
@@ -82,7 +83,7 @@ async def test_sources_are_added_altered_and_removed_under_their_subscribers(tmp
 
 
 async def test_the_end_of_an_altered_source_says_where_to_go_on(tmp_path: Path) -> None:
-    outs: list[Out] = []
+    outs: list[Publisher] = []
     async with running(tmp_path, config("a"), fake=Sources({"a": publishes(outs)})) as bench:
         client = bench.subscribe("a")
         await outs[0].publish(batch(0, 5))
@@ -93,7 +94,7 @@ async def test_the_end_of_an_altered_source_says_where_to_go_on(tmp_path: Path) 
 
 
 async def test_what_was_not_sent_yet_is_sent_for_a_while(autojump_clock: MockClock, tmp_path: Path) -> None:
-    outs: list[Out] = []
+    outs: list[Publisher] = []
     async with running(tmp_path, config("a", more=DRAIN), fake=Sources({"a": publishes(outs)})) as bench:
         quick, slow = bench.subscribe("a"), bench.subscribe("a")
         for client in (quick, slow):
@@ -103,7 +104,7 @@ async def test_what_was_not_sent_yet_is_sent_for_a_while(autojump_clock: MockClo
         assert quick.ends == slow.ends == []
         await trio.sleep(1.5)
         quick.socket.take = len_of
-        quick.socket.writable()
+        quick.socket.drain()
         assert (quick.offsets, quick.ends) == ([0, 1, 2], ["altered"])
         await trio.sleep(0.7)
         assert slow.ends == ["altered"]
@@ -119,7 +120,7 @@ def len_of(size: int) -> int:
 async def test_a_source_altered_twice_in_one_tick_and_again_while_it_drains(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    outs: list[Out] = []
+    outs: list[Publisher] = []
     sources = Sources({"a": publishes(outs)})
     async with running(tmp_path, config("a", more=DRAIN), fake=sources) as bench:
         before = tasks()
@@ -135,23 +136,23 @@ async def test_a_source_altered_twice_in_one_tick_and_again_while_it_drains(
         await trio.sleep(2.2)
         assert [client.ends for client in clients] == [["altered"]] * 4
         assert tasks() == before
-        assert bench.gateway.feed("a").state is FeedState.RUNNING  # type: ignore[union-attr]
-        assert [runner.feed.info.id for runner in bench.gateway.runners()] == ["a"]
+        assert bench.gateway.hub("a").state is HubState.RUNNING  # type: ignore[union-attr]
+        assert [runner.hub.info.id for runner in bench.gateway.runners()] == ["a"]
 
 
 async def test_a_source_that_is_removed_gives_its_memory_back(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    outs: list[Out] = []
+    outs: list[Publisher] = []
     async with running(tmp_path, config("a", more=DRAIN), fake=Sources({"a": publishes(outs)})) as bench:
         bench.subscribe("a")
         await outs[0].publish(batch(0, 100))
-        feed = bench.gateway.feed("a")
-        assert feed is not None
-        assert feed.window.bytes > 0
+        hub = bench.gateway.hub("a")
+        assert hub is not None
+        assert hub.window.bytes > 0
         apply(bench, config(more=DRAIN))
         await trio.sleep(0.3)
-        assert feed.window.bytes == 0
+        assert hub.window.bytes == 0
 
 
 @pytest.mark.parametrize("error", [None, SourceFailed("no such table")], ids=["ends", "fails"])
@@ -160,31 +161,31 @@ async def test_a_failed_source_gives_its_memory_back_and_an_ended_one_when_it_is
 ) -> None:
     release = trio.Event()
 
-    async def finite(out: Out, start: Positions | None, context: SourceContext) -> None:
-        await out.ready({0: 0})
+    async def finite(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
+        await publisher.ready({0: 0})
         await release.wait()
-        await out.publish(batch(0, 100))
+        await publisher.publish(batch(0, 100))
         if error is not None:
             raise error
 
     async with running(tmp_path, config("a"), fake=Sources({"a": finite})) as bench:
         client = bench.subscribe("a")
         client.socket.take = lambda size: 0
-        feed = bench.gateway.feed("a")
-        assert feed is not None
+        hub = bench.gateway.hub("a")
+        assert hub is not None
         release.set()
         await trio.sleep(1)
-        assert (feed.window.bytes > 0) == (error is None)
+        assert (hub.window.bytes > 0) == (error is None)
         client.socket.take = len_of
-        client.socket.writable()
+        client.socket.drain()
         await trio.sleep(0.3)
         assert client.ends == ["failed" if error else "ended"]
-        assert (feed.window.bytes == 0) == (error is not None)
+        assert (hub.window.bytes == 0) == (error is not None)
         client.does(open_it("a"))
         assert client.refusals == ["failed" if error else "ended"]
         apply(bench, config())
         await trio.sleep(0.3)
-        assert feed.window.bytes == 0
+        assert hub.window.bytes == 0
 
 
 async def test_a_source_that_changes_gets_a_new_feed_and_begins_anew(
@@ -193,11 +194,11 @@ async def test_a_source_that_changes_gets_a_new_feed_and_begins_anew(
     change = trio.Event()
     starts: list[Positions | None] = []
 
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         starts.append(start)
-        await out.ready({0: 7})
+        await publisher.ready({0: 7})
         if len(starts) == 1:
-            await out.publish(batch(7, 1))
+            await publisher.publish(batch(7, 1))
             await change.wait()
             await trio.sleep(0.6)
             raise SourceChanged("more partitions")
@@ -205,13 +206,13 @@ async def test_a_source_that_changes_gets_a_new_feed_and_begins_anew(
 
     async with running(tmp_path, config("a"), fake=Sources({"a": run})) as bench:
         client = bench.subscribe("a")
-        old = bench.gateway.feed("a")
+        old = bench.gateway.hub("a")
         change.set()
         await trio.sleep(0.7)
         await settled()
         assert client.ends == ["changed"]
         assert starts == [None, None]
-        assert bench.gateway.feed("a") is not old
+        assert bench.gateway.hub("a") is not old
         client.does(open_it("a"))
         assert client.opened == 2
 
@@ -222,8 +223,8 @@ async def test_a_source_that_says_it_changed_while_it_is_removed(
     """The reload and the change meet: there must be one new source for an altered one, none for a removed."""
     change = trio.Event()
 
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
-        await out.ready({0: 0})
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
+        await publisher.ready({0: 0})
         await trio.sleep(1)
         await change.wait()
         raise SourceChanged("more partitions")
@@ -238,13 +239,13 @@ async def test_a_source_that_says_it_changed_while_it_is_removed(
         await trio.sleep(3)
         assert client.ends == ["removed", "altered"]
         assert sorted(sources.built) == ["a", "a", "b"]
-        assert [runner.feed.info.id for runner in bench.gateway.runners()] == ["a"]
+        assert [runner.hub.info.id for runner in bench.gateway.runners()] == ["a"]
 
 
 async def test_a_source_that_always_changes_does_not_fill_the_memory(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         raise SourceChanged("again")
 
     sources = Sources({"a": run})
@@ -287,7 +288,7 @@ async def test_a_refused_configuration_changes_nothing_not_even_in_plugins_that_
             assert agreeing.seen[-1] == refusing.seen[-1] == 1
         assert bench.gateway.loaded is loaded
         assert client.ends == []
-        assert bench.gateway.feed("b") is None
+        assert bench.gateway.hub("b") is None
 
 
 async def test_a_plugin_that_cannot_describe_a_source_changes_nothing(tmp_path: Path) -> None:
@@ -295,17 +296,22 @@ async def test_a_plugin_that_cannot_describe_a_source_changes_nothing(tmp_path: 
     async with running(tmp_path, config("a", "b"), fake=sources) as bench:
         loaded, client = bench.gateway.loaded, bench.subscribe("a", "b")
 
-        def shape(settings: Section) -> Shape:
+        def shape(settings: Section) -> EventSchema:
             if settings.model_dump()["note"] == "2":
                 raise ValueError("no shape")
             return SHAPE
 
+        wanted = config("a 1", "b 2", "c")
+        bench.write(wanted)
+        reloaded = load_again(loaded)
         sources.shape = shape
         with pytest.raises(ValueError, match="no shape"):
-            apply(bench, config("a 1", "b 2", "c"))
+            bench.gateway.apply(reloaded)
+        with pytest.raises(ConfigError, match="cannot be checked: ValueError in the plugin that reads it"):
+            apply(bench, wanted)
         assert bench.gateway.loaded is loaded
         assert client.ends == []
-        assert [runner.feed.info.id for runner in bench.gateway.runners()] == ["a", "b"]
+        assert [runner.hub.info.id for runner in bench.gateway.runners()] == ["a", "b"]
 
 
 class Rules:
@@ -412,7 +418,7 @@ async def test_a_service_that_no_plugin_provides(autojump_clock: MockClock, tmp_
 async def test_whatever_sources_and_services_do_at_the_end_the_gateway_ends_well(
     tmp_path: Path, logged: Logged
 ) -> None:
-    async def bad(out: Out, start: Positions | None, context: SourceContext) -> None:
+    async def bad(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         async def late() -> None:
             try:
                 await trio.sleep_forever()
@@ -506,7 +512,7 @@ async def test_a_reload_while_it_drains_is_applied_to_those_who_are_left(tmp_pat
 async def test_it_has_started_when_every_source_has_worked_or_never_will(tmp_path: Path) -> None:
     release = trio.Event()
 
-    async def late(out: Out, start: Positions | None, context: SourceContext) -> None:
+    async def late(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         await release.wait()
         raise SourceFailed("no such table")
 

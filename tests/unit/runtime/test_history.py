@@ -12,15 +12,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kiwi_gw.core.commands import Cancel, Grant, Open
+from kiwi_gw.core.commands import AddCredit, Cancel, Open
 from kiwi_gw.core.notices import Lagged, Opened, OpenFailed
-from kiwi_gw.core.states import State
+from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.edge.admin.views import sources
 from kiwi_gw.errors import SourceChanged
 from kiwi_gw.model import (
     Action,
     AtPositions,
     AtTime,
+    HasLineage,
     Identity,
     Mode,
     OverflowPolicy,
@@ -28,9 +29,8 @@ from kiwi_gw.model import (
     Refusal,
     Start,
     StartAt,
-    Traced,
 )
-from kiwi_gw.runtime.history import LINGER_SECONDS
+from kiwi_gw.runtime.history_task import LINGER_SECONDS
 from kiwi_gw.testing import Script, ScriptedSources
 from tests.unit.core.fakes import names
 from tests.unit.runtime.fakes import Bench, Client, running
@@ -65,7 +65,7 @@ async def publish(script: Script, events: int, *, size: int = 50, timestamp: int
         await script.publish([b"x"] * size, timestamp=timestamp)
 
 
-def state(client: Client) -> State:
+def state(client: Client) -> SubscriptionState:
     return client.connection.subscriptions["news"].state
 
 
@@ -76,7 +76,7 @@ async def test_from_the_first_event_into_what_is_live(tmp_path: Path, autojump_c
         client.does(begin())
         await trio.sleep(0.5)
         assert client.offsets == list(range(1000))
-        assert state(client) is State.LIVE
+        assert state(client) is SubscriptionState.LIVE
         await publish(script, 50)
         assert client.offsets == list(range(1050))
         assert script.history.opened == 1
@@ -93,17 +93,17 @@ async def test_a_client_that_fell_out_of_the_window_misses_nothing(
         client.does(begin(StartAt.LATEST))
         client.socket.take = lambda size: 0
         await publish(script, 1000)
-        assert state(client) is State.HISTORY_WAITING
+        assert state(client) is SubscriptionState.HISTORY_WAITING
         await trio.sleep(0.5)
         assert script.history.opened == 0, "nobody reads for one that cannot be sent to"
         client.socket.take = lambda size: size
-        client.socket.writable()
+        client.socket.drain()
         await trio.sleep(0.5)
         assert client.offsets == list(range(1000))
         assert all(notice.dropped == 0 for notice in client.told(Lagged) if isinstance(notice, Lagged))
         runner = next(iter(bench.gateway.runners()))
-        assert runner.feed.events_replayed >= 900
-        assert runner.feed.replaying == 0
+        assert runner.hub.events_replayed >= 900
+        assert runner.hub.replaying == 0
 
 
 async def test_by_time_and_by_positions(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -117,7 +117,7 @@ async def test_by_time_and_by_positions(tmp_path: Path, autojump_clock: MockCloc
         await trio.sleep(0.5)
         assert [client.offsets[:1] for client in clients] == [[500], [700], []]
         assert [len(client.offsets) for client in clients] == [500, 300, 0]
-        assert all(state(client) is State.LIVE for client in clients)
+        assert all(state(client) is SubscriptionState.LIVE for client in clients)
 
 
 async def test_positions_in_the_window_need_no_history(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -127,7 +127,7 @@ async def test_positions_in_the_window_need_no_history(tmp_path: Path, autojump_
         client = bench.connect()
         client.does(begin(AtPositions({"0": 930})))
         assert client.offsets == list(range(930, 1000))
-        assert state(client) is State.LIVE
+        assert state(client) is SubscriptionState.LIVE
 
 
 async def test_what_is_gone_is_refused_or_skipped_as_asked(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -179,7 +179,7 @@ async def test_a_start_that_takes_too_long(tmp_path: Path, autojump_clock: MockC
         cancelled.does(begin(), Cancel("news"))
         await trio.sleep(0.9)
         assert client.refusals == []
-        patient.does(begin(credit=2), Grant("news", 3))
+        patient.does(begin(credit=2), AddCredit("news", 3))
         await trio.sleep(0.4)
         assert client.refusals == ["failed"]
         assert (cancelled.refusals, cancelled.opened) == ([], 0)
@@ -216,7 +216,7 @@ async def test_those_who_come_later_share_what_was_read(tmp_path: Path, autojump
         assert script.history.opened == 1
         assert script.history.read_events == 18_900  # the window always holds the last batch
         await trio.sleep(LINGER_SECONDS * 1.1)
-        assert next(iter(bench.gateway.runners())).feed.replay.readers == []
+        assert next(iter(bench.gateway.runners())).hub.replay.readers == []
 
 
 async def test_a_client_that_stands_still_gives_its_place_away(
@@ -228,14 +228,14 @@ async def test_a_client_that_stands_still_gives_its_place_away(
         slow.does(begin(credit=10))
         fast.does(begin())
         await trio.sleep(5)
-        assert state(fast) is State.LIVE
+        assert state(fast) is SubscriptionState.LIVE
         assert fast.offsets == list(range(5_000))
         await trio.sleep(1)
-        assert state(slow) is State.HISTORY_WAITING
-        slow.does(Grant("news", 10))
+        assert state(slow) is SubscriptionState.HISTORY_WAITING
+        slow.does(AddCredit("news", 10))
         await trio.sleep(0.5)
         assert slow.offsets == list(range(20))
-        slow.does(Grant("news", 1_000_000))
+        slow.does(AddCredit("news", 1_000_000))
         await trio.sleep(5)
         assert slow.offsets == list(range(5_000))
 
@@ -251,13 +251,13 @@ async def test_readers_take_turns(tmp_path: Path, autojump_clock: MockClock) -> 
         second.does(begin(AtPositions({"0": 80_000}), credit=1))
         for _ in range(20):
             for client in (first, second):
-                client.does(Grant("news", 500))
+                client.does(AddCredit("news", 500))
             await trio.sleep(0.2)
         assert len(first.offsets) > 1000
         assert len(second.offsets) > 1000
         assert script.history.opened > 2
         for client in (first, second):
-            client.does(Grant("news", 1_000_000))
+            client.does(AddCredit("news", 1_000_000))
         await trio.sleep(10)
         assert first.offsets == list(range(100_000))
         assert second.offsets == list(range(80_000, 100_000))
@@ -284,7 +284,7 @@ async def test_a_reader_that_fails_is_opened_again(tmp_path: Path, autojump_cloc
         client.does(begin(credit=0))
         await trio.sleep(0.5)
         script.history.fail(OSError("no route"), OSError("no route"), OSError("no route"))
-        client.does(Grant("news", 1_000_000))
+        client.does(AddCredit("news", 1_000_000))
         await trio.sleep(5)
         assert client.offsets == list(range(5_000))
         assert next(iter(bench.gateway.runners())).history.failures == 3
@@ -298,11 +298,11 @@ async def test_a_source_that_is_restarted_goes_on_with_its_history(
         client = bench.connect()
         client.does(begin(credit=500))
         await trio.sleep(0.3)
-        assert state(client) is State.HISTORY
+        assert state(client) is SubscriptionState.HISTORY
         await script.fail(OSError("gone"))
         await trio.sleep(0.5)
-        assert state(client) is State.HISTORY_WAITING
-        client.does(Grant("news", 1_000_000))
+        assert state(client) is SubscriptionState.HISTORY_WAITING
+        client.does(AddCredit("news", 1_000_000))
         await trio.sleep(2)
         assert script.runs == 2
         assert client.offsets == list(range(5_000))
@@ -315,7 +315,7 @@ async def test_history_that_finds_the_source_changed(tmp_path: Path, autojump_cl
         client.does(begin(credit=0))
         await trio.sleep(0.5)
         script.history.fail(SourceChanged("it was created again"))
-        client.does(Grant("news", 1))
+        client.does(AddCredit("news", 1))
         await trio.sleep(1)
         assert client.ends == ["changed"]
         assert script.runs == 2
@@ -330,7 +330,7 @@ async def test_a_finite_source_is_read_to_its_end(tmp_path: Path, autojump_clock
         await script.end()
         await trio.sleep(0.5)
         assert client.ends == []
-        client.does(Grant("news", 1_000_000))
+        client.does(AddCredit("news", 1_000_000))
         await trio.sleep(1)
         assert client.offsets == list(range(1000))
         assert client.ends == ["ended"]
@@ -354,7 +354,7 @@ async def test_an_ended_source_still_serves_its_history(tmp_path: Path, autojump
         late = bench.connect()
         late.does(begin(StartAt.LATEST))
         assert late.refusals == ["ended"]
-        assert next(iter(bench.gateway.runners())).feed.subscribers == 0
+        assert next(iter(bench.gateway.runners())).hub.subscribers == 0
 
 
 async def test_block_holds_the_source_until_its_client_has_room(
@@ -368,16 +368,16 @@ async def test_block_holds_the_source_until_its_client_has_room(
         client.socket.take = lambda size: 0
         nursery.start_soon(lambda: publish(script, 200))
         await trio.sleep(15)
-        feed = next(iter(bench.gateway.runners())).feed
-        assert feed.events_in == 50
-        assert feed.held_by == [str(client.connection)]
+        hub = next(iter(bench.gateway.runners())).hub
+        assert hub.events_in == 50
+        assert hub.held_by == [str(client.connection)]
         (item,) = sources(list(bench.gateway.runners()))
-        assert item["heldBy"] == feed.held_by
+        assert item["heldBy"] == hub.held_by
         client.socket.take = lambda size: size
-        client.socket.writable()
+        client.socket.drain()
         await trio.sleep(0.5)
         assert client.offsets == other.offsets == list(range(200))
-        assert feed.held_by == []
+        assert hub.held_by == []
 
 
 async def test_block_lets_the_source_go_when_its_client_grants_no_credit_or_leaves(
@@ -389,19 +389,19 @@ async def test_block_lets_the_source_go_when_its_client_grants_no_credit_or_leav
         client.does(begin(StartAt.LATEST, credit=0, overflow=OverflowPolicy.BLOCK))
         nursery.start_soon(lambda: publish(script, 100))
         await trio.sleep(29)
-        feed = next(iter(bench.gateway.runners())).feed
-        assert feed.events_in == 50
+        hub = next(iter(bench.gateway.runners())).hub
+        assert hub.events_in == 50
         await trio.sleep(2)
-        assert feed.events_in == 100
+        assert hub.events_in == 100
         client.leave()
         other.does(begin(StartAt.LATEST, overflow=OverflowPolicy.BLOCK))
         other.socket.take = lambda size: 0
         nursery.start_soon(lambda: publish(script, 100))
         await trio.sleep(10)
-        assert feed.events_in == 150
+        assert hub.events_in == 150
         other.leave()
         await trio.sleep(0.5)
-        assert feed.events_in == 200
+        assert hub.events_in == 200
 
 
 class Late:
@@ -444,20 +444,20 @@ async def test_who_brings_no_positions_does_not_wait_for_those_that_are_not_know
 
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 100)
-        feed = bench.gateway.feed("news")
-        assert feed is not None
-        feed.traced = cast("Traced", SimpleNamespace(lineage=Slow({1: 10**6, 3: 1})))
+        hub = bench.gateway.hub("news")
+        assert hub is not None
+        hub.traced = cast("HasLineage", SimpleNamespace(lineage=Slow({1: 10**6, 3: 1})))
         bench.connect().does(begin(AtPositions({"0": 1})))
         await trio.sleep(0.05)  # that is being asked now
         client = bench.connect()
         client.does(begin(StartAt.EARLIEST))
         await trio.sleep(0.01)
-        assert state(client) is not State.OPENING
+        assert state(client) is not SubscriptionState.OPENING
         await trio.sleep(0.1)  # and now it waits to be asked again
         other = bench.connect()
         other.does(begin(AtPositions({"0": 3})))
         await trio.sleep(0.01)
-        assert state(other) is not State.OPENING
+        assert state(other) is not SubscriptionState.OPENING
 
 
 async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now(
@@ -467,18 +467,18 @@ async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now
     async with gateway(tmp_path) as (bench, script):
         await publish(script, 100)
         late = Late({1: 10**6, 2: 3, 3: 1})
-        feed = bench.gateway.feed("news")
-        assert feed is not None
-        feed.traced = cast("Traced", SimpleNamespace(lineage=late))
+        hub = bench.gateway.hub("news")
+        assert hub is not None
+        hub.traced = cast("HasLineage", SimpleNamespace(lineage=late))
         clients = {epoch: bench.connect() for epoch in late.looks}
         for epoch, client in clients.items():
             client.does(begin(AtPositions({"0": epoch})))
         await trio.sleep(0.3)
-        assert state(clients[3]) is State.LIVE
-        assert state(clients[2]) is State.OPENING
+        assert state(clients[3]) is SubscriptionState.LIVE
+        assert state(clients[2]) is SubscriptionState.OPENING
         await trio.sleep(0.4)
-        assert state(clients[2]) is State.LIVE
-        assert state(clients[1]) is State.OPENING
+        assert state(clients[2]) is SubscriptionState.LIVE
+        assert state(clients[1]) is SubscriptionState.OPENING
         await trio.sleep(1)
         (failed,) = clients[1].told(OpenFailed)
         assert isinstance(failed, OpenFailed)

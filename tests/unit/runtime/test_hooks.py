@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import cast
 
 import pytest
@@ -18,21 +19,24 @@ from kiwi_gw.api import (
     ANONYMOUS,
     Action,
     Credential,
+    EventSchema,
     Identity,
     Interceptor,
     Permit,
     Record,
     Refusal,
-    Shape,
     SourceInfo,
     Token,
     hookimpl,
 )
+from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.model import Batch, Encoded, EventTransform, WireFormat
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.hooks import Hooks
 
-SOURCE = SourceInfo("news", "fake", Shape(()))
+SOURCE = SourceInfo("news", "fake", EventSchema(()))
 TOKEN = Token("secret")
 ANN = Identity("ann")
 
@@ -91,7 +95,7 @@ FAULTS = [
 async def test_what_hooks_raise_becomes_a_refusal(error: BaseException, logged: Logged) -> None:
     asked = hooks(Raises(error))
     assert (await refused(asked)).code == "internal_error"
-    for answer in (asked.authorize(ANN, Action.SUBSCRIBE, SOURCE), asked.intercept(ANN, SOURCE)):
+    for answer in (asked.authorize(ANN, Action.SUBSCRIBE, SOURCE), asked.transforms(ANN, SOURCE)):
         assert isinstance(answer, Refusal)
         assert answer.code == "internal_error"
         assert "boom" not in answer.message
@@ -132,14 +136,14 @@ async def test_what_is_no_identity_is_a_fault(answer: object) -> None:
 def test_what_is_no_refusal_or_interceptor_is_a_fault_and_lets_nobody_in() -> None:
     asked = hooks(lambda: False)
     assert isinstance(asked.authorize(ANN, Action.SUBSCRIBE, SOURCE), Refusal)
-    assert isinstance(asked.intercept(ANN, SOURCE), Refusal)
+    assert isinstance(asked.transforms(ANN, SOURCE), Refusal)
     assert asked.failures == {"authorize": 1, "intercept": 1}
 
 
 @pytest.mark.parametrize("key", [["a"], {"a"}, (1, ["a"])])
 def test_an_interceptor_whose_key_cannot_be_a_key_is_a_fault(key: object) -> None:
     asked = hooks(lambda: Interceptor(lambda record: record, key))
-    assert isinstance(asked.intercept(ANN, SOURCE), Refusal)
+    assert isinstance(asked.transforms(ANN, SOURCE), Refusal)
     assert asked.failures["intercept"] == 1
 
 
@@ -152,7 +156,7 @@ async def test_a_fault_is_counted_every_time_and_told_once_per_line(logged: Logg
     asked = hooks(reject)
     for _ in range(50):
         asked.authorize(ANN, Action.SUBSCRIBE, SOURCE)
-        asked.intercept(ANN, SOURCE)
+        asked.transforms(ANN, SOURCE)
     assert asked.failures == {"authorize": 50, "intercept": 50}
     assert [line["hook"] for line in logged("a plugin failed")] == ["authorize", "intercept"]
 
@@ -217,33 +221,56 @@ def test_one_refusal_suffices() -> None:
     assert hooks(lambda: None).authorize(ANN, Action.SUBSCRIBE, SOURCE) is None
 
 
+def write_values(batch: Batch) -> Encoded:
+    parts = [str(value).encode() for value in batch.columns["value"]]
+    return Encoded(b"".join(parts), list(accumulate(map(len, parts))))
+
+
+VALUES = WireFormat("values", write_values)
+
+
+def transforms(asked: Hooks) -> Sequence[EventTransform]:
+    found = asked.transforms(ANN, SOURCE)
+    assert not isinstance(found, Refusal)
+    return found
+
+
+def values(chain: Sequence[EventTransform], *given: object) -> list[str]:
+    """What the chain makes of events with these values, one after the other."""
+    memo = EncodingMemo(1 << 26, MemoryBudget(1 << 30))
+    made = []
+    for value in given:
+        entry = WindowEntry(Batch({0: 0}, [0], [0], {"value": [value]}, 0), 0)
+        encoded = memo.encoded(entry, wire(VALUES, chain))
+        if encoded.prefix_counts is None or encoded.prefix_counts[-1]:
+            made.append(encoded.buffer.decode())
+    return made
+
+
 def adds(name: str, key: object = None) -> Callable[[], object]:
     def apply(record: Record) -> Record | None:
-        return {**record, "by": f"{record.get('by', '')}{name}"}
+        return {**record, "value": f"{record['value']}{name}"}
 
     return lambda: Interceptor(apply, key)
 
 
 def test_interceptors_run_in_the_order_of_registration() -> None:
-    chain = hooks(adds("a", 1), lambda: None, adds("b", 2)).intercept(ANN, SOURCE)
-    assert isinstance(chain, Interceptor)
-    assert chain.apply({}) == {"by": "ab"}
-    assert chain.key == (("plugin0", 0, 1), ("plugin2", 0, 2))
+    chain = transforms(hooks(adds("a", 1), lambda: None, adds("b", 2)))
+    assert values(chain, "-") == ["-ab"]
+    assert wire(VALUES, chain).keys == (("plugin0", 0, 1), ("plugin2", 0, 2))
 
 
 def test_one_without_a_key_shares_with_nobody() -> None:
-    chain = hooks(adds("a", 1), adds("b")).intercept(ANN, SOURCE)
-    assert isinstance(chain, Interceptor)
-    assert chain.key is None
+    asked = hooks(adds("a", 1), adds("b"))
+    assert wire(VALUES, transforms(asked)).key != wire(VALUES, transforms(asked)).key
 
 
 def test_what_one_withholds_the_next_is_not_asked_about() -> None:
     asked: list[Record] = []
     withholds = Interceptor(lambda record: None, 1)
     listens = Interceptor(asked.append, 2)
-    chain = hooks(lambda: withholds, lambda: listens).intercept(ANN, SOURCE)
-    assert isinstance(chain, Interceptor)
-    assert chain.apply({}) is None
+    chain = transforms(hooks(lambda: withholds, lambda: listens))
+    assert values(chain, "-") == []
     assert asked == []
 
 
@@ -256,11 +283,10 @@ def test_an_interceptor_that_fails_ends_its_subscriptions_and_is_told_once(
     apply: Callable[..., object], logged: Logged
 ) -> None:
     asked = hooks(lambda: Interceptor(apply, 1))  # type: ignore[arg-type]
-    chain = asked.intercept(ANN, SOURCE)
-    assert isinstance(chain, Interceptor)
+    chain = transforms(asked)
     for _ in range(3):
         with pytest.raises(EncodingFailed, match="an interceptor of news failed"):
-            chain.apply({})
+            values(chain, "-")
     assert asked.failures == {"interceptor": 3}
     assert len(logged("a plugin failed")) == 1
 
@@ -303,18 +329,12 @@ def test_a_permit_is_an_answer_and_others_may_still_refuse() -> None:
 
 def test_keys_mean_something_within_one_plugin_and_one_configuration() -> None:
     asked = hooks(adds("a", 1), adds("b", 1))
-    both = asked.intercept(ANN, SOURCE)
-    assert isinstance(both, Interceptor)
+    both = transforms(asked)
     asked.replace(asked._plugins)
-    again = asked.intercept(ANN, SOURCE)
-    assert isinstance(again, Interceptor)
-    one, other = (
-        hooks(*acts).intercept(ANN, SOURCE) for acts in ([adds("a", 1), None_], [None_, adds("b", 1)])
-    )
-    assert isinstance(one, Interceptor)
-    assert isinstance(other, Interceptor)
-    assert len({both.key, again.key, one.key, other.key}) == 4
-    assert asked.intercept(ANN, SOURCE).key == again.key  # type: ignore[union-attr]
+    again = transforms(asked)
+    one, other = (transforms(hooks(*acts)) for acts in ([adds("a", 1), None_], [None_, adds("b", 1)]))
+    assert len({wire(VALUES, chain).key for chain in (both, again, one, other)}) == 4
+    assert wire(VALUES, transforms(asked)).key == wire(VALUES, again).key
 
 
 def None_() -> None:  # noqa: N802

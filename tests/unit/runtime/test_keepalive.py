@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from structlog.typing import EventDict
 
-from kiwi_gw.config import Limits
+from kiwi_gw.config import LimitSettings
 from kiwi_gw.core.notices import CredentialsExpiring, Notice
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.runtime.connection import Connection
@@ -26,7 +26,7 @@ class Wire:
         self.cut = False
         self.now = 1000.0
         self.socket.taken_at = self.now
-        self.keepalive = Keepalive(Limits(**limits))
+        self.keepalive = Keepalive(LimitSettings(**limits))
         self.connection = Connection(
             1,
             None,  # type: ignore[arg-type]  # it opens nothing
@@ -172,7 +172,7 @@ def test_a_socket_that_was_full_and_drains_is_alive_from_then_on() -> None:
 
 def test_what_closes_already_is_left_alone() -> None:
     wire = Wire()
-    wire.connection.hang_up(1001, "draining")
+    wire.connection.send_close(1001, "draining")
     assert wire.run(600) == []
     assert wire.closed() == (1001, "draining")
     assert not wire.cut
@@ -182,7 +182,7 @@ def test_what_closes_already_is_left_alone() -> None:
 def test_limits_can_be_replaced() -> None:
     wire = Wire()
     wire.run(10)
-    wire.keepalive.limits = Limits(ping_interval_ms=5_000, dead_after_ms=12_000)
+    wire.keepalive.limits = LimitSettings(ping_interval_ms=5_000, dead_after_ms=12_000)
     assert wire.run(2) == [11]
     assert wire.closed() == (4408, "unresponsive")
 
@@ -303,10 +303,10 @@ def test_it_is_said_once_60_s_before_the_credentials_expire() -> None:
         wire.run(1, wire.hear, wall=4_940.5 + second)
     assert wire.told() == [CredentialsExpiring(59_500)]
     # Judged anew, with the same end; then with another one.
-    wire.connection.identity = Identity("ann", frozenset({"more"}), expires_at=5_000.0)
+    wire.connection.access.identity = Identity("ann", frozenset({"more"}), expires_at=5_000.0)
     wire.run(1, wall=4_999.9)
     assert len(wire.told()) == 1
-    wire.connection.identity = Identity("ann", expires_at=5_010.0)
+    wire.connection.access.identity = Identity("ann", expires_at=5_010.0)
     wire.run(2, wall=5_000.0)
     assert wire.told()[1:] == [CredentialsExpiring(10_000)]
 
@@ -324,7 +324,7 @@ def test_how_long_before_is_a_setting_and_0_is_never() -> None:
 
 def test_many_connections_are_looked_at_in_parts_and_each_once_a_second() -> None:
     wires = [Wire() for _ in range(1_000)]
-    keepalive = Keepalive(Limits(ping_interval_ms=1, dead_after_ms=60_000))
+    keepalive = Keepalive(LimitSettings(ping_interval_ms=1, dead_after_ms=60_000))
     pings = []
     for step in range(1, 21):
         before = sum(wire.socket.sent_bytes for wire in wires)
@@ -348,7 +348,7 @@ def test_the_log_says_why(logged: Callable[[str], list[EventDict]]) -> None:
 @pytest.mark.parametrize("code", [1000, 4402])
 def test_a_second_reason_does_not_replace_the_first(code: int) -> None:
     wire = Wire()
-    wire.connection.hang_up(code, "first")
+    wire.connection.send_close(code, "first")
     wire.connection.abort(4408, "second")
     assert wire.closed() == (code, "first")
     assert wire.cut

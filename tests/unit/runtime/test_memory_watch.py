@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from structlog.typing import EventDict
 
-from kiwi_gw.config import Limits
+from kiwi_gw.config import LimitSettings
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.window import Budget, Entry, Window
+from kiwi_gw.core.window import MemoryBudget, Window, WindowEntry
 from kiwi_gw.model import AS_JSON, Batch
-from kiwi_gw.query import views
-from kiwi_gw.runtime.memory_watch import Memory, MemoryWatch, Overload, read_memory
+from kiwi_gw.query import decoded_batch
+from kiwi_gw.runtime.memory_watch import MemoryUse, MemoryWatch, Overload, read_memory
 from tests.unit.core.fakes import names
 
 LIMIT = 1_000_000
@@ -23,29 +23,29 @@ class Machine:
 
     def __init__(self, workers: int = 1, **limits: int) -> None:
         self.percent: float | None = 10
-        self.budget = Budget(800_000)
+        self.budget = MemoryBudget(800_000)
         self.memo = EncodingMemo(200_000, self.budget)
         self.window = Window(10_000, 10_000_000, self.budget, {0: 0})
-        self.evicted: list[Entry] = []
-        self.watch = MemoryWatch(Limits(**limits), workers, self.memo, self.budget, self._read)
+        self.evicted: list[WindowEntry] = []
+        self.watch = MemoryWatch(LimitSettings(**limits), workers, self.memo, self.budget, self._read)
         for offset in range(600):
             self.publish(offset)
 
     def publish(self, offset: int) -> None:
         batch = Batch({0: offset}, [0], [offset], {"value": [b"1"]}, cost=100)
         entry = self.window.append(batch, self._evict)
-        self.memo.encoded(entry, wire(names(), None))
-        views.view(batch, AS_JSON)
+        self.memo.encoded(entry, wire(names()))
+        decoded_batch.decoded(batch, AS_JSON)
 
     def look(self, percent: float | None) -> Overload:
         self.percent = percent
         self.watch.look()
         return self.watch.level
 
-    def _read(self) -> Memory | None:
-        return None if self.percent is None else Memory(int(LIMIT * self.percent / 100), LIMIT)
+    def _read(self) -> MemoryUse | None:
+        return None if self.percent is None else MemoryUse(int(LIMIT * self.percent / 100), LIMIT)
 
-    def _evict(self, entry: Entry) -> None:
+    def _evict(self, entry: WindowEntry) -> None:
         self.memo.forget(entry)
         self.evicted.append(entry)
 
@@ -90,10 +90,10 @@ def test_when_there_is_memory_again_windows_and_encodings_grow_again() -> None:
 def test_views_of_queries_are_given_up() -> None:
     machine = Machine()
     batch = Batch({0: 0}, [0], [0], {"value": [b"1"]}, cost=100)
-    before = views.view(batch, AS_JSON)
-    assert views.view(batch, AS_JSON) is before
+    before = decoded_batch.decoded(batch, AS_JSON)
+    assert decoded_batch.decoded(batch, AS_JSON) is before
     machine.look(85)
-    assert views.view(batch, AS_JSON) is not before
+    assert decoded_batch.decoded(batch, AS_JSON) is not before
 
 
 def test_either_can_be_switched_off() -> None:
@@ -134,7 +134,7 @@ def test_where_nobody_knows_it_is_off_and_said_so_once(log_lines: list[EventDict
 # --- what Linux says ------------------------------------------------------------------------------
 
 
-def linux(root: Path, groups: str, **limits: str) -> Memory | None:
+def linux(root: Path, groups: str, **limits: str) -> MemoryUse | None:
     """A machine of 1,000 KiB. limits: what is in files below /sys/fs/cgroup, `__` for a slash."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/statm").write_text("500 7 3 1 0 2 0\n")

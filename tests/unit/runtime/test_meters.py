@@ -8,8 +8,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kiwi_gw.api import Batch, Gap, Measured, Out, Positions, SourceContext, SourceStatistics, Unreadable
-from kiwi_gw.core.commands import Cancel, Grant
+from kiwi_gw.api import (
+    Batch,
+    Gap,
+    HasStatistics,
+    Positions,
+    Publisher,
+    SourceContext,
+    SourceStatistics,
+    Unreadable,
+)
+from kiwi_gw.core.commands import AddCredit, Cancel
 from kiwi_gw.model import OverflowPolicy
 from kiwi_gw.runtime.meters import OTHER, Histogram, Meters
 from kiwi_gw.runtime.source_runner import SourceRunner
@@ -63,9 +72,9 @@ def test_the_delay_of_a_batch(
 
 
 async def test_a_subscribe_lasts_until_its_source_works(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         await trio.sleep(3)
-        await out.ready({0: 0})
+        await publisher.ready({0: 0})
         await trio.sleep_forever()
 
     async with running(tmp_path, config("a", "b"), fake=Sources({"a": run})) as bench:
@@ -73,7 +82,7 @@ async def test_a_subscribe_lasts_until_its_source_works(tmp_path: Path, autojump
         client = bench.subscribe("a", "b", "nobody")
         assert durations["fake", "subscribe"].sum == 0.0
         assert sum(durations["fake", "subscribe"].counts) == 2, "b is open, and there is no third one"
-        client.does(Grant("a", 1))
+        client.does(AddCredit("a", 1))
         await trio.sleep(5)
         assert durations["fake", "subscribe"].sum == pytest.approx(3.0)
         client.does(Cancel("b"))
@@ -90,17 +99,17 @@ async def test_what_a_client_had_stays_counted_when_it_goes(
 ) -> None:
     more = trio.Event()
 
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
-        await out.ready({0: 0})
-        await out.publish(batch(0, 3))
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
+        await publisher.ready({0: 0})
+        await publisher.publish(batch(0, 3))
         await more.wait()
-        await out.publish(batch(3, 2))
+        await publisher.publish(batch(3, 2))
         await trio.sleep_forever()
 
     async with running(tmp_path, config("a"), fake=Sources({"a": run})) as bench:
         meter, meters = bench.gateway.meters.source("a"), bench.gateway.meters
         push, pull = bench.subscribe("a"), bench.connect()
-        pull.does(open_it("a", credit=1), Grant("a", 1))
+        pull.does(open_it("a", credit=1), AddCredit("a", 1))
         more.set()
         await settled()
         assert meter.delivered == {}, "they are open: the subscriptions know it"
@@ -133,11 +142,11 @@ async def test_what_a_source_that_was_replaced_dropped_stays_counted(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with running(tmp_path, config("a"), fake=Sources()) as bench:
-        feed = bench.gateway.feed("a")
-        assert feed is not None
-        feed.dropped[OverflowPolicy.DROP_OLDEST] = 7
-        feed.events_replayed = 5
-        feed.lag_notices = 2
+        hub = bench.gateway.hub("a")
+        assert hub is not None
+        hub.dropped[OverflowPolicy.DROP_OLDEST] = 7
+        hub.events_replayed = 5
+        hub.lag_notices = 2
         bench.gateway.apply(load_text(tmp_path, config("a other"), {"fake": Sources()}))
         await trio.sleep(1)
         meter = bench.gateway.meters.source("a")
@@ -160,8 +169,8 @@ class _Origin:
     def __init__(self, gauge: dict[str, SourceStatistics | Exception]) -> None:
         self._gauge = gauge
 
-    async def run(self, out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
         await trio.sleep_forever()
 
     def statistics(self) -> SourceStatistics:
@@ -181,7 +190,7 @@ async def test_a_source_stalls_while_it_is_behind_and_nothing_comes(
     async with running(tmp_path, config("a"), fake=sources) as bench:
         (runner,) = bench.gateway.runners()
         assert isinstance(runner, SourceRunner)
-        assert isinstance(_Origin(gauge), Measured)
+        assert isinstance(_Origin(gauge), HasStatistics)
 
         def stalled() -> float:
             return runner.stalled(trio.current_time())
@@ -201,9 +210,9 @@ async def test_a_source_stalls_while_it_is_behind_and_nothing_comes(
 
 
 async def test_it_does_not_measure_what_nobody_wants(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async def run(out: Out, start: Positions | None, context: SourceContext) -> None:
-        await out.ready({0: 0})
-        await out.publish(batch(0, 3))
+    async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
+        await publisher.ready({0: 0})
+        await publisher.publish(batch(0, 3))
         await trio.sleep_forever()
 
     text = config("a", more="metrics: {enabled: false}")

@@ -16,9 +16,12 @@ from structlog.typing import EventDict
 from trio.testing import MockClock
 
 from kiwi_gw.core.notices import Offloaded, Unanswered
+from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.query.worker import QUESTION_SECONDS
-from kiwi_gw.runtime.errands import MOST_OF_ONE, Errands
+from kiwi_gw.runtime.loop_rounds import renew_in_each_round
+from kiwi_gw.runtime.offload_queue import MOST_OF_ONE, OffloadQueue
 from kiwi_gw.runtime.offloads import COMMAND, MOST, PAUSE_SECONDS, Offloads
+from tests.unit.runtime.fakes import endless_round
 
 PROGRAM = """
 import os, signal, sys, time
@@ -71,8 +74,9 @@ class Asker:
 
 @asynccontextmanager
 async def running(command: tuple[str, ...] = (sys.executable, "-P", "-c", PROGRAM)) -> AsyncIterator[Asker]:
-    offloads = Offloads(command)
+    offloads = Offloads(budget := RoundBudget(), command)
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(renew_in_each_round, budget)
         nursery.start_soon(offloads.run)
         asker = Asker(offloads)
         yield asker
@@ -155,7 +159,7 @@ async def test_one_that_does_not_start_is_not_started_again_and_again(autojump_c
             tried_at.append(trio.current_time())
             raise OSError("no memory")
 
-    offloads = Broken()
+    offloads = Broken(endless_round())
     left = 20
 
     def ask(answer: Answer, seconds: float) -> None:
@@ -200,7 +204,7 @@ async def test_one_that_cannot_be_found_leaves_nobody_waiting() -> None:
 
 async def test_equal_questions_are_asked_once_and_share_the_costs() -> None:
     shares: list[float] = []
-    offloads = Offloads()
+    offloads = Offloads(endless_round())
     for _ in range(4):
         offloads.ask(b"a", lambda answer, seconds: shares.append(seconds))
     (job,) = offloads._jobs.values()
@@ -239,7 +243,7 @@ async def test_what_is_taken_back_is_not_asked_and_not_answered(tmp_path: Path) 
 
 async def test_the_process_that_reads_queries_is_nice_and_bounded() -> None:
     from kiwi_gw.query.errors import QueryError
-    from kiwi_gw.query.offloaded import answered, sql_question
+    from kiwi_gw.query.worker_messages import decode_answer, sql_question
 
     async with running(COMMAND) as asker:
         asker.ask(sql_question("value.a >", None))
@@ -247,11 +251,11 @@ async def test_the_process_that_reads_queries_is_nice_and_bounded() -> None:
         (_, refusal), (_, found) = await asker.wait(2)
         assert isinstance(refusal, bytes)
         with pytest.raises(QueryError, match="where: it ends too early"):
-            answered(refusal)
+            decode_answer(refusal)
         assert isinstance(found, bytes)
-        query, codes = answered(found)
+        query, bytecode = decode_answer(found)
         assert query.where is not None
-        assert len(codes) == 2
+        assert len(bytecode) == 2
         pid = asker._offloads.pid
         assert pid is not None
         assert os.getpriority(os.PRIO_PROCESS, pid) >= min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
@@ -266,7 +270,7 @@ class Recorded(Offloads):
     """Answers nothing by itself. asked: what it was asked, in order."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(endless_round())
         self.asked: list[bytes] = []
 
     def ask(self, question: bytes, done: Callable[[Answer, float], None]) -> Callable[[], None] | None:
@@ -277,9 +281,9 @@ class Recorded(Offloads):
         await self._over(next(iter(self._jobs.values())), answer, 1.0)
 
 
-def errands(offloads: Offloads) -> tuple[Errands, list[Offloaded]]:
+def errands(offloads: Offloads) -> tuple[OffloadQueue, list[Offloaded]]:
     told: list[Offloaded] = []
-    return Errands(offloads, lambda notice, asked_at: told.append(notice)), told
+    return OffloadQueue(offloads, lambda notice, asked_at: told.append(notice)), told
 
 
 async def test_a_connection_asks_one_at_a_time_in_order() -> None:

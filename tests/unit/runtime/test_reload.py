@@ -15,8 +15,8 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
-from kiwi_gw.api import ConfigSection, Finding, PluginContext, Section, SourceContext, hookimpl
-from kiwi_gw.config import Loaded
+from kiwi_gw.api import ConfigSection, Diagnostic, PluginContext, Section, SourceContext, hookimpl
+from kiwi_gw.config import LoadedConfig
 from kiwi_gw.logs import RepeatLimit
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.reload import LONGEST_PAUSE, LOOK_SECONDS, Reloader
@@ -25,7 +25,7 @@ from tests.unit.runtime.fakes import Bench, Sources, config, load_text
 Logged = Callable[[str], list[EventDict]]
 
 
-async def at_once(load: Callable[[], Loaded]) -> Loaded:
+async def at_once(load: Callable[[], LoadedConfig]) -> LoadedConfig:
     """A clock that jumps over every wait knows nothing of threads, so most tests here do without."""
     return load()
 
@@ -35,7 +35,7 @@ class Watched(Bench):
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
-        self.applied: list[Loaded] = []
+        self.applied: list[LoadedConfig] = []
         self.reloader = Reloader(gateway, self.applied.append, at_once)
 
     @property
@@ -432,7 +432,7 @@ async def test_what_cannot_be_put_to_use_afterwards_is_logged_and_the_watch_goes
 ) -> None:
     gateway = Gateway(load_text(tmp_path, config("a"), {"fake": Sources()}), trio.current_time)
 
-    def fails(loaded: Loaded) -> None:
+    def fails(loaded: LoadedConfig) -> None:
         raise OSError("no such certificate")
 
     watched = Watched(gateway)
@@ -497,7 +497,7 @@ async def test_a_source_works_on_where_nobody_says_that_the_altered_one_can(
 ) -> None:
     answers: list[Exception | None] = [answer]
 
-    async def vet(settings: Section, context: SourceContext) -> list[Finding]:
+    async def vet(settings: Section, context: SourceContext) -> list[Diagnostic]:
         if answers:
             if (raised := answers.pop()) is not None:
                 raise raised
@@ -505,14 +505,14 @@ async def test_a_source_works_on_where_nobody_says_that_the_altered_one_can(
         return []
 
     async with watching(tmp_path, config("a"), fake=Sources(vet=vet)) as watched:
-        feed = watched.gateway.feed("a")
+        hub = watched.gateway.hub("a")
         watched.file.write_text(config("a other", "b"))
         await watched.looks()
         await trio.sleep(6)
         assert watched.counts == (0, 1)
-        assert watched.gateway.feed("a") is feed
+        assert watched.gateway.hub("a") is hub
         (line,) = logged("configuration refused; the old one stays")
         told = f"sources[0]: could not be analysed ({why}); the old one stays, reload again"
         assert line["problem"].endswith(told)
         assert await watched.reloader.reload(), "the next one asks again"
-        assert watched.gateway.feed("a") is not feed
+        assert watched.gateway.hub("a") is not hub

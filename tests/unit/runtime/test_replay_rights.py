@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import Action, Identity, Refusal, SourceInfo, hookimpl
 from kiwi_gw.core.notices import Ended
-from kiwi_gw.core.states import State
+from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.model import AtPositions, StartAt
 from tests.unit.runtime.fakes import Bench, Client
 from tests.unit.runtime.test_history import CONFIG, begin, gateway, publish, state
@@ -48,8 +48,8 @@ async def test_a_running_replay_ends_with_the_right_to_it(
         reads.does(begin(start, credit=60))
         waits.does(begin(start, credit=0))
         await trio.sleep(0.5)
-        assert state(reads) in (State.HISTORY, State.HISTORY_WAITING)
-        assert state(waits) is State.HISTORY_WAITING
+        assert state(reads) in (SubscriptionState.HISTORY, SubscriptionState.HISTORY_WAITING)
+        assert state(waits) is SubscriptionState.HISTORY_WAITING
         had = len(reads.offsets)
         rules.withdraw(bench)
         await publish(script, 100)
@@ -57,7 +57,7 @@ async def test_a_running_replay_ends_with_the_right_to_it(
         assert (reasons(reads), len(reads.offsets)) == (["unauthorized"], had)
         assert (reasons(waits), waits.offsets) == (["unauthorized"], [])
         assert reads.socket.close_code is None
-        assert next(iter(bench.gateway.runners())).feed.replaying == 0
+        assert next(iter(bench.gateway.runners())).hub.replaying == 0
 
 
 async def test_a_replay_that_has_not_begun_yet_ends_too(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -67,7 +67,7 @@ async def test_a_replay_that_has_not_begun_yet_ends_too(tmp_path: Path, autojump
         script.history.hold()
         client = bench.connect()
         client.does(begin())
-        assert state(client) is State.OPENING
+        assert state(client) is SubscriptionState.OPENING
         rules.withdraw(bench)
         assert client.refusals == ["unauthorized"]
 
@@ -78,7 +78,7 @@ async def test_a_replay_within_the_window_is_one(tmp_path: Path, autojump_clock:
         await publish(script, 50)
         client = bench.connect()
         client.does(begin(AtPositions({"0": 10}), credit=5))
-        assert (state(client), client.offsets) == (State.BEHIND, [10, 11, 12, 13, 14])
+        assert (state(client), client.offsets) == (SubscriptionState.BEHIND, [10, 11, 12, 13, 14])
         rules.withdraw(bench)
         assert reasons(client) == ["unauthorized"]
 
@@ -94,16 +94,16 @@ async def test_who_has_come_to_what_is_live_stays_and_misses_nothing_without_the
         clients[0].does(begin())
         clients[1].does(begin(StartAt.LATEST))
         await trio.sleep(0.5)
-        assert [state(client) for client in clients] == [State.LIVE, State.LIVE]
+        assert [state(client) for client in clients] == [SubscriptionState.LIVE, SubscriptionState.LIVE]
         rules.withdraw(bench)
         for client in clients:
             client.socket.take = lambda size: 0
         await publish(script, 1000)
-        assert [state(client) for client in clients] == [State.HISTORY_WAITING] * 2
+        assert [state(client) for client in clients] == [SubscriptionState.HISTORY_WAITING] * 2
         rules.withdraw(bench)
         for client in clients:
             client.socket.take = lambda size: size
-            client.socket.writable()
+            client.socket.drain()
         await trio.sleep(0.5)
         assert [client.offsets for client in clients] == [list(range(2000)), list(range(1000, 2000))]
         assert [reasons(client) for client in clients] == [[], []]
@@ -118,7 +118,7 @@ async def test_without_the_right_no_new_replay_begins(tmp_path: Path, autojump_c
         client.does(begin())
         assert client.refusals == ["forbidden"]
         client.does(begin(StartAt.LATEST))
-        assert state(client) is State.LIVE
+        assert state(client) is SubscriptionState.LIVE
 
 
 async def test_a_snapshot_needs_the_right(tmp_path: Path, autojump_clock: MockClock) -> None:

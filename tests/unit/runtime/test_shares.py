@@ -8,39 +8,42 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from kiwi_gw.config.schema import ZettaSource
-from kiwi_gw.core.accounts import OwnAccount
-from kiwi_gw.core.feed import Feed, FeedLimits
-from kiwi_gw.dialects.base import SessionLimits
-from kiwi_gw.dialects.kiwi import KiwiDialect
+from kiwi_gw.core.accounts import ClientAccount
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
 from kiwi_gw.dialects.zetta import ZettaDialect
+from kiwi_gw.dialects.zetta.settings import ZettaSource
 from kiwi_gw.model import (
     ANONYMOUS,
     Action,
     CloseReason,
+    EventSchema,
+    EventTransform,
     Field,
+    FieldEncoding,
     Identity,
-    Interceptor,
-    Kind,
     Refusal,
-    Shape,
     SourceInfo,
+    Transformed,
 )
 from kiwi_gw.runtime.connection import Connection
 from tests.effort import examples
-from tests.unit.runtime.fakes import FakeWorld, Socket
+from tests.heads import HEAD
+from tests.unit.runtime.fakes import FakeContext, Socket
 
 SOURCES = {"arms": "hub/arm/{key}/state", "flat": "hub/flat/1/state"}
 CLIENTS = 4
-SHAPE = Shape((Field("sourceId", Kind.SOURCE_ID), Field("value", Kind.TEXT)))
-LIMITS = FeedLimits(max_wire_keys=4, wire_keys_identity=3, wire_keys_connection=2, window_events=6)
+SHAPE = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID), Field("value", FieldEncoding.TEXT)))
+LIMITS = HubLimits(max_wire_keys=4, wire_keys_identity=3, wire_keys_connection=2, window_events=6)
 NO_LIMITS = SessionLimits(commands_per_second=0, requests_per_second=0)
 TOPICS = (
     "**",
@@ -52,7 +55,7 @@ TOPICS = (
 )
 
 
-class World(FakeWorld):
+class World(FakeContext):
     """behind: identities whose events are intercepted. lent: accounts that connections have, by whose they
     are. due: what is to be done later."""
 
@@ -69,21 +72,21 @@ class World(FakeWorld):
     def begin(self, name: str) -> SourceInfo:
         """A source that does not run yet."""
         info = SourceInfo(name, "fake", SHAPE, blocks={"zetta": ZettaSource(topic=SOURCES[name])})
-        self.feeds[name] = Feed(info, LIMITS, self.memo, self.budget, self.clock)
+        self.hubs[name] = SourceHub(info, LIMITS, self.memo, self.budget, self.clock)
         return info
 
     def publish(self, name: str, size: int) -> None:
-        feed = self.feeds[name]
-        feed.started({0: self.made[name]})
+        hub = self.hubs[name]
+        hub.started({0: self.made[name]})
         columns = {"key": [b"1", b"2", b"3"][:size], "value": [b"1", b'{"x":2}', b"3"][:size]}
-        for _ in feed.publish(self.next_batch(name, size, columns, cost=size)):
+        for _ in hub.publish(self.next_batch(name, size, columns, cost=size)):
             pass
 
-    def account(self, who: Hashable) -> OwnAccount:
+    def account(self, who: Hashable) -> ClientAccount:
         self.lent[who] += 1
-        return OwnAccount(0.1)
+        return ClientAccount(0.1)
 
-    def account_left(self, who: Hashable, account: OwnAccount) -> None:
+    def account_left(self, who: Hashable, account: ClientAccount) -> None:
         self.lent[who] -= 1
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
@@ -92,8 +95,9 @@ class World(FakeWorld):
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
         return Refusal("forbidden", "not for you") if identity.name in self.forbidden else None
 
-    def intercept(self, identity: Identity, source: SourceInfo) -> Interceptor | Refusal | None:
-        return Interceptor(lambda record: record, identity.name) if identity.name in self.behind else None
+    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal:
+        same = EventTransform(lambda batch: Transformed(), identity.name)
+        return [same] if identity.name in self.behind else ()
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         self.due.append(then)
@@ -120,9 +124,10 @@ class Machine(RuleBasedStateMachine):
     def come(self, identity: Identity, *, kiwi: bool) -> None:
         self.number += 1
         dialect = KiwiDialect() if kiwi else self.zetta
-        session, socket = dialect.session("", identity, NO_LIMITS), Socket()
+        name = "kiwi" if kiwi else "zetta"
+        session, socket = dialect.open_session(HEAD, {}, identity, NO_LIMITS), Socket()
         connection = Connection(
-            self.number, self.world, session, socket, identity, dialect.name, "here", 0.0, lambda: None
+            self.number, self.world, session, socket, identity, name, "here", 0.0, lambda: None
         )
         connection.start()
         self.clients.append((connection, socket))
@@ -153,7 +158,7 @@ class Machine(RuleBasedStateMachine):
     @rule(client=which, name=names)
     def become(self, client: int, name: str) -> None:
         self.world.is_now = ANONYMOUS if name == "anonymous" else Identity(name)
-        self.clients[client][0].judge_again()
+        self.clients[client][0].reauthorize()
         self.world.is_now = None
 
     @rule(name=names, behind=st.booleans(), forbidden=st.booleans())
@@ -161,20 +166,20 @@ class Machine(RuleBasedStateMachine):
         for names_, is_in in ((self.world.behind, behind), (self.world.forbidden, forbidden)):
             (names_.add if is_in else names_.discard)(name)
         for connection, _ in self.clients:
-            connection.judge_again()
+            connection.reauthorize()
 
     @rule(client=which, takes=st.booleans())
     def reads(self, client: int, takes: bool) -> None:
         socket = self.clients[client][1]
         socket.take = (lambda size: size) if takes else lambda size: 0
         if takes:
-            socket.writable()
+            socket.drain()
 
     @rule(client=which, name=names, first=st.booleans())
     def vanish(self, client: int, name: str, first: bool) -> None:
         connection = self.clients[client][0]
         if first:
-            connection.hang_up(1001, "draining")
+            connection.send_close(1001, "draining")
         connection.end()
         self.come(ANONYMOUS if name == "anonymous" else Identity(name), kiwi=client == 1)
         self.clients[client] = self.clients.pop()
@@ -187,12 +192,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(source=sources, fails=st.booleans())
     def alter(self, source: str, fails: bool) -> None:
-        feed = self.world.feeds[source]
+        hub = self.world.hubs[source]
         if fails:
-            feed.failed("it can never work")
+            hub.failed("it can never work")
         else:
-            feed.removed(CloseReason.ALTERED, "altered", 5)
-        self.world.leaving.append(feed)
+            hub.removed(CloseReason.ALTERED, "altered", 5)
+        self.world.leaving.append(hub)
         info = self.world.begin(source)
         for connection, _ in self.clients:
             connection.source_appeared(info)
@@ -203,8 +208,8 @@ class Machine(RuleBasedStateMachine):
         due, self.world.due = self.world.due, []
         for then in due:
             then()
-        for feed in self.world.every_feed:
-            feed.sweep()
+        for hub in self.world.every_feed:
+            hub.sweep()
         for _ in range(20):
             self.world.evaluations.go_on(idle=True)
 
@@ -212,35 +217,35 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_counted_is_what_there_is(self) -> None:
-        for feed in self.world.every_feed:
+        for hub in self.world.every_feed:
             expected: Counter[object] = Counter()
             of: dict[Hashable, Counter[object]] = {}
-            payers: dict[object, Counter[OwnAccount]] = {}
+            payers: dict[object, Counter[ClientAccount]] = {}
             size = 0
             for connection, _ in self.clients:
                 for item in connection.subscriptions.values():
-                    if item.feed is not feed or item.closed:
+                    if item.hub is not hub or item.closed:
                         continue
                     size += 1
                     if item.group.costs is not None and item.payer is not None:
                         payers.setdefault(item.group.costs, Counter())[item.payer.account] += 1
-                    if item.group.wire.format.chosen:
+                    if item.group.wire.chosen:
                         assert item.payer is not None
-                        assert item.payer.identity == connection._who()
+                        assert item.payer.identity == connection.access.who
                         expected[item.group] += 1
                         for who in (("identity", item.payer.identity), ("connection", connection.number)):
                             of.setdefault(who, Counter())[item.group] += 1
-            assert (feed.chosen_keys._all, feed.chosen_keys._of) == (expected, of)
-            assert feed.subscribers == size == sum(group.size for group in feed._groups.values())
-            for group in feed._groups.values():
+            assert (hub.groups.chosen._all, hub.groups.chosen._of) == (expected, of)
+            assert hub.subscribers == size == sum(group.size for group in hub.groups)
+            for group in hub.groups:
                 assert group.costs is None or group.costs.payers == payers.get(group.costs, {})
 
     def teardown(self) -> None:
         for connection, _ in self.clients:
             connection.end()
-        for feed in self.world.every_feed:
-            assert feed.subscribers == feed.wire_keys == len(feed.chosen_keys) == 0
-            assert feed.chosen_keys._of == {}
+        for hub in self.world.every_feed:
+            assert hub.subscribers == hub.wire_keys == len(hub.groups.chosen) == 0
+            assert hub.groups.chosen._of == {}
         assert +self.world.lent == Counter()
         assert len(self.world.evaluations) == 0
 

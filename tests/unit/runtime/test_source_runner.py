@@ -15,27 +15,28 @@ from trio.testing import MockClock
 
 from kiwi_gw.api import (
     Batch,
+    EventSchema,
     Field,
-    Kind,
-    Out,
+    FieldEncoding,
     Positions,
-    Shape,
+    Publisher,
     Source,
     SourceChanged,
     SourceFailed,
     SourceInfo,
 )
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.feed import Feed, FeedLimits, FeedState, Request
-from kiwi_gw.core.notices import Opened, SourceTroubled
-from kiwi_gw.core.window import Budget
+from kiwi_gw.core.hub_limits import HubLimits, HubState, SubscriptionRequest
+from kiwi_gw.core.notices import Opened, SourceDegraded
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.model import CloseReason, Encoded, Mode, WireFormat
 from kiwi_gw.runtime.source_runner import FIRST_PAUSE, LONGEST_PAUSE, SourceRunner
 from tests.unit.core.fakes import Client, World
 from tests.unit.runtime.fakes import SHAPE, batch, settled
 
 Logged = Callable[[str], list[EventDict]]
-Act = Callable[[Out, Positions | None], object]
+Act = Callable[[Publisher, Positions | None], object]
 
 
 class Acts:
@@ -45,33 +46,33 @@ class Acts:
         self._acts = list(acts)
         self.starts: list[tuple[float, Positions | None]] = []
 
-    async def run(self, out: Out, start: Positions | None) -> None:
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
         self.starts.append((trio.current_time(), start))
         act = self._acts.pop(0) if len(self._acts) > 1 else self._acts[0]
         if isinstance(act, BaseException):
             raise act
-        await act(out, start)  # type: ignore[operator]
+        await act(publisher, start)  # type: ignore[operator]
 
 
 class Bench:
-    def __init__(self, source: Source, shape: Shape = SHAPE) -> None:
-        budget = Budget(1 << 40)
+    def __init__(self, source: Source, shape: EventSchema = SHAPE) -> None:
+        budget = MemoryBudget(1 << 40)
         info = SourceInfo("news", "fake", shape)
-        self.feed = Feed(info, FeedLimits(), EncodingMemo(1 << 30, budget), budget, trio.current_time)
+        self.hub = SourceHub(info, HubLimits(), EncodingMemo(1 << 30, budget), budget, trio.current_time)
         self.changes: list[str] = []
         self.entered = self.left = 0
         self.source = source
-        self.runner = SourceRunner(self.feed, self._build, self.changes.append)
+        self.runner = SourceRunner(self.hub, self._build, self.changes.append)
 
     def subscribe(self, client: Client) -> None:
-        request = Request(
+        request = SubscriptionRequest(
             "news",
-            wire(WireFormat("news", lambda batch: Encoded(b"", [0] * len(batch))), None),
+            wire(WireFormat("news", lambda batch: Encoded(b"", [0] * len(batch)))),
             Mode.PUSH,
             0,
             {},
         )
-        self.feed.subscribe(request, client.outlet, client)
+        self.hub.subscribe(request, client.writer, client)
 
     @asynccontextmanager
     async def _build(self) -> AsyncIterator[Source]:
@@ -82,23 +83,23 @@ class Bench:
             self.left += 1
 
 
-async def two_events(out: Out, start: Positions | None) -> None:
+async def two_events(publisher: Publisher, start: Positions | None) -> None:
     first = start[0] if start else 0
     if start is None:
-        await out.ready({0: 0})
-    await out.publish(batch(first, 2))
+        await publisher.ready({0: 0})
+    await publisher.publish(batch(first, 2))
 
 
-async def forever(out: Out, start: Positions | None) -> None:
-    await out.ready({0: 0} if start is None else start)
+async def forever(publisher: Publisher, start: Positions | None) -> None:
+    await publisher.ready({0: 0} if start is None else start)
     await trio.sleep_forever()
 
 
 async def test_a_finite_source_ends_its_feed(autojump_clock: MockClock) -> None:
     bench = Bench(Acts(two_events))
     await bench.runner.run()
-    assert bench.feed.state is FeedState.ENDED
-    assert bench.feed.window.head == 2
+    assert bench.hub.state is HubState.ENDED
+    assert bench.hub.window.head == 2
     assert bench.runner.restarts == 0
     assert bench.runner.done.is_set()
     assert bench.entered == bench.left == 1
@@ -109,30 +110,30 @@ async def test_a_source_that_says_again_what_its_values_are_made_of_stays_as_it_
 ) -> None:
     seen: list[SourceInfo] = []
 
-    async def described(out: Out, start: Positions | None) -> None:
+    async def described(publisher: Publisher, start: Positions | None) -> None:
         for members in ("a INT", "".join(["a ", "INT"]), "b INT"):
-            out.describe(members)
-            seen.append(bench.feed.info)
+            publisher.describe(members)
+            seen.append(bench.hub.info)
         with pytest.raises(ValueError, match="there is no type FOO"):
-            out.describe("a FOO")
-        await two_events(out, start)
+            publisher.describe("a FOO")
+        await two_events(publisher, start)
 
     bench = Bench(Acts(described))
     await bench.runner.run()
     assert seen[0] is seen[1]
     assert [info.members for info in seen] == ["a INT", "a INT", "b INT"]
-    assert bench.feed.info is seen[2]
+    assert bench.hub.info is seen[2]
 
 
 async def test_subscribers_are_told_what_keeps_a_source_from_its_origin(
     autojump_clock: MockClock, logged: Logged
 ) -> None:
-    async def cut_off(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0} if start is None else start)
-        out.trouble("the well is dry")
-        out.trouble("the well is dry")
+    async def cut_off(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0} if start is None else start)
+        publisher.report_degraded("the well is dry")
+        publisher.report_degraded("the well is dry")
         await trio.sleep(10)
-        out.trouble("")
+        publisher.report_degraded("")
         await trio.sleep(10)
         raise OSError("the address of a broker")
 
@@ -143,7 +144,7 @@ async def test_subscribers_are_told_what_keeps_a_source_from_its_origin(
         nursery.start_soon(bench.runner.run)
         await trio.sleep(5)
         bench.subscribe(late)
-        assert [type(notice) for notice in late.notices] == [Opened, SourceTroubled]
+        assert [type(notice) for notice in late.notices] == [Opened, SourceDegraded]
         assert troubles(live) == troubles(late) == ["the well is dry"]
         await trio.sleep(10)
         assert troubles(live) == troubles(late) == ["the well is dry", ""]
@@ -158,8 +159,8 @@ async def test_all_who_waited_for_a_source_begin_before_its_first_event_and_othe
 ) -> None:
     seen: list[int] = []
 
-    async def busy(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
+    async def busy(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
         seen.append(opened())
         await trio.sleep_forever()
 
@@ -168,7 +169,7 @@ async def test_all_who_waited_for_a_source_begin_before_its_first_event_and_othe
 
     bench = Bench(Acts(busy))
     now = itertools.count(0.0, 0.004)  # whoever looks at the clock finds it 4 ms later
-    bench.feed._clock = lambda: next(now)
+    bench.hub._clock = lambda: next(now)
     clients = [Client() for _ in range(50)]
     for client in clients:
         bench.subscribe(client)
@@ -184,20 +185,20 @@ async def test_all_who_waited_for_a_source_begin_before_its_first_event_and_othe
 
 
 def troubles(client: Client) -> list[str]:
-    return [notice.message for notice in client.notices if isinstance(notice, SourceTroubled)]
+    return [notice.message for notice in client.notices if isinstance(notice, SourceDegraded)]
 
 
 async def test_a_source_that_raises_goes_on_behind_what_was_taken(
     autojump_clock: MockClock, logged: Logged
 ) -> None:
-    async def two_and_fail(out: Out, start: Positions | None) -> None:
-        await two_events(out, start)
+    async def two_and_fail(publisher: Publisher, start: Positions | None) -> None:
+        await two_events(publisher, start)
         raise OSError("gone")
 
     bench = Bench(Acts(two_and_fail, two_and_fail, two_events))
     await bench.runner.run()
     assert [start for _, start in bench.source.starts] == [None, {0: 2}, {0: 4}]  # type: ignore[attr-defined]
-    assert bench.feed.window.head == 6
+    assert bench.hub.window.head == 6
     assert bench.runner.restarts == 2
     assert bench.runner.last_error == "OSError: gone"
     assert len(logged("source raised; it is restarted")) == 2
@@ -213,7 +214,7 @@ async def test_one_that_was_never_ready_begins_anew(autojump_clock: MockClock) -
 async def test_pauses_grow_to_half_a_minute_and_begin_anew_after_a_long_run(
     autojump_clock: MockClock,
 ) -> None:
-    async def long(out: Out, start: Positions | None) -> None:
+    async def long(publisher: Publisher, start: Positions | None) -> None:
         await trio.sleep(LONGEST_PAUSE + 1)
         raise OSError("after a while")
 
@@ -241,7 +242,7 @@ async def test_whatever_it_raises_it_is_restarted(autojump_clock: MockClock, err
     await bench.runner.run()
     assert bench.runner.restarts == 1
     assert bench.runner.last_error
-    assert bench.feed.state is FeedState.ENDED
+    assert bench.hub.state is HubState.ENDED
 
 
 async def test_an_error_that_cannot_be_printed_is_an_error(autojump_clock: MockClock) -> None:
@@ -260,7 +261,7 @@ async def test_one_that_can_never_work_is_not_restarted(
 ) -> None:
     bench = Bench(Acts(wrap(SourceFailed("no such table"))))
     await bench.runner.run()
-    assert (bench.feed.state, bench.feed.end_message) == (FeedState.FAILED, "no such table")
+    assert (bench.hub.state, bench.hub.end_message) == (HubState.FAILED, "no such table")
     assert (bench.runner.restarts, bench.runner.last_error) == (0, "no such table")
 
 
@@ -268,7 +269,7 @@ async def test_one_that_can_never_work_is_not_restarted(
 async def test_one_that_has_changed_is_told_of_at_once(
     autojump_clock: MockClock, wrap: Callable[[Exception], Exception]
 ) -> None:
-    async def change(out: Out, start: Positions | None) -> None:
+    async def change(publisher: Publisher, start: Positions | None) -> None:
         await trio.sleep(10)
         raise wrap(SourceChanged("more partitions"))
 
@@ -276,7 +277,7 @@ async def test_one_that_has_changed_is_told_of_at_once(
     await bench.runner.run()
     assert bench.changes == ["more partitions"]
     assert trio.current_time() == 10
-    assert bench.feed.state is FeedState.STARTING  # its feed is the gateway's business
+    assert bench.hub.state is HubState.STARTING  # its hub is the gateway's business
 
 
 async def test_one_that_always_says_that_it_has_changed_does_not_keep_us_busy(
@@ -292,12 +293,12 @@ async def test_one_that_always_says_that_it_has_changed_does_not_keep_us_busy(
 
 
 async def stopped(bench: Bench) -> None:
-    """Run it, remove its feed as the gateway does, and wait for its end."""
+    """Run it, remove its hub as the gateway does, and wait for its end."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.runner.run)
         await settled()
         bench.runner.stop()
-        bench.feed.removed(CloseReason.ALTERED, "altered", 5)
+        bench.hub.removed(CloseReason.ALTERED, "altered", 5)
         await bench.runner.done.wait()
 
 
@@ -315,16 +316,16 @@ async def stopped(bench: Bench) -> None:
 async def test_what_it_raises_while_it_is_stopped_is_logged_and_no_more(
     autojump_clock: MockClock, error: BaseException, logged: Logged
 ) -> None:
-    async def clean_up(out: Out, start: Positions | None) -> None:
+    async def clean_up(publisher: Publisher, start: Positions | None) -> None:
         try:
-            await forever(out, start)
+            await forever(publisher, start)
         finally:
             raise error
 
     bench = Bench(Acts(clean_up))
     await stopped(bench)
-    assert bench.feed.state is FeedState.REMOVED
-    assert bench.feed.end_reason is CloseReason.ALTERED
+    assert bench.hub.state is HubState.REMOVED
+    assert bench.hub.end_reason is CloseReason.ALTERED
     assert (bench.runner.restarts, bench.changes) == (0, [])
     assert len(bench.source.starts) == 1  # type: ignore[attr-defined]
     assert len(logged("source raised while it was stopped")) == 1
@@ -341,10 +342,10 @@ async def test_a_nursery_that_is_stopped_while_one_of_its_tasks_fails(
         finally:
             raise ValueError("cannot close")
 
-    async def run(out: Out, start: Positions | None) -> None:
+    async def run(publisher: Publisher, start: Positions | None) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fail_late)
-            await forever(out, start)
+            await forever(publisher, start)
 
     bench = Bench(Acts(run))
     await stopped(bench)
@@ -354,29 +355,29 @@ async def test_a_nursery_that_is_stopped_while_one_of_its_tasks_fails(
 async def test_one_that_takes_cancellation_for_its_end_does_not_end_its_feed(
     autojump_clock: MockClock,
 ) -> None:
-    async def swallow(out: Out, start: Positions | None) -> None:
+    async def swallow(publisher: Publisher, start: Positions | None) -> None:
         try:
-            await forever(out, start)
+            await forever(publisher, start)
         except BaseException:  # noqa: BLE001  as a careless plugin does
             return
 
     bench = Bench(Acts(swallow))
     await stopped(bench)
-    assert bench.feed.end_reason is CloseReason.ALTERED
+    assert bench.hub.end_reason is CloseReason.ALTERED
 
 
 async def test_what_it_publishes_after_its_removal_reaches_nobody(autojump_clock: MockClock) -> None:
-    async def late(out: Out, start: Positions | None) -> None:
+    async def late(publisher: Publisher, start: Positions | None) -> None:
         try:
-            await forever(out, start)
+            await forever(publisher, start)
         finally:
             with trio.CancelScope(shield=True):
                 await trio.sleep(1)
-                await out.publish(batch(0, 5))
+                await publisher.publish(batch(0, 5))
 
     bench = Bench(Acts(late))
     await stopped(bench)
-    assert bench.feed.window.head == bench.feed.events_in == 0
+    assert bench.hub.window.head == bench.hub.events_in == 0
 
 
 async def test_it_is_stopped_in_its_pause(autojump_clock: MockClock) -> None:
@@ -403,52 +404,52 @@ async def test_the_end_of_everything_is_not_a_failure(
     assert log_lines == []
 
 
-# --- Out ---------------------------------------------------------------------------------------
+# --- Publisher ---------------------------------------------------------------------------------------
 
 
 async def test_publishing_before_ready_is_an_error(autojump_clock: MockClock) -> None:
-    async def eager(out: Out, start: Positions | None) -> None:
-        await out.publish(batch(0))
+    async def eager(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.publish(batch(0))
 
     bench = Bench(Acts(eager, two_events))
     await bench.runner.run()
     assert "publish was called before ready" in bench.runner.last_error
-    assert bench.feed.window.head == 2
+    assert bench.hub.window.head == 2
 
 
 async def test_two_publishes_at_once_are_an_error_and_lose_nothing(autojump_clock: MockClock) -> None:
     """As the second would come between the pieces of the first."""
 
-    async def both(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
+    async def both(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
         begun = trio.Event()
 
         async def first() -> None:
             begun.set()
-            await out.publish(batch(0, 3_000))
+            await publisher.publish(batch(0, 3_000))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(first)
             await begun.wait()
-            await out.publish(batch(3_000))
+            await publisher.publish(batch(3_000))
 
     bench = Bench(Acts(both, two_events))
     await bench.runner.run()
     assert "publish was called while another one was under way" in bench.runner.last_error
     assert bench.runner.restarts == 1
-    assert bench.feed.positions == {0: 3_002}
-    assert bench.feed.window.head == 3_002
+    assert bench.hub.positions == {0: 3_002}
+    assert bench.hub.window.head == 3_002
 
 
 async def test_a_repetition_is_an_error_and_reaches_nobody(autojump_clock: MockClock) -> None:
-    async def stutter(out: Out, start: Positions | None) -> None:
-        await two_events(out, start)
-        await out.publish(batch(1))
+    async def stutter(publisher: Publisher, start: Positions | None) -> None:
+        await two_events(publisher, start)
+        await publisher.publish(batch(1))
 
     bench = Bench(Acts(stutter, two_events))
     await bench.runner.run()
     assert bench.runner.restarts == 1
-    assert bench.feed.window.head == 4
+    assert bench.hub.window.head == 4
 
 
 @pytest.mark.parametrize(
@@ -458,54 +459,58 @@ async def test_a_repetition_is_an_error_and_reaches_nobody(autojump_clock: MockC
 async def test_a_batch_without_its_columns_is_the_sources_fault(
     autojump_clock: MockClock, columns: dict[str, list[int]], words: str
 ) -> None:
-    async def broken(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
-        await out.publish(batch(0, 2, **columns))
+    async def broken(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
+        await publisher.publish(batch(0, 2, **columns))
 
     bench = Bench(Acts(broken, two_events))
     await bench.runner.run()
     assert words in bench.runner.last_error
-    assert bench.feed.window.head == 2
+    assert bench.hub.window.head == 2
 
 
 async def test_columns_of_variants_must_be_there_and_partitions_need_not(autojump_clock: MockClock) -> None:
-    fields = (Field("sourceType", Kind.SOURCE_TYPE), Field("offset", Kind.INT), Field("partition", Kind.INT))
-    shape = Shape(fields, {"nested": (Field("payload", Kind.BASE64, "raw"),)})
+    fields = (
+        Field("sourceType", FieldEncoding.SOURCE_TYPE),
+        Field("offset", FieldEncoding.INT),
+        Field("partition", FieldEncoding.INT),
+    )
+    shape = EventSchema(fields, {"nested": (Field("payload", FieldEncoding.BASE64, "raw"),)})
 
-    async def run(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
-        await out.publish(Batch({0: 0}, [0], [0], {"raw": [b"x"]}, cost=1))
-        await out.publish(batch(1))
+    async def run(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
+        await publisher.publish(Batch({0: 0}, [0], [0], {"raw": [b"x"]}, cost=1))
+        await publisher.publish(batch(1))
 
     bench = Bench(Acts(run, SourceFailed("enough")), shape)
     await bench.runner.run()
-    assert bench.feed.window.head == 1
+    assert bench.hub.window.head == 1
     assert bench.runner.restarts == 1
 
 
 async def test_a_lazy_source_starts_with_its_first_subscription(autojump_clock: MockClock) -> None:
     began: list[float] = []
 
-    async def lazy(out: Out, start: Positions | None) -> None:
-        await out.ready({0: 0})
-        await out.wait_subscribed()
+    async def lazy(publisher: Publisher, start: Positions | None) -> None:
+        await publisher.ready({0: 0})
+        await publisher.wait_subscribed()
         began.append(trio.current_time())
-        await out.wait_subscribed()
+        await publisher.wait_subscribed()
         began.append(trio.current_time())
 
     bench = Bench(Acts(lazy))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.runner.run)
         await trio.sleep(3)
-        bench.runner.subscriber_came()  # one that was gone before the source woke up
+        bench.runner.subscriber_added()  # one that was gone before the source woke up
         await trio.sleep(3)
         assert began == []
-        _subscribe(bench.feed)
-        bench.runner.subscriber_came()
+        _subscribe(bench.hub)
+        bench.runner.subscriber_added()
     assert began == [6, 6]
 
 
-def _subscribe(feed: Feed) -> None:
+def _subscribe(hub: SourceHub) -> None:
     world = World(begin=False)
-    world.feed = feed
+    world.hub = hub
     world.subscribe(Client())

@@ -9,15 +9,15 @@ import trio
 
 from kiwi_gw.api import (
     Batch,
+    EventSchema,
     Field,
+    FieldEncoding,
     Identity,
     Interceptor,
-    Kind,
-    Out,
     Positions,
+    Publisher,
     Record,
     Section,
-    Shape,
     Source,
     SourceContext,
     SourceInfo,
@@ -32,8 +32,12 @@ class LinesSettings(Section):
     path: Path
 
 
-SHAPE = Shape(
-    (Field("sourceId", Kind.SOURCE_ID), Field("line", Kind.INT, "offset"), Field("value", Kind.TEXT))
+SHAPE = EventSchema(
+    (
+        Field("sourceId", FieldEncoding.SOURCE_ID),
+        Field("line", FieldEncoding.INT, "offset"),
+        Field("value", FieldEncoding.TEXT),
+    )
 )
 
 
@@ -41,15 +45,17 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def run(self, out: Out, start: Positions | None) -> None:
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
         first = start[0] if start else 0
-        await out.ready({0: first})
+        await publisher.ready({0: first})
         async with await trio.open_file(self._path, "rb") as file:
             number = 0
             async for line in file:
                 if number >= first:
                     text = line.rstrip(b"\r\n")
-                    await out.publish(Batch({0: number}, [0], [number], {"value": [text]}, cost=len(text)))
+                    await publisher.publish(
+                        Batch({0: number}, [0], [number], {"value": [text]}, cost=len(text))
+                    )
                 number += 1
 
 

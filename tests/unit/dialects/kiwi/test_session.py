@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.core.commands import Breach, Cancel, Command, Grant, Hangup, Open, Reply, Session
-from kiwi_gw.core.notices import Cancelled, Ended, Granted, Notice, Opened, OpenFailed
-from kiwi_gw.dialects.base import Dialect, SessionLimits
-from kiwi_gw.dialects.kiwi import Envelope, KiwiDialect, members
+from kiwi_gw.core.commands import AddCredit, Cancel, Close, Command, Open, Reply, Session, Violation
+from kiwi_gw.core.notices import Cancelled, CreditAdded, Ended, Notice, Opened, OpenFailed
+from kiwi_gw.dialect_api import Dialect, SessionLimits
+from kiwi_gw.dialects.kiwi import members
+from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
 from kiwi_gw.dialects.kiwi.members import UnknownMembers
-from kiwi_gw.model import ANONYMOUS, CloseReason, Mode, OverflowPolicy, Shape, SourceInfo
+from kiwi_gw.dialects.kiwi.results import Envelope
+from kiwi_gw.model import ANONYMOUS, CloseReason, EventSchema, Mode, OverflowPolicy, SourceInfo
 from tests.effort import examples
+from tests.heads import HEAD
 from tests.transcripts.recorded import texts
 from tests.unit.dialects.frames import anything, frames
 
@@ -33,7 +36,7 @@ def session(
     unknown_members: UnknownMembers = "refuse",
 ) -> Session:
     dialect: Dialect = KiwiDialect(envelope, unknown_members=unknown_members)
-    return dialect.session("", ANONYMOUS, limits)
+    return dialect.open_session(HEAD, {}, ANONYMOUS, limits)
 
 
 values = anything(
@@ -69,8 +72,8 @@ def test_whatever_a_client_sends_is_answered(messages: list[str | bytes], envelo
         commands = list(client.receive(message, now=1.0))
         assert commands
         for command in commands:
-            assert isinstance(command, (Reply, Open, Grant, Cancel, Hangup))
-            if isinstance(command, Hangup):
+            assert isinstance(command, (Reply, Open, AddCredit, Cancel, Close))
+            if isinstance(command, Close):
                 assert command.code in (1003, 1008)
                 assert command.reason.isascii()
                 assert command.reason.isprintable()
@@ -220,9 +223,9 @@ def test_a_request_that_no_client_needs_counts_among_the_commands_by_its_length(
     words = [said(command)[1]["error"] for command in answers]
     assert ["Too many" in each for each in words] == [False, False, True]
     assert words[2] == "Too many commands: at most 1 a second"
-    breaches = [command.breach for command in answers if isinstance(command, Reply)]
-    wrong = Breach.MESSAGE if len(more) > 1 else None
-    assert breaches == [wrong, wrong, Breach.COMMANDS]
+    breaches = [command.violation for command in answers if isinstance(command, Reply)]
+    wrong = Violation.MESSAGE if len(more) > 1 else None
+    assert breaches == [wrong, wrong, Violation.COMMANDS]
 
 
 def test_what_is_no_command_counts_by_its_length() -> None:
@@ -286,7 +289,7 @@ def test_a_command_that_is_nested_too_deeply_is_answered_with_its_error(members:
 )
 def test_what_is_nested_too_deeply_and_no_json_object_ends_the_connection(message: str, words: str) -> None:
     assert list(session().receive(message, now=1.0)) == [
-        Hangup(1008, f"bad_request: {words}", Breach.MESSAGE)
+        Close(1008, f"bad_request: {words}", Violation.MESSAGE)
     ]
 
 
@@ -350,18 +353,18 @@ class Core:
                 case Reply(frame):
                     message = json.loads(texts(frame)[0])
                     self.replies.append((message["type"], message["data"]["sourceId"]))
-                case Hangup():
+                case Close():
                     self.hangups += 1
                 case Open(handle=str(handle)):
                     assert handle not in self._opening
                     assert handle not in self._open
                     self._opening[handle] = (command, [])
-                case Grant(handle=str(handle), n=n) if handle in self._opening:
+                case AddCredit(handle=str(handle), n=n) if handle in self._opening:
                     assert self._opening[handle][0].mode is Mode.PULL
                     self._opening[handle][1].append(n)
-                case Grant(handle=str(handle), n=n):
+                case AddCredit(handle=str(handle), n=n):
                     assert self._open[handle].mode is Mode.PULL
-                    self._say(Granted(handle, n, n))
+                    self._say(CreditAdded(handle, n, n))
                 case Cancel(handle=str(handle)):
                     del (self._opening if handle in self._opening else self._open)[handle]
                     self._say(Cancelled(handle))
@@ -377,7 +380,7 @@ class Core:
             self._open[handle] = command
             self._say(Opened(handle, info(handle), {}, OverflowPolicy.DROP_OLDEST, 10))
             for n in grants:
-                self._say(Granted(handle, n, n))
+                self._say(CreditAdded(handle, n, n))
 
     def ends(self, handle: str) -> None:
         if self._open.pop(handle, None) is not None:
@@ -392,7 +395,7 @@ class Core:
 
 
 def info(source_id: str) -> SourceInfo:
-    return SourceInfo(source_id, "test", Shape(()))
+    return SourceInfo(source_id, "test", EventSchema(()))
 
 
 ids = st.sampled_from("abcd")
@@ -437,7 +440,7 @@ def test_requests_that_wait_for_a_source_are_bounded() -> None:
     client.receive('{"type":"SUBSCRIBE","sourceId":"a","mode":"pull"}', now=1.0)
     request = '{"type":"REQUEST","sourceId":"a","n":1}'
     answers = [list(client.receive(request, now=1.0)) for _ in range(100)]
-    assert [type(command) for (command,) in answers] == [Grant] * 64 + [Reply] * 36
+    assert [type(command) for (command,) in answers] == [AddCredit] * 64 + [Reply] * 36
     failed = list(client.notice(OpenFailed("a", "failed", "it did not start")))
     kinds = [
         json.loads(text)["type"]

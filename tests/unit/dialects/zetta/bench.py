@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kiwi_gw.config.schema import ZettaSource
-from kiwi_gw.core.commands import Command, Continue, Open, Remind
-from kiwi_gw.core.feed import Feed, FeedLimits
-from kiwi_gw.core.notices import Continued, OpenFailed, Reminded, SourceAppeared
-from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.core.commands import Command, Continue, Open, SetTimer
+from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.notices import Continued, OpenFailed, SourceAppeared, TimerFired
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.zetta import ZettaDialect
+from kiwi_gw.dialects.zetta.settings import ZettaSource
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import ANONYMOUS, Batch, Shape, SourceInfo
+from kiwi_gw.model import ANONYMOUS, Batch, EventSchema, SourceInfo
+from tests.heads import head
 from tests.transcripts.recorded import texts
 from tests.unit.core.desk import Desk, Gateway
 
@@ -24,20 +26,20 @@ NOW = 1_442_944_840_135
 class Sources(Gateway):
     """Sources by id, each with a `zetta` block."""
 
-    def __init__(self, limits: FeedLimits | None = None, /, **blocks: dict[str, str]) -> None:
+    def __init__(self, limits: HubLimits | None = None, /, **blocks: dict[str, str]) -> None:
         super().__init__(limits=limits)
         self.dialect = ZettaDialect("hub", wall=lambda: NOW, clock=self.clock)
         for name, block in blocks.items():
             self.source(name, **block)
 
-    def source(self, name: str, /, **block: str) -> Feed:
+    def source(self, name: str, /, **block: str) -> SourceHub:
         """A new source, or another one under the old name."""
-        info = SourceInfo(name, "fake", Shape(()), blocks={"zetta": ZettaSource(**block)})
-        feed = self.feeds[name] = Feed(info, self.limits, self.memo, self.budget, self.clock)
-        feed.started({0: 0})
+        info = SourceInfo(name, "fake", EventSchema(()), blocks={"zetta": ZettaSource(**block)})
+        hub = self.hubs[name] = SourceHub(info, self.limits, self.memo, self.budget, self.clock)
+        hub.started({0: 0})
         for desk in self.desks:
             desk.carry_out(desk.session.notice(SourceAppeared(info)))
-        return feed
+        return hub
 
     def send(self, name: str, *values: object, keys: Sequence[str | None] | None = None) -> None:
         """One batch with these values, as JSON."""
@@ -46,15 +48,15 @@ class Sources(Gateway):
     def raw(
         self, name: str, values: Sequence[bytes | None], keys: Sequence[str | None] | None = None
     ) -> None:
-        feed = self.feeds[name]
-        first = feed.positions[0]
+        hub = self.hubs[name]
+        first = hub.positions[0]
         offsets = range(first, first + len(values))
         columns = {
             "key": [key and key.encode() for key in keys or [None] * len(values)],
             "value": values,
             "timestamp": [NOW] * len(values),
         }
-        for _ in feed.publish(Batch({0: first}, [0] * len(values), offsets, columns, 0)):
+        for _ in hub.publish(Batch({0: first}, [0] * len(values), offsets, columns, 0)):
             pass
 
     def client(self, query: str = "", limits: SessionLimits | None = None) -> Client:
@@ -70,12 +72,12 @@ class Client(Desk):
         self.turns: list[float] = []
         self.refusal = ""
         self._heard = 0
-        super().__init__(sources, sources.dialect.session(query, ANONYMOUS, limits))
+        super().__init__(sources, sources.dialect.open_session(head(query), {}, ANONYMOUS, limits))
 
     def carry_out(self, commands: Iterable[Command]) -> None:
         def noted() -> Iterable[Command]:
             for command in commands:
-                if isinstance(command, Remind):
+                if isinstance(command, SetTimer):
                     self.reminders.append(command.seconds)
                 elif isinstance(command, Continue):
                     self.turns.append(command.seconds)
@@ -100,7 +102,7 @@ class Client(Desk):
         self.say(type="subscribe", topic=topic, **more)
 
     def hear(self) -> list[dict[str, Any]]:
-        data = bytes(self.outlet.wire[self._heard :])
+        data = bytes(self.writer.wire[self._heard :])
         self._heard += len(data)
         return [json.loads(text) for text in texts(data)]
 
@@ -123,7 +125,7 @@ class Client(Desk):
         self.gateway.clock.now += seconds
         due, self.reminders = self.reminders, []
         for _ in due:
-            self.carry_out(self.session.notice(Reminded()))
+            self.carry_out(self.session.notice(TimerFired()))
 
     def turn(self, *, idle: bool = False) -> None:
         """The turn comes that was asked for."""

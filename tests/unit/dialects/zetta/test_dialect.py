@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from kiwi_gw.config.schema import ZettaSource
+from kiwi_gw.dialect_api import WebSocketRoute
 from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.dialects.zetta.dialect import filters_multiple
-from kiwi_gw.dialects.zetta.streams import Stream
-from kiwi_gw.model import Decode, Shape, SourceInfo
+from kiwi_gw.dialects.zetta.settings import ZettaSource
+from kiwi_gw.dialects.zetta.topic_streams import TopicStream
+from kiwi_gw.model import Decode, EventSchema, SourceInfo
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,8 @@ def test_filter_multiple(query: str, on: bool) -> None:
 
 def test_its_door() -> None:
     dialect = ZettaDialect()
-    assert (dialect.name, dialect.paths, dialect.subprotocols) == ("zetta", ("/events",), ())
+    assert dialect.routes == (WebSocketRoute("/events"),)
+    assert list(dialect.documents) == ["application/vnd.siren+json"]
 
 
 @pytest.mark.parametrize(
@@ -50,12 +52,12 @@ def test_its_door() -> None:
     ],
 )
 def test_the_topic_of_a_source_that_names_none(source: str, topic: str) -> None:
-    assert Stream(SourceInfo(source, "kafka", Shape(())), "hub", lambda: 0).naming.static == topic
+    assert TopicStream(SourceInfo(source, "kafka", EventSchema(())), "hub", lambda: 0).naming.static == topic
 
 
 def test_all_clients_have_one_stream_of_a_source_until_it_is_another() -> None:
     dialect = ZettaDialect()
-    info = SourceInfo("a", "kafka", Shape(()))
+    info = SourceInfo("a", "kafka", EventSchema(()))
     stream = dialect.stream(info)
     assert dialect.stream(replace(info, members="a INT")) is dialect.stream(info) is stream
     another = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialect_api.limits import SessionLimits
 from tests.effort import examples
 from tests.unit.dialects.frames import anything, frames
 from tests.unit.dialects.zetta.bench import Sources

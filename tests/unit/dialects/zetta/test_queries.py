@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 
 from kiwi_gw.core.commands import Open
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import OpenFailed
-from kiwi_gw.dialects.zetta import events, plans
-from kiwi_gw.dialects.zetta.devices import Devices, devices_wire
-from kiwi_gw.dialects.zetta.topics import Pattern
-from kiwi_gw.dialects.zetta.wishes import asked, wish
+from kiwi_gw.dialects.zetta import events, topic_plan_cache
+from kiwi_gw.dialects.zetta.devices import SeenDevices, devices_wire
+from kiwi_gw.dialects.zetta.topic_filters import filter_of, parse_topic
+from kiwi_gw.dialects.zetta.topics import TopicPattern
 from kiwi_gw.model import Batch, StartAt, TimeSlice, WireFormat, at_once
 from tests.unit.dialects.zetta.bench import Sources
 from tests.unit.dialects.zetta.test_session import ARMS, acks
@@ -90,7 +90,7 @@ def test_a_query_that_is_none_is_an_error_with_its_place_and_uses_up_no_id() -> 
 
 
 def test_a_query_for_devices_tells_of_each_once() -> None:
-    sources = Sources(FeedLimits(last_values=True), arms={**ARMS, "name": "value.n", "state": "value.s"})
+    sources = Sources(HubLimits(last_values=True), arms={**ARMS, "name": "value.n", "state": "value.s"})
     sources.send("arms", {"n": "left", "s": "up"}, {"s": "down"}, {"s": "x"}, keys=["1", "2", "1"])
     client = sources.client()
     topic = 'hub/query/where type = "arm" and state != "down"'
@@ -127,7 +127,7 @@ def test_queries_for_devices_without_conditions_with_columns_and_with_limits() -
     ]
     client.say(type="unsubscribe", subscriptionId=1)
     client.say(type="unsubscribe", subscriptionId=3)
-    assert [feed.subscribers for feed in sources.feeds.values()] == [0, 0, 0]
+    assert [hub.subscribers for hub in sources.hubs.values()] == [0, 0, 0]
 
 
 def test_a_connection_has_few_queries_for_devices() -> None:
@@ -166,10 +166,10 @@ def test_what_one_batch_may_become_has_an_end(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 5_000)
+    monkeypatch.setattr(topic_plan_cache, "MOST_PLAN_BYTES", 5_000)
     sources = Sources(arms=ARMS)
-    stream = sources.dialect.stream(sources.feeds["arms"].info)
-    members = [events.Member(number, wish(asked("hub/**"))) for number in (1, 2, 3)]
+    stream = sources.dialect.stream(sources.hubs["arms"].info)
+    members = [events.StreamMember(number, filter_of(parse_topic("hub/**"))) for number in (1, 2, 3)]
     made = events._Events(stream, tuple(members), multiple=False, max_event_bytes=1_000)
 
     def plan(number: int) -> tuple[object, ...]:
@@ -178,13 +178,13 @@ def test_plans_of_many_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(100):
         assert len(plan(number)) == 3
         assert plan(number) is plan(number)
-        assert events._all_plans.bytes_of(made._plans) < 7_000
+        assert events._plan_cache.bytes_of(made._plans) < 7_000
     assert len(made._plans) < 10
 
 
 def test_plans_of_many_formats_are_forgotten_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MOST_BYTES", 50_000)
-    monkeypatch.setattr(events, "_all_plans", plans.Plans())
+    monkeypatch.setattr(topic_plan_cache, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(events, "_plan_cache", topic_plan_cache.TopicPlanCache())
     sources = Sources(arms=ARMS)
     keys = [str(number) for number in range(20)]
     often = sources.client()
@@ -194,8 +194,8 @@ def test_plans_of_many_formats_are_forgotten_together(monkeypatch: pytest.Monkey
         client.subscribe(f"hub/arm/*{number}/state")
         client.seen()
         sources.send("arms", *range(20), keys=keys)
-        assert events._all_plans.bytes <= 50_000
-    formats = [group.wire.format.encode for group in sources.feeds["arms"]._groups.values()]
+        assert events._plan_cache.bytes <= 50_000
+    formats = [group.wire.format.encode for group in sources.hubs["arms"].groups]
     tables = [each._plans for each in formats if isinstance(each, events._Events)]
     assert len(tables) == 21
     assert 0 < sum(1 for table in tables if table) < 21, "some are forgotten"
@@ -205,8 +205,11 @@ def test_plans_of_many_formats_are_forgotten_together(monkeypatch: pytest.Monkey
 
 def wire_of(topics: list[str], limited: bool, multiple: bool = False) -> WireFormat:
     sources = Sources(arms=ARMS)
-    stream = sources.dialect.stream(sources.feeds["arms"].info)
-    members = [events.Member(number, wish(asked(topic)), limited) for number, topic in enumerate(topics, 1)]
+    stream = sources.dialect.stream(sources.hubs["arms"].info)
+    members = [
+        events.StreamMember(number, filter_of(parse_topic(topic)), limited)
+        for number, topic in enumerate(topics, 1)
+    ]
     return events.events_wire(stream, members, multiple=multiple, max_event_bytes=1_000_000)
 
 
@@ -226,15 +229,15 @@ def test_patterns_without_a_query_give_way_behind_each_topic_and_few_events(
     limited: bool, multiple: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if no plan is kept, each pattern is asked once for each event, and one at a time."""
-    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 0)
+    monkeypatch.setattr(topic_plan_cache, "MOST_PLAN_BYTES", 0)
     asked: list[str] = []
-    matches = Pattern.matches
+    matches = TopicPattern.matches
 
-    def counting(self: Pattern, concrete: str) -> bool:
+    def counting(self: TopicPattern, concrete: str) -> bool:
         asked.append(concrete)
         return matches(self, concrete)
 
-    monkeypatch.setattr(Pattern, "matches", counting)
+    monkeypatch.setattr(TopicPattern, "matches", counting)
     topics = [f"hub/arm/{{^[0-9]*{number}$}}/state" for number in range(10)] + ["hub/arm/*/state"] * 10
     keys = [str(number) if number % 7 else None for number in range(60)]
     made, batch = wire_of(topics, limited, multiple), batch_of(keys)
@@ -258,7 +261,9 @@ def test_patterns_without_a_query_give_way_behind_each_topic_and_few_events(
     wanted = [
         sum(number >= 10 or key.endswith(str(number)) for key in there) for number in range(len(topics))
     ]
-    assert [tally[-1] for tally in found.tallies.values()] == (wanted if limited else [])
+    assert [prefix_counts[-1] for prefix_counts in found.prefix_counts_by_label.values()] == (
+        wanted if limited else []
+    )
 
 
 def test_an_event_in_large_frames_gives_way_at_once() -> None:
@@ -272,8 +277,10 @@ def test_one_topic_in_one_frame_is_no_work_of_a_client() -> None:
     sources = Sources(flat={"topic": "hub/flat"}, arms=ARMS)
 
     def steps(name: str, *topics: str) -> object:
-        stream = sources.dialect.stream(sources.feeds[name].info)
-        members = [events.Member(number, wish(asked(topic))) for number, topic in enumerate(topics)]
+        stream = sources.dialect.stream(sources.hubs[name].info)
+        members = [
+            events.StreamMember(number, filter_of(parse_topic(topic))) for number, topic in enumerate(topics)
+        ]
         return events.events_wire(stream, members, multiple=False, max_event_bytes=1_000).steps
 
     assert steps("flat", "hub/flat") is None
@@ -283,7 +290,7 @@ def test_one_topic_in_one_frame_is_no_work_of_a_client() -> None:
 
 
 def test_a_query_for_devices_without_the_right_to_replay_begins_with_what_comes() -> None:
-    client = Sources(FeedLimits(last_values=True), arms=ARMS).client()
+    client = Sources(HubLimits(last_values=True), arms=ARMS).client()
     asked: list[Open] = []
 
     def refuse(command: Open) -> None:
@@ -308,8 +315,8 @@ def test_a_query_for_devices_has_no_more_decoded_than_it_needs_and_in_turns(
     source: dict[str, str], decoded: int
 ) -> None:
     sources = Sources(arms=source)
-    stream = sources.dialect.stream(sources.feeds["arms"].info)
-    devices = Devices(b'"hub/query/"', 1, False, wish(asked('hub/query/where type = "arm"')))
+    stream = sources.dialect.stream(sources.hubs["arms"].info)
+    devices = SeenDevices(b'"hub/query/"', 1, False, filter_of(parse_topic('hub/query/where type = "arm"')))
     value = b'{"id": %d, "name": "x", "more": "' + b"x" * 10_000 + b'"}'
     columns = {"key": [b"%d" % n for n in range(20)], "value": [value % n for n in range(20)]}
     batch = Batch({0: 0}, [0] * 20, range(20), columns, 200_000)
@@ -319,4 +326,4 @@ def test_a_query_for_devices_has_no_more_decoded_than_it_needs_and_in_turns(
     there = [0, *(len(view._columns.get("value", view._decoded.get("value", []))) for _ in done)]
     assert max(after - before for before, after in pairwise(there)) <= 4, "32 KiB at a time"
     assert there[-1] == decoded
-    assert len(there) > 20 or not devices.seen, "and one device at a time"
+    assert len(there) > 20 or not devices.first_seen, "and one device at a time"

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.hub_limits import HubLimits
 from tests.unit.dialects.zetta.bench import Sources
 
 README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
@@ -17,7 +17,7 @@ def test_the_session_of_the_readme() -> None:
     (session,) = [block for block in re.findall(r"```\n(.*?)```", page, re.DOTALL) if block.startswith(">")]
     readings = [("a5", {"f": 86.2, "c": 30.1}), ("b7", {"f": 85.8, "c": 29.9})]
     sources = Sources(
-        FeedLimits(last_values=True), readings={"topic": "hub/thermostat/{key}/temperature", "data": "value"}
+        HubLimits(last_values=True), readings={"topic": "hub/thermostat/{key}/temperature", "data": "value"}
     )
     client = sources.client()
     heard: list[dict[str, object]] = []

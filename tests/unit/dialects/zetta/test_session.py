@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.model import CloseReason
 from tests.unit.dialects.zetta.bench import NOW, Sources
@@ -29,7 +29,7 @@ def test_events_of_several_topics_come_per_event_in_the_order_of_their_ids() -> 
         ("hub/arm/2/state", 3, "b"),
         ("hub/arm/3/state", 2, "c"),
     ]
-    assert sources.feeds["arms"].subscribers == 1
+    assert sources.hubs["arms"].subscribers == 1
 
 
 def test_the_same_topic_twice_is_two_subscriptions_and_an_id_is_never_used_again() -> None:
@@ -50,8 +50,8 @@ def test_the_same_topic_twice_is_two_subscriptions_and_an_id_is_never_used_again
         ("unsubscribe-ack", 3),
         (405, None, "no subscription has this id"),
     ]
-    assert sources.feeds["a"].subscribers == 0
-    assert sources.feeds["a"].wire_keys == 0
+    assert sources.hubs["a"].subscribers == 0
+    assert sources.hubs["a"].wire_keys == 0
 
 
 def test_clients_with_equal_ids_share_their_bytes_and_others_the_data() -> None:
@@ -62,7 +62,7 @@ def test_clients_with_equal_ids_share_their_bytes_and_others_the_data() -> None:
         client.seen()
     sources.send("a", 1, 2, 3)
     assert sources.memo.events_encoded == 3
-    assert sources.feeds["a"].wire_keys == 1
+    assert sources.hubs["a"].wire_keys == 1
     assert all(client.seen() == [("hub/fake/a/events", 1, v) for v in (1, 2, 3)] for client in equal)
 
 
@@ -72,7 +72,7 @@ def test_topics_of_one_form_share_their_bytes_whatever_their_pattern() -> None:
     for client, topic in zip(clients, ("hub/fake/a/events", "hub/**", "{h.b}/*/a/e*"), strict=True):
         client.subscribe(topic)
     sources.send("a", 1)
-    assert sources.feeds["a"].wire_keys == 1
+    assert sources.hubs["a"].wire_keys == 1
     assert all(client.seen()[1:] == [("hub/fake/a/events", 1, 1)] for client in clients)
 
 
@@ -100,7 +100,7 @@ def test_each_topic_has_its_own_limit_and_the_last_event_precedes_its_ack() -> N
         ("unsubscribe-ack", 2),
         ("unsubscribe-ack", 3),
     ]
-    assert sources.feeds["arms"].subscribers == 0
+    assert sources.hubs["arms"].subscribers == 0
 
 
 def test_the_ack_of_a_limit_waits_for_no_event_of_another_topic() -> None:
@@ -142,7 +142,7 @@ def test_a_pattern_joins_sources_that_appear_later_and_keeps_one_limit() -> None
         ("hub/arm/1/state", 1, 4),
         ("unsubscribe-ack", 1),
     ]
-    assert [feed.subscribers for feed in sources.feeds.values()] == [0, 0, 0]
+    assert [hub.subscribers for hub in sources.hubs.values()] == [0, 0, 0]
 
 
 def test_a_topic_that_does_not_exist_is_acknowledged_and_works_once_it_does() -> None:
@@ -161,7 +161,7 @@ def test_a_source_that_is_altered_is_read_on_under_its_new_topics() -> None:
     client.subscribe("hub/arm/1/state")
     client.subscribe("hub/**")
     client.seen()
-    sources.feeds["arms"].removed(CloseReason.ALTERED, "the source was altered", 5)
+    sources.hubs["arms"].removed(CloseReason.ALTERED, "the source was altered", 5)
     sources.source("arms", topic="hub/leg/{key}/state")
     sources.send("arms", "up", keys=["1"])
     assert client.seen() == [(500, "hub/arm/1/state", "the source was altered"), ("hub/leg/1/state", 2, "up")]
@@ -190,7 +190,7 @@ def test_data_and_topic_come_from_where_the_block_says() -> None:
     sources.send("a", {"t": "h/i", "x": {"y": [0, {"z": 1}]}}, {"t": "h/i"}, {"x": 1}, {"t": "/"}, 5)
     assert client.seen() == [("h/i", 1, {"z": 1})]
     # One without data, one without a topic, two with one that is none.
-    assert [subscription.bad for subscription in client.open.values()] == [4]
+    assert [subscription.delivery.decode_errors for subscription in client.open.values()] == [4]
 
 
 def test_an_event_that_is_no_json_is_counted_and_left_out() -> None:
@@ -202,30 +202,30 @@ def test_an_event_that_is_no_json_is_counted_and_left_out() -> None:
     sources.raw("b", [b'{"x":1}', b"{", b"{}", None])
     a, b = "hub/fake/a/events", "hub/fake/b/events"
     assert client.seen() == [(a, 1, 1), (a, 1, None), (a, 1, [2]), (b, 1, 1)]
-    assert [client.open[handle].bad for handle in client.open] == [2, 3]
+    assert [client.open[handle].delivery.decode_errors for handle in client.open] == [2, 3]
 
 
 def test_a_loss_is_told_with_its_count_at_most_once_a_second() -> None:
-    sources = Sources(FeedLimits(window_events=4), arms=ARMS)
+    sources = Sources(HubLimits(window_events=4), arms=ARMS)
     client = sources.client()
     client.subscribe("hub/arm/**")
     client.seen()
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     sources.send("arms", 0, keys=["1"])
     for number in range(10):
         sources.send("arms", number, keys=["1"])
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     heard = client.seen()
     errors = [item for item in heard if item[0] == 500]
     assert errors == [(500, "hub/arm/**", "7 events of its sources were lost")]
     assert [item[2] for item in heard if item[0] != 500] == [6, 7, 8, 9]
 
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     for number in range(10):
         sources.send("arms", number, keys=["1"])
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     assert [item for item in client.seen() if item[0] == 500] == []
     client.pass_time(1.0)
     ((code, _, words),) = client.seen()
@@ -241,7 +241,7 @@ def test_the_end_of_a_source_is_told_to_who_named_it() -> None:
     client.subscribe("hub/fake/a/events")
     client.subscribe("hub/**")
     client.seen()
-    sources.feeds["a"].ended()
+    sources.hubs["a"].ended()
     assert client.seen() == [(500, "hub/fake/a/events", "the source has ended")]
     client.subscribe("hub/fake/a/events")
     assert client.seen() == [*acks(3), (500, "hub/fake/a/events", "the source has ended")]
@@ -253,7 +253,7 @@ def test_all_are_told_of_a_source_that_failed() -> None:
     client.subscribe("hub/fake/a/events")
     client.subscribe("hub/**")
     client.seen()
-    sources.feeds["a"].failed("the broker refuses")
+    sources.hubs["a"].failed("the broker refuses")
     assert client.seen() == [
         (500, "hub/fake/a/events", "the broker refuses"),
         (500, "hub/**", "the broker refuses"),
@@ -301,7 +301,7 @@ def test_who_loses_a_right_is_told_and_tries_again_in_silence() -> None:
     client.subscribe("**")
     (subscription,) = client.open.values()
     client.refusal = "unknown_source"
-    sources.feeds["a"].withdraw(subscription, "no longer")
+    sources.hubs["a"].withdraw(subscription, "no longer")
     assert client.seen() == [*acks(1), (500, "**", "no longer")]
     client.pass_time(5)
     assert client.seen() == []
@@ -313,13 +313,13 @@ def test_a_client_that_stalls_gets_the_rest_of_a_source_before_that_of_its_succe
     client = sources.client()
     client.subscribe("hub/*", limit=4)
     client.seen()
-    client.outlet.take = lambda size: 0
+    client.writer.take = lambda size: 0
     sources.send("a", 1, 2)
-    sources.feeds["a"].removed(CloseReason.ALTERED, "the source was altered", 5)
+    sources.hubs["a"].removed(CloseReason.ALTERED, "the source was altered", 5)
     sources.source("a", topic="hub/y")
     sources.send("a", 3, 4, 5)
-    client.outlet.take = lambda size: size
-    client.outlet.writable()
+    client.writer.take = lambda size: size
+    client.writer.drain()
     heard = client.seen()
     assert {item[2] for item in heard if item[0] in ("hub/x", "hub/y")} == {1, 2, 3, 4}
     assert len(heard) == 5 + sum(item[0] == 500 for item in heard)

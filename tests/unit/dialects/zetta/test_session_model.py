@@ -166,7 +166,7 @@ def test_a_connection_does_what_the_model_does(
                 expected = model.unsubscribe(number)
                 client.say(type="unsubscribe", subscriptionId=number)
             case ("send", source, rows):
-                if source not in sources.feeds:
+                if source not in sources.hubs:
                     sources.source(source, topic=TEMPLATES[source])
                 sources.send(source, *(data for _, data in rows), keys=[key for key, _ in rows])
                 for key, data in rows:

@@ -232,7 +232,7 @@ def test_patterns_made_of_the_topic_they_mean(concrete: str, data: st.DataObject
 @given(st.text("ab]![-^\\.*&~|", min_size=1, max_size=8), st.text("ab]![-^\\.*&~|", min_size=1, max_size=3))
 def test_a_level_is_what_fnmatch_says(pattern: str, name: str) -> None:
     found = levels.level(pattern)
-    if isinstance(found, levels.Any):
+    if isinstance(found, levels.AnyLevel):
         return
     here = found == name if isinstance(found, str) else found.means(name)
     assert here is fnmatch.fnmatchcase(name, pattern)
@@ -273,18 +273,18 @@ def test_answers_are_kept_in_a_bounded_table(monkeypatch: pytest.MonkeyPatch) ->
     pattern = parse("hub/*/kept").pattern
     for index in range(100):
         pattern.matches(f"hub/{index}/kept")
-    before = len(topics._answers)
-    monkeypatch.setattr(topics.Pattern, "decide", lambda self, concrete: pytest.fail("asked again"))
+    before = len(topics._matches)
+    monkeypatch.setattr(topics.TopicPattern, "decide", lambda self, concrete: pytest.fail("asked again"))
     for index in range(100):
         assert pattern.matches(f"hub/{index}/kept")
-    assert len(topics._answers) == before
+    assert len(topics._matches) == before
 
 
 @pytest.mark.parametrize(("name", "most"), [("MOST_ANSWERS", 10), ("MOST_CHARACTERS", 200)])
 def test_answers_that_are_too_many_are_forgotten(
     name: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = topics._Answers()
+    answers = topics._MatchCache()
     monkeypatch.setattr(topics, name, most)
     for index in range(100):
         assert answers.keep(b"hub/*/kept", f"hub/{index}/kept", answer=True)

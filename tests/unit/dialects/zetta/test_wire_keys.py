@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_gw.core.accounts import OwnAccount
-from kiwi_gw.core.feed import FeedLimits
+from kiwi_gw.core.accounts import ClientAccount
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Lagged
-from kiwi_gw.dialects.base import SessionLimits
+from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.zetta import step_queue
 from kiwi_gw.dialects.zetta.session import RETRY_SECONDS
 from tests.unit.dialects.zetta.bench import Client, Sources
@@ -30,7 +30,7 @@ def used_up(sources: Sources, source: str, most: int) -> list[Client]:
         client.subscribe(f"**?where data > {number + 100}")
         client.seen()
         found.append(client)
-    assert len(sources.feeds[source].chosen_keys) == most
+    assert len(sources.hubs[source].groups.chosen) == most
     return found
 
 
@@ -45,8 +45,8 @@ def refused(sources: Sources, topic: str, most: int) -> bool:
 
 
 def test_thousands_of_plain_topics_use_up_nothing_and_are_never_refused() -> None:
-    sources = Sources(FeedLimits(max_wire_keys=2), flat=FLAT)
-    feed = sources.feeds["flat"]
+    sources = Sources(HubLimits(max_wire_keys=2), flat=FLAT)
+    hub = sources.hubs["flat"]
     plain = []
     for number in range(2_000):
         client = sources.client(limits=SessionLimits(subscriptions=0, commands_per_second=0))
@@ -57,8 +57,8 @@ def test_thousands_of_plain_topics_use_up_nothing_and_are_never_refused() -> Non
             client.subscribe("hub/**")
         client.seen()
         plain.append(client)
-    assert feed.wire_keys > 100
-    assert len(feed.chosen_keys) == 0
+    assert hub.wire_keys > 100
+    assert len(hub.groups.chosen) == 0
     queries = used_up(sources, "flat", 2)
     assert refused(sources, "**?where data > 1", 2)
     assert not refused(sources, ONE, 2)
@@ -86,7 +86,7 @@ def test_thousands_of_plain_topics_use_up_nothing_and_are_never_refused() -> Non
     ],
 )
 def test_a_pattern_counts_where_it_leaves_events_out(topic: str, counts: bool) -> None:
-    sources = Sources(FeedLimits(max_wire_keys=1), arms=ARMS)
+    sources = Sources(HubLimits(max_wire_keys=1), arms=ARMS)
     used_up(sources, "arms", 1)
     assert refused(sources, topic, 1) is counts
 
@@ -98,30 +98,30 @@ def test_patterns_that_leave_nothing_out_share_their_bytes() -> None:
         client.subscribe(topic)
         client.seen()
     sources.send("arms", 1, 2, keys=["1", "2"])
-    assert sources.feeds["arms"].wire_keys == 1
+    assert sources.hubs["arms"].wire_keys == 1
     assert all(client.seen() == [("hub/arm/1/state", 1, 1), ("hub/arm/2/state", 1, 2)] for client in clients)
 
 
 def test_a_plain_topic_beside_a_query_takes_a_share_and_gives_it_back() -> None:
-    sources = Sources(FeedLimits(wire_keys_connection=1), flat=FLAT)
-    feed, client = sources.feeds["flat"], sources.client()
+    sources = Sources(HubLimits(wire_keys_connection=1), flat=FLAT)
+    hub, client = sources.hubs["flat"], sources.client()
     client.subscribe(ONE)
-    assert len(feed.chosen_keys) == 0
+    assert len(hub.groups.chosen) == 0
     client.subscribe("**?where data > 1")
-    assert len(feed.chosen_keys) == 1
+    assert len(hub.groups.chosen) == 1
     client.say(type="unsubscribe", subscriptionId=2)
-    assert len(feed.chosen_keys) == 0
-    assert feed.chosen_keys._of == {}
+    assert len(hub.groups.chosen) == 0
+    assert hub.groups.chosen._of == {}
 
 
 def test_a_topic_that_would_be_one_wire_key_too_many_leaves_the_others_as_they_were() -> None:
-    sources = Sources(FeedLimits(max_wire_keys=1), flat=FLAT)
-    feed = sources.feeds["flat"]
+    sources = Sources(HubLimits(max_wire_keys=1), flat=FLAT)
+    hub = sources.hubs["flat"]
     client, other = sources.client(), sources.client()
     for each in (client, other):
         each.subscribe("**?where data > 1")
         assert each.seen() == acks(1)
-    shares = {who: dict(counted) for who, counted in feed.chosen_keys._of.items()}
+    shares = {who: dict(counted) for who, counted in hub.groups.chosen._of.items()}
     client.subscribe("**?where data > 2")
     client.subscribe(ONE)
     assert client.seen() == [
@@ -130,7 +130,7 @@ def test_a_topic_that_would_be_one_wire_key_too_many_leaves_the_others_as_they_w
         *acks(3),
         (500, ONE, TOO_MANY.format(1)),
     ]
-    assert {who: dict(counted) for who, counted in feed.chosen_keys._of.items()} == shares
+    assert {who: dict(counted) for who, counted in hub.groups.chosen._of.items()} == shares
     sources.send("flat", 1, 5)
     assert client.seen() == other.seen() == [(ONE, 1, 5)]
 
@@ -140,11 +140,11 @@ def test_a_topic_that_would_be_one_wire_key_too_many_leaves_the_others_as_they_w
     client.pass_time(RETRY_SECONDS)
     sources.send("flat", 2, 6)
     assert client.seen() == [(ONE, 1, 2), (ONE, 3, 2), (ONE, 1, 6), (ONE, 2, 6), (ONE, 3, 6)]
-    assert len(feed.chosen_keys) == 1
+    assert len(hub.groups.chosen) == 1
 
 
 def test_one_that_was_refused_and_is_given_up_is_tried_no_more() -> None:
-    sources = Sources(FeedLimits(max_wire_keys=1), flat=FLAT)
+    sources = Sources(HubLimits(max_wire_keys=1), flat=FLAT)
     client, other = sources.client(), sources.client()
     for each in (client, other):
         each.subscribe("**?where data > 1")
@@ -158,7 +158,7 @@ def test_one_that_was_refused_and_is_given_up_is_tried_no_more() -> None:
 
 
 def test_whoever_asks_for_less_is_not_cut_off_because_others_have_used_up_all() -> None:
-    sources = Sources(FeedLimits(max_wire_keys=1), flat=FLAT)
+    sources = Sources(HubLimits(max_wire_keys=1), flat=FLAT)
     client, other = sources.client(), sources.client()
     for each in (client, other):
         each.subscribe("**?where data > 1", limit=1)
@@ -183,7 +183,7 @@ def many() -> Sources:
 
 
 def subscribers(sources: Sources) -> int:
-    return sum(feed.subscribers for feed in sources.feeds.values())
+    return sum(hub.subscribers for hub in sources.hubs.values())
 
 
 def test_a_topic_that_means_many_sources_reads_them_in_turns() -> None:
@@ -223,7 +223,7 @@ def test_no_event_of_a_topic_follows_its_ack_however_many_sources_it_means() -> 
 
 def test_the_turns_of_one_that_has_used_much_wait_and_others_do_not() -> None:
     sources = many()
-    account = OwnAccount(0.05)
+    account = ClientAccount(0.05)
     greedy = sources.client(limits=SessionLimits(compiling_own=account))
     greedy.subscribe("**")
     account.charge(10.0, sources.clock())
@@ -232,8 +232,8 @@ def test_the_turns_of_one_that_has_used_much_wait_and_others_do_not() -> None:
     assert subscribers(sources) == before
     (wait,) = greedy.turns
     assert wait > 1
-    modest = sources.client()
-    modest.subscribe("hub/t1/1/state")
+    light_user = sources.client()
+    light_user.subscribe("hub/t1/1/state")
     assert subscribers(sources) == before + 1
     sources.clock.now += wait
     greedy.turn()
@@ -325,14 +325,14 @@ def test_a_loss_before_the_ack_is_told_behind_it() -> None:
     sources = many()
     client = sources.client()
     client.subscribe("**")
-    client.carry_out(client.session.notice(Lagged(1, sources.feeds["s0"].info, 3, 3, 1, {}, {})))
+    client.carry_out(client.session.notice(Lagged(1, sources.hubs["s0"].info, 3, 3, 1, {}, {})))
     assert client.seen() == []
     client.finish()
     assert client.seen() == [*acks(1), (500, "**", "3 events of its sources were lost")]
 
 
 def test_a_query_for_devices_of_many_sources_is_acknowledged_before_the_first_device() -> None:
-    sources = Sources(FeedLimits(last_values=True))
+    sources = Sources(HubLimits(last_values=True))
     for number in range(MANY):
         sources.source(f"s{number}", topic=f"hub/t{number}/{{key}}/state")
         sources.send(f"s{number}", 1, keys=["1"])
@@ -385,5 +385,5 @@ def test_what_is_kept_of_topics_is_small_however_long_they_are() -> None:
     client = sources.client(limits=SessionLimits(commands_per_second=0))
     for number in range(128):
         client.subscribe(f"{{hub|{'a' * 500}{number}}}/arm/*/state?where data > {number % 32} {' ' * 2_000}")
-    (group,) = sources.feeds["arms"]._groups.values()
+    (group,) = sources.hubs["arms"].groups
     assert len(repr(group.wire.key)) < 200

@@ -1,0 +1,206 @@
+"""The addresses of a gateway, and what is served on each: for clients, operators and its other workers."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kiwi_gw import logs
+from kiwi_gw.config import LimitSettings, LoadedConfig
+from kiwi_gw.dialect_api import Dialect, DialectContext, WebSocketRoute
+from kiwi_gw.edge.admin.access import AdminAccess
+from kiwi_gw.edge.admin.address import admin_socket, is_local
+from kiwi_gw.edge.admin.admin_view import AdminView, LocalAdmin
+from kiwi_gw.edge.admin.app import add_admin_routes
+from kiwi_gw.edge.admin.cluster_admin import ClusterAdmin
+from kiwi_gw.edge.admin.counter_store import CounterStore
+from kiwi_gw.edge.admin.worker_api import add_private_routes
+from kiwi_gw.edge.admission import Admission
+from kiwi_gw.edge.asgi import Scope, answering
+from kiwi_gw.edge.dialect_http import described, dialect_app
+from kiwi_gw.edge.health import SourceHealth, add_health_routes
+from kiwi_gw.edge.landing_page import LandingPage
+from kiwi_gw.edge.listener import Listener, listen
+from kiwi_gw.edge.routing import Routes
+from kiwi_gw.edge.ticket_office import add_ticket_routes
+from kiwi_gw.edge.tickets import FolderTicketStore, Tickets
+from kiwi_gw.edge.tls import Certificates
+from kiwi_gw.errors import PluginError
+from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.workers.worker_config import WorkerConfig, socket_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Health:
+    """`edge.health.HealthView` over the gateway."""
+
+    gateway: Gateway
+
+    @property
+    def sources(self) -> Iterable[SourceHealth]:
+        for runner in self.gateway.runners():
+            info = runner.hub.info
+            yield SourceHealth(
+                info.id, info.type, runner.hub.state.value, runner.last_error or runner.hub.degradation
+            )
+
+    @property
+    def ready(self) -> bool:
+        return self.gateway.started
+
+    @property
+    def draining(self) -> bool:
+        return self.gateway.draining
+
+    @property
+    def overload(self) -> int:
+        return self.gateway.memory_watch.level
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*exposure_warnings(self.gateway.loaded), *logs.warnings())
+
+
+def build_dialects(loaded: LoadedConfig) -> dict[str, Dialect]:
+    """Build the protocols that are served, by name. Raises PluginError."""
+    settings, served = loaded.settings, {}
+    context = DialectContext(settings.name, settings.window.event_bytes)
+    for name, kind in loaded.plugins.dialect_types().items():
+        try:
+            dialect = kind.build(settings.dialects[name], context)
+        except Exception as error:
+            raise PluginError(f"protocol {name!r} cannot be built: {error}") from error
+        if dialect is not None:
+            served[name] = dialect
+    return served
+
+
+def open_listener(
+    gateway: Gateway, dialects: Mapping[str, Dialect], worker_config: WorkerConfig | None = None
+) -> Listener:
+    """Open the ports of a gateway's configuration, with everything that is served on them."""
+    settings = gateway.loaded.settings
+    routes = Routes(settings.server.limits.max_message_bytes)
+    routes.add_http("GET", "/", answering(LandingPage(settings.name, dialects).answer))
+
+    async def lists(scope: Scope) -> bool:
+        # Where clients must say who they are, or may not read everything, names are not for everybody.
+        return not (gateway.hooks.authenticates or gateway.loaded.plugins.implements("authorize"))
+
+    def own_origins() -> Sequence[str]:
+        return gateway.loaded.settings.server.allowed_origins
+
+    add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
+    tickets = _tickets(gateway, worker_config)
+    admission = Admission(gateway)
+    add_ticket_routes(routes, gateway, tickets, admission)
+    _add_dialects(routes, gateway, admission, dialects)
+    routes.add_http("GET", "/openapi.json", described(settings.name, routes))
+    sockets: list[socket.socket] = []
+    try:
+        if worker_config is None:
+            mode = settings.server.unix_mode_bits
+            sockets.extend(listen(address, mode=mode) for address in settings.server.addresses)
+        else:
+            sockets.extend(place.open() for place in worker_config.public)
+        return Listener(
+            gateway,
+            routes,
+            sockets,
+            certificates(gateway.loaded),
+            owns_paths=worker_config is None,
+            own_origins=own_origins,
+            tickets=tickets,
+            admission=admission,
+        )
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+
+
+def _tickets(gateway: Gateway, worker_config: WorkerConfig | None) -> Tickets:
+    """Of this process alone, or those that all workers take."""
+
+    def limits() -> LimitSettings:
+        return gateway.limits
+
+    if worker_config is None:
+        return Tickets(limits, secrets.token_hex(8))
+    store = FolderTicketStore(Path(worker_config.folder) / "tickets", f"{worker_config.slot}-")
+    return Tickets(limits, worker_config.start, worker_config.slot, store)
+
+
+def open_admin(
+    gateway: Gateway, local_admin: LocalAdmin, worker_config: WorkerConfig | None = None
+) -> Listener | None:
+    """Open the admin address, if there is one. Raises ListenError where one was asked for and is taken."""
+    admin_view: AdminView = local_admin
+    if worker_config is not None:
+        folder = Path(worker_config.folder)
+        paths = [Path(socket_of(folder, slot).path) for slot in range(worker_config.workers)]
+        admin_view = ClusterAdmin(
+            local_admin,
+            worker_config.slot,
+            worker_config.restarts,
+            paths,
+            CounterStore(folder, worker_config.workers),
+        )
+        sock = worker_config.admin.open() if worker_config.admin is not None else None
+    else:
+        server = gateway.loaded.settings.server
+        sock = admin_socket(server, partial(listen, mode=server.unix_mode_bits))
+    if sock is None:
+        return None
+    routes = Routes()
+    access = AdminAccess(gateway, local=is_local(sock))
+    add_admin_routes(routes, admin_view, access, _Health(gateway), measured=gateway.measured)
+    return Listener(gateway, routes, [sock], None, owns_paths=worker_config is None)
+
+
+def open_private(gateway: Gateway, local_admin: LocalAdmin, worker_config: WorkerConfig) -> Listener:
+    """Open where the other workers may ask this one."""
+    routes = Routes()
+    add_private_routes(routes, local_admin, worker_config.restarts)
+    return Listener(gateway, routes, [listen(worker_config.own_socket)], None)
+
+
+def _add_dialects(
+    routes: Routes, gateway: Gateway, admission: Admission, dialects: Mapping[str, Dialect]
+) -> None:
+    """Serve the protocols on their paths. Raises PluginError for a path that is taken, or is none."""
+    for name, dialect in dialects.items():
+        for route in dialect.routes:
+            try:
+                if isinstance(route, WebSocketRoute):
+                    routes.add_websocket(name, dialect, route)
+                else:
+                    routes.add(route.operation, dialect_app(gateway, admission, route))
+            except ValueError as error:
+                raise PluginError(f"protocol {name!r} cannot be served: {error}") from error
+
+
+def certificates(loaded: LoadedConfig) -> Certificates | None:
+    tls = loaded.settings.server.tls
+    return None if tls is None else Certificates.of(tls)
+
+
+def exposure_warnings(loaded: LoadedConfig) -> tuple[str, ...]:
+    """What an operator should know about who can reach this gateway."""
+    if loaded.plugins.implements("authenticate"):
+        return ()
+    cure = "no plugin authenticates clients (add a `tokens:` section, or listen on loopback)"
+    server = loaded.settings.server
+    public = tuple(
+        f"anyone who reaches {address} can read every source: {cure}"
+        for address in server.addresses
+        if not address.local
+    )
+    if server.admin is None or server.admin.local:
+        return public
+    can = "see and cut every connection" if server.admin_unauthenticated else "see metrics, and nothing else"
+    return (*public, f"anyone who reaches {server.admin} can {can}: {cure}")

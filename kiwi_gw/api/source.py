@@ -1,0 +1,124 @@
+"""What a source is, and what it may be able to do beside."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, runtime_checkable
+
+from kiwi_gw.model import (
+    Batch,
+    OffsetRange,
+    Positions,
+    SourceStatistics,
+)
+
+
+class Publisher(Protocol):
+    """Where a source puts its events. Given to `Source.run`, valid until that returns."""
+
+    async def ready(self, positions: Positions) -> None:
+        """Say that the source works, and that the next event of every partition is the one at `positions`.
+
+        Until the first call SUBSCRIBE waits (up to `subscribe_timeout_ms`, or `SourceType.start_ms` where
+        that is not set). Call it once per run, before the first `publish`.
+        """
+
+    async def publish(self, batch: Batch) -> None:
+        """Hand over events, in order, one batch after the other. Returns when the gateway has taken them and
+        may have more.
+
+        A batch must begin where the last one ended or later (a hole is legal, a repetition is a
+        `ValueError`); an empty batch with a `gap` announces a loss.
+        """
+
+    async def wait_subscribed(self) -> None:
+        """Return as soon as the source has a subscription (at once if it has one)."""
+
+    def describe(self, members: str) -> None:
+        """Say what the values of the events from now on are made of, in DDL (`carrier STRING, n BIGINT`;
+        empty: anything). A subscription that is opened from now on and whose query names other members is
+        refused. Values stay as they are, whatever the types say. ValueError: it is no such schema.
+        """
+
+    def report_degraded(self, message: str) -> None:
+        """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`), or with
+        an empty message that nothing does any more. Subscribers see it; it must name
+        nothing secret."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """One named stream of events, made by `SourceType.build`. Making it does no I/O."""
+
+    async def run(self, publisher: Publisher, start: Positions | None) -> None:
+        """Read events and publish them, on Trio.
+
+        start: None, begin at the source's own idea of now; else the first events not yet taken, which
+        must come next (after a restart).
+
+        Returning means that the source is finite and over. `SourceFailed`: it can never work.
+        `SourceChanged`: what it is has changed. Anything else that is raised: it is built and called
+        again, after a pause that grows, with `start` behind the last batch that was taken.
+        Cancellation may come at any checkpoint.
+        """
+
+
+@runtime_checkable
+class HasStatistics(Protocol):
+    """What a source can also do if it can see how far it is behind its origin: it feeds `source_lag_records`
+    and `source_stalled_seconds`."""
+
+    def statistics(self) -> SourceStatistics:
+        """Asked about once a second while `Source.run` runs. Answers at once from what is known: no I/O."""
+
+
+class SourceMetrics(Protocol):
+    """Where a source counts what its type has declared in `SourceType.metrics`. KeyError for other names.
+
+    What is added and observed is kept over restarts of the source; a gauge is gone with it.
+    """
+
+    def set(self, name: str, value: float) -> None:
+        """Let a gauge be this from now on."""
+
+    def add(self, name: str, amount: float = 1) -> None:
+        """Add to a counter."""
+
+    def observe(self, name: str, value: float) -> None:
+        """Count one value more in a histogram."""
+
+
+class HistoryReader(Protocol):
+    """Reads a source again, from a position on. Used by one task at a time."""
+
+    async def read(self, until: Positions) -> Batch:
+        """Return the next events whose offsets are below `until`, at most about a megabyte of them.
+
+        `starts` of what is returned are the reader's positions before it; they move from batch to batch
+        over holes too (compaction, markers of transactions), so a batch may be empty. Where a partition
+        has reached `until`, or began beyond it, nothing of it is read. The reader is there as soon as the
+        position, not the last event, of every partition has reached `until`; then an empty batch with
+        these `starts` is returned at once. `until` never moves back, and names events that exist or
+        existed. What the source no longer has, below `until`, is announced by a `gap`, with its ranges.
+
+        Waits while the source is out of reach. Cancelled, it has read nothing: the same events come again.
+        """
+
+
+@runtime_checkable
+class History(Protocol):
+    """What a source can also do if its events can be read again. One whose type is `replayable` must be this.
+
+    Asked while `Source.run` is running, from other tasks, and after a finite one has returned by itself,
+    until everyone has read the rest. Calls wait while the origin is out of reach. One that raises is tried
+    again after a pause, but `SourceChanged` and `SourceFailed` mean the same as from `run`.
+    """
+
+    async def offset_range(self) -> OffsetRange:
+        """Say what there is now."""
+
+    async def at(self, timestamp: int) -> Positions:
+        """Find in every partition the first event at or after `timestamp` (ms), or where the next will be."""
+
+    def read_from(self, positions: Positions) -> AbstractAsyncContextManager[HistoryReader]:
+        """Read from `positions`, which name every partition."""

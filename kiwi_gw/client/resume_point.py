@@ -1,0 +1,55 @@
+"""Where a client is in a source, so that it can go on there after a reconnect, on this gateway or another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import UnsetType
+
+from kiwi_gw.client.messages import Data
+
+
+class ResumePoint:
+    """Where to go on: the positions behind the last event that was received.
+
+    They are the gateway's own words (in SUBSCRIBE_OK, LAG, POSITIONS, SUBSCRIPTION_CLOSED), which only it
+    understands; events that say their partition and offset, as those of Kafka do, move them on.
+    """
+
+    def __init__(self) -> None:
+        self._positions: dict[str, object] | None = None
+        self._since = 0
+
+    @property
+    def positions(self) -> dict[str, object] | None:
+        """Return them; None: unknown, so nothing can be resumed."""
+        return None if self._positions is None else dict(self._positions)
+
+    @property
+    def since(self) -> int:
+        """Return how many events after them have been received: resuming brings those again."""
+        return self._since
+
+    def update(self, positions: Mapping[str, object] | UnsetType) -> None:
+        """Take what a message of the gateway says of where the subscription is, if it does."""
+        if not isinstance(positions, UnsetType):
+            self._positions = dict(positions)
+            self._since = 0
+
+    def received(self, data: Data) -> None:
+        """Count an event that was dealt with."""
+        if self._positions is None:
+            return
+        partition, offset = data.get("partition"), data.get("offset")
+        if type(partition) is not int or type(offset) is not int:
+            self._since += 1
+            return
+        before = self._positions.get(str(partition), 0)
+        # Of a snapshot some events are older than the place where it goes on.
+        if isinstance(before, int) and offset >= before:
+            self._positions[str(partition)] = offset + 1
+
+    def forget(self) -> None:
+        """Forget what means nothing to the gateway."""
+        self._positions = None
+        self._since = 0

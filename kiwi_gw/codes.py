@@ -1,0 +1,73 @@
+"""Codes that one layer gives and another looks at: why something is refused, how a connection ends."""
+
+from __future__ import annotations
+
+import enum
+
+
+class CloseCode(enum.IntEnum):
+    """How a WebSocket connection ends: RFC 6455, 7.4.1, and our own. A client may come back after 44xx, with
+    new credentials where those were the reason; it should not after 45xx."""
+
+    NORMAL = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED_DATA = 1003
+    NONE_GIVEN = 1005
+    LOST = 1006
+    NOT_UTF8 = 1007
+    POLICY_VIOLATION = 1008
+    TOO_LARGE = 1009
+    NO_EXTENSION = 1010
+    INTERNAL_ERROR = 1011
+    RESTART = 1012
+    TRY_AGAIN_LATER = 1013
+
+    LOGIN_OVERDUE = 4401
+    EXPIRED = 4402
+    DEAD = 4408
+    DISCONNECTED = 4409
+    INVALID_TOKEN = 4500
+    REVOKED = 4503
+
+
+class RefusalCode(enum.StrEnum):
+    """Why something is refused. Clients may see a code, and plugins may have others of their own."""
+
+    # who a client is
+    AUTH_TIMEOUT = "auth_timeout"
+    FORBIDDEN = "forbidden"
+    INTERNAL_ERROR = "internal_error"
+    INVALID_TICKET = "invalid_ticket"
+    KEYS_UNAVAILABLE = "keys_unavailable"
+    NO_CREDENTIALS = "no_credentials"
+    NO_TOKEN = "no_token"  # noqa: S105  (not a password)
+    NOT_CONFIGURED = "not_configured"
+    TOKEN_EXPIRED = "token_expired"  # noqa: S105
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    TOO_MANY_TICKETS = "too_many_tickets"
+
+    # what it asks for
+    BUSY = "busy"
+    NOT_LOGGED_IN = "not_logged_in"
+    OVERFLOW = "overflow"
+    POSITIONS = "positions"
+    QUERY = "query"
+    START = "start"
+    TOO_MANY_WIRE_KEYS = "too_many_wire_keys"
+    UNKNOWN_SOURCE = "unknown_source"
+    VALUE_AS = "value_as"
+
+    # the source is over: `model.CloseReason`
+    FAILED = "failed"
+
+
+UNDECIDED = frozenset(
+    {
+        RefusalCode.INTERNAL_ERROR,
+        RefusalCode.AUTH_TIMEOUT,
+        RefusalCode.KEYS_UNAVAILABLE,
+        RefusalCode.NOT_CONFIGURED,
+    }
+)
+"""Codes of refusals that say nothing about the client."""

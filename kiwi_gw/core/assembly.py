@@ -1,0 +1,143 @@
+"""Putting together what a subscription may be sent: from where its cursor is, as far as it may be delivered.
+
+Theory of operation. What is prepared is a run of events of one entry and of those behind it. Before that run
+there may be events that are not sent: below the resume floor, not asked for, or not to be encoded. The cursor
+steps over them one run at a time, and `assemble` then says `STEPPED`: the subscription looks whether that
+has brought it to an end, a limit or the head, and asks again. Beyond that nothing moves until it is
+committed.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left, bisect_right
+from typing import Final, Protocol
+
+from kiwi_gw.core.delivery import DeliveryBounds
+from kiwi_gw.core.lag_ledger import LagLedger
+from kiwi_gw.core.prepared import Prepared, Segment, reach
+from kiwi_gw.core.window import WindowEntry
+from kiwi_gw.core.window_cursor import WindowCursor
+from kiwi_gw.model import Encoded
+
+_MAX_SEGMENTS: Final = 64
+"""Entries joined into one send, at most (the kernel takes 1,024 buffers in a call)."""
+
+
+class AssemblyOutcome(enum.Enum):
+    STEPPED = "stepped"
+    """The cursor has moved, or a limit that others share is used up."""
+
+
+STEPPED: Final = AssemblyOutcome.STEPPED
+
+
+class EncodeEntry(Protocol):
+    """Gives the fragments of an entry; None: not yet. wait: wake the reader when they are there.
+
+    Raises EncodingFailed.
+    """
+
+    def __call__(self, entry: WindowEntry, *, wait: bool) -> Encoded | None: ...
+
+
+def assemble(
+    cursor: WindowCursor,
+    bounds: DeliveryBounds,
+    ledger: LagLedger,
+    encode: EncodeEntry,
+    max_bytes: int,
+    allowance: int,
+    *,
+    ending: bool,
+) -> Prepared | AssemblyOutcome | None:
+    """Put together what may be sent now: at most `allowance` events and `max_bytes` bytes, or one event. None
+    if nothing may. ending: events that yield no bytes are passed without credit.
+
+    Raises EncodingFailed.
+    """
+    prepared = Prepared([], 0, 0, [], bounds.join is not None)
+    entry = cursor.entry
+    if entry is None or (not allowance and not ending):
+        return None
+    found = _first(prepared, cursor, bounds, ledger, encode, entry, allowance, max_bytes)
+    if not isinstance(found, Segment):
+        return found
+    while cursor.resume_floor is None and (prepared.events < allowance or ending):
+        following = found.entry.after
+        if (
+            found.last < len(found.entry.batch)
+            or len(prepared.segments) >= _MAX_SEGMENTS
+            or following is None
+            or cursor.misses(following)
+            or (encoded := encode(following, wait=False)) is None
+        ):
+            break
+        room, left = max_bytes - prepared.size, allowance - prepared.events
+        stop = _stop(prepared, bounds, encoded, following, 0, len(following.batch), left)
+        stop = min(stop, bisect_right(encoded.ends, room, 0, stop))
+        if stop <= 0:
+            break
+        found = prepared.add(following, encoded, 0, stop)
+    if bounds.join is not None and prepared.size:
+        frame = bounds.join(b"".join(prepared.views))
+        prepared.views, prepared.size = [frame], len(frame)
+    return prepared
+
+
+def _first(
+    prepared: Prepared,
+    cursor: WindowCursor,
+    bounds: DeliveryBounds,
+    ledger: LagLedger,
+    encode: EncodeEntry,
+    entry: WindowEntry,
+    allowance: int,
+    max_bytes: int,
+) -> Segment | AssemblyOutcome | None:
+    """Add the run of events that the cursor is at, or step over what is not sent."""
+    first, stop = cursor.seq - entry.base, len(entry.batch)
+    if first >= stop:  # an entry without events
+        cursor.step(entry)
+        return STEPPED
+    if cursor.resume_floor is not None:
+        first, stop = cursor.above_floor(entry, cursor.resume_floor)
+        if first == stop:
+            return STEPPED
+    encoded = encode(entry, wait=True)
+    if encoded is None:
+        return None
+    if first in encoded.unsendable:
+        offset = entry.batch.offsets[first]
+        ledger.add(1, {entry.batch.partitions[first]: (offset, offset)})
+        cursor.move(entry, first + 1)
+        return STEPPED
+    if bounds.before_until(entry, first, first + 1) == first:
+        cursor.move(entry, first + 1)
+        return STEPPED
+    if bounds.within_limits(prepared, encoded, first, stop) <= first:
+        return STEPPED
+    stop = _stop(prepared, bounds, encoded, entry, first, stop, allowance)
+    if stop <= first:
+        return None  # it has no credit for the next one
+    start = encoded.ends[first - 1] if first else 0
+    fitting = bisect_right(encoded.ends, start + max_bytes, first, stop)
+    return prepared.add(entry, encoded, first, max(fitting, first + 1))  # one event, whatever its size
+
+
+def _stop(
+    prepared: Prepared,
+    bounds: DeliveryBounds,
+    encoded: Encoded,
+    entry: WindowEntry,
+    first: int,
+    stop: int,
+    allowance: int,
+) -> int:
+    """Say how far the events from `first` up to `stop` may be sent, by everything but their size."""
+    following = bisect_left(encoded.unsendable, first)
+    if following < len(encoded.unsendable):
+        stop = min(stop, encoded.unsendable[following])
+    stop = bounds.before_until(entry, first, stop)
+    stop = min(stop, reach(encoded.prefix_counts, first, allowance))
+    return bounds.within_limits(prepared, encoded, first, stop)

@@ -1,0 +1,56 @@
+"""Holding the source: policy `block`, for subscriptions that are over their capacity."""
+
+from __future__ import annotations
+
+from kiwi_gw.core.positions import pieces
+from kiwi_gw.core.states import SubscriptionState
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.core.window import ENTRY_OVERHEAD, Window
+from kiwi_gw.model import Batch
+
+
+class BlockingReaders:
+    """The subscriptions of one source with policy `block`.
+
+    timeout: seconds for which one that waits for its client (it has granted no credit) holds the source.
+    """
+
+    def __init__(self, window: Window, timeout: float) -> None:
+        self._window = window
+        self._timeout = timeout
+        self._since: dict[Subscription, float | None] = {}  # since when it has waited for its client
+
+    def add(self, subscription: Subscription) -> None:
+        self._since[subscription] = None
+
+    def remove(self, subscription: Subscription) -> bool:
+        """Forget it. Returns whether it was one of them."""
+        return self._since.pop(subscription, self) is not self
+
+    def holding(self, batch: Batch, now: float) -> list[Subscription]:
+        """Find those that this batch must wait for, or something would be lost."""
+        if not self._since:
+            return []
+        cost = sum(piece.cost + ENTRY_OVERHEAD for piece in pieces(batch))
+        return [item for item in list(self._since) if self._holds(item, len(batch), cost, now)]
+
+    def _holds(self, subscription: Subscription, events: int, cost: int, now: float) -> bool:
+        window, cursor = self._window, subscription.reader.cursor
+        if (
+            cursor.entry is None
+            or subscription.state is not SubscriptionState.BEHIND
+            or cursor.window is not window
+        ):
+            return False
+        full = (
+            window.head - cursor.seq + events > subscription.reader.terms.capacity
+            or window.taken - cursor.entry.before + cost > window.max_bytes
+            or window.short_of_memory
+        )
+        if not full or cursor.at_head or not subscription.delivery.waits_for_client:
+            self._since[subscription] = None
+            return full and not cursor.at_head
+        since = self._since[subscription]
+        if since is None:
+            since = self._since[subscription] = now
+        return now - since < self._timeout

@@ -1,0 +1,153 @@
+"""What one subscription may be sent, and what it was sent: credits, limits, its end, its counters."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Final
+
+from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.core.prepared import Prepared, Segment, count, nearest
+from kiwi_gw.core.window import WindowEntry
+from kiwi_gw.model import Encoded, Joiner, Mode, Positions
+
+MAX_CREDIT = 2**53 - 1
+"""Where a balance saturates: the largest integer that JSON clients hold exactly."""
+
+
+class DeliveryBounds:
+    """What bounds a subscription beside its balance, and puts the frame around its fragments.
+
+    limits: by label. until: positions, nothing at or beyond them is sent. join: makes one frame of a run of
+    fragments; a subscription's own, not its group's: the fragments are shared, the frame need not be.
+    """
+
+    __slots__ = ("join", "limits", "until")
+
+    def __init__(
+        self, limits: Mapping[Hashable, LabelLimit], until: Positions | None, join: Joiner | None
+    ) -> None:
+        self.limits = dict(limits)
+        self.until = until
+        self.join = join
+
+    def within_limits(self, prepared: Prepared, encoded: Encoded, first: int, stop: int) -> int:
+        """Find where, from event `first` up to `stop`, a limit is reached behind what is prepared already."""
+        for label, limit in self.limits.items():
+            taken = sum(count(s.encoded.prefix_counts_of(label), s.first, s.last) for s in prepared.segments)
+            stop = min(stop, nearest(encoded.prefix_counts_of(label), first, limit.left - taken))
+        return stop
+
+    def before_until(self, entry: WindowEntry, first: int, stop: int) -> int:
+        """Find where, from event `first` up to `stop`, the first event lies that was not asked for."""
+        if self.until is None:
+            return stop
+        partitions, offsets = entry.batch.partitions, entry.batch.offsets
+        index = first
+        while index < stop and offsets[index] < self.until.get(partitions[index], 0):
+            index += 1
+        return index
+
+
+NO_BOUNDS: Final = DeliveryBounds({}, None, None)
+"""Shared by all that are sent everything as it is, as far as their balance goes: most are."""
+
+
+class Delivery:
+    """See the top of this file.
+
+    credits: the balance of a pull subscription. stopped: a limit is used up, and nothing is sent until there
+    are others. scanned, matched, decode_errors: events that were passed, that yielded bytes, that could not
+    be decoded; bytes: of all that were sent.
+    """
+
+    __slots__ = ("bounds", "bytes", "credits", "decode_errors", "matched", "mode", "scanned", "stopped")
+
+    def __init__(
+        self,
+        mode: Mode,
+        credits: int,  # noqa: A002
+        limits: Mapping[Hashable, LabelLimit],
+        until: Positions | None,
+        join: Joiner | None,
+    ) -> None:
+        self.mode = mode
+        self.credits = min(credits, MAX_CREDIT)
+        self.bounds = _bounds(limits, until, join)
+        self.stopped = False
+        self.scanned = self.matched = self.decode_errors = self.bytes = 0
+
+    def reform(self, limits: Mapping[Hashable, LabelLimit], join: Joiner | None) -> bool:
+        """Go on with other limits and another frame around fragments. Returns whether it had stopped."""
+        self.bounds = _bounds(limits, self.bounds.until, join)
+        stopped, self.stopped = self.stopped, False
+        return stopped
+
+    # --- what may be sent ------------------------------------------------------------------
+
+    def add_credit(self, n: int) -> int:
+        """Add to the balance, which saturates. Returns it."""
+        self.credits = min(self.credits + n, MAX_CREDIT)
+        return self.credits
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether nothing may be sent until the client grants credit, or there are other limits."""
+        return self.stopped or (self.mode is Mode.PULL and self.credits <= 0)
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether only the balance bounds what is sent."""
+        return not self.bounds.limits and self.bounds.until is None
+
+    def allowance(self, max_events: int | None) -> int:
+        """Say how many events may be sent, at most so many."""
+        most = MAX_CREDIT if self.mode is Mode.PUSH else self.credits
+        return most if max_events is None else min(most, max_events)
+
+    def take_reached_limit(self) -> tuple[Hashable] | None:
+        """Forget a limit that is used up, and return its label in a tuple; None: there is none. Stop, unless
+        it is the limit of all events (label None)."""
+        bounds = self.bounds
+        if self.stopped:
+            return None
+        for label, limit in bounds.limits.items():
+            if limit.left <= 0:
+                rest = {other: limit for other, limit in bounds.limits.items() if other != label}
+                self.bounds = _bounds(rest, bounds.until, bounds.join)
+                self.stopped = label is not None
+                return (label,)
+        return None
+
+    # --- what was sent ---------------------------------------------------------------------
+
+    def sent_whole(self, entry: WindowEntry, encoded: Encoded, events: int) -> None:
+        """Count all of an entry as sent. events: those that yield bytes."""
+        self.scanned += len(entry.batch)
+        self.matched += events
+        self.decode_errors += encoded.decode_errors
+        self.bytes += len(encoded.buffer)
+        if self.mode is Mode.PULL:
+            self.credits -= events
+
+    def sent(self, segment: Segment, upto: int) -> int:
+        """Count the events of a segment up to this index of its entry as sent. Returns how many have
+        bytes."""
+        encoded = segment.encoded
+        events = count(encoded.prefix_counts, segment.first, upto)
+        self.scanned += upto - segment.first
+        self.matched += events
+        if segment.first == 0:
+            self.decode_errors += encoded.decode_errors
+        if self.mode is Mode.PULL:
+            self.credits -= events
+        for label, limit in self.bounds.limits.items():
+            limit.left -= count(encoded.prefix_counts_of(label), segment.first, upto)
+        return events
+
+
+def _bounds(
+    limits: Mapping[Hashable, LabelLimit], until: Positions | None, join: Joiner | None
+) -> DeliveryBounds:
+    return (
+        DeliveryBounds(limits, until, join) if limits or until is not None or join is not None else NO_BOUNDS
+    )

@@ -1,0 +1,33 @@
+"""The end of a subscription that its client has not wished for: what it did not get, and the notice of it."""
+
+from __future__ import annotations
+
+from kiwi_gw.core.notices import Ended, OpenFailed
+from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.model import CloseReason
+
+
+def end(subscription: Subscription, reason: CloseReason, message: str, item: SubscriptionInput) -> None:
+    """Close it and say why, or let it be sent the rest first: the state table says which."""
+    if subscription.closed:
+        return
+    if subscription.state is SubscriptionState.OPENING:
+        subscription.apply(item)
+        subscription.tell(OpenFailed(subscription.handle, reason.value, message))
+        return
+    reader, hub = subscription.reader, subscription.hub
+    reader.account_superseded()
+    positions, pending, unknown = hub.dump(subscription.positions), reader.lag.dropped, reader.lag.unknown
+    unsent, uncounted = 0, False
+    if item is not SubscriptionInput.LIMIT_REACHED and item is not SubscriptionInput.UNTIL_REACHED:
+        if subscription.in_history:
+            uncounted = subscription.behind > 0
+        else:
+            unsent, uncounted = reader.unsent(hub.window)
+    if subscription.apply(item) is not SubscriptionState.CLOSED:
+        subscription.mark_ready()  # what is left may be nothing
+        return
+    reader.lag.add_unsent(unsent)
+    dropped = None if unknown or uncounted else pending + unsent
+    subscription.tell(Ended(subscription.handle, hub.info, reason, message, positions, dropped))

@@ -1,0 +1,97 @@
+"""What a subscription needs of the hub that it belongs to, and of a reader of history that it reads from.
+
+Both are generic over the subscription, so that they lie below it; `source_hub` and `history` implement them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from kiwi_gw.core.accounts import Payer
+from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.core.effects import Effects
+from kiwi_gw.core.encoding import KeyedFormat
+from kiwi_gw.core.encoding_group import EncodingGroup
+from kiwi_gw.core.last_values import LastValues
+from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
+from kiwi_gw.core.window import Window, WindowEntry
+from kiwi_gw.model import CloseReason, Encoded, EventTransform, OverflowPolicy, Positions, SourceInfo
+
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class Hub(Protocol[S]):
+    """One source, as its subscriptions see it. freed: called when one may hold the source no longer."""
+
+    info: SourceInfo
+    effects: Effects
+    window: Window
+    last_values: LastValues | None
+    dropped: Counter[OverflowPolicy]
+    freed: Callable[[], None]
+    lag_notices: int
+    events_replayed: int
+
+    @property
+    def now(self) -> float: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    def dump(self, positions: Positions) -> dict[str, object]: ...
+
+    def encoded(self, group: EncodingGroup[S], entry: WindowEntry, *, wait: bool) -> Encoded | None: ...
+
+    def awaited(self, group: EncodingGroup[S], entry: WindowEntry) -> bool: ...
+
+    def group_failed(self, group: EncodingGroup[S], message: str) -> None: ...
+
+    def reconfigure(
+        self,
+        subscription: S,
+        item: KeyedFormat,
+        limits: Mapping[Hashable, LabelLimit],
+        payer: Payer | None = None,
+        *,
+        fewer: bool = False,
+    ) -> None: ...
+
+    def transform(
+        self, subscription: S, transforms: Sequence[EventTransform], payer: Payer | None = None
+    ) -> None: ...
+
+    def moved(self, subscription: S, old: SubscriptionState, new: SubscriptionState) -> None:
+        """Keep in step with one that has changed its state."""
+
+    def end(self, subscription: S, reason: CloseReason, message: str, item: SubscriptionInput) -> None:
+        """Close it, and tell its owner why."""
+
+    def drained(self, subscription: S) -> None:
+        """Close one that was sent the rest of a source that is over or gone."""
+
+    def end_if_over(self, subscription: S) -> None:
+        """Note that one reads the window from now on: of a source that is over that is the rest."""
+
+    def ask_for_history(self, subscription: S) -> None:
+        """Find a place in history for one below the window that can be sent to."""
+
+    def waits_for_history(self, subscription: S) -> bool: ...
+
+    def withdraw(self, subscription: S, message: str) -> None:
+        """Close one whose client has lost its right to this source."""
+
+
+class MemberReader(Protocol[S_contra]):
+    """A reader of history, as its members see it. changed: its driver may have something to do."""
+
+    window: Window
+    changed: Callable[[], None]
+
+    def left(self, subscription: S_contra) -> None:
+        """Forget a member that has joined the window, lost its place or ended."""
+
+    def finished(self, subscription: S_contra) -> None:
+        """Have a member that has had all that was read join the window, or wait for more."""

@@ -1,0 +1,206 @@
+"""Subscriptions that are not open yet: they wait for their source, or for what its history says of where they
+begin."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.core.endings import end
+from kiwi_gw.core.history import HistoryQueue
+from kiwi_gw.core.last_values import LastValues, SnapshotScan
+from kiwi_gw.core.notices import Opened, OpenFailed
+from kiwi_gw.core.start_resolution import (
+    RequestedPositions,
+    ResolvedStart,
+    Where,
+    at_once,
+    begin,
+    check_number,
+)
+from kiwi_gw.core.states import SubscriptionInput
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.core.window import Window
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import CloseReason, Lineage, OffsetRange, Positions, SourceInfo, StartAt
+
+
+class OpeningsHub(Protocol):
+    """What is asked of the source where one begins."""
+
+    info: SourceInfo
+    window: Window
+    last_values: LastValues | None
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """Knows of which history positions are, where the source says so."""
+
+
+class Openings:
+    """Those of one source. timeout: seconds until one is refused that could not be opened."""
+
+    def __init__(self, source: OpeningsHub, replay: HistoryQueue, timeout: float) -> None:
+        self._source = source
+        self._replay = replay
+        self._timeout = timeout
+        self._deadlines: dict[Subscription, float] = {}
+        self._starts: dict[Subscription, Where] = {}
+        self._waiting: deque[Subscription] = deque()  # they came while the source started
+
+    @property
+    def starts(self) -> Mapping[Subscription, Where]:
+        """What each has asked for."""
+        return self._starts
+
+    def add(self, subscription: Subscription, where: Where, now: float) -> None:
+        self._deadlines[subscription] = now + self._timeout
+        self._starts[subscription] = where
+
+    def remove(self, subscription: Subscription) -> None:
+        """Forget one that is open, or closed."""
+        self._deadlines.pop(subscription, None)
+        self._starts.pop(subscription, None)
+
+    def end_late(self, now: float, *, starting: bool) -> None:
+        """Refuse those whose time is up; they may try again. starting: the source does not run yet."""
+        late = "started" if starting else "said where that is"
+        message = f"the source has not {late} within {self._timeout:g} s"
+        for subscription in [item for item, deadline in self._deadlines.items() if now >= deadline]:
+            why = self._why_late(subscription)
+            words = f"{message}: {why}; try again" if why else message
+            end(subscription, CloseReason.FAILED, words, SubscriptionInput.OPEN_FAILED)
+
+    def source_started(self) -> None:
+        """Let all that wait begin, with `begin_next`."""
+        self._waiting.extend(self._starts)
+
+    def begin_next(self) -> bool:
+        """Begin with the next one that waited for the source. False: there is none."""
+        if self._waiting:
+            subscription = self._waiting.popleft()
+            if subscription in self._starts:
+                self.begin(subscription)
+        return bool(self._waiting)
+
+    def begin(self, subscription: Subscription) -> None:
+        """Open one at once, if it is known where it begins, or refuse it; else ask the source's history."""
+        source, where = self._source, self._starts[subscription]
+        try:
+            check_number(where, source.window.positions)
+            if self._unknown(subscription):
+                self._replay.changed()
+                return
+            self._check_lineage(subscription)
+            if where is StartAt.LATEST:
+                _open_at_head(subscription)
+            elif where is StartAt.SNAPSHOT and source.last_values is not None:
+                _open_with_snapshot(subscription, source.last_values)
+            else:
+                found = at_once(where, source.window, source.info) or self._replay.begin(where)
+                if found is None:
+                    self._replay.changed()
+                else:
+                    _open_at(subscription, found)
+        except SubscribeRefused as refused:
+            _refuse(subscription, refused)
+
+    def resolved(self, subscription: Subscription, offset_range: OffsetRange) -> None:
+        """Begin where history has answered, if the source can say of which history the positions are; else
+        it stays unresolved. `extent.first` is what was asked for where that is a time."""
+        where = self._starts.get(subscription)
+        if where is StartAt.LATEST or where is StartAt.SNAPSHOT:
+            self.begin(subscription)  # it waits for nothing but what is known of its end
+        elif where is not None and not self._unknown(subscription):
+            known = (
+                self._source.window.positions
+            )  # of partitions that it has only now, this hub knows nothing
+            first = {p: offset for p, offset in offset_range.first.items() if p in known}
+            try:
+                self._check_lineage(subscription)
+                found = begin(where, OffsetRange(first, offset_range.end), self._source.info)
+            except SubscribeRefused as refused:
+                _refuse(subscription, refused)
+            else:
+                _open_at(subscription, found)
+
+    def requested_positions(self, subscription: Subscription) -> list[Positions]:
+        """Return the positions that an unopened subscription has brought: where it begins, where it ends."""
+        where, until = self._starts.get(subscription), subscription.delivery.bounds.until
+        given = [where.positions] if isinstance(where, RequestedPositions) else []
+        return given if until is None else [*given, until]
+
+    def _why_late(self, subscription: Subscription) -> str:
+        """Say what is not known of its positions, in words; nothing if all is known."""
+        lineage = self._source.lineage
+        if lineage is None:
+            return ""
+        return next(filter(None, map(lineage.unknown, self.requested_positions(subscription))), "")
+
+    def _unknown(self, subscription: Subscription) -> bool:
+        """Say whether the source must be asked first of which history its positions are."""
+        lineage = self._source.lineage
+        return lineage is not None and not all(map(lineage.knows, self.requested_positions(subscription)))
+
+    def _check_lineage(self, subscription: Subscription) -> None:
+        """Raise SubscribeRefused if its positions are of another history than the source's."""
+        lineage = self._source.lineage
+        if lineage is not None:
+            why = next(filter(None, map(lineage.refuted, self.requested_positions(subscription))), None)
+            if why is not None:
+                raise SubscribeRefused(RefusalCode.POSITIONS, why)
+
+
+def _open_at_head(subscription: Subscription) -> None:
+    """Begin with the next event of the source."""
+    subscription.reader.cursor.start_at_head()
+    subscription.began = subscription.seq
+    subscription.apply(SubscriptionInput.OPENED)
+    _opened(subscription)
+
+
+def _open_at(subscription: Subscription, found: ResolvedStart) -> None:
+    """Begin with the events at these positions, in the window or below it."""
+    window, reader = subscription.hub.window, subscription.reader
+    reader.keeps = True
+    if window.reaches(found.positions):
+        reader.cursor.enter(window, found.positions)
+        subscription.apply(SubscriptionInput.JOINED)
+    else:
+        subscription.wait_for_history(found.positions)
+    _opened(subscription)
+    if found.missing and not subscription.closed:
+        reader.lag.add(0, found.missing, unknown=True)
+    _come_late(subscription)
+
+
+def _open_with_snapshot(subscription: Subscription, index: LastValues) -> None:
+    """Begin with the newest event of every key."""
+    window = subscription.hub.window
+    subscription.apply(SubscriptionInput.JOINED)
+    here = index.starts(window.positions)
+    scan = SnapshotScan(0, window.head, here, window.positions, window.lost, window.unknown, None)
+    subscription.reader.begin_snapshot(window, index, scan)
+    _opened(subscription)
+    _come_late(subscription)
+
+
+def _opened(subscription: Subscription) -> None:
+    hub, terms = subscription.hub, subscription.reader.terms
+    positions = hub.dump(subscription.positions)
+    subscription.tell(Opened(subscription.handle, hub.info, positions, terms.policy, terms.capacity))
+    subscription.check_reached()  # it may have been asked for nothing
+
+
+def _come_late(subscription: Subscription) -> None:
+    """Read what there is; after the source's end that is all."""
+    subscription.mark_ready()
+    subscription.hub.end_if_over(subscription)
+
+
+def _refuse(subscription: Subscription, refused: SubscribeRefused) -> None:
+    """Refuse one that cannot begin where it was asked to."""
+    subscription.apply(SubscriptionInput.OPEN_FAILED)
+    subscription.tell(OpenFailed(subscription.handle, refused.code, str(refused)))

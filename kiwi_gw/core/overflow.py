@@ -1,0 +1,82 @@
+"""What happens to a subscription that is too far behind: the overflow policies, as functions of numbers.
+
+Theory of operation. They act lazily: a decision is asked for whenever a subscription is next read, and before
+the numbers of a notice are made. Only what is not read at all is found by a sweep (`close`) or by the source
+that is about to publish (`block`, see `blocking`).
+
+- `replay`: nothing is given up. What leaves the window is read again from the source's history (`history`).
+- `drop_oldest`: goes on with the newest events that its capacity allows.
+- `latest`: the same, but the newest event of every key of what it missed comes first (`snapshot_reader`).
+- `close`: its end.
+- `block`: the source waits. What happens when it has waited long enough, the fallback, is one of the others.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from kiwi_gw.model import OverflowPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowTerms:
+    """What a subscription was granted. acting: what happens when it is too far behind, the source not being
+    held (any more). capacity: how many events behind that is; threshold: from how many on it gets a
+    notice."""
+
+    policy: OverflowPolicy
+    acting: OverflowPolicy
+    capacity: int
+    threshold: int
+
+
+@lru_cache(maxsize=256)
+def terms(policy: OverflowPolicy, fallback: OverflowPolicy, capacity: int, threshold: int) -> OverflowTerms:
+    """One object for all that were granted the same. fallback: for `block`."""
+    acting = fallback if policy is OverflowPolicy.BLOCK else policy
+    return OverflowTerms(policy, acting, capacity, threshold)
+
+
+class OverflowView(NamedTuple):
+    """What a decision depends on. evicted: its next event has left the window; lost: and it was one that the
+    window had a number for. keeps: what leaves the window is read again, as it is on its way from a start in
+    the past, until it has once been within its capacity."""
+
+    acting: OverflowPolicy
+    behind: int
+    capacity: int
+    evicted: bool
+    lost: bool
+    keeps: bool
+
+
+class OverflowDecision(enum.Enum):
+    KEEP = "keep"
+    """Go on as before."""
+    SETTLE = "settle"
+    """Go on, but from now on what leaves the window is given up: it has come to where its policy holds."""
+    DROP = "drop"
+    """Give up all but the newest events that its capacity allows."""
+    SNAPSHOT = "snapshot"
+    """The same, but read the newest event of every key first."""
+    CLOSE = "close"
+
+
+def decide(view: OverflowView) -> OverflowDecision:
+    """Say what happens to it."""
+    replays, over = view.acting is OverflowPolicy.REPLAY, view.behind > view.capacity
+    if view.keeps and not view.evicted:
+        return OverflowDecision.KEEP if replays or over else OverflowDecision.SETTLE
+    if not view.evicted and not over:
+        return OverflowDecision.KEEP
+    if view.acting is OverflowPolicy.CLOSE and (over or view.lost):
+        return OverflowDecision.CLOSE
+    return OverflowDecision.SNAPSHOT if view.acting is OverflowPolicy.LATEST else OverflowDecision.DROP
+
+
+def newest_allowed(seq: int, base: int, head: int, capacity: int) -> int:
+    """Return the number of the first event that one at `seq` keeps."""
+    return max(seq, base, head - capacity)

@@ -1,0 +1,125 @@
+"""Where a subscription begins: from what was asked for to positions.
+
+What lies in the source's window is found out at once; for the rest its history is asked, which takes time
+(`runtime.history_task`). A source that cannot be read again has nothing but its window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.core.positions import furthest, reached
+from kiwi_gw.core.window import Window
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import AtPositions, AtTime, OffsetRange, Positions, Ranges, SourceInfo, Start, StartAt
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPositions:
+    """`AtPositions`, read by the source's codec: they may say of which history they are."""
+
+    positions: Positions
+    skip_missing: bool
+
+
+Where = StartAt | AtTime | RequestedPositions
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedStart:
+    """Complete positions, and what was asked for before them and is gone."""
+
+    positions: Positions
+    missing: Ranges = field(default_factory=dict)
+
+
+def is_past(start: Start) -> bool:
+    """Say whether it repeats what was sent: the newest event of every key may be all that a source has."""
+    return start is not StartAt.LATEST
+
+
+def load(start: Start, info: SourceInfo) -> Where:
+    """Read what is asked for, in the source's terms. Raises SubscribeRefused."""
+    if isinstance(start, AtTime) and not info.replayable:
+        raise SubscribeRefused(
+            RefusalCode.START, "this source cannot be read again, so it has no past to look up"
+        )
+    if not isinstance(start, AtPositions):
+        return start
+    try:
+        return RequestedPositions(info.codec.load(start.positions), start.skip_missing)
+    except ValueError as error:
+        raise SubscribeRefused(RefusalCode.POSITIONS, str(error)) from error
+
+
+def check_number(where: Where, known: Positions) -> None:
+    """Refuse positions in more partitions than the source has: no origin is to be asked about them, and they
+    need not be kept until an answer comes. Raises SubscribeRefused."""
+    if isinstance(where, RequestedPositions) and len(where.positions) > len(known):
+        named = len(where.positions)
+        raise SubscribeRefused(
+            RefusalCode.POSITIONS, f"{named} partitions are named, and there are {len(known)}"
+        )
+
+
+def at_once(where: Where, window: Window, info: SourceInfo) -> ResolvedStart | None:
+    """Find where that is, if the window is enough to know it; None: its history must be asked.
+
+    Raises SubscribeRefused. Not for `latest`, which is the head, nor `snapshot`, which is no place.
+    """
+    oldest = window.oldest
+    held = OffsetRange(window.positions if oldest is None else oldest.batch.starts, window.positions)
+    if isinstance(where, RequestedPositions):
+        complete = where.positions.keys() == held.end.keys()
+        if complete and reached(where.positions, held.first) and reached(held.end, where.positions):
+            return ResolvedStart(dict(where.positions))  # without what they said beside
+    return None if info.replayable else begin(where, held, info)
+
+
+def within(where: Where, offset_range: OffsetRange, live: Positions) -> ResolvedStart | None:
+    """Find where that is, if it lies in what history had a moment ago, or between that and what is live;
+    None: it must be asked anew. What was deleted meanwhile is announced when it is read."""
+    if not isinstance(where, RequestedPositions) or where.positions.keys() != live.keys():
+        return None
+    if reached(where.positions, offset_range.first) and reached(
+        furthest(offset_range.end, live), where.positions
+    ):
+        return ResolvedStart(dict(where.positions))
+    return None
+
+
+def begin(where: Where, offset_range: OffsetRange, info: SourceInfo) -> ResolvedStart:
+    """Find where that is in what the source has. Raises SubscribeRefused."""
+    if not isinstance(where, RequestedPositions):
+        return ResolvedStart(offset_range.first)
+    first, end = offset_range.first, offset_range.end
+    for partition in where.positions:
+        if partition not in first:
+            raise _refused(f"there is no partition {partition}", offset_range, info)
+    beyond = [p for p, offset in where.positions.items() if offset > end.get(p, 0)]
+    if beyond:
+        raise _refused(
+            f"the next event of partition {beyond[0]} is before the one asked for", offset_range, info
+        )
+    missing = {p: (offset, first[p] - 1) for p, offset in where.positions.items() if offset < first[p]}
+    if missing and not where.skip_missing:
+        raise _refused("some of what was asked for is gone", offset_range, info)
+    return ResolvedStart({p: max(where.positions.get(p, 0), offset) for p, offset in first.items()}, missing)
+
+
+def _refused(why: str, offset_range: OffsetRange, info: SourceInfo) -> SubscribeRefused:
+    dump = info.codec.dump
+    return SubscribeRefused(
+        RefusalCode.POSITIONS,
+        f"{why}; there is {_json(dump(offset_range.first))} to {_json(dump(offset_range.end))}",
+    )
+
+
+def _json(value: object) -> str:
+    """Write it as a client would. (Positions hold nothing that needs an escape.)"""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}": {_json(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,111 @@
+"""What a plugin declares of a wire protocol: its settings, its routes, how a session is opened.
+
+A protocol is free of I/O. It makes one `Session` per WebSocket connection, which holds what the protocol
+has to remember (which sources are subscribed, correlation ids, topic patterns); it is called with what the
+client sent and with what happened to its subscriptions, and answers with commands (`kiwi_gw.core.commands`),
+which the connection carries out at once and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from kiwi_gw.api import Section
+from kiwi_gw.core.commands import Session
+from kiwi_gw.dialect_api.http import HttpRoute
+from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.model import HeadCredential, Identity
+
+Document = Callable[[str, bool], bytes]
+"""Makes a document for clients that reach the gateway as that host, over TLS or not."""
+
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketRoute:
+    """Where the protocol is spoken over WebSocket.
+
+    path: as it is requested, or with parameters, each of which stands for one segment:
+        `/api/kafka/ws/{client}`.
+    subprotocols: accepted names, the best first.
+    max_message_bytes: larger messages close the connection with 1009; None: as
+        `server.limits.max_message_bytes` says.
+    login_seconds: None, if the request head has the credentials. Otherwise the client connects without any,
+        may subscribe to nothing and learns of no source until a `Call` with `LogIn` has succeeded, and is
+        closed with 4401 if that takes longer.
+    """
+
+    path: str
+    subprotocols: tuple[str, ...] = ()
+    max_message_bytes: int | None = None
+    login_seconds: float | None = None
+
+
+Route = WebSocketRoute | HttpRoute[Any, Any, Any]
+
+
+class Dialect(Protocol):
+    """One wire protocol with its settings.
+
+    routes: the first one over WebSocket is shown on the landing page. documents: what `GET /` answers, by
+    media type, where the Accept header names it.
+    """
+
+    @property
+    def routes(self) -> Sequence[Route]: ...
+
+    @property
+    def documents(self) -> Mapping[str, Document]: ...
+
+    def open_session(
+        self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
+    ) -> Session:
+        """Open the session of one client.
+
+        head: of the request that became the connection; do not keep it, connections last. parameters: of the
+        path, percent-decoded. identity: the client; on a route with `login_seconds` an anonymous one.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DialectContext:
+    """What a dialect is built with. max_event_bytes: of the largest frame of an event (`window.event_bytes`);
+    a larger event is given up, as `Encoded.unsendable` says."""
+
+    gateway_name: str
+    max_event_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What is said in a protocol, for its JSON Schema. client: what clients send, server: what they are sent;
+    a struct of msgspec each, or a union of several with tags."""
+
+    client: Any
+    server: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DialectType(Generic[S]):
+    """A wire protocol, as a plugin provides it by the hook `dialect_types`.
+
+    name: in metrics and logs, and the key of its section in the configuration and of its block in a source's.
+    settings: the model of that section. Changes of it need a restart.
+    build: makes the dialect when the gateway starts; None: these settings switch it off. No I/O.
+    source_settings: the model of its block in a source's configuration, with defaults for all its keys;
+        `SourceInfo.blocks` has it under the name. None: there is no such block.
+    environment: keys of its section that have a short name in the environment: `{"MODE": "mode"}` lets
+        `KIWI_GW_MODE` set the key `mode`. Only for plugins that are always loaded: which others are is known
+        when the environment was read.
+    messages: None: they are no JSON.
+    """
+
+    name: str
+    settings: type[S]
+    build: Callable[[S, DialectContext], Dialect | None]
+    source_settings: type[Section] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    messages: Messages | None = None

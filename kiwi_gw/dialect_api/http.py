@@ -1,0 +1,178 @@
+"""What is answered to plain HTTP requests, declared with its types: they are what is checked, refused with
+words and shown as OpenAPI.
+
+    class Wanted(msgspec.Struct):
+        source: str                 # of the path
+        limit: Annotated[int, Meta(ge=1, le=100, description="an integer from 1 to 100")] = 10
+
+    def show(request: HttpRequest[Wanted, bytes]) -> Shown | HttpResponse: ...
+
+    HttpRoute("GET", "/lines/{source}", show, Wanted, bytes, Shown)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from kiwi_gw.decoding import sentence
+from kiwi_gw.errors import KiwiError
+from kiwi_gw.model import HeadCredential, Identity, SourceInfo
+
+P = TypeVar("P", bound=Struct)
+B = TypeVar("B", bound=Struct | bytes)
+A = TypeVar("A", bound=Struct)
+T = TypeVar("T", bound=Struct)
+
+
+class InvalidRequest(KiwiError):  # noqa: N818  (it states what the request is)
+    """The parameters or the body are not as they must be. The message is a sentence for the client."""
+
+
+class NoParameters(Struct, frozen=True):
+    """There are none, neither in the path nor in the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest(Generic[P, B]):
+    """A request whose client is known and may ask.
+
+    parameters: of the path and of the query. body: of the declared type. sources: those that the client may
+    subscribe to, in the order of the configuration.
+    """
+
+    head: HeadCredential
+    parameters: P
+    identity: Identity
+    body: B
+    sources: Sequence[SourceInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """An answer that is not the declared one. headers: beside those of the body's length and type."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What can be asked, for OpenAPI. body: None: it has none, or one of any kind. answers: what is answered,
+    by status; None: text."""
+
+    method: str
+    path: str
+    summary: str
+    parameters: type[Struct] = NoParameters
+    body: type[Struct] | None = None
+    answers: Mapping[int, type[Struct] | None] = field(default_factory=lambda: {200: None})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRoute(Generic[P, B, A]):
+    """What the protocol answers to plain HTTP requests. GET also serves HEAD.
+
+    path: as for `WebSocketRoute`. answer: called for every request, after its credentials, its origin and its
+    types were checked; it answers at once. parameters: of the path, and of the query, where of several with
+    one name the last one counts. body: a struct is read as JSON, `bytes` are the body as it came. returns:
+    what is answered with 200, as JSON. max_body_bytes: a larger body gets 413.
+    """
+
+    method: str
+    path: str
+    answer: Callable[[HttpRequest[P, B]], A | HttpResponse]
+    parameters: type[P]
+    body: type[B]
+    returns: type[A]
+    max_body_bytes: int = 64 * 1024
+
+    @property
+    def operation(self) -> Operation:
+        """Describe it; the first paragraph of the handler's docstring is its summary."""
+        summary = " ".join((self.answer.__doc__ or "").split("\n\n")[0].split())
+        body = None if self.body is bytes else cast(type[Struct], self.body)
+        return Operation(self.method, self.path, summary, self.parameters, body, {200: self.returns})
+
+    def read_body(self, body: bytes) -> B:
+        """Read a body. Raises InvalidRequest."""
+        if self.body is bytes:
+            return cast(B, body)
+        kind = cast(type[Struct], self.body)
+        try:
+            return cast(B, msgspec.json.decode(body, type=kind))
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(sentence(error, kind)) from None
+        except (msgspec.DecodeError, RecursionError):
+            raise InvalidRequest("the body is not JSON") from None
+
+
+def read_parameters(kind: type[T], path: Mapping[str, str], query: str) -> T:
+    """Read what the path and the query of a request say; the path counts more. Raises InvalidRequest."""
+    given = {**dict(parse_qsl(query, keep_blank_values=True)), **path}
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(sentence(error, kind)) from None
+
+
+def openapi(title: str, operations: Sequence[Operation]) -> Mapping[str, Any]:
+    """Describe what can be asked (OpenAPI 3.1)."""
+    kinds = [
+        kind for each in operations for kind in (each.parameters, each.body, *each.answers.values()) if kind
+    ]
+    found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    schemas = dict(zip(kinds, found, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for each in operations:
+        described = components[_name(schemas[each.parameters])]
+        shown: dict[str, Any] = {
+            "summary": each.summary,
+            "parameters": list(_parameters(each.path, described)),
+            "responses": {
+                **{str(status): _response(kind, schemas) for status, kind in each.answers.items()},
+                "default": {"description": "An error, in one sentence.", "content": {"text/plain": {}}},
+            },
+        }
+        if each.body is not None:
+            shown["requestBody"] = {"required": True, "content": _json(schemas[each.body])}
+        paths.setdefault(each.path, {})[each.method.lower()] = shown
+    parameters = {_name(schemas[each.parameters]) for each in operations}
+    named = {name: schema for name, schema in components.items() if name not in parameters}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": "1"},
+        "paths": paths,
+        "components": {"schemas": named},
+    }
+
+
+def _name(reference: Mapping[str, str]) -> str:
+    """Return the name of a component; where two structs have the same, it has the module in it."""
+    return reference["$ref"].rpartition("/")[2]
+
+
+def _parameters(path: str, described: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    found = []
+    for name, schema in described["properties"].items():
+        place = "path" if f"{{{name}}}" in path else "query"
+        required = name in described.get("required", ())
+        found.append({"name": name, "in": place, "required": required, "schema": schema})
+    return found
+
+
+def _response(kind: type[Struct] | None, schemas: Mapping[type[Struct], Any]) -> Mapping[str, Any]:
+    if kind is None:
+        return {"description": "text", "content": {"text/plain": {}}}
+    return {"description": (kind.__doc__ or "").split("\n\n")[0], "content": _json(schemas[kind])}
+
+
+def _json(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"application/json": {"schema": schema}}

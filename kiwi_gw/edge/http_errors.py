@@ -1,0 +1,84 @@
+"""Answers that need no application: an error as an exception, as bytes, and on its way to the client."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from http import HTTPStatus
+
+import trio
+
+from kiwi_gw.errors import KiwiError
+
+_DRAIN_BYTES = 2 * 1024 * 1024
+_DRAIN_SECONDS = 1.0
+_RETRY_AFTER_SECONDS = 5
+
+
+class HttpError(KiwiError):
+    """A request that is answered with an error instead of being served.
+
+    status: an HTTP status code, 400 to 599. message: a sentence for people, sent as the body; it must
+    not repeat what the client sent, which may hold a token. headers: added to the answer.
+    """
+
+    def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        if status == 503 and not any(name.lower() == "retry-after" for name, _ in headers):
+            headers = (*headers, ("Retry-After", str(_RETRY_AFTER_SECONDS)))
+        self.status = status
+        self.message = message
+        self.headers = headers
+        super().__init__(f"{status} {message}")
+
+
+def http_date() -> str:
+    """Now, as the `Date` header wants it (RFC 9110, 5.6.7)."""
+    return formatdate(usegmt=True)
+
+
+def render_error(error: HttpError) -> bytes:
+    """Write the whole response, head and body. It always says `Connection: close`."""
+    body = f"{error.message}\n".encode()
+    # A sender of Upgrade names it in Connection too (RFC 9110, 7.8).
+    upgrade = any(name.lower() == "upgrade" for name, _ in error.headers)
+    lines = [
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
+        f"Date: {http_date()}",
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        f"Connection: {'close, Upgrade' if upgrade else 'close'}",
+        *(f"{name}: {value}" for name, value in error.headers if name.lower() != "connection"),
+    ]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+async def refuse(stream: trio.abc.Stream, error: HttpError, send_seconds: float = 10.0) -> None:
+    """Answer with the error and close the stream, whatever the client does meanwhile.
+
+    Takes at most `send_seconds` plus one second. Raises nothing but cancellation.
+    """
+    try:
+        with trio.move_on_after(send_seconds) as scope:
+            await stream.send_all(render_error(error))
+        if not scope.cancelled_caught:
+            await drain_input(stream)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass  # the client left before it was answered
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def drain_input(stream: trio.abc.Stream) -> None:
+    """Let the client read our last words before the socket is closed (RFC 9112, 9.6).
+
+    A socket that is closed with unread bytes sends a reset, which may destroy the answer on its way; so
+    our side is ended first and what still comes is read and thrown away, for a second at most.
+    """
+    with trio.move_on_after(_DRAIN_SECONDS):
+        if isinstance(stream, trio.abc.HalfCloseableStream):
+            await stream.send_eof()
+        thrown_away = 0
+        while thrown_away < _DRAIN_BYTES:
+            data = await stream.receive_some(64 * 1024)
+            if not data:
+                return
+            thrown_away += len(data)

@@ -1,0 +1,346 @@
+"""The sending half of one WebSocket connection.
+
+Theory of operation. There is one writer per connection and no lock: everything that is written passes
+through here, synchronously. Order on the wire: the tail of the frame that the kernel cut, the control
+lane (replies, notices, pongs, the close frame), then events. Fan-out sends events directly while the
+writer is `writable`; as soon as something has to wait, one drain task waits for the socket and pumps: tail,
+lane, then what is prepared of each waiting subscription in turn. So what a stalled client costs is the tail
+of one frame and a bounded lane; its events stay in the window.
+
+A close frame is the last thing that is ever written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import trio
+
+from kiwi_gw.core.lag_watch import take_lag
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.dialect_api.frames import close_frame
+from kiwi_gw.edge.transports import Transport
+from kiwi_gw.runtime.meters import Histogram
+
+Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+_NOTHING = memoryview(b"")
+_TURN_BYTES = 4 * 1024 * 1024
+"""How much one pump may send before it lets others run."""
+_STALL_SECONDS = 0.001
+"""A socket that takes nothing for less is none that stalls: others may just have had their turn."""
+
+
+class WebSocketWriter:
+    """See the top of this file. Implements `core.frame_writer.WebSocketWriter`.
+
+    spawn: starts a task in the connection's nursery. clock: monotonic seconds.
+    sent_bytes, taken_at: what the socket took, and when it last took something. closing: called once,
+    when the close frame is queued. stalls: how long the socket takes nothing, each time; None: not measured.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_closing",
+        "_control_bytes",
+        "_control_limit",
+        "_control_queue",
+        "_control_room",
+        "_controls_begun",
+        "_corked",
+        "_done",
+        "_draining",
+        "_partial_frame",
+        "_pong",
+        "_pumping",
+        "_ready",
+        "_send_bytes",
+        "_spawn",
+        "_stalls",
+        "_transport",
+        "close_code",
+        "sent_bytes",
+        "taken_at",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        spawn: Spawn,
+        clock: Callable[[], float],
+        control_bytes: int = 16 * 1024,
+        send_bytes: int = 256 * 1024,
+        closing: Callable[[], None] = lambda: None,
+        stalls: Histogram | None = None,
+    ) -> None:
+        self._transport = transport
+        self._spawn = spawn
+        self._clock = clock
+        self._closing = closing
+        self._stalls = stalls
+        self._control_limit = control_bytes
+        self._send_bytes = send_bytes
+        self._partial_frame = _NOTHING
+        self._control_queue: list[bytes] = []
+        self._control_bytes = 0
+        self._controls_begun = 0  # bytes of the tail that came from the lane
+        self._pong: bytes | None = None
+        self._ready: dict[Subscription, None] = {}
+        self._control_room: trio.Event | None = None
+        self._done: trio.Event | None = None
+        self._draining = False
+        self._pumping = False
+        self._corked = False
+        self.writable = True
+        self.close_code: int | None = None
+        self.sent_bytes = 0
+        self.taken_at = clock()
+
+    # --- for fan-out (core.frame_writer.WebSocketWriter) --------------------------------------------
+
+    def send(self, data: memoryview | bytes) -> int:
+        taken = self._transport.try_send(data)
+        if taken:
+            self.sent_bytes += taken
+            self.taken_at = self._clock()
+        if taken < len(data) or self._transport.pending:
+            self.writable = False
+            if taken == len(data):
+                self._write_now()  # the caller is done: only this sees to what TLS still holds
+        return taken
+
+    def hold_remainder(self, tail: bytes) -> None:
+        if tail:
+            self._partial_frame = memoryview(tail)
+            self.writable = False
+
+    def mark_ready(self, subscription: Subscription) -> None:
+        if self.close_code is None:
+            self._ready[subscription] = None
+            self._write_now()
+
+    # --- for the connection ----------------------------------------------------------------
+
+    def control(self, frame: bytes) -> None:
+        """Write a control frame or a message, behind all events sent so far. Ignored once closing."""
+        if self.close_code is None:
+            self._control_queue.append(frame)
+            self._control_bytes += len(frame)
+            self._write_now()
+
+    def pong(self, frame: bytes) -> None:
+        """Write a pong. While it waits, a later one takes its place (RFC 6455, 5.5.3)."""
+        if self.close_code is None:
+            self._pong = frame
+            self._write_now()
+
+    def send_close(self, code: int, reason: str) -> None:
+        """Write a close frame; nothing follows it."""
+        self.end_with(close_frame(code, reason), code)
+
+    def end_with(self, frame: bytes, code: int) -> None:
+        """Write this close frame as the last thing of the connection. code: 1005 for one without a code."""
+        if self.close_code is None:
+            self._pong = None
+            self._control_queue.append(frame)
+            self._control_bytes += len(frame)
+            self.close_code = code
+            self._ready.clear()
+            self._closing()
+            self._write_now()
+
+    def cork(self) -> None:
+        """Collect what is written until `uncork`: replies then go before the events they set free."""
+        self._corked = True
+
+    def uncork(self) -> None:
+        self._corked = False
+        self._write_now()
+
+    @property
+    def control_full(self) -> bool:
+        return self._control_bytes + self._controls_begun >= self._control_limit
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be written."""
+        return not (
+            self._partial_frame or self._control_queue or self._pong is not None or self._transport.pending
+        )
+
+    @property
+    def full(self) -> bool:
+        """Something waits until the socket takes more: bytes, or events that are still in the window."""
+        return self._draining or not self.idle
+
+    def unanswered(self) -> float | None:
+        """See `Transport.unanswered`."""
+        return self._transport.unanswered()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What this connection owns that its client has not taken (for metrics)."""
+        return len(self._partial_frame) + self._control_bytes + len(self._pong or b"")
+
+    async def wait_room(self) -> None:
+        """Wait until the lane has room again: before more is read that needs replies."""
+        while self.control_full and not self._transport.broken:
+            self._control_room = self._control_room or trio.Event()
+            await self._control_room.wait()
+
+    async def wait_idle(self) -> None:
+        """Until everything, the close frame too, is with the kernel, or the connection is broken."""
+        while not self.idle and not self._transport.broken:
+            self._done = self._done or trio.Event()
+            await self._done.wait()
+
+    def abandon(self) -> None:
+        """Write nothing more: the connection is over."""
+        self._ready.clear()
+        self._control_queue.clear()
+        self._control_bytes = self._controls_begun = 0
+        self._partial_frame = _NOTHING
+        self._pong = None
+        self.close_code = self.close_code or 1006
+        self.writable = False
+        # It holds the connection, which holds this: a cycle that no collection has to find now.
+        self._spawn = _start_none
+        self._wake_waiters()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _write_now(self) -> None:
+        """Write what can be written now; leave the rest to the drain task."""
+        if self._corked or self._pumping or self._draining:
+            if not self.idle:
+                self.writable = False
+            return
+        if self._pump():
+            self.writable = not self._transport.broken and self.close_code is None
+            self._wake_waiters()
+        else:
+            self.writable = False
+            if not self._transport.broken:
+                self._draining = True
+                self._spawn(self._drain)
+
+    async def _drain(self) -> None:
+        try:
+            while True:
+                await self._wait_writable()
+                done = self._pump()
+                self._wake_waiters()
+                if done or self._transport.broken:
+                    break
+        except trio.ClosedResourceError:
+            pass  # closed while we waited: the connection's end has been seen to
+        finally:
+            self._draining = False
+        self.writable = not self._transport.broken and self.close_code is None and self.idle
+        self._wake_waiters()
+
+    async def _wait_writable(self) -> None:
+        if self._stalls is None:
+            await self._transport.wait_writable()
+            return
+        began = self._clock()
+        try:
+            await self._transport.wait_writable()
+        finally:
+            waited = self._clock() - began
+            if waited >= _STALL_SECONDS:
+                self._stalls.observe(waited)
+
+    def _pump(self) -> bool:
+        """Write until nothing is left (True), nothing more is taken, or the turn is over (False)."""
+        self._pumping = True
+        try:
+            return self._pump_bytes()
+        finally:
+            self._pumping = False
+
+    def _pump_bytes(self) -> bool:
+        transport = self._transport
+        budget = _TURN_BYTES
+        while budget > 0:
+            if not transport.flush():
+                return False
+            if not self._partial_frame and (self._control_queue or self._pong is not None):
+                self._begin_controls()
+            if self._partial_frame and (not self._ready or self._control_queue or self._pong is not None):
+                taken = transport.try_send(self._partial_frame)
+                budget -= taken
+                self._count(taken)
+                self._advance_partial(taken)
+                if self._partial_frame:
+                    return False
+                continue
+            if not self._ready:
+                return not transport.broken
+            subscription = next(iter(self._ready))
+            del self._ready[subscription]
+            if subscription.lag_due:
+                # Its reply lands in the lane, which goes before what is prepared next.
+                self._ready[subscription] = None
+                subscription.owner.notify(subscription, take_lag(subscription, self._clock()))
+                continue
+            prepared = subscription.prepare(self._send_bytes)
+            if prepared is None:
+                if _notice_due(subscription):  # the look has found a loss
+                    self._ready[subscription] = None
+                continue
+            # A reply goes out together with the events that it sets free.
+            views = [self._partial_frame, *prepared.views] if self._partial_frame else prepared.views
+            taken = transport.try_send_many(views) if views else 0
+            budget -= max(taken, 1024)
+            self._count(taken)
+            taken = self._advance_partial(taken)
+            tail = subscription.commit(prepared, taken)
+            if subscription.readable:
+                self._ready[subscription] = None
+            if tail:
+                # What `commit` had its owner write comes after the frame that was cut.
+                self._partial_frame = memoryview(tail)
+            if self._partial_frame or taken < prepared.size:
+                return False
+        return False
+
+    def _advance_partial(self, taken: int) -> int:
+        """So many bytes were taken, those of the tail first. How many were beyond it."""
+        tail = self._partial_frame
+        # An empty slice would hold on to it all.
+        self._partial_frame = tail[taken:] if taken < len(tail) else _NOTHING
+        if not self._partial_frame:
+            self._controls_begun = 0
+        return max(0, taken - len(tail))
+
+    def _begin_controls(self) -> None:
+        """Begin with the lane: from here on it is bytes to be written before anything else."""
+        frames = [*self._control_queue] if self._pong is None else [*self._control_queue, self._pong]
+        self._pong = None
+        self._control_queue.clear()
+        self._partial_frame = memoryview(b"".join(frames))
+        self._controls_begun, self._control_bytes = len(self._partial_frame), 0
+
+    def _count(self, taken: int) -> None:
+        if taken:
+            self.sent_bytes += taken
+            self.taken_at = self._clock()
+
+    def _wake_waiters(self) -> None:
+        if self._control_room is not None and (not self.control_full or self._transport.broken):
+            self._control_room.set()
+            self._control_room = None
+        if self._done is not None and (self.idle or self._transport.broken):
+            self._done.set()
+            self._done = None
+
+
+def _notice_due(subscription: Subscription) -> bool:
+    return subscription.lag_due
+
+
+def _start_none(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Start nothing: nothing is written any more."""

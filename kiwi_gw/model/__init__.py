@@ -1,0 +1,33 @@
+"""Vocabulary: the value types that every layer shares. Standard library only.
+
+The words are those of the README's glossary; nothing here does anything.
+"""
+
+from kiwi_gw.model.batch import Batch, Gap, Unreadable
+from kiwi_gw.model.diagnostic import Diagnostic
+from kiwi_gw.model.identity import ANONYMOUS, Credential, HeadCredential, Identity, Password, Token
+from kiwi_gw.model.positions import (
+    BY_PARTITION,
+    HasLineage,
+    Lineage,
+    OffsetRange,
+    PositionCodec,
+    Positions,
+    Ranges,
+)
+from kiwi_gw.model.rights import Action, Permit, Refusal
+from kiwi_gw.model.schema import AS_JSON, Decode, EventSchema, Field, FieldEncoding, Form, ValueAs
+from kiwi_gw.model.source import MetricSpec, SourceInfo, SourceStatistics
+from kiwi_gw.model.subscribing import AtPositions, AtTime, CloseReason, Mode, OverflowPolicy, Start, StartAt
+from kiwi_gw.model.wire_format import (
+    Encoded,
+    EventTransform,
+    Interceptor,
+    Joiner,
+    Record,
+    Steps,
+    TimeSlice,
+    Transformed,
+    WireFormat,
+    at_once,
+)

@@ -1,0 +1,30 @@
+"""What a client may do, and the answers to that."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Action(enum.Enum):
+    SUBSCRIBE = "subscribe"
+    REPLAY = "replay"
+    PUBLISH = "publish"
+    COMMIT = "commit"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No. `code` is stable (`invalid_token`, `token_expired`, `forbidden`); `message` is for people and
+    names nothing secret. `retry`: whether the same client may come back with new credentials."""
+
+    code: str
+    message: str
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Yes: what an action needs that is closed unless a plugin opens it (`runtime.permission_rules`). A
+    refusal of another plugin still forbids it."""

@@ -1,0 +1,66 @@
+"""How a subscription begins, is read, falls behind and ends."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class StartAt(enum.Enum):
+    """Where a subscription begins, by name."""
+
+    LATEST = "latest"  # with the next event
+    EARLIEST = "earliest"  # with the first event that the source still has
+    SNAPSHOT = "snapshot"  # with the newest event of every key, then the next one
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """In every partition, the first event with this timestamp (ms since the epoch) or a later one."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtPositions:
+    """`positions` in the JSON form of the source's codec; a partition that is not named: its first event.
+
+    skip_missing: events that the source no longer has are a loss that is announced; else a refusal.
+    """
+
+    positions: object
+    skip_missing: bool = False
+
+
+Start = StartAt | AtTime | AtPositions
+
+
+class Mode(enum.Enum):
+    PUSH = "push"
+    PULL = "pull"
+
+
+class OverflowPolicy(enum.Enum):
+    """What happens to a subscription more than `buffer_capacity` events behind."""
+
+    REPLAY = "replay"
+    DROP_OLDEST = "drop_oldest"
+    LATEST = "latest"
+    BLOCK = "block"
+    CLOSE = "close"
+
+
+class CloseReason(enum.Enum):
+    """Why a subscription ended, as `reason` in SUBSCRIPTION_CLOSED."""
+
+    ENDED = "ended"
+    REMOVED = "removed"
+    ALTERED = "altered"
+    CHANGED = "changed"
+    FAILED = "failed"
+    OVERFLOW = "overflow"
+    UNAUTHORIZED = "unauthorized"
+    LIMIT = "limit"
+    UNTIL = "until"
+    UNSUBSCRIBED = "unsubscribed"
+    DISCONNECTED = "disconnected"

@@ -1,0 +1,135 @@
+"""How batches become the bytes that clients get."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kiwi_gw.model.batch import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The fragments of one batch for one wire key: one buffer and where each event ends in it.
+
+    ends: as long as the batch; an event that yields nothing (filtered, withheld) ends where it began.
+    prefix_counts: of the events that yield something, one longer than the batch; None: all do.
+    prefix_counts_by_label: the same by label, for a dialect whose fragments serve several limits at once.
+    unsendable: indexes of events that were given up for their size, ascending.
+    bad: how many events could not be encoded or evaluated.
+    """
+
+    buffer: bytes
+    ends: Sequence[int]
+    prefix_counts: Sequence[int] | None = None
+    prefix_counts_by_label: Mapping[Hashable, Sequence[int]] = field(default_factory=dict)
+    unsendable: tuple[int, ...] = ()
+    decode_errors: int = 0
+
+    def prefix_counts_of(self, label: Hashable) -> Sequence[int] | None:
+        """Return the prefix counts of a label, `prefix_counts` for one that has none. None: all count."""
+        return self.prefix_counts_by_label.get(label, self.prefix_counts)
+
+
+Joiner = Callable[[bytes], bytes]
+"""Makes one frame of a run of fragments (for protocols that put many events in one frame)."""
+
+
+T = TypeVar("T")
+
+
+Steps = Generator[None, None, T]
+"""Work that yields where its turn is over, goes on when it is next looked at, and returns what it made."""
+
+
+@dataclass(slots=True)
+class TimeSlice:
+    """How long the evaluation of a batch may go on before it gives way: until the clock says so.
+
+    held: bytes of what was made so far, kept up by its maker. clock: monotonic seconds.
+    """
+
+    until: float = math.inf
+    clock: Callable[[], float] = time.monotonic
+    held: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.until != math.inf and self.clock() >= self.until
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Take all the steps, one after the other."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: T = done.value
+            return made
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """What a transform has left of a batch.
+
+    kept: indexes of the events that stay, ascending; None: all of them. columns: those that are not as
+    before, by name, each with one value for every event that stays. bad: how many events it could not be
+    evaluated for.
+    """
+
+    kept: Sequence[int] | None = None
+    columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    decode_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventTransform:
+    """One link of the chain that changes or withholds the events of a source for some clients.
+
+    apply: must be pure: the same batch always gives the same. It does not change the batch.
+    key: clients whose links have equal keys share the encoded bytes; None shares with no other.
+    steps: the same as `apply`, in turns: where what a client asks for (a query) may take long.
+    """
+
+    apply: Callable[[Batch], Transformed]
+    key: Hashable | None = None
+    steps: Callable[[Batch, TimeSlice], Steps[Transformed]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WireFormat:
+    """How one dialect writes the events of one source.
+
+    key: everything that decides the bytes, but `transform`: equal keys share them. `encode` must be pure.
+    join: None, each fragment is a whole frame; else it makes one frame of a run of fragments.
+    steps: the same as `encode`, in turns: where what a client asks for (patterns) may take long.
+    chosen: whether a client has chosen parts of the key, so that there may be any number of them.
+    transform: what the client has asked to be done to events before they are written (a query).
+    """
+
+    key: Hashable
+    encode: Callable[[Batch], Encoded]
+    join: Joiner | None = None
+    steps: Callable[[Batch, TimeSlice], Steps[Encoded]] | None = None
+    chosen: bool = False
+    transform: EventTransform | None = None
+
+
+Record = Mapping[str, object]
+"""One event as an interceptor sees it: the batch's columns by name, with `partition` and `offset`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interceptor:
+    """An `EventTransform` that looks at one event after the other: simpler, and ten times as slow. It
+    changes only columns that the batch has.
+
+    apply: must be pure: the same record always gives the same answer. It returns the record, a changed copy,
+    or None to withhold it. key: as that of a transform.
+    """
+
+    apply: Callable[[Record], Record | None]
+    key: Hashable | None = None

@@ -1,0 +1,82 @@
+"""What one connection has asked for that takes time (`core.commands.Call`): one at a time, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.core.commands import MAX_CALLS, Call, LogIn
+from kiwi_gw.model import Identity, Refusal
+
+Result = Identity | Refusal
+
+_BUSY = Refusal(RefusalCode.BUSY, "too many requests before this one are not answered yet", retry=True)
+
+
+class CallQueue:
+    """start: begins what a call asks for; its callback comes once, later, within the deadline of the request.
+    done: called with every call and its result."""
+
+    __slots__ = ("_done", "_room", "_start", "_waiting")
+
+    def __init__(
+        self,
+        start: Callable[[LogIn, Callable[[Result], None]], None],
+        done: Callable[[Call, Result], None],
+    ) -> None:
+        self._start, self._done = start, done
+        self._waiting: deque[Call] = deque()  # the first is under way
+        self._room: trio.Event | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the client is not to be read."""
+        return len(self._waiting) >= MAX_CALLS or any(call.pause for call in self._waiting)
+
+    async def wait_room(self) -> None:
+        """Return when the client may be read."""
+        while self.full:
+            self._room = self._room or trio.Event()
+            await self._room.wait()
+
+    def add(self, call: Call) -> None:
+        """Begin a call when those before it are over; refuse it, at once, if they are too many."""
+        if len(self._waiting) >= MAX_CALLS:
+            self._done(call, _BUSY)
+            return
+        self._waiting.append(call)
+        if len(self._waiting) == 1:
+            self._begin()
+
+    def clear(self) -> None:
+        """Give up all of them."""
+        self._waiting.clear()
+        self._make_room()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        call = self._waiting[0]
+        self._start(call.request, lambda result: self._over(call, result))
+
+    def _over(self, call: Call, result: Result) -> None:
+        if not self._is_first(call):
+            return  # it was given up meanwhile
+        self._done(call, result)
+        if not self._is_first(call):
+            return  # what came of it has ended the connection
+        self._waiting.popleft()
+        self._make_room()
+        if self._waiting:
+            self._begin()
+
+    def _is_first(self, call: Call) -> bool:
+        return bool(self._waiting) and self._waiting[0] is call
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self.full:
+            self._room.set()
+            self._room = None

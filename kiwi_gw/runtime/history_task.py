@@ -1,0 +1,252 @@
+"""Reads the history of one source for those who are below its window (see `core.history`).
+
+While the source runs, a few tasks at a time read for one group of subscriptions each. A reader that fails is
+opened again where it was, after a pause; while the source itself is restarted everyone waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import closing
+
+import structlog
+import trio
+
+from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
+from kiwi_gw.backoff import Backoff
+from kiwi_gw.core.history import HistoryQueue, SharedHistoryReader
+from kiwi_gw.core.positions import pieces
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.core.start_resolution import RequestedPositions, Where
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.model import AtTime, Batch, OffsetRange
+from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
+from kiwi_gw.wakeup import Wakeup
+
+log = structlog.get_logger(__name__)
+
+TURN_SECONDS = 1.0
+"""How long a reader may go on while others wait that have none."""
+
+PATIENCE_SECONDS = 0.5
+"""How long members that are slow may hold up those that have read everything, before they lose their place;
+what was used up comes back at a tenth of the time, so they slow the others down by a tenth at most."""
+
+LINGER_SECONDS = 5.0
+"""How long a reader without members is kept: a client that grants credit in small portions comes back, and
+of those who lost their gateway some take their time. What it holds is read from memory."""
+
+_QUESTIONS_AT_ONCE = 4
+_AT_ONCE = 16
+_NOT_SAID_SECONDS, _NOT_SAID_AT_MOST = 0.25, 1.0
+"""Until the source is asked again about positions of which it could not say of which history they are: longer
+where that took long, for instance because there are many."""
+_PATIENCE_REGAINED = 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
+
+
+_Question = AtTime | bool
+
+
+class HistoryTask:
+    """Reads history for one hub. failures: how often a reader, or a question where to begin, has failed."""
+
+    def __init__(self, hub: SourceHub) -> None:
+        self.failures = 0
+        self._hub = hub
+        self._todo = Wakeup()
+        self._looked = trio.Event()  # set when there may be others who ask
+        self._failing = False
+        self._asking: set[_Question] = set()
+        self._questions = trio.Semaphore(_QUESTIONS_AT_ONCE)
+
+    async def run(self, source: History) -> None:
+        """Until cancelled. Raises SourceChanged or SourceFailed where a reader does."""
+        replay = self._hub.replay
+        replay.changed = self._changed
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    for asks, where in self._hub.unresolved.items():
+                        question = _question(asks, where)
+                        if question not in self._asking:
+                            self._asking.add(question)
+                            nursery.start_soon(self._ask, source, question)
+                    self._looked.set()
+                    self._looked = trio.Event()
+                    opens_in = replay.opens_in
+                    if opens_in == 0:
+                        while (reader := replay.open()) is not None:
+                            nursery.start_soon(self._serve, source, reader)
+                        opens_in = None
+                    with trio.move_on_after(math.inf if opens_in is None else opens_in):
+                        await self._todo.wait()
+        finally:
+            replay.changed = _nothing
+            replay.close()
+
+    def _changed(self) -> None:
+        self._todo.set()
+
+    # --- where to begin --------------------------------------------------------------------
+
+    async def _ask(self, source: History, question: _Question) -> None:
+        """Ask the source once for all who want to know the same; those who come meanwhile, again. Those whose
+        positions it could not judge are put off, so that no other waits for them."""
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        later: dict[Subscription, float] = {}
+        try:
+            async with self._questions:
+                while waiting := [s for s, w in self._hub.unresolved.items() if _question(s, w) == question]:
+                    asked_at, looked_at = self._hub.now, trio.current_time()
+                    asking = [s for s in waiting if later.get(s, 0) <= looked_at]
+                    if not asking:
+                        with trio.move_on_at(min(later[s] for s in waiting)):
+                            await self._looked.wait()
+                        continue
+                    with FaultBarrier(SourceChanged, SourceFailed) as barrier:
+                        offset_range = await source.offset_range()
+                        if (lineage := self._hub.lineage) is not None:
+                            await lineage.learn(
+                                [p for item in asking for p in self._hub.requested_positions(item)]
+                            )
+                        if not isinstance(question, AtTime):
+                            self._hub.replay.set_offset_range(offset_range, asked_at)
+                        else:
+                            offset_range = OffsetRange(await source.at(question.timestamp), offset_range.end)
+                    if barrier.error is not None:
+                        self._failed(barrier.error, "history does not say where to begin; it is asked again")
+                        await trio.sleep(backoff.next())
+                        continue
+                    self._failing = False
+                    await self._resolve(asking, offset_range)
+                    now = trio.current_time()
+                    again = now + min(max(_NOT_SAID_SECONDS, 4 * (now - looked_at)), _NOT_SAID_AT_MOST)
+                    later |= dict.fromkeys(asking, again)
+                    later = {s: at for s, at in later.items() if s in self._hub.unresolved}
+        finally:
+            self._asking.discard(question)
+
+    async def _resolve(self, asking: Iterable[Subscription], offset_range: OffsetRange) -> None:
+        """Tell them where they begin, a slice of time at once."""
+        hub = self._hub
+        until = hub.now + hub.limits.slice_seconds
+        for number, subscription in enumerate(asking, 1):
+            hub.resolved(subscription, offset_range)
+            if number % _AT_ONCE == 0 or hub.now >= until:
+                await trio.lowlevel.checkpoint()
+                until = hub.now + hub.limits.slice_seconds
+        await trio.lowlevel.checkpoint()
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def _serve(self, source: History, reader: SharedHistoryReader) -> None:
+        """Read for one group of subscriptions until none of them is left, or others have their turn."""
+        turn = _ReaderTurn(reader, self._hub.replay)
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        try:
+            while True:
+                before = reader.positions
+                with FaultBarrier(SourceChanged, SourceFailed) as barrier:
+                    async with source.read_from(dict(before)) as events:
+                        await self._read(turn, events)
+                if barrier.error is None:
+                    return
+                self._failed(barrier.error, "history cannot be read; it is tried again")
+                if reader.positions != before:
+                    backoff.reset()
+                await trio.sleep(backoff.next())
+        finally:
+            reader.close()
+
+    async def _read(self, turn: _ReaderTurn, events: HistoryReader) -> None:
+        reader = turn.reader
+        while await turn.goes_on():
+            if reader.arrived:
+                reader.join()
+                await turn.wait()
+                continue
+            batch = await events.read(reader.catch_up_target())
+            self._failing = False
+            for piece in pieces(batch):
+                if not await turn.room(piece):
+                    return
+                with closing(reader.take(piece)) as steps:  # type: ignore[type-var]
+                    for _ in steps:
+                        await trio.lowlevel.checkpoint()
+            turn.replay.pass_by()
+            await trio.lowlevel.checkpoint()
+
+    def _failed(self, error: BaseException, event: str) -> None:
+        """Count a fault of the source's, and log the first of some in a row."""
+        self.failures += 1
+        if not self._failing:  # once, until something works again
+            log.error(event, source=self._hub.info.id, error=words(error), exc_info=error)
+        self._failing = True
+
+
+class _ReaderTurn:
+    """The time of one reader: how long it may go on, and how long its slow members may hold it up."""
+
+    def __init__(self, reader: SharedHistoryReader, replay: HistoryQueue) -> None:
+        self.reader = reader
+        self.replay = replay
+        self._signal = Wakeup()
+        self._over_at = trio.current_time() + TURN_SECONDS
+        self._patience, self._spent_at = PATIENCE_SECONDS, trio.current_time()
+        reader.changed = self._signal.set
+
+    @property
+    def over(self) -> bool:
+        return self.replay.starved and trio.current_time() >= self._over_at
+
+    async def wait(self) -> None:
+        """Until there is something to do, or others are to have their turn."""
+        # Others may come to wait at any time: the end of the turn is looked for, not announced.
+        with trio.move_on_after(TURN_SECONDS):
+            await self._signal.wait()
+
+    async def goes_on(self) -> bool:
+        """Say whether there are members; if not, one may come back within a moment."""
+        waits = True
+        while waits and not self.reader.members and not self.replay.starved:
+            waits = False
+            with trio.move_on_after(LINGER_SECONDS):
+                await self._signal.wait()  # it may have come and gone at once: then a moment more
+                waits = True
+        return bool(self.reader.members) and not self.over
+
+    async def room(self, piece: Batch) -> bool:
+        """Wait until every member has read enough of what is there. Where others have read it all already,
+        not for ever: who is overtaken asks for a place again. False: it is over."""
+        reader = self.reader
+        now = trio.current_time()
+        regained = (now - self._spent_at) * _PATIENCE_REGAINED
+        self._patience = min(PATIENCE_SECONDS, self._patience + regained)
+        while reader.members and not reader.fits(piece):
+            began, starving = trio.current_time(), reader.starving
+            if self.over:
+                return False
+            if starving and self._patience <= 0:
+                break
+            with trio.move_on_after(self._patience if starving else TURN_SECONDS):
+                await self._signal.wait()
+            if starving:
+                self._patience -= trio.current_time() - began
+        self._spent_at = trio.current_time()
+        return bool(reader.members)
+
+
+def _question(asks: Subscription, where: Where) -> _Question:
+    """Find what is to be asked: when, or what there is; for those who know of no history apart from those who
+    may, as that can take long."""
+    return (
+        where
+        if isinstance(where, AtTime)
+        else isinstance(where, RequestedPositions) or asks.delivery.bounds.until is not None
+    )
+
+
+def _nothing() -> None:
+    """Do nothing: history is not read now."""

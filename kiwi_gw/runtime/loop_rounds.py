@@ -1,0 +1,72 @@
+"""What the rounds of the event loop tell: when another one begins, and whether the loop is idle."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+from weakref import WeakSet
+
+import trio
+
+from kiwi_gw.core.round_budget import RoundBudget
+
+IDLE_SECONDS: Final = 0.001
+"""A loop on which nothing else runs for so long is idle."""
+
+LOOK_SECONDS: Final = 0.01
+"""How often it is found out whether it is, while something is overdrawn."""
+
+
+class _Rounds(trio.abc.Instrument):
+    """Renews a budget when a round is over."""
+
+    def __init__(self, budget: RoundBudget) -> None:
+        self._budget = budget
+        self._began = time.monotonic()
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._began = time.monotonic()
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._budget.renew(time.monotonic() - self._began)
+
+
+async def renew_in_each_round(budget: RoundBudget) -> None:
+    """Renew it whenever the loop has got round, until cancelled."""
+    rounds = _Rounds(budget)
+    trio.lowlevel.add_instrument(rounds)
+    try:
+        await trio.sleep_forever()
+    finally:
+        trio.lowlevel.remove_instrument(rounds)
+
+
+_lookers: Final[WeakSet[trio.lowlevel.Task]] = WeakSet()
+
+
+def works() -> None:
+    """Have the loop count as busy with this task, until that looks again whether it is idle."""
+    _lookers.discard(trio.lowlevel.current_task())
+
+
+class _Others(trio.abc.Instrument):
+    """Whether any task has run, but for those that look as this one does: each would keep the others from
+    what it waits for itself."""
+
+    def __init__(self) -> None:
+        self.ran = False
+        _lookers.add(trio.lowlevel.current_task())
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.ran = self.ran or task not in _lookers
+
+
+async def is_idle(seconds: float) -> bool:
+    """Wait for so long. Returns whether nothing else ran meanwhile, however short."""
+    others = _Others()
+    trio.lowlevel.add_instrument(others)
+    try:
+        await trio.sleep(seconds)
+    finally:
+        trio.lowlevel.remove_instrument(others)
+    return not others.ran

@@ -1,0 +1,96 @@
+"""What a connection works with: the sending half of its socket, the gateway, and where it is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Protocol
+
+from kiwi_gw.core import frame_writer
+from kiwi_gw.core.accounts import ClientAccount
+from kiwi_gw.core.commands import LogIn
+from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.model import Action, EventTransform, Identity, Refusal, SourceInfo
+from kiwi_gw.runtime.meters import Meters
+from kiwi_gw.runtime.offloads import Offloads
+
+
+class ConnectionWriter(frame_writer.FrameWriter[Subscription], Protocol):
+    """The sending half, as a connection sees it. It also serves subscriptions."""
+
+    taken_at: float
+    close_code: int | None
+
+    @property
+    def sent_bytes(self) -> int: ...
+
+    @property
+    def full(self) -> bool:
+        """Something waits until the client takes more."""
+
+    def unanswered(self) -> float | None:
+        """Return the seconds since the client's machine last answered, if it was sent something that it has
+        not answered yet; None if it was not, or where that cannot be known."""
+
+    def control(self, frame: bytes) -> None: ...
+
+    def send_close(self, code: int, reason: str) -> None: ...
+
+    def cork(self) -> None: ...
+
+    def uncork(self) -> None: ...
+
+
+class GatewayContext(Protocol):
+    """What a connection needs of the gateway."""
+
+    @property
+    def meters(self) -> Meters: ...
+
+    def now(self) -> float:
+        """Return monotonic seconds, on the clock that messages come by."""
+
+    @property
+    def refusing(self) -> bool:
+        """Whether memory is so short that no new client is let in."""
+
+    def hub(self, source_id: str) -> SourceHub | None: ...
+
+    def sources(self) -> Iterable[SourceInfo]: ...
+
+    def subscribed(self, source_id: str) -> None: ...
+
+    def account(self, who: Hashable) -> ClientAccount:
+        """Give a connection of this client an account for the time that its queries take."""
+
+    def account_left(self, who: Hashable, account: ClientAccount) -> None:
+        """Take it back: the connection is gone that had it."""
+
+    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
+
+    def reauthenticate(self, identity: Identity) -> Identity | Refusal: ...
+
+    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal: ...
+
+    def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
+        """Do the request, and call `done` once, within the deadline of the request."""
+
+    @property
+    def offloads(self) -> Offloads: ...
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        """Call `then` in so many seconds, whether the connection is still there or not."""
+
+    def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
+        """Do as `leftovers.Continuations.add`."""
+
+
+class AdmissionSlot(Protocol):
+    """Where a connection is counted among those of its identity and its address."""
+
+    @property
+    def client(self) -> Hashable:
+        """Return it as `clients.client_at` does."""
+
+    def identify(self, identity: Identity) -> Refusal | None:
+        """Count it as this one's from now on; a Refusal if that one has too many connections."""

@@ -1,0 +1,120 @@
+"""The demo's gateway: the real command in a process of its own, on the demo's configuration."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from kiwi_demo.process import Child, tail
+from kiwi_gw.errors import KiwiError
+
+HOST = "127.0.0.1"
+_READY_POLL = 0.05
+_STUCK_SECONDS = 15.0
+"""So long without progress, and it is not waited for."""
+_LEAST_WORK = 1 / 30
+"""Of a processor's time: an idle gateway uses less."""
+_GRACE_SECONDS = 6.0
+_STACK_LINES = 40
+
+
+class GatewayFailed(KiwiError):  # noqa: N818  (it says what happened)
+    """The gateway did not start, or ended by itself. The message has the end of its log."""
+
+
+def demo_config() -> Path:
+    """Find `demo.yml`: of the clone that this package is run from, else the one installed with it."""
+    here = Path(__file__).parent
+    in_clone = here.parent.parent / "config" / "demo.yml"
+    return in_clone if in_clone.is_file() else here / "demo.yml"
+
+
+@asynccontextmanager
+async def running_gateway(
+    bootstrap: str, port: int, log: Path, state: Path, admin_port: int = 0
+) -> AsyncIterator[Child]:
+    """Run `kiwi-gw run --config demo.yml` on `port`, healthy when the block begins, ended in order after it.
+
+    state: a folder for Spark's checkpoints. admin_port: of `/metrics` and its like; 0: any free one.
+    """
+    config = demo_config()
+    child = await Child.start(
+        [sys.executable, "-X", "faulthandler", "-m", "kiwi_gw", "run", "--config", config],
+        log,
+        {
+            "KIWI_DEMO_BOOTSTRAP": bootstrap,
+            "KIWI_DEMO_PORT": str(port),
+            "KIWI_DEMO_ADMIN_PORT": str(admin_port),
+            "KIWI_DEMO_STATE": str(state),
+            "KIWI_DEMO_AIRLINES": str(config.with_name("airlines.csv")),
+        },
+    )
+    try:
+        await wait_healthy(child, port, log)
+        yield child
+    finally:
+        await child.end(_GRACE_SECONDS)
+
+
+async def wait_healthy(child: Child, port: int, log: Path, stuck: float = _STUCK_SECONDS) -> None:
+    """Return when the gateway answers, however slow the machine is: as long as it goes on, it is waited for.
+
+    GatewayFailed, with its log, if it ended, or neither wrote a line nor worked for `stuck` seconds; with the
+    stack that it was stuck in, then.
+    """
+    size, worked, since = 0, 0.0, trio.current_time()
+    while not await healthy(port):
+        if child.returncode is not None:
+            raise ended(child, log)
+        size_now, worked_now = os.stat(log).st_size, _processor_seconds(child.pid)
+        if size_now > size or worked_now >= worked + _LEAST_WORK * stuck:
+            size, worked, since = size_now, worked_now, trio.current_time()
+        elif trio.current_time() - since > stuck:
+            child.signal(signal.SIGABRT)  # Python's faulthandler writes its stack to the log
+            with trio.move_on_after(_GRACE_SECONDS):
+                await child.wait()
+            raise GatewayFailed(
+                f"the gateway does not answer on port {port}, and did nothing for {stuck:g} s; its log, with "
+                f"where it was stuck:{tail(log, _STACK_LINES)}"
+            )
+        await trio.sleep(_READY_POLL)
+
+
+def _processor_seconds(pid: int) -> float:
+    """Return the processor time of a process. Where there is no /proc, time itself counts as progress."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.monotonic()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def ended(child: Child, log: Path) -> GatewayFailed:
+    """Return the error of a gateway that ended by itself."""
+    return GatewayFailed(f"the gateway ended with code {child.returncode}; its log:{tail(log)}")
+
+
+async def healthy(port: int, within: float = 2.0) -> bool:
+    """Return whether `GET /health` on `port` is answered with 200."""
+
+    def ask() -> bool:
+        connection = http.client.HTTPConnection(HOST, port, timeout=within)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    with trio.move_on_after(within):
+        return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    return False

@@ -1,0 +1,83 @@
+"""What Spark makes of the flights, shown beside them: late ones as they come, delays as a table at times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from kiwi_demo.board import Board
+from kiwi_demo.viewer import Viewer, in_words
+from kiwi_gw.client.address import Address
+from kiwi_gw.client.watch import WatchEnded, WatchPlan
+from kiwi_gw.terminal import escape
+
+DELAYS, LATE = "delays-by-carrier", "late-flights"
+_TABLE_SECONDS = 10.0
+_FIRST_TABLE_SECONDS = 1.0  # after the first row: the others of its batch are close behind
+
+
+class Results:
+    """Watches both Spark sources of the demo. One that fails is said, and does not end the others."""
+
+    def __init__(self, address: Address, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._board = Board()
+        self._viewers = {
+            DELAYS: Viewer(address, WatchPlan(DELAYS), say, label=DELAYS, words=self._on_the_board),
+            LATE: Viewer(address, WatchPlan(LATE), say, label="late", words=self._late),
+        }
+        self._failed: dict[str, str] = {}
+        self._began = 0.0
+        self._first: float | None = None
+
+    async def run(self) -> None:
+        """Watch and show until cancelled."""
+        self._began = trio.current_time()
+        self._say("Spark is starting; its results come in between once it is there")
+        async with trio.open_nursery() as nursery:
+            for source_id, viewer in self._viewers.items():
+                nursery.start_soon(self._watch, source_id, viewer)
+            nursery.start_soon(self._tables)
+
+    def summary(self) -> list[str]:
+        """Return what came of both sources."""
+        return [f"  {source_id:<17} {self._outcome(source_id)}" for source_id in self._viewers]
+
+    def _outcome(self, source_id: str) -> str:
+        viewer = self._viewers[source_id]
+        if source_id in self._failed:
+            return f"failed: {self._failed[source_id]}"
+        if viewer.received:
+            return f"{viewer.received} results, with {viewer.lags} LAG notices"
+        return "no result yet" if viewer.subscribed.is_set() else "no result yet: Spark was still starting"
+
+    async def _watch(self, source_id: str, viewer: Viewer) -> None:
+        try:
+            await viewer.run()
+        except WatchEnded as stopped:
+            self._failed[source_id] = escape(str(stopped))
+            self._say(f"{source_id} failed: {self._failed[source_id]}")
+
+    async def _tables(self) -> None:
+        await self._viewers[DELAYS].first.wait()
+        await trio.sleep(_FIRST_TABLE_SECONDS)
+        while True:
+            for line in self._board.news():
+                self._say(escape(line))
+            await trio.sleep(_TABLE_SECONDS)
+
+    def _late(self, data: Mapping[str, Any]) -> str:
+        self._arrived()
+        return in_words(data)
+
+    def _on_the_board(self, data: Mapping[str, Any]) -> str:
+        self._arrived()
+        self._board.take(data)
+        return ""
+
+    def _arrived(self) -> None:
+        if self._first is None:
+            self._first = trio.current_time()
+            self._say(f"Spark is there; its first results, {self._first - self._began:.0f} s later:")

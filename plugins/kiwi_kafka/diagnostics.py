@@ -1,0 +1,104 @@
+"""What `kiwi-gw check` finds out about a cluster: brokers, topics, rights."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import cast
+
+import trio
+
+from kiwi_gw.api import Diagnostic, PluginContext, Section
+from kiwi_kafka.client.asyncio_loop import client_loop
+from kiwi_kafka.client.factory import AioClientFactory
+from kiwi_kafka.client.log_filter import limit_client_logs
+from kiwi_kafka.ports import (
+    AdminClient,
+    ClientFactory,
+    MissingTopic,
+    TopicDescription,
+    TopicPartition,
+    UnreachableError,
+)
+from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
+
+_TRIES = 5
+_PAUSE_S = 0.4
+
+
+def kafka_check(
+    context: PluginContext, sources: Sequence[Section]
+) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
+    """Make the check of the section `kafka` and of the topics of all Kafka sources; None without such
+    sources."""
+    topics = sorted({source.topic for source in sources if isinstance(source, KafkaSourceSettings)})
+    if not topics:
+        return None
+    settings = cast("KafkaSettings", context.section("kafka"))
+
+    async def check() -> Sequence[Diagnostic]:
+        return await check_kafka(settings, topics)
+
+    return check
+
+
+async def check_kafka(settings: KafkaSettings, topics: Collection[str]) -> list[Diagnostic]:
+    """Ask every bootstrap server by itself, then the cluster for the topics. Raises nothing for what it
+    finds, and creates nothing."""
+    findings: list[Diagnostic] = []
+    reached: KafkaSettings | None = None
+    with limit_client_logs():
+        async with client_loop(_ignore) as loop:
+            for server in settings.servers:
+                alone = settings.model_copy(update={"bootstrap_servers": server})
+                finding = await _check_server(AioClientFactory(loop, alone), server)
+                findings.append(finding)
+                if finding.level == "ok" and reached is None:
+                    reached = alone
+            if reached is not None:
+                findings += await check_topics(AioClientFactory(loop, reached), topics)
+    return findings
+
+
+def _ignore(message: str, error: BaseException | None) -> None:
+    """Do nothing: what fails in the client's own tasks is found out by asking."""
+
+
+async def _check_server(clients: ClientFactory, server: str) -> Diagnostic:
+    subject = f"kafka broker {server}"
+    try:
+        admin = await clients.admin()
+    except UnreachableError as error:
+        return Diagnostic("error", subject, f"cannot be reached: {error}")
+    await admin.close()
+    return Diagnostic("ok", subject, "answers")
+
+
+async def check_topics(clients: ClientFactory, topics: Collection[str]) -> list[Diagnostic]:
+    """Say of every topic whether it exists, can be read, and all its partitions have leaders."""
+    try:
+        admin = await clients.admin()
+        try:
+            infos = await admin.describe_topics(topics, rights=True)
+            return [await _check_topic(admin, infos[topic]) for topic in topics]
+        finally:
+            await admin.close()
+    except UnreachableError as error:
+        return [Diagnostic("error", "kafka cluster", str(error))]
+
+
+async def _check_topic(admin: AdminClient, info: TopicDescription | MissingTopic) -> Diagnostic:
+    subject = f"kafka topic {info.name}"
+    if isinstance(info, MissingTopic):
+        if info.denied:
+            return Diagnostic("error", subject, "this client has no right to look at it")
+        return Diagnostic("warning", subject, "does not exist (or may not be seen); it will be waited for")
+    if info.readable is False:
+        return Diagnostic("error", subject, "this client has no right to read it")
+    silent: list[str] = []
+    for _ in range(_TRIES):
+        ends = await admin.end_offsets([info], stable=True)
+        silent = [str(p) for p in info.leaders if TopicPartition(info.name, p) not in ends.known]
+        if not silent:
+            return Diagnostic("ok", subject, f"can be read; partitions: {len(info.leaders)}")
+        await trio.sleep(_PAUSE_S)  # a leader that is just taking over, or a topic that is just made
+    return Diagnostic("error", subject, f"no leader answers for partition {', '.join(silent)}")

@@ -1,0 +1,1 @@
+"""Reading topics again from earlier positions: a consumer for each reader, by turns."""

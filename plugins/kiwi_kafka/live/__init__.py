@@ -1,0 +1,1 @@
+"""Reading topics as records arrive: consumers that several sources share."""

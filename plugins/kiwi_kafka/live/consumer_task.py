@@ -1,0 +1,224 @@
+"""One consumer of the pool, and the task that reads it for all the sources that share it.
+
+The consumer is disposable: whatever it knows about positions, the readers know better. So every trouble
+has one of two cures: send it back to the readers' positions, or throw it away and make another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+import trio
+
+from kiwi_gw.api import Backoff, Wakeup
+from kiwi_kafka.live.fetch_recovery import RECOVERABLE, FetchRecovery
+from kiwi_kafka.live.topic_reader import TopicReader
+from kiwi_kafka.ports import Consumer, FetchedPartition, TopicPartition, UnreachableError
+
+log = structlog.get_logger("kiwi_kafka")
+
+_WAIT_MS = 2_000
+"""How long one read waits for records; also how often positions are moved over empty offsets."""
+_GATHER_CHANGES_S = 0.02
+_BUSY_S = 0.02
+_FEW = 3
+
+
+class ConsumerHost(Protocol):
+    """What a reader needs of the pool."""
+
+    async def consumer(self) -> Consumer:
+        """Open a new consumer, as soon as a broker answers."""
+
+    async def verify(self, topic_readers: Sequence[TopicReader]) -> None:
+        """End or hold those whose topics are not those that they were opened for."""
+
+    async def find_corrupt_batch(self, tp: TopicPartition, offset: int) -> tuple[int, int] | None:
+        """See `FindCorruptBatch`."""
+
+    def on_out_of_range(self, topic_reader: TopicReader, partition: int) -> None:
+        """See `OnOutOfRange`."""
+
+    def probe_now(self) -> None:
+        """Look at the brokers at once: something did not work that should."""
+
+    def max_fetch_interval_ms(self) -> int:
+        """Return how long records may gather at a broker before a busy reader looks again; 0: not at all."""
+
+
+class ConsumerTask:
+    def __init__(self, host: ConsumerHost) -> None:
+        self.topic_readers: list[TopicReader] = []
+        self.records = 0  # received so far
+        self._host = host
+        self._recovery = FetchRecovery(self.topic_readers, host.find_corrupt_batch, host.on_out_of_range)
+        self._changed = True
+        self._woken = Wakeup()
+        self._turn: trio.CancelScope | None = None
+        self._session = trio.CancelScope()
+        self._backoff = Backoff(0.1, 5.0)
+        self._pacer = _FetchPacer()
+
+    @property
+    def partitions(self) -> int:
+        return sum(len(topic_reader.next) for topic_reader in self.topic_readers)
+
+    def add(self, topic_reader: TopicReader) -> None:
+        self.topic_readers.append(topic_reader)
+        topic_reader.on_capacity = self._wake
+        self.reassign()
+
+    def remove(self, topic_reader: TopicReader) -> None:
+        self.topic_readers.remove(topic_reader)
+        topic_reader.on_capacity = _nothing
+        self.reassign()
+
+    def reassign(self) -> None:
+        """Note that other partitions are to be read, or from elsewhere."""
+        self._changed = True
+        self._wake()
+
+    def rebuild(self) -> None:
+        """Throw the consumer away and make another, if there is one."""
+        self._session.cancel()
+
+    async def run(self) -> None:
+        """Read until cancelled, with one consumer after the other."""
+        while True:
+            while not self._recovery.positions():
+                await self._woken.wait()
+            with trio.CancelScope() as self._session:
+                try:
+                    consumer = await self._host.consumer()
+                    try:
+                        await self._host.verify(self.topic_readers)
+                        await self._read(consumer)
+                    finally:
+                        await consumer.close()
+                except UnreachableError as error:
+                    log.debug("kafka consumer given up", error=str(error))
+                    self._host.probe_now()
+                    await trio.sleep(self._backoff.next())
+                except Exception as error:  # noqa: BLE001
+                    # A fault of this plugin belongs to its sources, whose runner logs it and starts them
+                    # again; it must not end the pool for all of them.
+                    for topic_reader in self.topic_readers:
+                        topic_reader.end(error)
+                    await trio.sleep(self._backoff.next())
+
+    async def _read(self, consumer: Consumer) -> None:
+        # A change ends this consumer: a broker serves the requests of a connection one after the other,
+        # so on the old connection the new fetch would wait until the old one is answered.
+        await trio.sleep(_GATHER_CHANGES_S)
+        self._changed = False
+        await consumer.assign(self._recovery.positions())
+        follow_at = trio.current_time() + _WAIT_MS / 1000
+        while not self._changed:
+            self._woken.clear()
+            try:
+                got = await self._one_turn(consumer)
+            except RECOVERABLE as error:
+                self.records += await self._recovery.recover(consumer, error)
+                if any(topic_reader.ended for topic_reader in self.topic_readers):
+                    self._changed = True
+            else:
+                if await self._verify_logs(consumer):
+                    continue
+                if got:
+                    self.records += got
+                    self._backoff.reset()
+                consumer.set_fetch_interval(
+                    self._pacer.next(got, trio.current_time(), self._host.max_fetch_interval_ms())
+                )
+                if trio.current_time() >= follow_at:
+                    await self._skip_empty_offsets(consumer)
+                    follow_at = trio.current_time() + _WAIT_MS / 1000
+
+    async def _one_turn(self, consumer: Consumer) -> int:
+        """Read once, and give the records to their readers. Returns how many; 0 also when it was woken."""
+        willing = [
+            topic_reader
+            for topic_reader in self.topic_readers
+            if topic_reader.has_capacity and not topic_reader.ended
+        ]
+        only = [tp for topic_reader in willing for tp in topic_reader.fetch_positions()]
+        if not only:
+            await self._woken.wait()
+            return 0
+        with trio.CancelScope() as self._turn:
+            if self._changed or self._woken.is_set:
+                return 0
+            # What a full reader's partitions have fetched stays in the client, and others go on.
+            everybody = len(willing) == len(self.topic_readers)
+            fetched = await consumer.read(() if everybody else only, self._pacer.wait_ms)
+            return self._hand_over(fetched)
+        return 0
+
+    async def _verify_logs(self, consumer: Consumer) -> bool:
+        """Have it found out whether what came is of the same log. Returns whether there was any doubt."""
+        unverified = [topic_reader for topic_reader in self.topic_readers if topic_reader.unverified]
+        if not unverified:
+            return False
+        await self._recovery.rewind(consumer)
+        for topic_reader in unverified:
+            partitions, topic_reader.unverified = sorted(topic_reader.unverified), set()
+            for partition in partitions:
+                self._host.on_out_of_range(topic_reader, partition)
+        return True
+
+    def _hand_over(self, fetched: dict[str, list[FetchedPartition]]) -> int:
+        return sum(
+            topic_reader.accept(fetched[topic_reader.topic])
+            for topic_reader in self.topic_readers
+            if topic_reader.topic in fetched
+        )
+
+    async def _skip_empty_offsets(self, consumer: Consumer) -> None:
+        """Move the readers over offsets that hold no record: markers of transactions, compaction."""
+        # Between two turns everything that the consumer has passed is in a reader.
+        tps = self._recovery.positions()
+        if self._changed or not tps:
+            return
+        positions = await consumer.positions(tps)
+        for topic_reader in self.topic_readers:
+            for partition in topic_reader.next:
+                topic_reader.advance(
+                    partition, positions.get(TopicPartition(topic_reader.topic, partition), 0)
+                )
+
+    # --- details ---
+
+    def _wake(self) -> None:
+        self._woken.set()
+        if self._turn is not None:
+            self._turn.cancel()
+
+
+class _FetchPacer:
+    """Whether a reader should let records gather.
+
+    A fetch costs about as much for one record as for hundreds, and the more the more partitions it names.
+    So a reader with many partitions, which records keep busy, looks only now and then.
+    """
+
+    def __init__(self) -> None:
+        self._interval_ms = 0
+        self._last = float("-inf")
+
+    @property
+    def wait_ms(self) -> int:
+        """How long a read should wait: an empty one ends the gathering."""
+        return 2 * self._interval_ms or _WAIT_MS
+
+    def next(self, got: int, now: float, longest_ms: int) -> int:
+        """Return for how long to gather, in ms, after a turn that brought `got` records."""
+        busy = got >= _FEW if self._interval_ms else got > 0 and now - self._last < _BUSY_S
+        self._interval_ms = longest_ms if busy else 0
+        if got:
+            self._last = now
+        return self._interval_ms
+
+
+_nothing: Callable[[], None] = lambda: None  # noqa: E731

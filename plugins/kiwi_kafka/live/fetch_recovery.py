@@ -1,0 +1,158 @@
+"""What is done about a read that failed, for everything that one consumer reads.
+
+The readers know where reading has to go on. So every recovery moves them, if something cannot be had, and
+then sends the consumer where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from kiwi_gw.api import SourceFailed, Unreadable
+from kiwi_kafka.live.topic_reader import TopicReader
+from kiwi_kafka.ports import (
+    Consumer,
+    CorruptRecordsError,
+    FetchedPartition,
+    KafkaRecord,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    TopicPartition,
+    UnreachableError,
+)
+
+log = structlog.get_logger("kiwi_kafka")
+
+RECOVERABLE = (OffsetOutOfRangeError, RecordTooLargeError, TopicAuthorizationError, CorruptRecordsError)
+Recoverable = OffsetOutOfRangeError | RecordTooLargeError | TopicAuthorizationError | CorruptRecordsError
+
+_WAIT_MS = 2_000
+
+
+FindCorruptBatch = Callable[[TopicPartition, int], Awaitable[tuple[int, int] | None]]
+"""Find the first and next offset of a batch that cannot be decoded, from an offset on."""
+OnOutOfRange = Callable[[TopicReader, int], None]
+"""Find out where to go on with a partition that rests."""
+
+
+class FetchRecovery:
+    def __init__(
+        self,
+        topic_readers: Sequence[TopicReader],
+        find_corrupt_batch: FindCorruptBatch,
+        on_out_of_range: OnOutOfRange,
+    ) -> None:
+        self._topic_readers = topic_readers
+        self._find_corrupt_batch = find_corrupt_batch
+        self._on_out_of_range = on_out_of_range
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return where to read on, of all that the consumer reads."""
+        return {
+            tp: offset
+            for topic_reader in self._topic_readers
+            for tp, offset in topic_reader.fetch_positions().items()
+        }
+
+    async def recover(self, consumer: Consumer, error: Recoverable) -> int:
+        """Do what can be done, after which reading goes on. Returns how many records were read meanwhile.
+
+        A reader whose topic cannot be read is over. UnreachableError: another consumer is needed.
+        """
+        got = 0
+        match error:
+            case OffsetOutOfRangeError():
+                self._resolve_out_of_range(error)
+            case RecordTooLargeError():
+                for topic_reader in self._of(error.tp):
+                    log.warning("kafka record too large", topic=topic_reader.topic, offset=error.offset)
+                    topic_reader.skip(
+                        error.tp.partition, error.offset + 1, count=1, unreadable=Unreadable.TOO_LARGE
+                    )
+            case TopicAuthorizationError():
+                for topic_reader in self._topic_readers:
+                    if topic_reader.topic == error.topic:
+                        # Rights may come back: the source is started again, with growing pauses.
+                        topic_reader.end(PermissionError(str(error)))
+            case CorruptRecordsError():
+                await self.rewind(consumer)
+                got = await self._step_over(consumer, error)
+        await self.rewind(consumer)
+        return got
+
+    async def rewind(self, consumer: Consumer) -> None:
+        """Go back to the readers' positions: what the consumer had fetched may be lost."""
+        tps = self.positions()
+        await consumer.seek(tps)
+        suspended = [
+            TopicPartition(topic_reader.topic, p)
+            for topic_reader in self._topic_readers
+            if not topic_reader.ended
+            for p in topic_reader.suspended
+        ]
+        await consumer.pause([tp for tp in suspended if tp not in tps])
+
+    def _resolve_out_of_range(self, error: OffsetOutOfRangeError) -> None:
+        for tp, offset in error.tps.items():
+            for topic_reader in self._of(tp):
+                if topic_reader.next[tp.partition] == offset:  # not a leftover of an earlier position
+                    topic_reader.suspended.add(tp.partition)
+                    self._on_out_of_range(topic_reader, tp.partition)
+
+    async def _step_over(self, consumer: Consumer, error: CorruptRecordsError) -> int:
+        """Find the batch that cannot be decoded, publish what stands before it, and skip it."""
+        for topic_reader in self._topic_readers:
+            for tp, offset in topic_reader.fetch_positions().items():
+                bounds = await self._find_corrupt_batch(tp, offset)
+                if bounds is None:
+                    continue
+                first, behind = bounds
+                if behind <= topic_reader.next[tp.partition]:
+                    topic_reader.end(SourceFailed(f"{tp.topic}/{tp.partition} is damaged at offset {offset}"))
+                    return 0
+                got, complete = await self._read_up_to(consumer, topic_reader, tp, first)
+                if complete:
+                    log.error(
+                        "kafka batch cannot be decoded, skipped",
+                        topic=tp.topic,
+                        partition=tp.partition,
+                        first=first,
+                        last=behind - 1,
+                        error=str(error),
+                    )
+                    topic_reader.skip(tp.partition, behind, unreadable=Unreadable.DAMAGED)
+                return got  # if it is not complete: try again
+        # Nothing that the brokers hold is damaged: it was damaged on its way. Another connection.
+        raise UnreachableError(str(error))
+
+    async def _read_up_to(
+        self, consumer: Consumer, topic_reader: TopicReader, tp: TopicPartition, stop: int
+    ) -> tuple[int, bool]:
+        """Publish what stands before offset `stop`. Returns how many records, and whether all of it came."""
+        # One by one: the client decodes batch after batch, and loses what one call had collected.
+        records: list[KafkaRecord] = []
+        position = topic_reader.next[tp.partition]
+        complete = True
+        while position < stop:
+            try:
+                fetched = await consumer.read([tp], _WAIT_MS, max_records=1)
+            except CorruptRecordsError:
+                break  # the rest holds no record
+            if not fetched:
+                complete = False
+                break
+            for part in fetched[tp.topic]:
+                records.extend(part.records)
+                position = part.next
+        got = topic_reader.accept([FetchedPartition(tp.partition, records, position)]) if records else 0
+        return got, complete
+
+    def _of(self, tp: TopicPartition) -> list[TopicReader]:
+        return [
+            topic_reader
+            for topic_reader in self._topic_readers
+            if topic_reader.topic == tp.topic and tp.partition in topic_reader.next and not topic_reader.ended
+        ]

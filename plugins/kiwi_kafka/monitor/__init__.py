@@ -1,0 +1,1 @@
+"""Watching the cluster and its topics, and asking about them."""

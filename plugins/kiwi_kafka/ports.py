@@ -1,0 +1,205 @@
+"""The ports between what this plugin decides and the client that speaks to the brokers.
+
+Above it nothing knows aiokafka's clients or asyncio; below it nothing decides. Tests put fakes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from kiwi_gw.api import KiwiError
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+HeaderPairs = Sequence[tuple[str, bytes | None]]
+
+
+class KafkaRecord(Protocol):
+    """What is used of a record of the client."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderPairs
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """Records of one partition, and the offset of the next one to read.
+
+    `next` is behind the last record or further: compaction and transaction markers leave holes.
+    epoch: of the leader that wrote the last batch before `next`; -1 where it is not known.
+    """
+
+    partition: int
+    records: Sequence[KafkaRecord]
+    next: int
+    epoch: int = -1
+
+
+class UnreachableError(KiwiError):
+    """No broker answered in time. The message says which were asked and what happened."""
+
+
+NO_ID = bytes(16)
+"""The topic id where the broker gives none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """What the cluster says about a topic that exists.
+
+    id: 16 bytes, other ones after it was deleted and created anew; zeros where the broker has no ids.
+    leaders: node id of the leader by partition, -1 where there is none at the moment.
+    readable: whether this client may read it; None where the broker does not say.
+    epochs: of the leaders, by partition; empty where the broker does not say.
+    """
+
+    name: str
+    id: bytes
+    leaders: Mapping[int, int]
+    readable: bool | None = None
+    epochs: Mapping[int, int] = field(default_factory=dict)
+
+    def is_another(self, known_id: bytes) -> bool:
+        """Return whether this is another topic than the one of the same name that had this id. Without ids
+        this cannot be told, and it counts as the same."""
+        return NO_ID not in (known_id, self.id) and self.id != known_id
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTopic:
+    """A topic that cannot be looked at: it does not exist, or (`denied`) the client may not know."""
+
+    name: str
+    denied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsResult:
+    """Offsets by partition, and the nodes that did not answer in time.
+
+    refused: partitions of which the broker never says it, and why: it is too old, or this client may not
+    know.
+    """
+
+    known: Mapping[TopicPartition, int]
+    silent_nodes: frozenset[int] = frozenset()
+    refused: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+
+class OffsetOutOfRangeError(KiwiError):
+    """`tps` (with the offsets asked for) are not held by the brokers: too old, or beyond the end."""
+
+    def __init__(self, tps: Mapping[TopicPartition, int]) -> None:
+        self.tps = tps
+        super().__init__(f"offsets out of range: {dict(tps)}")
+
+
+class RecordTooLargeError(KiwiError):
+    """The record at `offset` is larger than the client can fetch; the client is behind it already."""
+
+    def __init__(self, tp: TopicPartition, offset: int) -> None:
+        self.tp = tp
+        self.offset = offset
+        super().__init__(f"the record at offset {offset} of {tp.topic}/{tp.partition} is too large")
+
+
+class TopicAuthorizationError(KiwiError):
+    """This client may not read `topic`."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"not authorized to read topic {topic!r}")
+
+
+class CorruptRecordsError(KiwiError):
+    """Something that was fetched cannot be decoded; the client does not say which partition it was."""
+
+
+class AdminClient(Protocol):
+    """Looks at the cluster on connections of its own, which no waiting fetch blocks. Creates nothing.
+
+    Every method raises UnreachableError when no broker answers within the probe timeout.
+    """
+
+    async def describe_topics(
+        self, topics: Collection[str], rights: bool = False
+    ) -> dict[str, TopicDescription | MissingTopic]:
+        """Look at every named topic. Without topics it only shows that a broker answers."""
+
+    async def beginning_offsets(self, infos: Collection[TopicDescription]) -> OffsetsResult:
+        """Return the first offset that is kept, of every partition that has a leader."""
+
+    async def end_offsets(self, infos: Collection[TopicDescription], stable: bool) -> OffsetsResult:
+        """Return the offset behind the last record; `stable`: before the first one of an open transaction."""
+
+    async def epoch_end_offsets(self, info: TopicDescription, epochs: Mapping[int, int]) -> OffsetsResult:
+        """Return the offset behind the last record of an epoch or an earlier one, by partition; -1 where the
+        leader does not know. Missing where it does not answer, or is not the one of `info`."""
+
+    async def offsets_for_time(self, infos: Collection[TopicDescription], timestamp: int) -> OffsetsResult:
+        """Return the first committed record at or after `timestamp` (ms, not negative); -1 where there is
+        none."""
+
+    async def end_if_empty(self, info: TopicDescription, tp: TopicPartition, offset: int) -> int | None:
+        """Return the end, if no record is kept from `offset` to it. None: one is kept, or it is not known."""
+
+    async def find_corrupt_batch(
+        self, info: TopicDescription, tp: TopicPartition, offset: int
+    ) -> tuple[int, int] | None:
+        """Return the first and next offset of the first batch from `offset` on, within one fetch, that cannot
+        be decoded; None if all can."""
+
+    async def close(self) -> None: ...
+
+
+class Consumer(Protocol):
+    """One client that fetches. Every method raises OSError or KiwiError when it can no longer work."""
+
+    async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read exactly these partitions, each from its offset. To be called once."""
+
+    async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Go on from these offsets, and drop what was fetched before."""
+
+    async def pause(self, tps: Collection[TopicPartition]) -> None: ...
+
+    async def resume(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions again, from these offsets."""
+
+    async def positions(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    async def read(
+        self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
+    ) -> dict[str, list[FetchedPartition]]:
+        """Return what has come, by topic; nothing after `wait_ms`. `only`: empty for all.
+
+        Cancelling it loses nothing. What it raises beside OSError: OffsetOutOfRangeError,
+        RecordTooLargeError, TopicAuthorizationError, CorruptRecordsError; what had been fetched may then be
+        lost, so `seek` everything.
+        """
+
+    def set_fetch_interval(self, wait_ms: int) -> None:
+        """Let records gather at the broker for `wait_ms` before the next fetch, from now on; 0: no longer."""
+
+    async def close(self) -> None: ...
+
+
+class ClientFactory(Protocol):
+    """Makes admin clients and consumers. Both raise UnreachableError when no broker answers in time."""
+
+    async def admin(self) -> AdminClient: ...
+
+    async def consumer(self, *, live: bool = True) -> Consumer:
+        """Open a consumer. live: it waits for records to come; else it reads what there is, and is answered
+        at once."""

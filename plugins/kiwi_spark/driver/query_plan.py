@@ -1,0 +1,177 @@
+"""A query as Spark sees it: its inputs as views, its SQL or function applied."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import DataFrame, SparkSession, is_remote
+
+from kiwi_spark.driver import connect_plans, inputs
+from kiwi_spark.driver.error_classification import TransformFailed
+from kiwi_spark.protocol.query_spec import QuerySpec
+
+_import_lock = threading.Lock()
+
+_NODE: Final = re.compile(r"^([ :|+-]*)(~?)(\w+)")
+_STEP: Final = 3
+"""Characters by which a child is further in."""
+
+_STATEFUL: Final = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "GlobalLimit",
+        "FlatMapGroupsWithState",
+        "FlatMapGroupsInPandasWithState",
+        "TransformWithState",
+        "TransformWithStateInPandas",
+        "TransformWithStateInPySpark",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltQuery:
+    """frame: the result. schemas: what was inferred, by input. stateful: whether Spark keeps state for it."""
+
+    frame: DataFrame
+    schemas: dict[str, str] = field(default_factory=dict)
+    stateful: bool = False
+
+
+def build(
+    spark: SparkSession,
+    query: QuerySpec,
+    known: Mapping[str, str] | None = None,
+    *,
+    distributed: bool = False,
+) -> BuiltQuery:
+    """Build the result of a query, analysed and not started. spark: a session for this query alone.
+
+    known: schemas inferred before. distributed: as in `Engine`. Raises what Spark raises, SchemaUnknown,
+    TransformFailed, RegistryAway.
+    """
+    frames: dict[str, DataFrame] = {}
+    schemas: dict[str, str] = {}
+    for name, item in query.streams.items():
+        ready = inputs.stream(spark, name, item, (known or {}).get(name, ""))
+        if ready.schema:
+            schemas[name] = ready.schema
+        frames[name] = ready.frame
+    for name, table in query.tables.items():
+        if not table.stream:
+            frames[name] = inputs.table(spark, table)
+            continue
+        ready = inputs.files(spark, table, (known or {}).get(name, ""))
+        if ready.schema:
+            schemas[name] = ready.schema
+        frames[name] = ready.frame
+    for name, mark in query.watermarks.items():
+        frames[name] = frames[name].withWatermark(mark.column, mark.delay)
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(f"`{name}`" if not name.isidentifier() else name)
+    result = spark.sql(query.sql) if query.sql else _transformed(query.transform, frames, distributed)
+    if not result.isStreaming and query.sink is not None:
+        raise TransformFailed("the result is no stream, and only a stream is written to a `sink`")
+    if not result.isStreaming and (query.trigger or query.streams):
+        raise TransformFailed("the result is no stream: it reads none of the streams among the inputs")
+    return BuiltQuery(result, schemas, keeps_state(analysed_plan(result)))
+
+
+def _transformed(name: str, frames: dict[str, DataFrame], distributed: bool) -> DataFrame:
+    """Return what `module:function` makes of the inputs. A module that was imported before is read anew, as a
+    reload of the configuration may mean that it was edited. distributed: its functions are sent to other
+    machines as they are, where they cannot be imported."""
+    module, _, function = name.partition(":")
+    try:
+        # Several queries start at once, and while one thread reads a module anew, another finds half of it.
+        with _import_lock:
+            known = sys.modules.get(module)
+            importlib.invalidate_caches()
+            loaded = importlib.import_module(module) if known is None else importlib.reload(known)
+            if distributed:
+                register_pickle_by_value(loaded)  # type: ignore[no-untyped-call]
+            transform = getattr(loaded, function)
+        result = transform(frames)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise TransformFailed(
+            f"{name}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        ) from error
+    if not isinstance(result, DataFrame):
+        raise TransformFailed(f"{name} returned {type(result).__name__}, not a DataFrame")
+    return result
+
+
+def analysed_plan(frame: DataFrame) -> str:
+    """Return the analysed plan of a result, as text."""
+    if is_remote():
+        return connect_plans.analysed_plan(frame)
+    return str(_jvm_frame(frame).queryExecution().analyzed().toString())
+
+
+def keeps_state(plan: str) -> bool:
+    """Find whether Spark keeps state between the batches of a query. plan: analysed; `~` marks a stream.
+
+    ~Join Inner
+    :- ~Project [a#1]
+    :  +- ~StreamingRelationV2 ...
+    +- Relation [b#2] csv
+    """
+    joins: dict[int, int] = {}  # by depth: the streams right below the join that is open there
+    for line in plan.splitlines():
+        found = _NODE.match(line)
+        if found is None:
+            continue
+        depth, streaming, kind = len(found[1]), bool(found[2]), found[3]
+        joins = {at: count for at, count in joins.items() if at < depth}
+        if streaming and depth - _STEP in joins:
+            joins[depth - _STEP] += 1
+            if joins[depth - _STEP] > 1:
+                return True
+        if streaming and kind in _STATEFUL:
+            return True
+        if streaming and kind == "Join":
+            joins[depth] = 0
+    return False
+
+
+def check_streaming(frame: DataFrame, query: QuerySpec) -> None:
+    """Raise AnalysisException for what Spark does not do with streams, as its start would."""
+    if not frame.isStreaming:
+        return
+    if is_remote():
+        connect_plans.check_streaming(frame, query)
+        return
+    spark: Any = frame.sparkSession
+    sql = spark._jvm.org.apache.spark.sql
+    mode = getattr(sql.streaming.OutputMode, query.output_mode.capitalize())()
+    sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+        _jvm_frame(frame).queryExecution().analyzed(), mode
+    )
+
+
+def explained(frame: DataFrame) -> str:
+    """Return the analysed and the optimised plan, for people; a stream has a physical one only while it runs.
+    For a frame of a session that nothing else uses any longer."""
+    if is_remote():
+        return connect_plans.explained(frame)
+    spark: Any = frame.sparkSession
+    spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")  # else: not without a start
+    plans = _jvm_frame(frame).queryExecution()
+    analysed, optimised = plans.analyzed().toString(), plans.optimizedPlan().toString()
+    return f"== Analyzed Logical Plan ==\n{analysed}\n== Optimized Logical Plan ==\n{optimised}"
+
+
+def _jvm_frame(frame: Any) -> Any:
+    return frame._jdf

@@ -1,0 +1,223 @@
+"""Runs queries: each in a thread of its own, which reports how it goes."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark import SparkContext, StorageLevel
+from pyspark.sql import DataFrame, SparkSession, is_remote
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from kiwi_spark.driver import jvm
+from kiwi_spark.driver.checkpoints import CheckpointFiles, Checkpoints, ResumePoint
+from kiwi_spark.driver.connect_files import SparkFiles
+from kiwi_spark.driver.error_classification import classify_error
+from kiwi_spark.driver.gateway_sink import GatewaySink, RowsConnection, collect_rows
+from kiwi_spark.driver.hadoop_files import HadoopFiles
+from kiwi_spark.driver.json_types import as_json, members_of
+from kiwi_spark.driver.progress import ProgressListener, follow
+from kiwi_spark.driver.query_plan import build
+from kiwi_spark.driver.scheduler_pools import scheduler_pool
+from kiwi_spark.driver.session import Engine
+from kiwi_spark.driver.topic_sink import TopicSink, find_begun_batch
+from kiwi_spark.protocol.messages import BatchProgress, Message, QueryEnded, QueryStarted
+from kiwi_spark.protocol.query_spec import QuerySpec
+
+_LAST_WORDS_SECONDS: Final = 2.0
+_RESULTS: Final = uuid.UUID("3f1d9d0e-58a5-4c1e-9a3f-6d7c2f0b8a11")
+_start_lock = threading.Lock()
+"""Starting the callback server of py4j is not for two threads at once."""
+
+
+class QueryThread:
+    """One run of a query, with a thread of its own. `send` is called from several threads."""
+
+    def __init__(
+        self,
+        number: int,
+        query: QuerySpec,
+        engine: Engine,
+        connect: Callable[[str], RowsConnection],
+        send: Callable[[Message], None],
+    ) -> None:
+        """connect: makes the `rows` connection of a role."""
+        self.number = number
+        self._query = query
+        self._engine = engine
+        self._connect = connect
+        self._send = send
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._link: RowsConnection | None = None
+        self._sink: GatewaySink | TopicSink | None = None
+        self._running: StreamingQuery | None = None
+        self._computing: SparkContext | None = None
+        self._group = f"run {number}"
+        self._members = ""
+        self._thread = threading.Thread(target=self._work, name=f"query {query.source}", daemon=True)
+
+    def start(self) -> None:
+        """Begin. QueryStarted and QueryEnded, or QueryEnded alone, are sent."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; returns when it is over, and QueryEnded was sent. From any thread, any number of times."""
+        with self._lock:
+            self._stopping = True
+            link, running, computing = self._link, self._running, self._computing
+        if link is not None:
+            link.close()  # first: the query may be waiting for the gateway
+        if running is not None:
+            self._ask_to_stop(running)
+        if computing is not None:  # a result of tables: it may take an hour
+            java: Any = computing._jsc
+            java.sc().cancelJobGroupAndFutureJobs(self._group)
+        self._thread.join()
+
+    def _ask_to_stop(self, running: StreamingQuery) -> None:
+        try:
+            running.stop()
+        except Exception as error:  # noqa: BLE001  (it ends all the same; what it died of no longer matters)
+            print(f"{self._query.source}: while it was stopped: {error}", flush=True)
+
+    def _is_stopping(self) -> bool:
+        with self._lock:
+            return self._stopping
+
+    def _work(self) -> None:
+        ended: QueryEnded | None = QueryEnded(run=self.number)
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001  (every error of a query is sent to the gateway)
+            if not self._is_stopping():
+                ended = self._why(error)
+        finally:
+            if self._link is not None:
+                self._link.close()
+            if ended is not None:
+                self._send(ended)
+
+    def _why(self, error: Exception) -> QueryEnded | None:
+        """Return what the gateway is sent of an error. None: it will find the whole driver gone."""
+        failure = self._sink.failure if self._sink is not None else None
+        if jvm.is_why(failure or error):
+            return None
+        error_kind, message = classify_error(failure or error)
+        return QueryEnded(run=self.number, error_kind=error_kind, message=message)
+
+    def _run(self) -> None:
+        with self._engine.session(self._query) as spark:
+            if is_remote():
+                self._run_remote(spark)
+            else:
+                self._run_here(spark)
+
+    def _run_here(self, spark: SparkSession) -> None:
+        query = self._query
+        files = HadoopFiles(spark)
+        rows, place = self._prepare(spark, files)
+        if not rows.isStreaming:
+            self._compute(rows)
+            return
+        listener = ProgressListener(self.number, list(query.streams), self._send)
+        spark.streams.addListener(listener)
+        try:
+            self._stream(spark, files, rows, place)
+        finally:
+            if self._running is not None:  # of the last batch Spark tells a moment later
+                listener.over.wait(_LAST_WORDS_SECONDS)
+            spark.streams.removeListener(listener)
+
+    def _compute(self, rows: DataFrame) -> None:
+        """Bring a result that reads no stream, as one batch: the same one whenever it is brought again."""
+        query = self._query
+        with self._lock:
+            if self._stopping:
+                return
+            link = self._link = self._connect(str(self.number))
+            spark = self._computing = rows.sparkSession.sparkContext
+        spark.setJobGroup(self._group, query.source)
+        known_as = str(uuid.uuid5(_RESULTS, f"{query.checkpoint}\n{query.source}"))
+        self._send(QueryStarted(run=self.number, query=known_as, next_batch=0, members=self._members))
+        began = time.monotonic()
+        with scheduler_pool(spark):
+            # Where there is no room for them they are computed twice, and nothing is written.
+            found = collect_rows(rows, query.batch_bytes, StorageLevel.MEMORY_ONLY)
+        link.deliver(known_as, 0, time.time_ns() // 1_000_000, found)
+        seconds = time.monotonic() - began
+        self._send(BatchProgress(run=self.number, batch=0, input_rows=found.num_rows, seconds=seconds))
+
+    def _stream(self, spark: SparkSession, files: HadoopFiles, rows: DataFrame, place: ResumePoint) -> None:
+        """Run the query to its end. Raises what ended it."""
+        query = self._query
+        writer = self._writer(rows, place)
+        with self._lock:
+            if self._stopping:
+                return
+            if query.sink is None:
+                self._link = self._connect(str(self.number))
+        if query.sink is not None:
+            before = find_begun_batch(files.read, place.path, place.next_batch)
+            self._sink = TopicSink(query.sink, before)
+        elif self._link is not None:
+            self._sink = GatewaySink(self._link, query)
+        with _start_lock:
+            if self._sink is not None:
+                writer = writer.foreachBatch(self._sink)
+            running = writer.start()
+        self._runs(running, place)
+        running.awaitTermination()
+
+    def _run_remote(self, spark: SparkSession) -> None:
+        """Over Spark Connect. `foreachBatch` would run in a Python of the server's machine, which need not be
+        ours nor have these modules: Spark's own sink writes."""
+        query = self._query
+        assert query.sink is not None  # noqa: S101  else the gateway has refused it (`unreachable_reason`)
+        rows, place = self._prepare(spark, SparkFiles(spark))
+        writer = self._writer(rows, place).format("kafka").options(**query.sink.options)
+        with self._lock:
+            if self._stopping:
+                return
+        running = writer.option("topic", query.sink.topic).start()
+        self._runs(running, place)
+        follow(running, self.number, list(query.streams), self._send)
+
+    def _prepare(self, spark: SparkSession, files: CheckpointFiles) -> tuple[DataFrame, ResumePoint]:
+        """Return the rows in JSON, and where the query goes on."""
+        query = self._query
+        checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
+        known = checkpoints.schemas()
+        built = build(spark, query, known, distributed=self._engine.distributed)
+        rows = as_json(built.frame, query.key)
+        self._members = members_of(built.frame.schema)
+        if not rows.isStreaming:
+            return rows, ResumePoint("", 0, [])
+        return rows, checkpoints.take(query, built.stateful, built.schemas)
+
+    def _writer(self, rows: DataFrame, place: ResumePoint) -> DataStreamWriter:
+        query = self._query
+        writer = rows.writeStream.queryName(query.source).outputMode(query.output_mode)
+        writer = writer.option("checkpointLocation", place.path)
+        if query.trigger:
+            return writer.trigger(processingTime=query.trigger)
+        return writer.trigger(availableNow=True)
+
+    def _runs(self, running: StreamingQuery, place: ResumePoint) -> None:
+        self._send(
+            QueryStarted(
+                run=self.number,
+                query=running.id,
+                next_batch=place.next_batch,
+                notes=place.notes,
+                members=self._members,
+            )
+        )
+        with self._lock:
+            self._running = running
+        if self._is_stopping():  # since before there was anything to stop
+            self._ask_to_stop(running)

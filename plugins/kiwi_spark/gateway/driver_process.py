@@ -1,0 +1,147 @@
+"""The process of the driver with everything that it starts (the JVM, Python workers): one process group.
+
+It is in a group of its own, so that Ctrl-C in a terminal reaches only the gateway, which then ends it in
+order. It keeps the gateway's session, because Linux may share the cores between sessions first, and being
+nicer than processes of another session then means nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+import trio
+
+from kiwi_gw.api import KiwiError
+from kiwi_spark.gateway.driver_output import OutputRecords
+
+log = structlog.get_logger("kiwi_spark.driver")
+
+_RECORD_SECONDS = 0.2
+"""So long after its last line a record may have another one."""
+_KEPT = 20
+_LOUD = re.compile(r"\b(?:WARN|ERROR|FATAL)\b(?: [A-Z]\w*(?=:))?")
+"""What is bad, and which part of Spark says so. Not what a function of the user says: that may be new for
+every record, and then nothing would limit it."""
+_TERM_SECONDS, _KILL_SECONDS = 0.7, 5.0
+
+
+class DriverError(KiwiError):
+    """The driver cannot be started."""
+
+
+class DriverProcess:
+    """A driver that runs. Made by `start`. last_lines: the end of what it wrote, for messages."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+        self.last_lines: deque[str] = deque(maxlen=_KEPT)
+        self._silent = trio.Event()
+        self._records = {"stdout": OutputRecords(), "stderr": OutputRecords()}
+
+    @classmethod
+    async def start(cls, command: Sequence[str], env: Mapping[str, str], nice: int) -> DriverProcess:
+        """Start one. nice: how nice it is, never less than this process. DriverError: there is no such
+        command."""
+        with trio.CancelScope(shield=True):  # a cancel in here would lose the process that was just made
+            try:
+                process = await trio.lowlevel.open_process(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, **env},
+                    process_group=0,
+                )
+            except OSError as error:
+                raise DriverError(f"cannot start {command[0]}: {error}") from error
+        started = cls(process)
+        with suppress(ProcessLookupError, PermissionError):
+            # At once, so that all that it starts has inherited it.
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, process.pid, max(own, nice))
+        return started
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def log_output(self) -> None:
+        """Make a line of the log of every record that it writes, until it closes both its outputs."""
+        async with trio.open_nursery() as nursery:
+            for name, records in self._records.items():
+                nursery.start_soon(self._log, name, records, getattr(self._process, name))
+        self._silent.set()
+
+    async def said_all(self) -> None:
+        """Wait until both its outputs are closed, by every process that has them."""
+        await self._silent.wait()
+
+    async def wait(self) -> str:
+        """Wait until it has ended. Returns how: `exit code 1`, `SIGKILL`."""
+        code = await self._process.wait()
+        if code >= 0:
+            return f"exit code {code}"
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+
+    async def end(self) -> None:
+        """End the whole group: SIGTERM, and SIGKILL a moment later for what is left. Not cancelled.
+
+        Return when all of it is gone and writes no files any more: on a busy machine a JVM takes a while to
+        die. A process that is left has one of the outputs open still.
+        """
+        with trio.CancelScope(shield=True):
+            if self._signal(signal.SIGTERM):
+                with trio.move_on_after(_TERM_SECONDS):
+                    await self._process.wait()
+            self._signal(signal.SIGKILL)
+            with trio.move_on_after(_KILL_SECONDS):
+                await self._process.wait()
+                await self.log_output()
+            for name, records in self._records.items():
+                for record in records.close():
+                    self._say(name, record)
+                await getattr(self._process, name).aclose()
+
+    def _signal(self, number: signal.Signals) -> bool:
+        """Signal the group. Return whether any process of it was there."""
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    async def _log(self, name: str, records: OutputRecords, stream: trio.abc.ReceiveStream) -> None:
+        while True:
+            chunk: bytes | bytearray = b""
+            with trio.move_on_after(_RECORD_SECONDS) as waited:
+                try:
+                    chunk = await stream.receive_some()
+                except (trio.ClosedResourceError, trio.BrokenResourceError):
+                    break
+            if not chunk and not waited.cancelled_caught:
+                break
+            for record in records.feed(bytes(chunk)) if chunk else records.idle():
+                self._say(name, record)
+
+    def _say(self, name: str, record: str) -> None:
+        self.last_lines.append(record)
+        loud = _LOUD.search(record)
+        if loud is None:
+            log.info("driver says", stream=name, line=record, pid=self.pid)
+        else:  # what one part of Spark repeats does not keep others from being heard
+            log.warning("driver says", stream=name, problem=loud[0], line=record, pid=self.pid)
+
+
+OUTPUT_OF_IMPORT: Final = re.compile(r"ModuleNotFoundError: No module named '(pyspark|pyarrow|py4j)")
+"""What a driver says whose extra is not installed."""

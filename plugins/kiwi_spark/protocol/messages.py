@@ -1,0 +1,268 @@
+"""The messages between gateway and driver over a Unix socket, and how they are written. Free of I/O.
+
+Theory of operation. The gateway listens; the driver connects once for commands (`role: control`) and once
+for every running query (`role`: the number of its run). For every batch it sends BeginBatch, any number of
+BatchRows, and EndBatch, and waits for BatchTaken before the next one. That wait is the backpressure:
+`foreachBatch` does not return before it, so Spark reads no further.
+
+A frame is the length of what follows (4 bytes, big-endian), and the message in MessagePack, with the name of
+its class as a tag.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from kiwi_spark.protocol.query_spec import ErrorKind, QuerySpec, SessionSpec
+
+VERSION: Final = 1
+
+FOLDER: Final = "kiwi-spark-"
+"""How the name of the folder begins that has the gateway's socket, and all temporary files of the driver."""
+
+TOKEN: Final = "KIWI_SPARK_TOKEN"  # noqa: S105  the name of an environment variable
+"""Where a driver finds what it must say in `Hello`."""
+
+GATEWAY: Final = "KIWI_SPARK_GATEWAY"
+"""Where it finds the process id of the gateway, which may be gone before it could ask who its parent is."""
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""Bytes of one message."""
+
+MAX_PAYLOAD: Final = MAX_MESSAGE - 1024
+"""Bytes of a large member of a message: the rest is room for the others."""
+
+ROWS_BYTES: Final = 1024 * 1024
+"""Most bytes of one BatchRows, as a rule; a row that is larger goes alone, up to MAX_PAYLOAD."""
+
+
+class WireError(Exception):
+    """What came is not this protocol: the connection cannot be used any further."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all messages."""
+
+
+# --- both roles ---
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """The first message of every connection, from the driver. token: what it was started with.
+
+    role: `control`, or the id of the source whose rows follow.
+    """
+
+    version: int
+    token: str
+    role: str
+
+
+# --- control: gateway to driver ---
+
+
+class OpenSession(Message, frozen=True, kw_only=True):
+    """Make the session. Answered by SessionOpened or SessionFailed."""
+
+    session: SessionSpec
+
+
+class StartQuery(Message, frozen=True, kw_only=True):
+    """Run a query. Answered by QueryStarted or QueryEnded. run: names this run in all answers."""
+
+    run: int
+    query: QuerySpec
+
+
+class StopQuery(Message, frozen=True, kw_only=True):
+    """Stop a run. Answered by QueryEnded, whatever state it is in."""
+
+    run: int
+
+
+class AnalyseQuery(Message, frozen=True, kw_only=True):
+    """Have Spark analyse a query without running it. Answered by QueryAnalysed. explain: with the plan."""
+
+    run: int
+    query: QuerySpec
+    explain: bool = False
+
+
+# --- control: driver to gateway ---
+
+
+class SessionOpened(Message, frozen=True, kw_only=True):
+    """The session is there. spark: its version."""
+
+    spark: str
+    pid: int
+
+
+class SessionFailed(Message, frozen=True, kw_only=True):
+    """The session could not be made."""
+
+    message: str
+
+
+class QueryStarted(Message, frozen=True, kw_only=True):
+    """The query runs. query: the id that its checkpoint carries. next_batch: the id of its next batch.
+
+    notes: for the log, such as what became of an older checkpoint. members: as in `Publisher.describe`.
+    """
+
+    run: int
+    query: str
+    next_batch: int
+    notes: list[str] = msgspec.field(default_factory=list)
+    members: str = ""
+
+
+class BatchProgress(Message, frozen=True, kw_only=True):
+    """What Spark said of one micro-batch. watermark: ms since the epoch, None without one.
+
+    late: rows that came behind the watermark, so that a stateful operator left them out. behind: events
+    between what the batch has read and the newest, of the partition that has most of them; None if unknown.
+    state_bytes: memory of the state. phases: seconds by Spark's names (`durationMs`).
+    """
+
+    run: int
+    batch: int
+    input_rows: int
+    seconds: float
+    bad: int = 0
+    bad_sample: str = ""
+    state_rows: int = 0
+    state_bytes: int = 0
+    late: int = 0
+    behind: int | None = None
+    phases: dict[str, float] = msgspec.field(default_factory=dict)
+    watermark: int | None = None
+
+
+class QueryIdle(Message, frozen=True, kw_only=True):
+    """The query has looked for new input, and there was none."""
+
+    run: int
+
+
+class QueryEnded(Message, frozen=True, kw_only=True):
+    """The run is over. trouble: None if it ended by itself or was stopped. message: Spark's words."""
+
+    run: int
+    error_kind: ErrorKind | None = None
+    message: str = ""
+
+
+class QueryAnalysed(Message, frozen=True, kw_only=True):
+    """error: Spark's message, empty if the query is right; trouble: what kind of one; line: where in the SQL,
+    from 1, or 0.
+
+    columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
+    """
+
+    run: int
+    error: str = ""
+    error_kind: ErrorKind | None = None
+    line: int = 0
+    columns: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    schemas: dict[str, str] = msgspec.field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
+    plan: str = ""
+
+
+# --- rows ---
+
+
+class BeginBatch(Message, frozen=True, kw_only=True):
+    """A batch of a query follows. query: as in QueryStarted. timestamp: when it was computed (ms)."""
+
+    query: str
+    batch: int
+    timestamp: int
+
+
+class BatchRows(Message, frozen=True, kw_only=True):
+    """A part of the batch. arrow: an Arrow IPC stream, with its schema and one or more record batches of the
+    columns `key` and `value`, JSON text or null."""
+
+    arrow: bytes
+
+
+class EndBatch(Message, frozen=True, kw_only=True):
+    """The batch is complete. rows: how many it has."""
+
+    rows: int
+
+
+class BatchTaken(Message, frozen=True, kw_only=True):
+    """Gateway to driver: the batch was taken, or had been before. Spark may go on."""
+
+    batch: int
+
+
+DRIVER_MESSAGES: Final = (
+    Hello
+    | OpenSession
+    | StartQuery
+    | StopQuery
+    | AnalyseQuery
+    | SessionOpened
+    | SessionFailed
+    | QueryStarted
+    | BatchProgress
+    | QueryIdle
+    | QueryEnded
+    | QueryAnalysed
+    | BeginBatch
+    | BatchRows
+    | EndBatch
+    | BatchTaken
+)
+
+_LENGTH: Final = struct.Struct(">I")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(DRIVER_MESSAGES).decode
+
+
+def frame_of(message: Message) -> bytes:
+    """Write a message as one frame. WireError if it is too large."""
+    body = _encode(message)
+    if len(body) > MAX_MESSAGE:
+        raise WireError(f"{type(message).__name__} of {len(body)} bytes is larger than {MAX_MESSAGE}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class MessageReader:
+    """Cuts what comes from a socket into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> list[Message]:
+        """Return the messages that are complete now, in order. WireError: that is none; read no further."""
+        buffer = self._buffer
+        buffer += data
+        found: list[Message] = []
+        at = 0
+        while len(buffer) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(buffer, at)
+            if not 1 <= size <= MAX_MESSAGE:
+                raise WireError(f"a frame of {size} bytes")
+            begin, end = at + _LENGTH.size, at + _LENGTH.size + size
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view:
+                found.append(self._message(view[begin:end]))
+            at = end
+        del buffer[:at]
+        return found
+
+    def _message(self, body: memoryview) -> Message:
+        try:
+            message: Message = _decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise WireError(f"a broken message: {error}") from error
+        return message

@@ -1,0 +1,229 @@
+"""A protocol of lines, as a plugin: text frames over WebSocket, and two HTTP routes.
+
+    LOGIN ann s3cret      +LOGIN ann           or -LOGIN invalid_token
+    SUB news              +SUB news            or -SUB news unknown_source
+    CREDIT news 2         +CREDIT news 2
+    UNSUB news            +UNSUB news
+                          news> 17 the text of an event
+                          !END news removed
+                          !LAG news 12
+
+`/lines/{client}/ws` wants a LOGIN in time, `GET /lines/sources/{source}` credentials in its head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from pydantic import Field
+
+from kiwi_gw.api import (
+    Batch,
+    Encoded,
+    HeadCredential,
+    Identity,
+    Milliseconds,
+    Password,
+    Refusal,
+    Section,
+    SourceInfo,
+    WireFormat,
+    hookimpl,
+)
+from kiwi_gw.dialect_api import (
+    AddCredit,
+    Call,
+    CallDone,
+    Cancel,
+    Cancelled,
+    Close,
+    CloseCode,
+    Command,
+    CreditAdded,
+    Dialect,
+    DialectContext,
+    DialectType,
+    Document,
+    Ended,
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    Lagged,
+    LogIn,
+    Mode,
+    Notice,
+    Open,
+    Opened,
+    OpenFailed,
+    Reply,
+    Route,
+    Session,
+    SessionLimits,
+    WebSocketRoute,
+    text_frame,
+)
+
+
+class LinesSettings(Section):
+    """The line protocol."""
+
+    enabled: bool = True
+    """Whether it is served."""
+    login_ms: Milliseconds = 5_000
+    """Time for a LOGIN."""
+
+
+class LinesSource(Section):
+    """What the events of this source are in the line protocol."""
+
+    prefix: str | None = Field(default=None, pattern=r"^[^ \n]+$")
+    """What their lines begin with; null: the id of the source."""
+
+
+def prefix_of(source: SourceInfo) -> str:
+    block = source.blocks["lines"]
+    assert isinstance(block, LinesSource)
+    return block.prefix or f"{source.id}>"
+
+
+def wire(source: SourceInfo) -> WireFormat:
+    prefix = prefix_of(source)
+
+    def encode(batch: Batch) -> Encoded:
+        buffer, ends = bytearray(), []
+        for offset, value in zip(batch.offsets, batch.columns["value"], strict=True):
+            text = value if isinstance(value, bytes) else str(value).encode()
+            buffer += text_frame(b"%b %d %b" % (prefix.encode(), offset, text))
+            ends.append(len(buffer))
+        return Encoded(bytes(buffer), ends)
+
+    return WireFormat(("lines", prefix), encode)
+
+
+@dataclass(slots=True)
+class LinesSession:
+    """Implements `Session`. client: as the path names it. A pull subscription is one that a CREDIT began."""
+
+    client: str
+    limits: SessionLimits
+    open: set[object] = field(default_factory=set)
+
+    def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
+        match message.split() if isinstance(message, str) else ():
+            case ["LOGIN", user, password]:
+                yield Call("login", LogIn(Password(user, password)))
+            case ["SUB", source] if source not in self.open:
+                yield self._open(source, Mode.PUSH, 0)
+            case ["CREDIT", source, n] if n.isdigit() and int(n):
+                yield (
+                    AddCredit(source, int(n))
+                    if source in self.open
+                    else self._open(source, Mode.PULL, int(n))
+                )
+            case ["UNSUB", source] if source in self.open:
+                self.open.discard(source)
+                yield Cancel(source)
+            case _:
+                yield Close(CloseCode.POLICY_VIOLATION, "no such line")
+
+    def _open(self, source: str, mode: Mode, credit: int) -> Command:
+        self.open.add(source)
+        return Open(source, source, wire, mode, credit)
+
+    def notice(self, notice: Notice) -> Iterable[Command]:
+        match notice:
+            case CallDone(result=Identity(name)):
+                yield say(f"+LOGIN {name}@{self.client}")
+            case CallDone(result=Refusal(code)):
+                yield say(f"-LOGIN {code}")
+            case Opened(handle):
+                yield say(f"+SUB {handle}")
+            case OpenFailed(handle, code):
+                self.open.discard(handle)
+                yield say(f"-SUB {handle} {code}")
+            case CreditAdded(handle, n):
+                yield say(f"+CREDIT {handle} {n}")
+            case Cancelled(handle):
+                yield say(f"+UNSUB {handle}")
+            case Ended(handle, reason=reason):
+                self.open.discard(handle)
+                yield say(f"!END {handle} {reason.value}")
+            case Lagged(handle, dropped=dropped) if dropped:
+                yield say(f"!LAG {handle} {dropped}")
+
+
+def say(line: str) -> Reply:
+    return Reply(text_frame(line.encode()))
+
+
+class Wanted(Struct, frozen=True):
+    """Of which source, and how often its prefix is wanted."""
+
+    source: str
+    times: Annotated[int, Meta(ge=1, le=9, description="an integer from 1 to 9")] = 1
+
+
+class Shown(Struct, frozen=True):
+    """How the lines of a source begin."""
+
+    reader: str
+    prefix: str
+
+
+def show(request: HttpRequest[Wanted, bytes]) -> Shown | HttpResponse:
+    """Say how the lines of a source begin, to those who may read it."""
+    for source in request.sources:
+        if source.id == request.parameters.source:
+            return Shown(request.identity.name, prefix_of(source) * request.parameters.times)
+    return HttpResponse(404, b"no source has this id\n")
+
+
+class Renaming(Struct, frozen=True):
+    """What the lines of a source are to begin with."""
+
+    prefix: Annotated[str, Meta(min_length=1, max_length=9, description="a string of 1 to 9 characters")]
+
+
+def rename(request: HttpRequest[Wanted, Renaming]) -> Shown:
+    """Say how they would begin."""
+    return Shown(request.identity.name, request.body.prefix * request.parameters.times)
+
+
+def hello(host: str, secure: bool) -> bytes:
+    return f"LINES {'wss' if secure else 'ws'}://{host}/lines/NAME/ws\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Implements `Dialect`."""
+
+    login_seconds: float
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        return (
+            WebSocketRoute("/lines/{client}/ws", ("lines",), 1024, self.login_seconds),
+            HttpRoute("GET", "/lines/sources/{source}", show, Wanted, bytes, Shown),
+            HttpRoute("POST", "/lines/sources/{source}/prefix", rename, Wanted, Renaming, Shown, 1024),
+        )
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        return {"text/x-lines": hello}
+
+    def open_session(
+        self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
+    ) -> Session:
+        return LinesSession(parameters["client"], limits)
+
+
+def build(settings: LinesSettings, context: DialectContext) -> Dialect | None:
+    return Lines(settings.login_ms / 1000) if settings.enabled else None
+
+
+@hookimpl
+def dialect_types() -> Sequence[DialectType[LinesSettings]]:
+    return (DialectType("lines", LinesSettings, build, LinesSource),)

@@ -1,0 +1,188 @@
+"""What subscribers are told of a query's troubles, and when these are over. No driver, no process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+
+from kiwi_gw.api import SourceContext
+from kiwi_gw.model import Positions
+from kiwi_gw.testing import MemoryPublisher
+from kiwi_spark.driver.progress import follow
+from kiwi_spark.gateway.batches import SourceBatches
+from kiwi_spark.gateway.driver_supervisor import DriverState
+from kiwi_spark.gateway.query_run import RunEnd
+from kiwi_spark.gateway.query_supervisor import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor
+from kiwi_spark.gateway.rows import SCHEMA
+from kiwi_spark.gateway.service import SparkService
+from kiwi_spark.gateway.source import SparkSource
+from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryStarted
+from tests.plugins.spark.bench import context, settings
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
+AWAY = RunEnd("unreachable", "TimeoutException: no node")
+RAISED, GONE = RunEnd("user", "ZeroDivisionError"), RunEnd("gone", "SparkException: FAILED_READ_FILE")
+LOST, ENDED = RunEnd(message="SIGKILL", lost=True), RunEnd()
+STARTED, IDLE, DONE = (
+    QueryStarted(run=1, query="q", next_batch=0),
+    QueryIdle(run=1),
+    BatchProgress(run=1, batch=0, input_rows=1, seconds=0.1),
+)
+
+Step = Sequence[object]
+"""One run: what its driver says, and why it ended, if it did."""
+
+
+class ScriptedRun:
+    def __init__(self, step: Step, told: Callable[[Any], None]) -> None:
+        self._step = step
+        self._told = told
+
+    async def started(self) -> QueryStarted | RunEnd:
+        await trio.lowlevel.checkpoint()
+        return cast("QueryStarted | RunEnd", self._step[0])
+
+    async def rows(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def ended(self) -> RunEnd:
+        await trio.lowlevel.checkpoint()
+        for said in self._step[1:]:
+            if isinstance(said, RunEnd):
+                return said
+            self._told(said)
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+class ScriptedSpark:
+    """A service, and its driver, whose runs are written down."""
+
+    state = DriverState.READY
+    max_restarts = 9
+    deaths = pid = 0
+    spark = ""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.driver = self
+        self.threads = trio.CapacityLimiter(1)
+        self._batches = SourceBatches()
+        self._steps = iter(steps)
+
+    async def ready(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def batches(self, source_id: str) -> SourceBatches:
+        return self._batches
+
+    @asynccontextmanager
+    async def run(self, query: object, told: Callable[[Any], None]) -> AsyncIterator[ScriptedRun]:
+        await trio.lowlevel.checkpoint()
+        yield ScriptedRun(next(self._steps), told)
+
+
+async def told(folder: Path, *steps: Step, **more: str) -> list[str]:
+    """Of these runs, until the last one waits for ever or the query is over."""
+    spark = cast("SparkService", ScriptedSpark(steps))
+    runner = QuerySupervisor(
+        settings({}, **more), SourceContext("s", context(folder), {"spark": spark}), spark
+    )
+    found: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runner.run, found.append)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        nursery.cancel_scope.cancel()
+    return found
+
+
+ISNT_THERE, HAS_FAILED, HAS_ENDED = DEGRADED_BY["unreachable"], DEGRADED_BY["user"], DEGRADED_BY["gone"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([[AWAY], [STARTED]], [ISNT_THERE]),
+        ([[AWAY], [STARTED, IDLE]], [ISNT_THERE, ""]),
+        ([[AWAY], [STARTED, LOST], [STARTED]], [ISNT_THERE, DRIVER_AWAY, ISNT_THERE]),
+        ([[STARTED, RAISED], [LOST], [STARTED, RAISED], [STARTED]], [HAS_FAILED, DRIVER_AWAY, HAS_FAILED]),
+        ([[STARTED, RAISED], [STARTED, IDLE]], [HAS_FAILED]),
+        ([[STARTED, RAISED], [STARTED, DONE]], [HAS_FAILED, ""]),
+        ([[LOST], [STARTED]], [DRIVER_AWAY, ""]),
+        ([[STARTED, GONE], [STARTED, GONE], [STARTED]], [HAS_ENDED]),
+        ([[STARTED, GONE], [STARTED, IDLE, GONE], [STARTED]], [HAS_ENDED, "", HAS_ENDED]),
+        ([[AWAY], [GONE], [STARTED, AWAY], [STARTED]], [ISNT_THERE, HAS_ENDED, ISNT_THERE]),
+        (
+            [[AWAY], [STARTED, IDLE, GONE], [STARTED, AWAY], [STARTED]],
+            [ISNT_THERE, "", HAS_ENDED, ISNT_THERE],
+        ),
+    ],
+)
+async def test_a_trouble_lasts_until_the_query_has_shown_that_it_is_over(
+    tmp_path: Path, steps: list[Step], expected: list[str]
+) -> None:
+    """Being started again shows nothing but that there is a driver."""
+    assert await told(tmp_path, *steps) == expected
+
+
+async def test_a_query_that_ends_by_itself_ends_its_trouble(tmp_path: Path) -> None:
+    """Also where nobody says that it has looked for input (Spark Connect)."""
+    assert await told(tmp_path, [AWAY], [STARTED, ENDED], trigger="available_now") == [ISNT_THERE, ""]
+
+
+async def test_being_ready_does_not_end_a_trouble_that_there_still_is(tmp_path: Path) -> None:
+    class SourceHub(MemoryPublisher):
+        """As the gateway's own: being ready is being out of trouble."""
+
+        async def ready(self, positions: Positions) -> None:
+            await super().ready(positions)
+            self.report_degraded("")
+
+    out, spark = SourceHub(SCHEMA), cast("SparkService", ScriptedSpark([[AWAY], [STARTED, AWAY], [STARTED]]))
+    source = SparkSource(settings({}), SourceContext("s", context(tmp_path), {"spark": spark}), spark)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(source.run, out, None)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        nursery.cancel_scope.cancel()
+    assert out.troubles == [ISNT_THERE, "", ISNT_THERE]
+    assert not source.statistics().reachable
+
+
+class ConnectEngine:
+    """A query over Spark Connect that says what it does, each time that it is asked, and then fails."""
+
+    recentProgress = ()  # noqa: N815
+
+    def __init__(self, *messages: str) -> None:
+        self._messages = list(messages)
+
+    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802
+        if not self._messages:
+            raise RuntimeError("Kafka has never answered")
+        return False
+
+    @property
+    def status(self) -> dict[str, object]:
+        return {"message": self._messages.pop(0), "isDataAvailable": False, "isTriggerActive": False}
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        (["Initializing sources", "Getting offsets from KafkaV2[Subscribe[a]]"], []),
+        (["Getting offsets from KafkaV2[Subscribe[a]]", "Waiting for next trigger"], [QueryIdle(run=7)]),
+        (["Waiting for data to arrive"], [QueryIdle(run=7)]),
+    ],
+)
+def test_a_query_over_connect_has_looked_for_input_when_it_waits_for_the_next_time(
+    messages: list[str], expected: list[Message]
+) -> None:
+    said: list[Message] = []
+    with pytest.raises(RuntimeError, match="never"):
+        follow(ConnectEngine(*messages), 7, [], said.append)
+    assert said == expected

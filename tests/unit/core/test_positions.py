@@ -1,0 +1,92 @@
+"""Large batches, cut into pieces that are encoded in one go."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kiwi_gw.core.encoding import EncodingMemo, wire
+from kiwi_gw.core.positions import PIECE_BYTES, PIECE_EVENTS, pieces
+from kiwi_gw.core.window import MemoryBudget, WindowEntry
+from kiwi_gw.dialects.kiwi.results import kiwi_wire
+from kiwi_gw.model import Batch, Gap, Interceptor, SourceInfo
+from kiwi_kafka.event_schema import event_schema
+from tests.unit.core.fakes import transform
+
+TURN = 0.005
+
+
+def batch(values: list[bytes | None], partitions: list[int], rest: int = 0, gap: Gap | None = None) -> Batch:
+    offsets = [partitions[:index].count(partition) for index, partition in enumerate(partitions)]
+    columns: dict[str, Sequence[object]] = {"value": values, "timestamp": array("q", [7]) * len(values)}
+    cost = sum(len(value or b"") for value in values) + rest * len(values)
+    return Batch(dict.fromkeys(partitions, 0), partitions, offsets, columns, cost, gap)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 40), st.integers(0, 3)), max_size=30),
+    st.integers(1, 8),
+    st.integers(1, 60),
+    st.integers(0, 9),
+)
+def test_the_pieces_are_the_batch_and_none_is_larger_than_it_may_be(
+    events: list[tuple[int, int]], most_events: int, most_bytes: int, rest: int
+) -> None:
+    values = [b"v" * size if size >= 0 else None for size, _ in events]
+    whole = batch(values, [partition for _, partition in events], rest, Gap({9: (0, 4)}, 5))
+    found = list(pieces(whole, most_events, most_bytes))
+    for name in ("value", "timestamp", "partition", "offset"):
+        assert [each for piece in found for each in piece.column(name)] == list(whole.column(name))
+    assert [piece.gap for piece in found] == [whole.gap, *[None] * (len(found) - 1)]
+    assert sum(piece.cost for piece in found) == whole.cost
+    here = dict(whole.starts)
+    for piece in found:
+        assert piece.starts == here
+        here = piece.positions_at(len(piece))
+        assert len(piece) <= most_events
+        assert piece.cost <= most_bytes or len(piece) <= 1
+
+
+def test_a_batch_that_is_not_too_large_stays_as_it_is() -> None:
+    small = batch([b"v"] * 10, [0] * 10)
+    assert list(pieces(small)) == [small]
+
+
+DEAREST = {
+    "the most events": (PIECE_EVENTS, b'{"carrier":"AA","delay":-5}'),
+    "the most bytes": (100, b'{"text":"' + b'\\"' * (PIECE_BYTES // 200 - 10) + b'"}'),
+    "one event": (1, b'{"text":"' + b'\\"' * (PIECE_BYTES // 2 - 10) + b'"}'),
+}
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("name", DEAREST)
+@pytest.mark.parametrize("intercepted", [False, True])
+def test_a_piece_is_encoded_in_less_than_a_turn(name: str, intercepted: bool) -> None:
+    size, value = DEAREST[name]
+    whole = batch([bytes(bytearray(value)) for _ in range(size)], [0] * size)
+    whole = Batch(
+        {0: 0}, whole.partitions, whole.offsets, {**whole.columns, "key": [b"key"] * size}, whole.cost
+    )
+    assert list(pieces(whole)) == [whole]
+    item = wire(
+        kiwi_wire(SourceInfo("s", "kafka", event_schema())),
+        [transform(Interceptor(lambda record: {**record, "key": None}))] if intercepted else (),
+    )
+    memo = EncodingMemo(1 << 26, MemoryBudget(1 << 30))
+    assert best_of(5, lambda: memo.encoded(WindowEntry(whole, 0), item)) < TURN
+
+
+def best_of(times: int, work: Callable[[], object]) -> float:
+    """Seconds of the processor. What it takes it takes every time; what more it took was chance."""
+    taken = []
+    for _ in range(times):
+        began = time.thread_time()
+        work()
+        taken.append(time.thread_time() - began)
+    return min(taken)
