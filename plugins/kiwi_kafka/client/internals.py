@@ -170,9 +170,12 @@ class ReadOnlyClient(AIOKafkaClient):  # type: ignore[misc]
             except (kafka_errors.KafkaError, OSError) as error:
                 problems.append(f"{host}:{port}: {error or type(error).__name__}")
             else:
-                self.cluster.update_metadata(answer)
-                self._sync_task = asyncio.create_task(self._md_synchronizer())
-                return
+                if answer.brokers:
+                    self.cluster.update_metadata(answer)
+                    self._sync_task = asyncio.create_task(self._md_synchronizer())
+                    return
+                # It was stopped for a while and has to register anew. A client without brokers asks none.
+                problems.append(f"{host}:{port}: no broker is registered yet")
         raise kafka_errors.KafkaConnectionError("; ".join(problems))
 
     async def close(self) -> None:
