@@ -105,12 +105,14 @@ class SharedAccount:
         self.refused = 0
 
     def charge(self, seconds: float, now: float, *, light_user: bool = False) -> None:
-        """Take off what was used. modest: by one that used little before."""
+        """Take off what was used. light_user: by one that used little before."""
         (self._light_user if light_user and self._open.left(now) <= 0 else self._open).charge(seconds, now)
 
     def wait_seconds(self, now: float, *, light_user: bool = False) -> float:
-        """Return the seconds until something may be used again, 0 if it may now. modest: by one that uses
-        little."""
+        """Return the seconds until something may be used again, 0 if it may now.
+
+        light_user: by one that uses little.
+        """
         wait_seconds = self._open.wait_seconds(now)
         return min(wait_seconds, self._light_user.wait_seconds(now)) if light_user else wait_seconds
 

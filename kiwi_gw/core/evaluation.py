@@ -120,9 +120,8 @@ class Evaluations:
         self._clock = clock
         self._jobs: dict[_EvaluationJob, None] = {}  # all, in the order of their turns
         self._ready: dict[_EvaluationJob, None] = {}  # those that are not known to rest
-        self._resting: list[
-            tuple[float, int, _EvaluationJob]
-        ] = []  # a heap of the others: until when; some are gone
+        # A heap of the others: until when they rest. Some are gone.
+        self._resting: list[tuple[float, int, _EvaluationJob]] = []
         self._numbers = count()
         self._by_entry: dict[WindowEntry, dict[Group, _EvaluationJob]] = {}
         self._by_group: dict[Group, dict[_EvaluationJob, None]] = {}
@@ -210,12 +209,16 @@ class Evaluations:
         if not self._jobs:
             self._resting.clear()
             return None
+        if self._round.is_used_up:  # to look for jobs takes time, too
+            return 0.0
         now = self._clock()
         jobs, rest = self._next(now)
         for job in jobs:
+            if self._round.is_used_up:
+                break
             now = self._clock()
             left = self._left(job.costs, now)
-            if left > 0 and job in self._jobs:
+            if left > 0 and job in self._jobs and not self._rests(job.costs, now):
                 self._go_on(job, now + left)
         if not jobs and idle:
             self._go_on(next(iter(self._jobs)), now + IDLE_SECONDS, charged=False)
@@ -225,7 +228,7 @@ class Evaluations:
 
     def _left(self, costs: EvaluationCosts, now: float) -> float:
         """Return the seconds of this round that these may use."""
-        return self._round.modest_left if costs.light_user(now) else self._round.left
+        return self._round.light_left if costs.light_user(now) else self._round.left
 
     def _rests(self, costs: EvaluationCosts, now: float) -> float:
         return costs.wait_seconds(now) or self.all.wait_seconds(now, light_user=costs.light_user(now))

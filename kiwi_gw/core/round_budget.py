@@ -16,7 +16,7 @@ from typing import Final
 ROUND_SECONDS: Final = 0.0005
 """Of each round. Measured with 10 attackers (`benchmarks attackers`): 1 ms makes records 20 % later."""
 
-MODEST_SECONDS: Final = 0.002
+LIGHT_USER_SECONDS: Final = 0.002
 """Of each round besides, for the queries of those who use little (`accounts.ClientAccount.light_user`): to
 postpone a hundred small ones costs more than to evaluate them."""
 
@@ -32,16 +32,21 @@ _LITTLE_SECONDS: Final = 0.0005
 
 class RoundBudget:
     """left: seconds of this round. Below 0: a piece of work took longer than was left; that comes off the
-    next rounds. modest_left: the same for those who use little, and without consequences. cpu: seconds of the
+    next rounds. light_left: the same for those who use little, and without consequences. cpu: seconds of the
     processor, of this thread."""
 
-    __slots__ = ("_cpu", "_cpu_at", "_given", "left", "modest_left")
+    __slots__ = ("_cpu", "_cpu_at", "_given", "left", "light_left")
 
     def __init__(self, cpu: Callable[[], float] = time.thread_time) -> None:
         self.left = self._given = ROUND_SECONDS
-        self.modest_left = MODEST_SECONDS
+        self.light_left = LIGHT_USER_SECONDS
         self._cpu = cpu
         self._cpu_at = cpu()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Say whether nothing may begin any more in this round."""
+        return self.left <= 0 and self.light_left <= 0
 
     def charge(self, began: float, now: float, *, light_user: bool = False) -> float:
         """Take off a piece of work between two times of the clock. Returns its seconds of the processor."""
@@ -50,7 +55,7 @@ class RoundBudget:
             cpu = self._cpu()
             used, self._cpu_at = min(used, cpu - self._cpu_at), cpu
         if light_user:
-            self.modest_left -= used
+            self.light_left -= used
         else:
             self.left -= used
         return used
@@ -60,5 +65,5 @@ class RoundBudget:
         rest = seconds - (self._given - self.left)
         owed = max(min(self.left, 0.0), -MOST_OWED_SECONDS)
         self.left = self._given = max(ROUND_SECONDS, rest * ROUND_SHARE) + owed
-        self.modest_left = MODEST_SECONDS
+        self.light_left = LIGHT_USER_SECONDS
         self._cpu_at = self._cpu()

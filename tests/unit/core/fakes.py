@@ -20,7 +20,7 @@ from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
 from kiwi_gw.core.lag_watch import take_lag
 from kiwi_gw.core.notices import Ended, Lagged, Notice
-from kiwi_gw.core.round_budget import MODEST_SECONDS, ROUND_SECONDS, RoundBudget
+from kiwi_gw.core.round_budget import LIGHT_USER_SECONDS, ROUND_SECONDS, RoundBudget
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.transforms import per_record
@@ -312,7 +312,7 @@ REPLAYABLE = SourceInfo("source", "fake", EventSchema(()), replayable=True)
 def another(budget: RoundBudget) -> None:
     """Have the event loop get round; what is owed is forgotten."""
     budget.left = ROUND_SECONDS
-    budget.modest_left = MODEST_SECONDS
+    budget.light_left = LIGHT_USER_SECONDS
 
 
 class RoundByRound(Evaluations):

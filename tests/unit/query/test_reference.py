@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kiwi_gw.core import accounts, evaluation
-from kiwi_gw.core.round_budget import MODEST_SECONDS, ROUND_SECONDS, ROUND_SHARE
+from kiwi_gw.core.round_budget import LIGHT_USER_SECONDS, ROUND_SECONDS, ROUND_SHARE
 from kiwi_gw.dialects.zetta import topic_plan_cache
 from kiwi_gw.doc_blocks import replaced
 from kiwi_gw.query import cpu_budget, decoded_batch, limits, patterns, sql
@@ -94,7 +94,7 @@ def test_the_turns_and_shares_of_evaluation_are_those() -> None:
     assert f"all together have {ROUND_SECONDS * 1000:g} ms of a round" in words
     assert ROUND_SHARE == 1 / 5
     assert "or a fifth of a longer one" in words
-    assert f"those whose connection uses little {MODEST_SECONDS * 1000:g} ms besides" in words
+    assert f"those whose connection uses little {LIGHT_USER_SECONDS * 1000:g} ms besides" in words
     assert f"goes on with it {evaluation.IDLE_SECONDS * 1000:g} ms at a time" in words
     assert (accounts.SAVED_SECONDS, accounts.COMPILING_SAVED_SECONDS) == (1, 2)
     assert "saved for a second (for reading and compiling, two)" in words

@@ -105,7 +105,7 @@ class Socket(FakeFrameWriter):
 def endless_round() -> RoundBudget:
     """A budget that nothing uses up: no test here renews it."""
     budget = RoundBudget()
-    budget.left = budget.modest_left = math.inf
+    budget.left = budget.light_left = math.inf
     return budget
 
 
