@@ -269,10 +269,10 @@ class _Watch:
             case Noticed(data=kiwi.Lag() as lag):
                 self._point.update(lag.positions)
                 await self._take(message)
-            case Noticed(data=kiwi.SourceDegraded() | kiwi.SourceRestored()):
-                await self._take(message)
             case Noticed(data=kiwi.CurrentPositions(positions=positions)):
                 self._point.update(positions)
+            case Noticed():
+                await self._take(message)
             case kiwi.RequestError(data):
                 # Most likely the subscription has just ended, and the server is about to say so.
                 self._request_error = data.error

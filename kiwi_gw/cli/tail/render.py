@@ -16,10 +16,13 @@ from kiwi_gw.decoding import given
 from kiwi_gw.dialects.kiwi.messages import (
     AnyNotice,
     Draining,
+    Error,
     Lag,
+    QueryHint,
     SourceDegraded,
     SourceRestored,
     SubscriptionClosed,
+    TokenExpiring,
 )
 from kiwi_gw.terminal import escape, escape_json
 
@@ -90,6 +93,10 @@ def say_notice(notice: AnyNotice, verbose: bool) -> str:
         case Draining(retry_after_ms=after):
             when = f"; it wants us back in {after / 1000:.1f} s" if after else ""
             return f"the server is going away{when}"
+        case QueryHint(message=message) | Error(message=message):
+            return message
+        case TokenExpiring(expires_in_ms=left):
+            return f"the token expires in {left / 1000:.1f} s"
         case _:
             return _compact(to_builtins(notice))
 

@@ -6,7 +6,14 @@ import pytest
 from kiwi_gw.cli.tail import render
 from kiwi_gw.client.address import parse_address
 from kiwi_gw.client.watch import NotResumed, SubscriptionOpened
-from kiwi_gw.dialects.kiwi.messages import Lag, Subscribed, SubscriptionClosed
+from kiwi_gw.dialects.kiwi.messages import (
+    Error,
+    Lag,
+    QueryHint,
+    Subscribed,
+    SubscriptionClosed,
+    TokenExpiring,
+)
 
 
 def kafka(**data: object) -> dict[str, object]:
@@ -114,6 +121,12 @@ def test_a_close_in_a_line() -> None:
     assert render.say_notice(closed, verbose=False) == "subscription closed: it is over (ended)"
     assert render.say_notice(closed, verbose=True).endswith('(ended) at {"0":3}')
     assert render.say_notice(SubscriptionClosed("s", "m"), verbose=True) == "subscription closed: m"
+
+
+def test_other_notices_in_a_line() -> None:
+    assert render.say_notice(QueryHint("s", "no event has x"), verbose=False) == "no event has x"
+    assert render.say_notice(Error("no such type"), verbose=False) == "no such type"
+    assert render.say_notice(TokenExpiring(60_000), verbose=False) == "the token expires in 60.0 s"
 
 
 def test_the_value_of_a_projection() -> None:

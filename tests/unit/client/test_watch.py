@@ -10,7 +10,16 @@ from kiwi_gw.backoff import Backoff
 from kiwi_gw.client.address import parse_address
 from kiwi_gw.client.messages import Event, MalformedMessage, Noticed
 from kiwi_gw.client.watch import Happening, Reconnecting, SubscriptionOpened, WatchEnded, WatchPlan, watch
-from kiwi_gw.dialects.kiwi.messages import Draining, Lag, Refused, SubscribeError, SubscriptionClosed
+from kiwi_gw.dialects.kiwi.messages import (
+    Draining,
+    Error,
+    Lag,
+    QueryHint,
+    Refused,
+    SubscribeError,
+    SubscriptionClosed,
+    TokenExpiring,
+)
 from tests.unit.client.scripted import Peer, Script, ScriptedGateway
 
 ADDRESS = parse_address("ws://gw.example/kiwi")
@@ -156,6 +165,21 @@ async def test_a_draining_server_is_taken_at_its_word(autojump_clock: MockClock)
         watching = await follow(served, WatchPlan("s", limit=1))
     assert watching.waits == [4.321]
     assert any(isinstance(h, Noticed) and isinstance(h.data, Draining) for h in watching.happenings)
+
+
+async def test_every_notice_is_shown(autojump_clock: MockClock) -> None:
+    notices = [QueryHint("s", "no event has a member x"), TokenExpiring(60_000), Error("no such type")]
+
+    async def script(peer: Peer) -> None:
+        await peer.subscribed()
+        for notice in notices:
+            await peer.notice(notice)
+        await peer.count(1)
+        await peer.until_gone()
+
+    async with gateway(script) as served:
+        watching = await follow(served, WatchPlan("s", limit=1))
+    assert [h.data for h in watching.happenings if isinstance(h, Noticed)] == notices
 
 
 @pytest.mark.parametrize("code", [4500, 4503, 1002, 1008])
