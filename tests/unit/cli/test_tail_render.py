@@ -125,7 +125,7 @@ def test_a_close_in_a_line() -> None:
 
 def test_other_notices_in_a_line() -> None:
     assert render.say_notice(QueryHint("s", "no event has x"), verbose=False) == "no event has x"
-    assert render.say_notice(Error("no such type"), verbose=False) == "no such type"
+    assert render.say_notice(Error("no such type", None), verbose=False) == "no such type"
     assert render.say_notice(TokenExpiring(60_000), verbose=False) == "the token expires in 60.0 s"
 
 

@@ -168,7 +168,7 @@ async def test_a_draining_server_is_taken_at_its_word(autojump_clock: MockClock)
 
 
 async def test_every_notice_is_shown(autojump_clock: MockClock) -> None:
-    notices = [QueryHint("s", "no event has a member x"), TokenExpiring(60_000), Error("no such type")]
+    notices = [QueryHint("s", "no event has a member x"), TokenExpiring(60_000), Error("no such type", None)]
 
     async def script(peer: Peer) -> None:
         await peer.subscribed()
