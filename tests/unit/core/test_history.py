@@ -8,7 +8,7 @@ from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.core.history import KNOWN_SECONDS, STANDSTILL_SECONDS, SharedHistoryReader
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Opened
-from kiwi_gw.core.positions import above, below, pieces
+from kiwi_gw.core.positions import above, below
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
@@ -22,6 +22,7 @@ from kiwi_gw.model import (
     OverflowPolicy,
     Start,
     StartAt,
+    batch_pieces,
 )
 from tests.unit.core.fakes import REPLAYABLE, Client, World, names
 from tests.unit.core.past import Driver, Past, drive
@@ -314,11 +315,11 @@ def test_pieces_hold_the_same_events_and_the_gap_once() -> None:
     batch = Batch(
         {0: 3, 1: 7}, [0, 1, 0, 1, 0], [3, 7, 4, 8, 9], {"v": list("abcde")}, 100, Gap({0: (1, 2)}, 2)
     )
-    parts = list(pieces(batch, 2))
+    parts = list(batch_pieces(batch, 2))
     assert [part.starts for part in parts] == [{0: 3, 1: 7}, {0: 4, 1: 8}, {0: 5, 1: 9}]
     assert [list(part.columns["v"]) for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
     assert [part.gap for part in parts] == [batch.gap, None, None]
-    assert list(pieces(batch, 5)) == [batch]
+    assert list(batch_pieces(batch, 5)) == [batch]
 
 
 def test_one_that_resumed_beyond_an_idle_partition_is_sent_to_directly() -> None:
