@@ -56,6 +56,17 @@ def test_a_batch_that_is_not_too_large_stays_as_it_is() -> None:
     assert list(batch_pieces(small)) == [small]
 
 
+def test_pieces_hold_the_same_events_and_the_gap_once() -> None:
+    whole = Batch(
+        {0: 3, 1: 7}, [0, 1, 0, 1, 0], [3, 7, 4, 8, 9], {"v": list("abcde")}, 100, Gap({0: (1, 2)}, 2)
+    )
+    parts = list(batch_pieces(whole, 2))
+    assert [part.starts for part in parts] == [{0: 3, 1: 7}, {0: 4, 1: 8}, {0: 5, 1: 9}]
+    assert [list(part.columns["v"]) for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
+    assert [part.gap for part in parts] == [whole.gap, None, None]
+    assert list(batch_pieces(whole, 5)) == [whole]
+
+
 DEAREST = {
     "the most events": (PIECE_EVENTS, b'{"carrier":"AA","delay":-5}'),
     "the most bytes": (100, b'{"text":"' + b'\\"' * (PIECE_BYTES // 200 - 10) + b'"}'),
