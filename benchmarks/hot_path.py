@@ -18,6 +18,7 @@ from benchmarks import records
 from kiwi_gw.core.encoding import EncodingMemo, wire
 from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
 from kiwi_gw.core.notices import Notice
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget
@@ -131,7 +132,7 @@ def send(form: Form, batches: int, subscribers: int, events: int) -> float:
     ]
     began = time.process_time()
     for item in made:
-        for _ in hub.publish(item):
+        for _ in publish(hub, item):
             pass
     spent = time.process_time() - began
     sent = [reader.delivery for reader in readers]

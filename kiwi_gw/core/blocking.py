@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from kiwi_gw.core.positions import pieces
+from collections.abc import Callable
+
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD, Window
-from kiwi_gw.model import Batch
+from kiwi_gw.model import Batch, batch_pieces
 
 
 class BlockingReaders:
     """The subscriptions of one source with policy `block`.
 
     timeout: seconds for which one that waits for its client (it has granted no credit) holds the source.
+    clock: monotonic seconds.
     """
 
-    def __init__(self, window: Window, timeout: float) -> None:
+    def __init__(self, window: Window, timeout: float, clock: Callable[[], float]) -> None:
         self._window = window
         self._timeout = timeout
+        self._clock = clock
         self._since: dict[Subscription, float | None] = {}  # since when it has waited for its client
 
     def add(self, subscription: Subscription) -> None:
@@ -27,11 +30,12 @@ class BlockingReaders:
         """Forget it. Returns whether it was one of them."""
         return self._since.pop(subscription, self) is not self
 
-    def holding(self, batch: Batch, now: float) -> list[Subscription]:
+    def holding(self, batch: Batch) -> list[Subscription]:
         """Find those that this batch must wait for, or something would be lost."""
         if not self._since:
             return []
-        cost = sum(piece.cost + ENTRY_OVERHEAD for piece in pieces(batch))
+        cost = sum(piece.cost + ENTRY_OVERHEAD for piece in batch_pieces(batch))
+        now = self._clock()
         return [item for item in list(self._since) if self._holds(item, len(batch), cost, now)]
 
     def _holds(self, subscription: Subscription, events: int, cost: int, now: float) -> bool:

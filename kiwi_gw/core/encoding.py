@@ -3,6 +3,9 @@
 Fragments are kept only while a reader inside the window may need them, in one least-recently-used order
 of bounded bytes over all sources. What was dropped is made again when it is asked for. What the transforms
 before a format have left of an entry is kept for the newest few entries, in the same bounds.
+
+Who is sent the same bytes is a group, and asks through it: where a query is before the format, that is
+evaluated in turns (see `evaluation`), and the fragments may come later.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from kiwi_gw.core.evaluation import Evaluations
+from kiwi_gw.core.evaluation import Evaluations, Failed
+from kiwi_gw.core.evaluation_costs import EvaluationCosts
 from kiwi_gw.core.transforms import TransformStage, picked, spread
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.errors import EncodingFailed
@@ -26,6 +30,8 @@ _STAGED: Final = 8
 
 _FEW: Final = 3
 """From so many on that leave out some of the same events, picking is cheaper than encoding them again."""
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +234,40 @@ class EncodingMemo:
     def _grow(self, size: int) -> None:
         self.bytes += size
         self._budget.used += size
+
+
+class EncodingGroup(Generic[S]):
+    """The subscriptions of one source with one wire key; `live` are those at the head, in order.
+
+    failed: called, between operations, if its query has failed. costs: of that, where it has one and that is
+    charged.
+    """
+
+    __slots__ = ("costs", "failed", "live", "memo", "size", "wire")
+
+    def __init__(
+        self, item: KeyedFormat, memo: EncodingMemo, failed: Failed, costs: EvaluationCosts | None = None
+    ) -> None:
+        self.wire = item
+        self.memo = memo
+        self.failed = failed
+        self.costs = costs
+        self.live: dict[S, None] = {}
+        self.size = 0
+
+    def encoded(self, entry: WindowEntry, *, keep: bool = True, wait: bool) -> Encoded | None:
+        """Return the fragments of an entry; None: not yet. keep: whether they may be needed again. wait: the
+        readers that are parked there are woken then; without, nothing is made of a query.
+
+        Raises EncodingFailed.
+        """
+        if self.costs is None or self.memo.evaluations is None:
+            return self.memo.encoded(entry, self.wire, keep=keep)
+        return self.memo.evaluations.encoded(entry, self, keep=keep, wait=wait)
+
+    def awaited(self, entry: WindowEntry) -> bool:
+        """Whether the fragments of an entry are being made."""
+        return self.memo.evaluations is not None and self.memo.evaluations.awaited(entry, self)
 
 
 def _with_errors(made: Encoded, decode_errors: int) -> Encoded:

@@ -1,18 +1,15 @@
-"""The wire keys of one source that are in use, and the fragments that are made for each."""
+"""The wire keys of one source that are in use, and who is in which group."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
 from kiwi_gw.core.accounts import Payer
-from kiwi_gw.core.encoding import EncodingMemo, KeyedFormat
-from kiwi_gw.core.encoding_group import EncodingGroup
+from kiwi_gw.core.encoding import EncodingGroup, EncodingMemo, KeyedFormat
 from kiwi_gw.core.evaluation import Failed
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.core.wire_keys import ChosenKeys
-from kiwi_gw.model import Encoded
 
 Group = EncodingGroup[Subscription]
 
@@ -40,8 +37,6 @@ class EncodingGroups:
         """Subscriptions at the head, of all groups."""
         return [item for group in self._groups.values() for item in group.live]
 
-    # --- who is in which -------------------------------------------------------------------
-
     def get(
         self,
         item: KeyedFormat,
@@ -63,7 +58,7 @@ class EncodingGroups:
             costs = None
             if item.takes_turns and self._evaluations is not None:
                 costs = self._evaluations.costs(self._source_id, item.key)
-            group = self._groups[item.key] = EncodingGroup(item, costs)
+            group = self._groups[item.key] = EncodingGroup(item, self._memo, self._failed, costs)
         return group
 
     def join(self, group: Group, payer: Payer | None) -> None:
@@ -112,22 +107,6 @@ class EncodingGroups:
         if live and old is not group:
             del old.live[subscription]
             group.live[subscription] = None
-
-    # --- their fragments -------------------------------------------------------------------
-
-    def encoded(self, group: Group, entry: WindowEntry, *, keep: bool = True, wait: bool) -> Encoded | None:
-        """Return the fragments of an entry; None: not yet. keep: whether they may be needed again. wait: the
-        readers that are parked there are woken then; without, nothing is made of a query.
-
-        Raises EncodingFailed.
-        """
-        if group.costs is None or self._evaluations is None:
-            return self._memo.encoded(entry, group.wire, keep=keep)
-        return self._evaluations.encoded(self._memo, self._failed, entry, group, keep=keep, wait=wait)
-
-    def awaited(self, group: Group, entry: WindowEntry) -> bool:
-        """Whether the fragments of an entry are being made."""
-        return self._evaluations is not None and self._evaluations.awaited(entry, group)
 
 
 def _evaluated(group: Group) -> bool:

@@ -56,12 +56,19 @@ class Fragments(Protocol):
 
 
 class Group(Protocol):
-    """So many readers that are sent the same fragments (`encoding_group.EncodingGroup`)."""
+    """So many readers that are sent the same fragments (`encoding.EncodingGroup`). failed: called where those
+    turn out later not to be made, with the group and why."""
 
     size: int
 
     @property
     def wire(self) -> Any: ...
+
+    @property
+    def memo(self) -> Fragments: ...
+
+    @property
+    def failed(self) -> Failed: ...
 
     @property
     def costs(self) -> EvaluationCosts | None: ...
@@ -88,8 +95,6 @@ Failed = Callable[[Any, str], None]
 class _EvaluationJob:
     """One entry for one group. steps: None if it has not begun."""
 
-    memo: Fragments
-    failed: Failed
     entry: WindowEntry
     group: Group
     costs: EvaluationCosts
@@ -135,36 +140,27 @@ class Evaluations:
         """Begin those of a new group of a source, with what is left of a wire key that was there before."""
         return EvaluationCosts(self._kept.take((source_id, key), self._clock()) or Account(self.shares.query))
 
-    def encoded(
-        self,
-        memo: Fragments,
-        failed: Failed,
-        entry: WindowEntry,
-        group: Group,
-        *,
-        keep: bool,
-        wait: bool,
-    ) -> Encoded | None:
+    def encoded(self, entry: WindowEntry, group: Group, *, keep: bool, wait: bool) -> Encoded | None:
         """Return the fragments of an entry; None: not yet. wait: those who are parked in the entry are woken
-        then; else only what is kept is looked at. failed: called where they turn out later not to be made.
+        then; else only what is kept is looked at.
 
         Raises EncodingFailed.
         """
-        found = memo.get_kept(entry, group.wire)
+        found = group.memo.get_kept(entry, group.wire)
         if found is not None:
             return found
         if not wait or self.awaited(entry, group):
             return None
         costs = group.costs
         assert costs is not None  # noqa: S101  who asks here has a query
-        job = _EvaluationJob(memo, failed, entry, group, costs)
+        job = _EvaluationJob(entry, group, costs)
         now = self._clock()
         left = self._left(costs, now)
         if left > 0 and not self._rests(costs, now):
             made = self._run(job, now + left)
             if made is not None:
                 if keep:
-                    memo.keep(entry, group.wire, made)
+                    group.memo.keep(entry, group.wire, made)
                 return made
         self.postponed += 1
         self._jobs[job] = self._ready[job] = None
@@ -209,12 +205,12 @@ class Evaluations:
         if not self._jobs:
             self._resting.clear()
             return None
-        if self._round.is_used_up:  # to look for jobs takes time, too
+        if self._round.is_used_up():  # to look for jobs takes time, too
             return 0.0
         now = self._clock()
         jobs, rest = self._next(now)
         for job in jobs:
-            if self._round.is_used_up:
+            if self._round.is_used_up():
                 break
             now = self._clock()
             left = self._left(job.costs, now)
@@ -267,7 +263,7 @@ class Evaluations:
             made = self._run(job, until, charged=charged)
         except EncodingFailed as error:
             self._drop(job)
-            job.failed(job.group, str(error))
+            job.group.failed(job.group, str(error))
             return
         if made is None:
             if job in self._jobs:
@@ -277,14 +273,14 @@ class Evaluations:
                 self._hold(job, self._clock())
             return
         self._drop(job)
-        job.memo.keep(job.entry, job.group.wire, made)
+        job.group.memo.keep(job.entry, job.group.wire, made)
         self._to_wake.extend(waiting)
 
     def _run(self, job: _EvaluationJob, until: float, *, charged: bool = True) -> Encoded | None:
         """Evaluate until then. charged: what that has used; not where nobody else wanted the time."""
         if job.steps is None:
             job.turn = TimeSlice(until, self._clock)
-            job.steps = job.memo.steps(job.entry, job.group.wire, job.turn)
+            job.steps = job.group.memo.steps(job.entry, job.group.wire, job.turn)
         job.turn.until = until
         began = self._clock()
         light_user = job.costs.light_user(began)

@@ -20,11 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
-from typing import Protocol
 
-from kiwi_gw.core.effects import Effects
-from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.hub_interface import Hub
 from kiwi_gw.core.positions import ahead, below, furthest, nearest, reached
 from kiwi_gw.core.start_resolution import ResolvedStart, Where, within
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
@@ -50,30 +47,15 @@ STANDSTILL_SECONDS = 0.2
 _WAKE_AT_ONCE = 16
 
 
-class HistoryHub(Protocol):
-    """The source whose history is read, as far as that concerns its readers."""
-
-    limits: HubLimits
-    window: Window
-    effects: Effects
-    memo: EncodingMemo
-
-    @property
-    def now(self) -> float: ...
-
-    def evicted(self, entry: WindowEntry) -> None: ...
-
-    def waiting_for_history(self) -> list[Subscription]:
-        """Subscriptions that are below the window and have no place in history."""
-
-
 class SharedHistoryReader:
     """One place in a source's history, and the subscriptions that read there.
 
     changed: called when its driver may have something to do: room, another member, none any more.
     """
 
-    def __init__(self, replay: HistoryQueue, hub: HistoryHub, start: Positions, budget: MemoryBudget) -> None:
+    def __init__(
+        self, replay: HistoryQueue, hub: Hub[Subscription], start: Positions, budget: MemoryBudget
+    ) -> None:
         self.window = Window(hub.limits.history_events, hub.limits.history_bytes, budget, start)
         self.members: dict[Subscription, tuple[int, float]] = {}  # `seq`, and when it was first there
         self.changed: Callable[[], None] = _nothing
@@ -249,7 +231,7 @@ class HistoryQueue:
     changed: called when there is something new to do for what opens readers.
     """
 
-    def __init__(self, hub: HistoryHub, budget: MemoryBudget) -> None:
+    def __init__(self, hub: Hub[Subscription], budget: MemoryBudget) -> None:
         self.readers: list[SharedHistoryReader] = []
         self.changed: Callable[[], None] = _nothing
         self.opened = 0
@@ -374,7 +356,7 @@ class HistoryQueue:
 def _awaits_query(member: Subscription) -> bool:
     """Say whether what is next is postponed: its query is being evaluated."""
     entry = member.reader.cursor.entry
-    return entry is not None and member.hub.awaited(member.group, entry)
+    return entry is not None and member.group.awaited(entry)
 
 
 def _join_window(subscription: Subscription) -> None:

@@ -1,4 +1,5 @@
-"""What a subscription needs of the hub that it belongs to, and of a reader of history that it reads from.
+"""What subscriptions, and what opens them and reads history for them, need of their hub; and what a
+subscription needs of a reader of history that it reads from.
 
 Both are generic over the subscription, so that they lie below it; `source_hub` and `history` implement them.
 """
@@ -12,23 +13,26 @@ from typing import Protocol, TypeVar
 from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.core.effects import Effects
-from kiwi_gw.core.encoding import KeyedFormat
-from kiwi_gw.core.encoding_group import EncodingGroup
+from kiwi_gw.core.encoding import EncodingGroup, EncodingMemo, KeyedFormat
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.window import Window, WindowEntry
-from kiwi_gw.model import CloseReason, Encoded, EventTransform, OverflowPolicy, Positions, SourceInfo
+from kiwi_gw.model import CloseReason, EventTransform, Lineage, OverflowPolicy, Positions, SourceInfo
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Hub(Protocol[S]):
-    """One source, as its subscriptions see it. freed: called when one may hold the source no longer."""
+    """One source, as its subscriptions and their readers see it. freed: called when one may hold the source
+    no longer."""
 
     info: SourceInfo
+    limits: HubLimits
     effects: Effects
     window: Window
+    memo: EncodingMemo
     last_values: LastValues | None
     dropped: Counter[OverflowPolicy]
     freed: Callable[[], None]
@@ -41,11 +45,11 @@ class Hub(Protocol[S]):
     @property
     def over(self) -> bool: ...
 
+    @property
+    def lineage(self) -> Lineage | None:
+        """Knows of which history positions are, where the source says so."""
+
     def dump(self, positions: Positions) -> dict[str, object]: ...
-
-    def encoded(self, group: EncodingGroup[S], entry: WindowEntry, *, wait: bool) -> Encoded | None: ...
-
-    def awaited(self, group: EncodingGroup[S], entry: WindowEntry) -> bool: ...
 
     def group_failed(self, group: EncodingGroup[S], message: str) -> None: ...
 
@@ -79,6 +83,12 @@ class Hub(Protocol[S]):
         """Find a place in history for one below the window that can be sent to."""
 
     def waits_for_history(self, subscription: S) -> bool: ...
+
+    def waiting_for_history(self) -> list[S]:
+        """Find those that are below the window and have no place in history."""
+
+    def evicted(self, entry: WindowEntry) -> None:
+        """Forget an entry that has left the source's window, or that of a reader of history."""
 
     def withdraw(self, subscription: S, message: str) -> None:
         """Close one whose client has lost its right to this source."""

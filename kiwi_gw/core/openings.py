@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.endings import end
 from kiwi_gw.core.history import HistoryQueue
+from kiwi_gw.core.hub_interface import Hub
 from kiwi_gw.core.last_values import LastValues, SnapshotScan
 from kiwi_gw.core.notices import Opened, OpenFailed
 from kiwi_gw.core.start_resolution import (
@@ -22,27 +22,14 @@ from kiwi_gw.core.start_resolution import (
 )
 from kiwi_gw.core.states import SubscriptionInput
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.core.window import Window
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, Lineage, OffsetRange, Positions, SourceInfo, StartAt
-
-
-class OpeningsHub(Protocol):
-    """What is asked of the source where one begins."""
-
-    info: SourceInfo
-    window: Window
-    last_values: LastValues | None
-
-    @property
-    def lineage(self) -> Lineage | None:
-        """Knows of which history positions are, where the source says so."""
+from kiwi_gw.model import CloseReason, OffsetRange, Positions, StartAt
 
 
 class Openings:
     """Those of one source. timeout: seconds until one is refused that could not be opened."""
 
-    def __init__(self, source: OpeningsHub, replay: HistoryQueue, timeout: float) -> None:
+    def __init__(self, source: Hub[Subscription], replay: HistoryQueue, timeout: float) -> None:
         self._source = source
         self._replay = replay
         self._timeout = timeout

@@ -97,21 +97,6 @@ def cut(encoded: Encoded, position: int) -> tuple[int, bytes]:
     return index + 1, bytes(memoryview(encoded.buffer)[position : ends[index]])
 
 
-def pieces(encoded: Encoded, max_bytes: int) -> list[memoryview]:
-    """Cut a buffer into what is to be offered one after the other: each at most `max_bytes`, or one event,
-    and none ending inside an event."""
-    buffer, ends, size = memoryview(encoded.buffer), encoded.ends, len(encoded.buffer)
-    if size <= max_bytes:
-        return [buffer]
-    found, begin = [], 0
-    while begin < size:
-        index = bisect_right(ends, begin + max_bytes) - 1
-        end = ends[index] if index >= 0 and ends[index] > begin else ends[bisect_right(ends, begin)]
-        found.append(buffer[begin:end])
-        begin = end
-    return found
-
-
 def count(prefix_counts: Sequence[int] | None, first: int, stop: int) -> int:
     """Count how many events from `first` up to `stop` yield bytes."""
     return stop - first if prefix_counts is None else prefix_counts[stop] - prefix_counts[first]

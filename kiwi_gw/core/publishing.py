@@ -1,124 +1,191 @@
 """Taking batches from a source and sending them on.
 
-Theory of operation. `publish` is the hot path and wakes no task. It appends the batch and then, group by
-group (a group has one wire key), asks for the fragments once and gives every subscription that is at the head
-and can take it the whole buffer (see `fanout`). It is a generator: it yields when it has used up its slice of
-time, so that the caller can let others run.
+Theory of operation. `publish` is the hot path and wakes no task. It appends the batch to the window and then,
+group by group (a group has one wire key), asks for the fragments once and gives every subscription that is at
+the head and can take it the whole buffer, in one send where that is not too large (`fan_out`). Who has no
+credit or no writable socket, or cannot take all of it, is demoted to BEHIND and read at its own pace.
+
+It is a generator: it yields when it has used up its slice of time, so that the caller can let others run.
+Subscriptions come and go meanwhile, and are recognised by their cursor. Owners and other writers learn what
+comes of it between two steps (see `effects`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from bisect import bisect_right
+from collections.abc import Iterator
 
-from kiwi_gw.core.effects import Effects
-from kiwi_gw.core.encoding import EncodingMemo
-from kiwi_gw.core.encoding_groups import EncodingGroups, Group
-from kiwi_gw.core.fanout import fan_out
-from kiwi_gw.core.hub_limits import HubLimits
-from kiwi_gw.core.last_values import LastValues
-from kiwi_gw.core.positions import pieces
+from kiwi_gw.core.delivery import NO_BOUNDS
+from kiwi_gw.core.encoding_groups import Group
+from kiwi_gw.core.frame_writer import FrameWriter
+from kiwi_gw.core.hub_limits import HubState
+from kiwi_gw.core.prepared import whole
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.states import SubscriptionState
-from kiwi_gw.core.window import Window, WindowEntry
+from kiwi_gw.core.subscription import Subscription
+from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch
+from kiwi_gw.model import Batch, Encoded, Mode, batch_pieces
 
 
-class PublishingHub(Protocol):
-    """The source that publishes, and who subscribes to it."""
+def publish(hub: SourceHub, batch: Batch) -> Iterator[None]:
+    """Take a batch and send it to everyone who can take it, piece by piece. Yields between them, and when
+    it has run for a slice of time. Nothing more of it is taken once the source does not run.
 
-    limits: HubLimits
-    window: Window
-    effects: Effects
-    memo: EncodingMemo
-    groups: EncodingGroups
-    last_values: LastValues | None
+    ValueError: it repeats what was taken.
+    """
+    todo = batch_pieces(batch)
+    piece = next(todo, None)
+    try:
+        while piece is not None and hub.state is HubState.RUNNING:
+            taken, piece = piece, next(todo, None)
+            yield from _publish(hub, taken)
+            if piece is not None:
+                yield
+    except GeneratorExit:  # the caller gave up half-way: the rest is read from the window
+        while piece is not None and hub.state is HubState.RUNNING:
+            _take(hub, piece)
+            _demote_unserved(hub)
+            piece = next(todo, None)
+        raise
 
-    @property
-    def now(self) -> float: ...
 
-    def evicted(self, entry: WindowEntry) -> None: ...
-
-    def group_failed(self, group: Group, message: str) -> None: ...
-
-
-class Publishing:
-    """See the top of this file. events: how many there were."""
-
-    def __init__(self, hub: PublishingHub) -> None:
-        self.events = 0
-        self._hub = hub
-
-    def publish(self, batch: Batch, running: Callable[[], bool]) -> Iterator[None]:
-        """Take a batch and send it to everyone who can take it, piece by piece. Yields between them, and when
-        it has run for a slice of time. Nothing more of it is taken once the source is not `running`.
-
-        ValueError: it repeats what was taken.
-        """
-        todo = pieces(batch)
-        piece = next(todo, None)
-        try:
-            while piece is not None and running():
-                taken, piece = piece, next(todo, None)
-                yield from self._publish(taken)
-                if piece is not None:
+def _publish(hub: SourceHub, batch: Batch) -> Iterator[None]:
+    entry = _take(hub, batch)
+    hub.effects.hand_out()
+    until = hub.now + hub.limits.slice_seconds
+    done = False
+    try:
+        for group in hub.groups:
+            for _ in _send(hub, entry, group):
+                hub.effects.hand_out()
+                if hub.now >= until:
                     yield
-        except GeneratorExit:  # the caller gave up half-way: the rest is read from the window
-            while piece is not None and running():
-                self._take(piece)
-                self._demote_unserved()
-                piece = next(todo, None)
-            raise
+                    until = hub.now + hub.limits.slice_seconds
+        done = True
+    finally:
+        if not done:
+            _demote_unserved(hub)
 
-    def _publish(self, batch: Batch) -> Iterator[None]:
-        entry = self._take(batch)
-        self._hub.effects.hand_out()
-        until = self._hub.now + self._hub.limits.slice_seconds
-        done = False
-        try:
-            for group in self._hub.groups:
-                for _ in self._send(entry, group):
-                    self._hub.effects.hand_out()
-                    if self._hub.now >= until:
-                        yield
-                        until = self._hub.now + self._hub.limits.slice_seconds
-            done = True
-        finally:
-            if not done:
-                self._demote_unserved()
 
-    def _send(self, entry: WindowEntry, group: Group) -> Iterator[None]:
-        """Give an entry to those of a group that are at the head, or have them read it from the window."""
-        if not group.live:
-            return
-        waiting = list(group.live)
-        waiting.reverse()
-        try:
-            encoded = self._hub.groups.encoded(group, entry, keep=len(group.live) < group.size, wait=True)
-        except EncodingFailed as error:
-            self._hub.group_failed(group, str(error))
-            yield
-            return
-        if encoded is not None:
-            yield from fan_out(entry, group, encoded, waiting, self._hub.limits.direct_bytes, self._hub.memo)
-            return
-        # Its query is postponed: they are woken when the fragments are there.
-        for subscription in waiting:
-            if subscription.seq == entry.base and subscription.state is SubscriptionState.LIVE:
-                subscription.fall_behind(entry)
+def _take(hub: SourceHub, batch: Batch) -> WindowEntry:
+    entry = hub.window.append(batch, hub.evicted)
+    hub.events_in += len(batch)
+    if hub.last_values is not None:
+        hub.last_values.update(entry)
+    return entry
+
+
+def _send(hub: SourceHub, entry: WindowEntry, group: Group) -> Iterator[None]:
+    """Give an entry to those of a group that are at the head, or have them read it from the window."""
+    if not group.live:
+        return
+    waiting = list(group.live)
+    waiting.reverse()
+    try:
+        encoded = group.encoded(entry, keep=len(group.live) < group.size, wait=True)
+    except EncodingFailed as error:
+        hub.group_failed(group, str(error))
         yield
+        return
+    if encoded is not None:
+        yield from fan_out(entry, group, encoded, waiting, hub.limits.direct_bytes)
+        return
+    # Its query is postponed: they are woken when the fragments are there.
+    for subscription in waiting:
+        if subscription.seq == entry.base and subscription.state is SubscriptionState.LIVE:
+            subscription.fall_behind(entry)
+    yield
 
-    def _take(self, batch: Batch) -> WindowEntry:
-        entry = self._hub.window.append(batch, self._hub.evicted)
-        self.events += len(batch)
-        if self._hub.last_values is not None:
-            self._hub.last_values.update(entry)
-        return entry
 
-    def _demote_unserved(self) -> None:
-        """Have whoever was not served the newest entry read it from the window."""
-        for subscription in self._hub.groups.live:
-            if not subscription.reader.cursor.caught_up:
-                subscription.demote()
+def _demote_unserved(hub: SourceHub) -> None:
+    """Have whoever was not served the newest entry read it from the window."""
+    for subscription in hub.groups.live:
+        if not subscription.reader.cursor.caught_up:
+            subscription.demote()
+            subscription.mark_ready()
+    hub.effects.hand_out()
+
+
+def fan_out(
+    entry: WindowEntry, group: Group, encoded: Encoded, waiting: list[Subscription], direct_bytes: int
+) -> Iterator[None]:
+    """Give an entry to those who wait for it, the last of the list first. Yields every few of them.
+
+    direct_bytes: at most so many, or one event, are offered in one send.
+    """
+    size = len(encoded.buffer)
+    first, *others = buffer_pieces(encoded, direct_bytes)
+    events = len(entry.batch) if encoded.prefix_counts is None else encoded.prefix_counts[-1]
+    plain = entry.batch.gap is None and not encoded.unsendable
+    direct, nothing = plain and size > 0, plain and size == 0
+    base, push, no_bounds = entry.base, Mode.PUSH, NO_BOUNDS
+    first_size = len(first)
+    seldom = 0 if others else 15  # a bit mask: large batches give way after each, others after 16
+    served = 0
+    while waiting:
+        subscription = waiting.pop()
+        reader = subscription.reader
+        cursor, delivery = reader.cursor, reader.delivery
+        if cursor.seq != base or subscription.state is not SubscriptionState.LIVE:
+            continue  # it came, went or was demoted while others ran
+        served += 1
+        writer = subscription.writer
+        if (
+            direct
+            and writer.writable
+            and delivery.bounds is no_bounds
+            and (cursor.resume_floor is None or cursor.floor_is_idle(entry))
+            and not reader.lag.due
+            and (delivery.mode is push or delivery.credits >= events)
+        ):
+            taken = writer.send(first)
+            if taken == size or (
+                taken == first_size and (taken := taken + _send_all(writer, others)) == size
+            ):
+                cursor.seq = entry.end
+                delivery.sent_whole(entry, encoded, events)
+            else:
+                group.memo.keep(entry, group.wire, encoded)
+                subscription.fall_behind(entry)
+                if taken:
+                    writer.hold_remainder(subscription.consume(whole(entry, encoded, events), taken))
                 subscription.mark_ready()
-        self._hub.effects.hand_out()
+        elif nothing and delivery.unbounded and cursor.resume_floor is None:
+            cursor.seq = entry.end
+            delivery.sent_whole(entry, encoded, 0)
+        else:
+            group.memo.keep(entry, group.wire, encoded)
+            subscription.fall_behind(entry)
+            subscription.mark_ready()
+        if not served & seldom:
+            yield
+    yield
+
+
+def _send_all(writer: FrameWriter[Subscription], parts: list[memoryview]) -> int:
+    """Send one after the other until something has to wait. How many bytes were taken."""
+    total = 0
+    for part in parts:
+        if not writer.writable:
+            break
+        taken = writer.send(part)
+        total += taken
+        if taken < len(part):
+            break
+    return total
+
+
+def buffer_pieces(encoded: Encoded, max_bytes: int) -> list[memoryview]:
+    """Cut a buffer into what is to be offered one after the other: each at most `max_bytes`, or one event,
+    and none ending inside an event."""
+    buffer, ends, size = memoryview(encoded.buffer), encoded.ends, len(encoded.buffer)
+    if size <= max_bytes:
+        return [buffer]
+    found, begin = [], 0
+    while begin < size:
+        index = bisect_right(ends, begin + max_bytes) - 1
+        end = ends[index] if index >= 0 and ends[index] > begin else ends[bisect_right(ends, begin)]
+        found.append(buffer[begin:end])
+        begin = end
+    return found

@@ -43,7 +43,6 @@ class RoundBudget:
         self._cpu = cpu
         self._cpu_at = cpu()
 
-    @property
     def is_used_up(self) -> bool:
         """Say whether nothing may begin any more in this round."""
         return self.left <= 0 and self.light_left <= 0

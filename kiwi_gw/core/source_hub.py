@@ -1,14 +1,15 @@
 """One source's live half: its window, its subscriptions and its life, from its start to its end.
 
-Theory of operation. Here the parts are put together: what is published (`publishing`), who is not open yet
-(`openings`), who is sent the same bytes (`encoding_groups`), who reads history (`history`), who holds the
-source (`blocking`). Each operation that comes from outside ends by handing out its effects (see `effects`).
+Theory of operation. Here the parts are put together: who is not open yet (`openings`), who is sent the same
+bytes (`encoding_groups`), who reads history (`history`), who holds the source (`blocking`). What the source
+gives is sent on by `publishing`. Each operation that comes from outside ends by handing out its effects (see
+`effects`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.accounts import Payer
@@ -26,7 +27,6 @@ from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceDegraded
 from kiwi_gw.core.openings import Openings
 from kiwi_gw.core.position_reports import PositionReports
-from kiwi_gw.core.publishing import Publishing
 from kiwi_gw.core.start_resolution import Where, is_past, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
@@ -34,7 +34,6 @@ from kiwi_gw.core.window import MemoryBudget, Window, WindowEntry, tell_parked
 from kiwi_gw.core.wire_keys import ChosenKeys
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import (
-    Batch,
     CloseReason,
     EventTransform,
     HasLineage,
@@ -80,6 +79,8 @@ class SourceHub:
         self.freed: Callable[[], None] = lambda: None
         self.traced: HasLineage | None = None
         self.held_by: list[str] = []
+        self.subscribers = 0  # that are not closed
+        self.events_in = 0  # that the source has given
         self.lag_notices = 0
         self.events_sent = 0
         self.events_replayed = 0
@@ -87,18 +88,16 @@ class SourceHub:
         self.policies = policies(limits, replayable=info.replayable)
         self.memo = memo
         chosen = ChosenKeys(limits.max_wire_keys, limits.wire_keys_identity, limits.wire_keys_connection)
+        self.blocking = BlockingReaders(self.window, limits.block_timeout, clock)
         self.groups = EncodingGroups(info.id, memo, chosen, self._query_failed)
         self._clock = clock
         self._openings = Openings(self, self.replay, limits.subscribe_timeout)
-        self._blocking = BlockingReaders(self.window, limits.block_timeout)
         self._reports = PositionReports()
-        self._publishing = Publishing(self)
-        # What its subscriptions need of its parts (`hub_port.Hub`).
-        self.encoded, self.awaited, self.end = self.groups.encoded, self.groups.awaited, end
+        # What its subscriptions need of its parts (`hub_interface.Hub`).
+        self.end = end
         self.ask_for_history, self.waits_for_history = self.replay.enqueue, self.replay.is_queued
         self._not_live: dict[Subscription, None] = {}
         self._drained_at: float | None = None  # until when what is left is sent
-        self._size = 0
 
     @property
     def now(self) -> float:
@@ -119,16 +118,6 @@ class SourceHub:
         if (lineage := self.lineage) is not None:
             found.update(lineage.marks(positions))
         return found
-
-    @property
-    def subscribers(self) -> int:
-        """Subscriptions that are not closed."""
-        return self._size
-
-    @property
-    def events_in(self) -> int:
-        """Events that the source has given."""
-        return self._publishing.events
 
     @property
     def behind(self) -> int:
@@ -170,10 +159,10 @@ class SourceHub:
         subscription.repeats = is_past(request.start)
         self.groups.join(group, request.payer)
         if terms.policy is OverflowPolicy.BLOCK:
-            self._blocking.add(subscription)
+            self.blocking.add(subscription)
         if request.report_every is not None:
             self._reports.add(subscription, request.report_every)
-        self._size += 1
+        self.subscribers += 1
         self._openings.add(subscription, where, self.now)
         if self.state is not HubState.STARTING:
             self._openings.begin(subscription)
@@ -244,10 +233,10 @@ class SourceHub:
             self.replaying += 1 if new in IN_HISTORY else -1
             self.replay.changed()
         if new is SubscriptionState.CLOSED:
-            self._size -= 1
+            self.subscribers -= 1
             self.events_sent += subscription.delivery.matched
             self._reports.remove(subscription)
-            if self._blocking.remove(subscription):
+            if self.blocking.remove(subscription):
                 self.freed()
             self.groups.leave(subscription.group, subscription.payer)
 
@@ -279,14 +268,6 @@ class SourceHub:
                 break
         self.effects.hand_out()
         return more
-
-    def publish(self, batch: Batch) -> Iterator[None]:
-        """Take a batch and send it to everyone who can take it. See `Publishing.publish`."""
-        return self._publishing.publish(batch, lambda: self.state is HubState.RUNNING)
-
-    def holders(self, batch: Batch) -> list[Subscription]:
-        """Find the subscriptions that this batch must wait for (policy `block`)."""
-        return self._blocking.holding(batch, self.now)
 
     def ended(self) -> None:
         """End a finite source that is over: all get the rest, then the notice."""

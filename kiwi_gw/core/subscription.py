@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import InitVar, dataclass, field
-from functools import partial
 
 from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.assembly import AssemblyOutcome
 from kiwi_gw.core.delivery import Delivery
-from kiwi_gw.core.encoding_group import EncodingGroup
+from kiwi_gw.core.encoding import EncodingGroup
 from kiwi_gw.core.frame_writer import SILENCE, FrameWriter, Owner
 from kiwi_gw.core.hub_interface import Hub, MemberReader
 from kiwi_gw.core.hub_limits import SubscriptionRequest
@@ -142,11 +141,10 @@ class Subscription:
             self.hub.ask_for_history(self)
         if self.lag_due or self.state not in READING or self.give_up():
             return None
-        encode = partial(self.hub.encoded, self.group)
         try:
             while self._has_more():
                 ending = self.state is SubscriptionState.ENDING
-                found = self.reader.prepare(encode, max_bytes, max_events, ending=ending)
+                found = self.reader.prepare(self.group.encoded, max_bytes, max_events, ending=ending)
                 if not isinstance(found, AssemblyOutcome):
                     return found
                 self.check_reached()

@@ -1,9 +1,9 @@
 """Vocabulary: the value types that every layer shares. Standard library only.
 
-The words are those of the README's glossary; nothing here does anything.
+The words are those of docs/glossary.md.
 """
 
-from kiwi_gw.model.batch import Batch, Gap, Unreadable
+from kiwi_gw.model.batch import PIECE_BYTES, PIECE_EVENTS, Batch, Gap, Unreadable, batch_pieces
 from kiwi_gw.model.diagnostic import Diagnostic
 from kiwi_gw.model.identity import ANONYMOUS, Credential, HeadCredential, Identity, Password, Token
 from kiwi_gw.model.positions import (

@@ -16,11 +16,10 @@ import trio
 from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
 from kiwi_gw.backoff import Backoff
 from kiwi_gw.core.history import HistoryQueue, SharedHistoryReader
-from kiwi_gw.core.positions import pieces
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.start_resolution import RequestedPositions, Where
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.model import AtTime, Batch, OffsetRange
+from kiwi_gw.model import AtTime, Batch, OffsetRange, batch_pieces
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
 from kiwi_gw.wakeup import Wakeup
 
@@ -169,7 +168,7 @@ class HistoryTask:
                 continue
             batch = await events.read(reader.catch_up_target())
             self._failing = False
-            for piece in pieces(batch):
+            for piece in batch_pieces(batch):
                 if not await turn.room(piece):
                     return
                 with closing(reader.take(piece)) as steps:  # type: ignore[type-var]

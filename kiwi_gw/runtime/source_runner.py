@@ -26,6 +26,7 @@ from kiwi_gw.api import (
 )
 from kiwi_gw.backoff import Backoff
 from kiwi_gw.core.hub_limits import HubState
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.model import Batch, Decode, EventSchema, FieldEncoding, HasLineage, Positions
 from kiwi_gw.runtime.history_task import HistoryTask
@@ -76,7 +77,7 @@ class HubPublisher:
                 await self._wait_for_holders(batch)
                 began = time.perf_counter()
                 # If this is cancelled half-way, those not served yet read on from the window.
-                with closing(self._hub.publish(batch)) as steps:  # type: ignore[type-var]
+                with closing(publish(self._hub, batch)) as steps:  # type: ignore[type-var]
                     for _ in steps:
                         await trio.lowlevel.checkpoint()
             finally:
@@ -106,7 +107,7 @@ class HubPublisher:
         """Policy `block`: until everyone has room for this batch, or may hold the source no longer."""
         hub = self._hub
         try:
-            while hub.state is HubState.RUNNING and (holders := hub.holders(batch)):
+            while hub.state is HubState.RUNNING and (holders := hub.blocking.holding(batch)):
                 freed = trio.Event()
                 hub.freed = freed.set
                 hub.held_by = [str(subscription.owner) for subscription in holders]

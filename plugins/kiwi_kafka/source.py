@@ -53,9 +53,21 @@ class KafkaSource:
         """Publish the topic until cancelled. SourceChanged: it was deleted, created anew, cut off, or (if so
         set) has grown."""
         with self._kafka.report_outages_to(publisher.report_degraded):
-            await self._run(publisher, start)
+            info, positions = await self._begin(start)
+            with self._kafka.open_reader(
+                info, positions, headers=self._headers, follow_new_partitions=self._follow_new_partitions
+            ) as topic_reader:
+                self._topic_reader = topic_reader
+                self._began.set()
+                try:
+                    await publisher.ready(dict(positions))
+                    while True:
+                        await publisher.publish(await topic_reader.take())
+                finally:
+                    self._topic_reader, self._began = None, trio.Event()
 
-    async def _run(self, publisher: Publisher, start: Positions | None) -> None:
+    async def _begin(self, start: Positions | None) -> tuple[TopicDescription, dict[int, int]]:
+        """Find the topic, where to begin in it, and of which history that is."""
         if start is None:
             info, positions = await self._kafka.lookup.ends(self._topic)
         else:
@@ -69,17 +81,7 @@ class KafkaSource:
                 raise
             self.lineage = self._kafka.lineage(info)
             await self._kafka.lookup.trace(info, self.lineage, positions)
-        with self._kafka.open_reader(
-            info, positions, headers=self._headers, follow_new_partitions=self._follow_new_partitions
-        ) as topic_reader:
-            self._topic_reader = topic_reader
-            self._began.set()
-            try:
-                await publisher.ready(dict(positions))
-                while True:
-                    await publisher.publish(await topic_reader.take())
-            finally:
-                self._topic_reader, self._began = None, trio.Event()
+        return info, positions
 
     # --- history ---
 

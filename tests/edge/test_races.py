@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.dialect_api.limits import SessionLimits
@@ -114,7 +115,7 @@ class Gateway(FakeContext):
     def publish(self, name: str, size: int) -> None:
         """As much of it as one step of fan-out does."""
         self.finish(name)
-        self.steps[name] = self.hubs[name].publish(self.next_batch(name, size, {}))
+        self.steps[name] = publish(self.hubs[name], self.next_batch(name, size, {}))
         next(self.steps[name], None)
 
     def finish(self, name: str) -> None:

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NAMED = re.compile(r"`((?:kiwi_gw|plugins|tests)/[\w/]+(?:\.py)?)(?::([\w.]+))?`")
 """A file or a folder, and a name in it: `kiwi_gw/core/window.py:Window.append`."""
+WALKS = {"One event": 12, "One SUBSCRIBE": 18, "One Spark row": 12}
+"""How many files the table of each walk may name: who follows it has to open them all."""
 NOT_PLAIN = ("nobody", "somebody", "whoever", "what is no ")
 
 
@@ -62,6 +64,16 @@ def test_every_term_has_one_sentence_and_a_place() -> None:
 
 def test_the_walks_are_short() -> None:
     assert len((DOCS / "architecture.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_walk_goes_through_few_files(walk: str) -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    _, _, section = text.partition(f"\n## {walk}: ")
+    steps = [line for line in section.partition("\n## ")[0].splitlines() if re.match(r"\| \d", line)]
+    files = {path for step in steps for path, _ in NAMED.findall(step)}
+    assert len(steps) > 5
+    assert len(files) <= WALKS[walk], sorted(files)
 
 
 def test_the_search_notices_what_is_not_there(tmp_path: Path) -> None:

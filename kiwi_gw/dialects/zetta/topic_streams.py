@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 from msgspec import Raw
 
-from kiwi_gw.dialects.columns import UNENCODABLE
+from kiwi_gw.dialects.encoder import UNENCODABLE
 from kiwi_gw.dialects.zetta.topic_filters import TopicFilter
 from kiwi_gw.dialects.zetta.topic_naming import TopicNaming, at
 from kiwi_gw.dialects.zetta.topic_templates import field_path, template

@@ -302,8 +302,7 @@ class FastRecords:
         self._tp = fetched._topic_partition
         self._assignment = fetched._assignment
         self._fetch: PartitionRecords | None = fetched._partition_records
-        # Its generator, which is not used, and itself keep each other alive, and with them a megabyte, until
-        # the next full collection.
+        # Its generator is not used. The two keep each other alive, and a megabyte, until a full collection.
         self._fetch._records_iterator = None
         self._batch: Any = None
         self._left: Iterator[Any] = iter(())
@@ -384,8 +383,7 @@ class FastFetches(OrderedDict[Any, Any]):
 
 
 def first_corrupt_batch(data: bytes) -> tuple[int, int, int] | None:
-    """Return the first and next offset of the first batch that cannot be decoded, and where in `data` it
-    ends."""
+    """Find the first batch that cannot be decoded: its first and next offset, and where in `data` it ends."""
     records = MemoryRecords(data)
     end = 0
     while records.has_next():

@@ -31,6 +31,7 @@ from kiwi_gw.core.notices import (
     ReconfigureRefused,
     SourceAppeared,
 )
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget
@@ -73,7 +74,7 @@ class Gateway:
         hub = self.hubs[name]
         first = hub.positions[0]
         offsets = range(first, first + len(values))
-        for _ in hub.publish(Batch({0: first}, [0] * len(values), offsets, {"value": values}, 0)):
+        for _ in publish(hub, Batch({0: first}, [0] * len(values), offsets, {"value": values}, 0)):
             pass
 
 

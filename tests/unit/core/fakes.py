@@ -20,6 +20,7 @@ from kiwi_gw.core.evaluation_costs import CpuShares
 from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
 from kiwi_gw.core.lag_watch import take_lag
 from kiwi_gw.core.notices import Ended, Lagged, Notice
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.round_budget import LIGHT_USER_SECONDS, ROUND_SECONDS, RoundBudget
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
@@ -385,7 +386,7 @@ class World:
         """Publish one batch to the end: so many events of partition 0, or one of each partition listed."""
         batch = self.batch([0] * events if isinstance(events, int) else events, **options)  # type: ignore[arg-type]
         another(self.round)
-        for _ in self.hub.publish(batch):
+        for _ in publish(self.hub, batch):
             another(self.round)
         return list(zip(batch.partitions, batch.offsets, strict=True))
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kiwi_gw.core.history import SharedHistoryReader
-from kiwi_gw.core.positions import pieces
-from kiwi_gw.model import Batch, Gap, OffsetRange, Positions
+from kiwi_gw.model import Batch, Gap, OffsetRange, Positions, batch_pieces
 from tests.unit.core.fakes import Place, World
 
 
@@ -91,7 +90,7 @@ class Driver:
             return True
         if reader.arrived:
             return False
-        self._pieces = list(pieces(self.past.read(self.here, reader.catch_up_target(), size), 3))
+        self._pieces = list(batch_pieces(self.past.read(self.here, reader.catch_up_target(), size), 3))
         return True
 
 

@@ -33,14 +33,14 @@ def test_a_push_subscription_holds_the_source_while_it_has_no_room() -> None:
     freed: list[str] = []
     world.hub.freed = lambda: freed.append("freed")
     world.produce(3)
-    assert world.hub.holders(batch(world)) == []
-    assert [s.handle for s in world.hub.holders(batch(world, 2))] == ["h"]
+    assert world.hub.blocking.holding(batch(world)) == []
+    assert [s.handle for s in world.hub.blocking.holding(batch(world, 2))] == ["h"]
     world.pass_time(1e6)
-    assert world.hub.holders(batch(world, 2))
+    assert world.hub.blocking.holding(batch(world, 2))
     client.writer.take = lambda size: size
     client.writer.drain()
     assert freed
-    assert world.hub.holders(batch(world, 2)) == []
+    assert world.hub.blocking.holding(batch(world, 2)) == []
     assert client.places == world.made
 
 
@@ -48,16 +48,16 @@ def test_what_the_bytes_of_the_window_would_not_hold_waits_too() -> None:
     world = World(HubLimits(window_bytes=3 * ENTRY_OVERHEAD, overflow=OverflowPolicy.BLOCK))
     stalled(world)
     for _ in range(3):
-        assert world.hub.holders(batch(world)) == []
+        assert world.hub.blocking.holding(batch(world)) == []
         world.produce(1)
-    assert world.hub.holders(batch(world))
+    assert world.hub.blocking.holding(batch(world))
     assert len(world.hub.window) == 3
 
 
 def test_one_that_is_caught_up_holds_nothing_however_large_the_batch() -> None:
     world, client = World(BLOCK), Client()
     world.subscribe(client, capacity=2)
-    assert world.hub.holders(batch(world, 50)) == []
+    assert world.hub.blocking.holding(batch(world, 50)) == []
     world.produce(50)
     assert client.places == world.made
 
@@ -66,11 +66,11 @@ def test_without_credit_it_holds_the_source_for_a_time_then_the_fallback_acts_an
     world, client = World(BLOCK), Client()
     subscription = world.subscribe(client, credit=0, capacity=4)
     world.produce(4)
-    assert world.hub.holders(batch(world))
+    assert world.hub.blocking.holding(batch(world))
     world.pass_time(29)
-    assert world.hub.holders(batch(world))
+    assert world.hub.blocking.holding(batch(world))
     world.pass_time(1)
-    assert world.hub.holders(batch(world)) == []
+    assert world.hub.blocking.holding(batch(world)) == []
     world.produce(2)
     subscription.add_credit(100)
     assert client.places == world.made[2:]
@@ -94,7 +94,7 @@ def test_the_fallback_may_be_to_close_or_to_read_again() -> None:
     for _ in range(6):
         world.produce(1)
     assert subscription.state is SubscriptionState.HISTORY_WAITING
-    assert world.hub.holders(batch(world)) == []
+    assert world.hub.blocking.holding(batch(world)) == []
 
 
 def test_who_leaves_holds_the_source_no_longer() -> None:
@@ -103,10 +103,10 @@ def test_who_leaves_holds_the_source_no_longer() -> None:
     freed: list[str] = []
     world.hub.freed = lambda: freed.append("freed")
     world.produce(1)
-    assert world.hub.holders(batch(world))
+    assert world.hub.blocking.holding(batch(world))
     subscription.cancel()
     assert freed
-    assert world.hub.holders(batch(world)) == []
+    assert world.hub.blocking.holding(batch(world)) == []
 
 
 def test_it_is_refused_where_it_is_not_allowed() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kiwi_gw.core.encoding import EncodingMemo, weight, wire
 from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.transforms import check
 from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
@@ -153,8 +154,8 @@ def with_values(name: str = "v") -> WireFormat:
     return WireFormat(name, encode)
 
 
-def publish(world: World, *values: object) -> None:
-    for _ in world.hub.publish(world.batch([0] * len(values), values=values)):
+def produce(world: World, *values: object) -> None:
+    for _ in publish(world.hub, world.batch([0] * len(values), values=values)):
         pass
 
 
@@ -184,7 +185,7 @@ def test_an_interceptor_changes_what_is_written_and_not_the_batch() -> None:
     world, changed, plain = World(), Client(), Client()
     world.subscribe(changed, with_values(), interceptor=Interceptor(lambda r: {**r, "value": "***"}, "hide"))
     world.subscribe(plain, with_values())
-    publish(world, "a", "b")
+    produce(world, "a", "b")
     assert wire_of(changed) == b"v=***;v=***;"
     assert wire_of(plain) == b"v=a;v=b;"
     assert world.memo.events_encoded == 4
@@ -225,7 +226,7 @@ def test_formats_behind_one_interceptor_find_the_same_batch() -> None:
     for name in "abc":
         world.subscribe(Client(), remembering(name), interceptor=Interceptor(counted, "even"))
     for _ in range(20):  # more than are remembered
-        publish(world, "a", "b", "c")
+        produce(world, "a", "b", "c")
     assert len(calls) == 60
     assert len(found) == 60
     assert len({id(batch) for batch in found[-3:]}) == 1
@@ -236,7 +237,7 @@ def test_an_interceptor_that_takes_out_a_column_fails_its_readers_only() -> None
     world, bad, good = World(), Client(), Client()
     world.subscribe(bad, with_values(), interceptor=Interceptor(lambda r: {"offset": r["offset"]}, "bad"))
     world.subscribe(good, with_values())
-    publish(world, "a")
+    produce(world, "a")
     assert [(end.reason, end.dropped) for end in bad.ends] == [(CloseReason.FAILED, 1)]
     assert "'value'" in bad.ends[0].message
     assert wire_of(good) == b"v=a;"
@@ -256,7 +257,7 @@ def test_transforms_take_columns_one_after_the_other() -> None:
     world.subscribe(both, with_values(), before=chain)
     world.subscribe(one, with_values(), before=chain[1:])
     world.subscribe(plain, with_values())
-    publish(world, "a", "b", "c")
+    produce(world, "a", "b", "c")
     assert wire_of(both) == b"v=A;v=C;"
     assert wire_of(one) == b"v=A;v=B;v=C;"
     assert wire_of(plain) == b"v=a;v=b;v=c;"
@@ -276,7 +277,7 @@ def test_what_only_leaves_events_out_is_picked_once_there_are_many() -> None:
 
     for number, client in enumerate(clients):
         world.subscribe(client, WireFormat("v", encode), before=[without(number)])
-    publish(world, *"abcdef")
+    produce(world, *"abcdef")
     assert calls == [5, 5, 6]
     for number, client in enumerate(clients):
         assert wire_of(client) == b"".join(b"v=%c;" % c for c in b"abcdef" if c != b"abcdef"[number])

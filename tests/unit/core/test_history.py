@@ -8,14 +8,13 @@ from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.core.history import KNOWN_SECONDS, STANDSTILL_SECONDS, SharedHistoryReader
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Opened
-from kiwi_gw.core.positions import above, below, pieces
+from kiwi_gw.core.positions import above, below
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import (
     AtPositions,
     AtTime,
-    Batch,
     CloseReason,
     Gap,
     OffsetRange,
@@ -308,17 +307,6 @@ def test_gaps_are_cut_to_what_concerns_a_reader() -> None:
     assert above(Gap({0: (10, 19)}, 3), {0: 12}) == Gap({0: (12, 19)}, None)
     assert below(gap, {0: 15, 1: 5}) == Gap({0: (10, 14)}, 5)
     assert below(gap, {0: 20, 1: 10}) is gap
-
-
-def test_pieces_hold_the_same_events_and_the_gap_once() -> None:
-    batch = Batch(
-        {0: 3, 1: 7}, [0, 1, 0, 1, 0], [3, 7, 4, 8, 9], {"v": list("abcde")}, 100, Gap({0: (1, 2)}, 2)
-    )
-    parts = list(pieces(batch, 2))
-    assert [part.starts for part in parts] == [{0: 3, 1: 7}, {0: 4, 1: 8}, {0: 5, 1: 9}]
-    assert [list(part.columns["v"]) for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
-    assert [part.gap for part in parts] == [batch.gap, None, None]
-    assert list(pieces(batch, 5)) == [batch]
 
 
 def test_one_that_resumed_beyond_an_idle_partition_is_sent_to_directly() -> None:

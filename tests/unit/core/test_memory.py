@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 
 from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
 from kiwi_gw.model import Batch
 from tests.unit.core.fakes import Client, World, names
@@ -82,7 +83,7 @@ def test_an_encoding_costs_what_the_memo_says() -> None:
             first = world.next[0]
             world.next[0] += len(column)
             offsets = range(first, world.next[0])
-            for _ in world.hub.publish(Batch({0: first}, column, offsets, {}, 0)):
+            for _ in publish(world.hub, Batch({0: first}, column, offsets, {}, 0)):
                 pass
         return world
 

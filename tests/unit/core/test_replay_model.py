@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 from kiwi_gw.core.delivery import MAX_CREDIT
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, Opened, OpenFailed
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
@@ -171,7 +172,7 @@ class Machine(RuleBasedStateMachine):
 
     def publish(self, places: list[int], **options: object) -> None:
         self.finish()
-        self.steps = self.world.hub.publish(self.world.batch(places, **options))  # type: ignore[arg-type]
+        self.steps = publish(self.world.hub, self.world.batch(places, **options))  # type: ignore[arg-type]
         self.past.made.update(self.world.made[self.seen :])
         self.seen = len(self.world.made)
         next(self.steps, None)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_gw.core import positions, publishing
+from kiwi_gw.core import publishing
 from kiwi_gw.core.accounts import ClientAccount, Payer
 from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.core.delivery import MAX_CREDIT
 from kiwi_gw.core.encoding import wire
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, LimitReached, Notice, Opened, OpenFailed
-from kiwi_gw.core.prepared import pieces
+from kiwi_gw.core.publishing import buffer_pieces, publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
@@ -32,6 +32,7 @@ from kiwi_gw.model import (
     Interceptor,
     OverflowPolicy,
     WireFormat,
+    batch_pieces,
 )
 from tests.unit.core.fakes import (
     REPLAYABLE,
@@ -192,33 +193,33 @@ def test_a_batch_is_yielded_in_slices() -> None:
     clients = [Client() for _ in range(50)]
     for client in clients:
         world.subscribe(client)
-    served = [sum(bool(c.places) for c in clients) for _ in world.hub.publish(world.batch([0]))]
+    served = [sum(bool(c.places) for c in clients) for _ in publish(world.hub, world.batch([0]))]
     assert served == [16, 32, 48, 50]
     quick = World(HubLimits(slice_seconds=10))
     for _ in range(50):
         quick.subscribe(Client())
-    assert list(quick.hub.publish(quick.batch([0]))) == []
+    assert list(publish(quick.hub, quick.batch([0]))) == []
 
 
 def test_a_large_batch_is_published_in_pieces_and_others_run_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publishing, "pieces", partial(positions.pieces, most_events=10))
+    monkeypatch.setattr(publishing, "batch_pieces", partial(batch_pieces, most_events=10))
     world, client = World(HubLimits(slice_seconds=10)), Client()
     world.subscribe(client)
-    served = [len(client.places) for _ in world.hub.publish(world.batch([0] * 35))]
+    served = [len(client.places) for _ in publish(world.hub, world.batch([0] * 35))]
     assert served == [10, 20, 30]
     assert client.places == world.made
     assert world.hub.events_in == 35
 
 
 def test_a_large_batch_let_go_half_way_leaves_nobody_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "pieces", partial(positions.pieces, most_events=10))
+    monkeypatch.setattr(publishing, "batch_pieces", partial(batch_pieces, most_events=10))
     world = World(HubLimits(slice_seconds=0))
     clients = [Client() for _ in range(60)]
     for number, client in enumerate(clients):
         world.subscribe(client, names("abc"[number // 20]))
-    steps = world.hub.publish(world.batch([0] * 35))
+    steps = publish(world.hub, world.batch([0] * 35))
     for _ in range(8):  # in the midst of the second piece
         next(steps)
     assert {len(client.places) for client in clients} == {10, 20}
@@ -234,12 +235,12 @@ def test_wherever_a_large_batch_is_let_go_nothing_of_it_is_lost(
     monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """Between two pieces, in the midst of one, and before the last."""
-    monkeypatch.setattr(publishing, "pieces", partial(positions.pieces, most_events=10))
+    monkeypatch.setattr(publishing, "batch_pieces", partial(batch_pieces, most_events=10))
     world, quick, slow = World(HubLimits(slice_seconds=0)), Client(), Client()
     world.subscribe(quick)
     world.subscribe(slow)
     slow.writer.take = no
-    steps = world.hub.publish(world.batch([0] * 35))
+    steps = publish(world.hub, world.batch([0] * 35))
     for _ in range(after):
         next(steps)
     steps.close()  # type: ignore[attr-defined]
@@ -254,10 +255,10 @@ def test_wherever_a_large_batch_is_let_go_nothing_of_it_is_lost(
 def test_a_source_that_is_stopped_half_way_publishes_no_more(
     monkeypatch: pytest.MonkeyPatch, *, go_on: bool
 ) -> None:
-    monkeypatch.setattr(publishing, "pieces", partial(positions.pieces, most_events=10))
+    monkeypatch.setattr(publishing, "batch_pieces", partial(batch_pieces, most_events=10))
     world, client = World(HubLimits(slice_seconds=10)), Client()
     world.subscribe(client)
-    steps = world.hub.publish(world.batch([0] * 35))
+    steps = publish(world.hub, world.batch([0] * 35))
     next(steps)
     world.hub.removed(CloseReason.REMOVED, "gone", 5)
     world.hub.close()
@@ -281,9 +282,9 @@ def test_policy_block_reckons_with_every_piece_of_a_batch() -> None:
     for first in (0, size):
         column = {"value": [b"x" * each] * size}
         batch = Batch({0: first}, [0] * size, range(first, first + size), column, size * each)
-        held.append(len(world.hub.holders(batch)))
+        held.append(len(world.hub.blocking.holding(batch)))
         if not held[-1]:
-            list(world.hub.publish(batch))
+            list(publish(world.hub, batch))
     assert held == [0, 1]
 
 
@@ -291,7 +292,7 @@ def test_who_comes_during_fan_out_begins_behind_it() -> None:
     world, late = World(HubLimits(slice_seconds=0)), Client()
     for _ in range(40):
         world.subscribe(Client())
-    steps = world.hub.publish(world.batch([0, 0]))
+    steps = publish(world.hub, world.batch([0, 0]))
     next(steps)
     world.subscribe(late)
     world.subscribe(late, names("new"))
@@ -308,7 +309,7 @@ def test_recast_during_fan_out_loses_and_doubles_nothing(target: str, *, close: 
     world.subscribe(first, names("served"))
     subscriptions = [world.subscribe(client, names("a")) for client in moving]
     world.subscribe(last, names("later"))
-    steps = world.hub.publish(world.batch([0, 0, 0]))
+    steps = publish(world.hub, world.batch([0, 0, 0]))
     next(steps)
     next(steps)  # the first group, and sixteen of the second
     for subscription in subscriptions:
@@ -331,7 +332,7 @@ def test_recast_during_fan_out_of_a_loss_announces_it() -> None:
     subscriptions = [
         world.subscribe(client, names(name)) for client, name in zip(clients, "abc", strict=True)
     ]
-    steps = world.hub.publish(world.batch([], gap=Gap({0: (0, 4)}, 5)))
+    steps = publish(world.hub, world.batch([], gap=Gap({0: (0, 4)}, 5)))
     next(steps)
     for subscription in subscriptions:
         subscription.hub.reconfigure(subscription, wire(names("a")), {})
@@ -350,7 +351,7 @@ def test_a_fan_out_let_go_half_way_leaves_nobody_behind() -> None:
     clients = [Client() for _ in range(60)]
     for number, client in enumerate(clients):
         world.subscribe(client, names("abc"[number // 20]))
-    steps = world.hub.publish(world.batch([0, 0]))
+    steps = publish(world.hub, world.batch([0, 0]))
     next(steps)
     steps.close()  # type: ignore[attr-defined]
     assert all(client.places == world.made for client in clients)
@@ -453,7 +454,7 @@ def test_a_loss_of_the_source_precedes_the_next_event() -> None:
     world, client = World(start={0: 0, 1: 0}), Client()
     subscription = world.subscribe(client)
     world.produce([0, 1])
-    for _ in world.hub.publish(Batch({0: 10, 1: 1}, (), (), {}, 0, Gap({0: (1, 9)}, 4))):
+    for _ in publish(world.hub, Batch({0: 10, 1: 1}, (), (), {}, 0, Gap({0: (1, 9)}, 4))):
         pass
     world.next[0] = 10
     assert client.lags[0].dropped == 4
@@ -607,7 +608,7 @@ def test_wherever_a_large_batch_is_cut_the_rest_comes_once_and_whole(
 def test_pieces_are_whole_events_and_make_up_the_buffer(sizes: list[int], most: int) -> None:
     ends = list(accumulate(sizes))
     encoded = Encoded(bytes(ends[-1]), ends)
-    parts = pieces(encoded, most)
+    parts = buffer_pieces(encoded, most)
     assert list(accumulate(map(len, parts)))[-1] == ends[-1]
     assert set(accumulate(map(len, parts))) <= set(ends)
     assert all(0 < len(part) <= max(most, *sizes) for part in parts)
@@ -727,7 +728,7 @@ def test_another_interceptor_during_fan_out_loses_and_doubles_nothing(key: str |
     world = World(HubLimits(slice_seconds=0))
     clients = [Client() for _ in range(40)]
     subscriptions = [world.subscribe(client) for client in clients]
-    for _ in world.hub.publish(world.batch([0] * 3)):
+    for _ in publish(world.hub, world.batch([0] * 3)):
         for subscription in subscriptions:
             if not subscription.group.wire.before:
                 same = transform(Interceptor(lambda record: record, key))

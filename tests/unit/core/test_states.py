@@ -6,6 +6,7 @@ import pytest
 
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, Opened, OpenFailed
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import TABLE, IllegalTransitionError, SubscriptionInput, SubscriptionState, after
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import CloseReason, Gap, OverflowPolicy
@@ -357,7 +358,7 @@ def test_removed_while_fan_out_is_on_its_way_nobody_misses_the_batch() -> None:
     clients = [Client() for _ in range(40)]
     for client in clients:
         world.subscribe(client)
-    steps = world.hub.publish(world.batch([0, 0]))
+    steps = publish(world.hub, world.batch([0, 0]))
     next(steps)  # sixteen are served
     assert sum(1 for client in clients if client.places) == 16
     world.hub.removed(CloseReason.REMOVED, "removed", 5)
@@ -372,7 +373,7 @@ def test_withdrawn_while_fan_out_is_on_its_way_is_exact() -> None:
     world = World(HubLimits(slice_seconds=0))
     clients = [Client() for _ in range(20)]
     subscriptions = [world.subscribe(client) for client in clients]
-    steps = world.hub.publish(world.batch([0, 0]))
+    steps = publish(world.hub, world.batch([0, 0]))
     next(steps)
     world.hub.withdraw(subscriptions[-1], "no")
     for _ in steps:
@@ -386,7 +387,7 @@ def test_failed_while_fan_out_is_on_its_way_is_exact_for_those_not_served() -> N
     clients = [Client() for _ in range(40)]
     for client in clients:
         world.subscribe(client)
-    steps = world.hub.publish(world.batch([0, 0]))
+    steps = publish(world.hub, world.batch([0, 0]))
     next(steps)
     world.hub.failed("gone")
     for _ in steps:

@@ -25,6 +25,7 @@ from kiwi_gw.core.delivery import MAX_CREDIT
 from kiwi_gw.core.encoding import KeyedFormat, weight, wire
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Ended, Lagged, Notice, Opened
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
@@ -275,7 +276,7 @@ class Machine(RuleBasedStateMachine):
         if gap is not None:
             self.gaps.append(SourceGap(len(self.world.made), gap.count, gap.ranges))
         batch = self.world.batch(places, gap=gap, hole=hole)
-        self.steps = self.world.hub.publish(batch)
+        self.steps = publish(self.world.hub, batch)
         next(self.steps, None)
 
     def finish(self) -> None:

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from kiwi_gw.core.accounts import ClientAccount
 from kiwi_gw.core.hub_limits import HubLimits
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
@@ -79,7 +80,7 @@ class World(FakeContext):
         hub = self.hubs[name]
         hub.started({0: self.made[name]})
         columns = {"key": [b"1", b"2", b"3"][:size], "value": [b"1", b'{"x":2}', b"3"][:size]}
-        for _ in hub.publish(self.next_batch(name, size, columns, cost=size)):
+        for _ in publish(hub, self.next_batch(name, size, columns, cost=size)):
             pass
 
     def account(self, who: Hashable) -> ClientAccount:

@@ -9,6 +9,7 @@ from typing import Any
 from kiwi_gw.core.commands import Command, Continue, Open, SetTimer
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Continued, OpenFailed, SourceAppeared, TimerFired
+from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.zetta import ZettaDialect
@@ -56,7 +57,7 @@ class Sources(Gateway):
             "value": values,
             "timestamp": [NOW] * len(values),
         }
-        for _ in hub.publish(Batch({0: first}, [0] * len(values), offsets, columns, 0)):
+        for _ in publish(hub, Batch({0: first}, [0] * len(values), offsets, columns, 0)):
             pass
 
     def client(self, query: str = "", limits: SessionLimits | None = None) -> Client:

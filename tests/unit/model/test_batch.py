@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.positions import PIECE_BYTES, PIECE_EVENTS, pieces
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
-from kiwi_gw.model import Batch, Gap, Interceptor, SourceInfo
+from kiwi_gw.model import PIECE_BYTES, PIECE_EVENTS, Batch, Gap, Interceptor, SourceInfo, batch_pieces
 from kiwi_kafka.event_schema import event_schema
 from tests.unit.core.fakes import transform
 
@@ -39,7 +38,7 @@ def test_the_pieces_are_the_batch_and_none_is_larger_than_it_may_be(
 ) -> None:
     values = [b"v" * size if size >= 0 else None for size, _ in events]
     whole = batch(values, [partition for _, partition in events], rest, Gap({9: (0, 4)}, 5))
-    found = list(pieces(whole, most_events, most_bytes))
+    found = list(batch_pieces(whole, most_events, most_bytes))
     for name in ("value", "timestamp", "partition", "offset"):
         assert [each for piece in found for each in piece.column(name)] == list(whole.column(name))
     assert [piece.gap for piece in found] == [whole.gap, *[None] * (len(found) - 1)]
@@ -54,7 +53,18 @@ def test_the_pieces_are_the_batch_and_none_is_larger_than_it_may_be(
 
 def test_a_batch_that_is_not_too_large_stays_as_it_is() -> None:
     small = batch([b"v"] * 10, [0] * 10)
-    assert list(pieces(small)) == [small]
+    assert list(batch_pieces(small)) == [small]
+
+
+def test_pieces_hold_the_same_events_and_the_gap_once() -> None:
+    whole = Batch(
+        {0: 3, 1: 7}, [0, 1, 0, 1, 0], [3, 7, 4, 8, 9], {"v": list("abcde")}, 100, Gap({0: (1, 2)}, 2)
+    )
+    parts = list(batch_pieces(whole, 2))
+    assert [part.starts for part in parts] == [{0: 3, 1: 7}, {0: 4, 1: 8}, {0: 5, 1: 9}]
+    assert [list(part.columns["v"]) for part in parts] == [["a", "b"], ["c", "d"], ["e"]]
+    assert [part.gap for part in parts] == [whole.gap, None, None]
+    assert list(batch_pieces(whole, 5)) == [whole]
 
 
 DEAREST = {
@@ -73,7 +83,7 @@ def test_a_piece_is_encoded_in_less_than_a_turn(name: str, intercepted: bool) ->
     whole = Batch(
         {0: 0}, whole.partitions, whole.offsets, {**whole.columns, "key": [b"key"] * size}, whole.cost
     )
-    assert list(pieces(whole)) == [whole]
+    assert list(batch_pieces(whole)) == [whole]
     item = wire(
         kiwi_wire(SourceInfo("s", "kafka", event_schema())),
         [transform(Interceptor(lambda record: {**record, "key": None}))] if intercepted else (),
