@@ -11,6 +11,7 @@ from kiwi_gw.client.address import parse_address
 from kiwi_gw.client.messages import Event, MalformedMessage, Noticed
 from kiwi_gw.client.watch import Happening, Reconnecting, SubscriptionOpened, WatchEnded, WatchPlan, watch
 from kiwi_gw.dialects.kiwi.messages import (
+    AnyNotice,
     Draining,
     Error,
     Lag,
@@ -168,7 +169,11 @@ async def test_a_draining_server_is_taken_at_its_word(autojump_clock: MockClock)
 
 
 async def test_every_notice_is_shown(autojump_clock: MockClock) -> None:
-    notices = [QueryHint("s", "no event has a member x"), TokenExpiring(60_000), Error("no such type", None)]
+    notices: list[AnyNotice] = [
+        QueryHint("s", "no event has a member x"),
+        TokenExpiring(60_000),
+        Error("no such type", None),
+    ]
 
     async def script(peer: Peer) -> None:
         await peer.subscribed()
