@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.core.encoding import KeyedFormat
-from kiwi_gw.core.overflow import OverflowTerms, terms
+from kiwi_gw.core.overflow import OverflowTerms
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Mode, OverflowPolicy, Positions, Start, StartAt
 
@@ -89,4 +90,9 @@ def grant(request: SubscriptionRequest, limits: HubLimits, offered: set[Overflow
     most = min(limits.buffer_capacity or limits.window_events, limits.window_events)
     capacity = max(1, min(request.capacity or most, most))
     threshold = min(limits.lag_threshold or max(1, capacity // 2), capacity)
-    return terms(policy, limits.block_fallback, capacity, threshold)
+    acting = limits.block_fallback if policy is OverflowPolicy.BLOCK else policy
+    return _shared_terms(policy, acting, capacity, threshold)
+
+
+_shared_terms = lru_cache(maxsize=256)(OverflowTerms)
+"""One object for all that were granted the same."""

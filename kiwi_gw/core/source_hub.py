@@ -27,7 +27,7 @@ from kiwi_gw.core.notices import SourceDegraded
 from kiwi_gw.core.openings import Openings
 from kiwi_gw.core.position_reports import PositionReports
 from kiwi_gw.core.publishing import Publishing
-from kiwi_gw.core.start_resolution import Where, is_past, load
+from kiwi_gw.core.start_resolution import Where, load
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget, Window, WindowEntry, tell_parked
@@ -50,8 +50,9 @@ from kiwi_gw.model import (
 class SourceHub:
     """See the top of this file.
 
-    clock: monotonic seconds. freed: called when a subscription may hold the source no longer. held_by: who
-    holds it by `block` just now, in words. traced: the source, while it runs and after it, if it is.
+    clock: monotonic seconds. joined: called when there is one subscription more; freed: when one may hold the
+    source no longer. held_by: who holds it by `block` just now, in words. traced: the source, while it runs
+    and after it, if it is.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class SourceHub:
             self.last_values = LastValues(
                 limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
             )
+        self.joined: Callable[[], None] = lambda: None
         self.freed: Callable[[], None] = lambda: None
         self.traced: HasLineage | None = None
         self.held_by: list[str] = []
@@ -167,7 +169,7 @@ class SourceHub:
             raise SubscribeRefused(RefusalCode.START, "the newest events of this source are not kept by key")
         group = self.groups.get(request.wire, request.payer)
         subscription = Subscription(self, group, request, terms, writer, owner)
-        subscription.repeats = is_past(request.start)
+        subscription.repeats = request.start is not StartAt.LATEST
         self.groups.join(group, request.payer)
         if terms.policy is OverflowPolicy.BLOCK:
             self._blocking.add(subscription)
@@ -179,6 +181,7 @@ class SourceHub:
             self._openings.begin(subscription)
         if self.degradation and not subscription.closed:
             subscription.tell(SourceDegraded(subscription.handle, self.info, self.degradation))
+        self.joined()
         self.effects.hand_out()
         return subscription
 

@@ -34,11 +34,6 @@ class ResolvedStart:
     missing: Ranges = field(default_factory=dict)
 
 
-def is_past(start: Start) -> bool:
-    """Say whether it repeats what was sent: the newest event of every key may be all that a source has."""
-    return start is not StartAt.LATEST
-
-
 def load(start: Start, info: SourceInfo) -> Where:
     """Read what is asked for, in the source's terms. Raises SubscribeRefused."""
     if isinstance(start, AtTime) and not info.replayable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -27,10 +27,8 @@ from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import PluginError
 from kiwi_gw.model import (
-    Action,
     CloseReason,
     Credential,
-    EventTransform,
     Identity,
     Refusal,
     SourceInfo,
@@ -64,7 +62,8 @@ _LOOK_SECONDS = 1.0
 class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
-    clock: monotonic seconds. worker, workers: which of how many processes with this configuration it is.
+    clock: monotonic seconds, as messages come by. worker, workers: which of how many processes with this
+    configuration it is.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Gateway:
         workers: int = 1,
     ) -> None:
         self.loaded = loaded
-        self._clock = clock
+        self.clock = clock
         self._place = (worker, workers)
         self._context = PluginContext({})  # of the configuration that the plugins know
         self.hooks = Hooks(loaded.plugins)
@@ -106,7 +105,7 @@ class Gateway:
         self._nursery: trio.Nursery | None = None
         self._services = Services()
         self.reload_check = ReloadCheck(self._services, self._place)
-        self._reauthorization = Reauthorization(self._info, clock)
+        self._reauthorization = Reauthorization(self.hub, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
         self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
 
@@ -164,7 +163,7 @@ class Gateway:
         if connection in self.connections:
             self.connections.remove(connection)
             writer = connection.writer
-            lived = self._clock() - connection.opened_at
+            lived = self.clock() - connection.opened_at
             self.meters.connection_over(connection.dialect, writer.close_code, lived, writer.sent_bytes)
         self._left.set()
         self._left = trio.Event()
@@ -210,10 +209,6 @@ class Gateway:
 
     # --- what connections need (runtime.ports.GatewayContext) -----------------------------
 
-    def now(self) -> float:
-        """Monotonic seconds."""
-        return self._clock()
-
     @property
     def limits(self) -> LimitSettings:
         """What clients may cost, by the configuration in force."""
@@ -228,34 +223,16 @@ class Gateway:
         runner = self._runners.get(source_id)
         return runner.hub if runner is not None else None
 
-    def _info(self, source_id: str) -> SourceInfo | None:
-        runner = self._runners.get(source_id)
-        return runner.hub.info if runner is not None else None
-
     def sources(self) -> Iterable[SourceInfo]:
         return [runner.hub.info for runner in self._runners.values()]
 
-    def subscribed(self, source_id: str) -> None:
-        runner = self._runners.get(source_id)
-        if runner is not None:
-            runner.subscriber_added()
-
     def account(self, who: Hashable) -> ClientAccount:
         """Give a connection of this client one that it has left behind and that is not full, or a new one."""
-        return self._accounts.take(who, self.now()) or ClientAccount(self.evaluations.shares.connection)
+        return self._accounts.take(who, self.clock()) or ClientAccount(self.evaluations.shares.connection)
 
     def account_left(self, who: Hashable, account: ClientAccount) -> None:
         """Keep what a connection that is gone has left behind."""
-        self._accounts.keep(who, account, self.now())
-
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
-        return self.hooks.authorize(identity, action, source)
-
-    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        return self.hooks.reauthenticate(identity)
-
-    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal:
-        return self.hooks.transforms(identity, source)
+        self._accounts.keep(who, account, self.clock())
 
     def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
         async def ask() -> None:
@@ -321,7 +298,7 @@ class Gateway:
             limits_of(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
             self._memo,
             self._budget,
-            self._clock,
+            self.clock,
         )
 
         @asynccontextmanager
@@ -354,11 +331,11 @@ class Gateway:
         self._leaving.append(runner.hub)
 
     async def _pulse(self) -> None:
-        look_at = self._clock()
+        look_at = self.clock()
         while True:
             due = trio.current_time() + PULSE_SECONDS
             await trio.sleep_until(due)
-            now = self._clock()
+            now = self.clock()
             if self.measured:
                 self.meters.loop_lag.observe(trio.current_time() - due)
             if now >= look_at:
