@@ -42,8 +42,13 @@ def load(start: Start, info: SourceInfo) -> Where:
         )
     if not isinstance(start, AtPositions):
         return start
+    return RequestedPositions(load_positions(start.positions, info), start.skip_missing)
+
+
+def load_positions(positions: object, info: SourceInfo) -> Positions:
+    """Read positions in the source's JSON form. Raises SubscribeRefused."""
     try:
-        return RequestedPositions(info.codec.load(start.positions), start.skip_missing)
+        return info.codec.load(positions)
     except ValueError as error:
         raise SubscribeRefused(RefusalCode.POSITIONS, str(error)) from error
 

@@ -15,7 +15,6 @@ from kiwi_gw.core.accounts import ClientAccount, Payer
 from kiwi_gw.core.commands import AddCredit, Open, Reconfigure
 from kiwi_gw.core.encoding import KeyedFormat, wire
 from kiwi_gw.core.frame_writer import Owner
-from kiwi_gw.core.hub_limits import SubscriptionRequest
 from kiwi_gw.core.notices import (
     CreditAdded,
     Ended,
@@ -129,7 +128,12 @@ class ClientAccess:
         hub = self._world.hub(command.source_id)
         if hub is None:
             raise _unknown_source()
-        subscription = hub.subscribe(self._request(command, hub.info), writer, owner)
+        item = self._wire(hub.info, command.wire)
+        if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
+            refusal = self._world.hooks.authorize(self.identity, Action.REPLAY, hub.info)
+            if refusal is not None:
+                raise SubscribeRefused(refusal.code, refusal.message)
+        subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
         self._count_credit(command.source_id, command.credits)
         if not subscription.closed:
             self.subscriptions[command.handle] = subscription
@@ -223,30 +227,6 @@ class ClientAccess:
             self._forget(handle, CloseReason.DISCONNECTED)
 
     # --- inside ----------------------------------------------------------------------------
-
-    def _request(self, command: Open, info: SourceInfo) -> SubscriptionRequest:
-        item = self._wire(info, command.wire)
-        if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
-            refusal = self._world.hooks.authorize(self.identity, Action.REPLAY, info)
-            if refusal is not None:
-                raise SubscribeRefused(refusal.code, refusal.message)
-        try:
-            until = info.codec.load(command.until) if command.until is not None else None
-        except ValueError as error:
-            raise SubscribeRefused(RefusalCode.POSITIONS, str(error)) from error
-        return SubscriptionRequest(
-            command.handle,
-            item,
-            command.mode,
-            command.credits,
-            command.limits,
-            command.overflow,
-            command.buffer_capacity,
-            until,
-            command.start,
-            command.positions_every,
-            self.payer(item),
-        )
 
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""
