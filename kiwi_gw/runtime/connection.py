@@ -326,10 +326,9 @@ class Connection:
         first = self.access.login_seconds is not None
         answer = self.access.identify(answer)
         self._count("login", "refused" if isinstance(answer, Refusal) else "ok")
-        if isinstance(answer, Refusal):
-            self._tell(CallDone(call.handle, answer))
-            return
         self._tell(CallDone(call.handle, answer))
+        if isinstance(answer, Refusal):
+            return
         if first:
             self.start()
         self.access.apply_rules()

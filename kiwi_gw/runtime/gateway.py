@@ -63,7 +63,8 @@ class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
     clock: monotonic seconds, as messages come by. worker, workers: which of how many processes with this
-    configuration it is.
+    configuration it is. memory: what all windows and encodings hold, and may hold. leaving: hubs of sources
+    that are gone, while they are still read.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Gateway:
         self.measured = loaded.settings.metrics.enabled
         self.draining = False
         window = loaded.settings.window
-        self._budget = MemoryBudget(window.memory_bytes)
+        self.memory = MemoryBudget(window.memory_bytes)
         limits = loaded.settings.server.limits
         shares = CpuShares(
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
@@ -96,10 +97,10 @@ class Gateway:
         self.offloads = Offloads(self._round_budget)
         self.command_scheduler = CommandScheduler(self._round_budget)
         self._continuations = Continuations(self._round_budget, clock)
-        self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
+        self.encodings = EncodingMemo(window.encodings_bytes, self.memory, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
-        self._leaving: list[SourceHub] = []
+        self.leaving: list[SourceHub] = []
         self._numbers = itertools.count(1)
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -107,7 +108,7 @@ class Gateway:
         self.reload_check = ReloadCheck(self._services, self._place)
         self._reauthorization = Reauthorization(self.hub, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
-        self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
+        self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self.encodings, self.memory)
 
     # --- life ------------------------------------------------------------------------------
 
@@ -269,21 +270,6 @@ class Gateway:
         return self._runners.values()
 
     @property
-    def leaving(self) -> Iterable[SourceHub]:
-        """Hubs of sources that are gone, while they are still read."""
-        return self._leaving
-
-    @property
-    def encodings(self) -> EncodingMemo:
-        """What was encoded, and what of it is kept."""
-        return self._memo
-
-    @property
-    def memory(self) -> MemoryBudget:
-        """What all windows and encodings hold, and may hold."""
-        return self._budget
-
-    @property
     def started(self) -> bool:
         """Whether every source has worked at least once, or never will."""
         return all(runner.hub.state is not HubState.STARTING for runner in self._runners.values())
@@ -296,8 +282,8 @@ class Gateway:
         hub = SourceHub(
             plan.info,
             limits_of(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
-            self._memo,
-            self._budget,
+            self.encodings,
+            self.memory,
             self.clock,
         )
 
@@ -328,7 +314,7 @@ class Gateway:
         runner = self._runners.pop(source_id)
         runner.stop()
         runner.hub.removed(reason, message, drain)
-        self._leaving.append(runner.hub)
+        self.leaving.append(runner.hub)
 
     async def _pulse(self) -> None:
         look_at = self.clock()
@@ -348,11 +334,11 @@ class Gateway:
                 runner.hub.sweep()
                 if runner.hub.state is HubState.FAILED and not runner.hub.subscribers:
                     runner.hub.close()  # no subscriber can come any more
-            for hub in list(self._leaving):
+            for hub in list(self.leaving):
                 hub.sweep()
                 if not hub.subscribers:
                     hub.close()
-                    self._leaving.remove(hub)
+                    self.leaving.remove(hub)
                     self.meters.hub_over(hub)
             self.keepalive.look(self.connections, now, time.time())
             if self.hooks.reauthentication_due():
