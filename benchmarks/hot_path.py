@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from benchmarks import records
+from kiwi_gw.core.commands import Open
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import Notice
 from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.source_hub import SourceHub
@@ -29,7 +30,7 @@ from kiwi_gw.dialects.zetta.events import StreamMember, events_wire
 from kiwi_gw.dialects.zetta.topic_filters import filter_of, parse_topic
 from kiwi_gw.edge.transports import Bytes
 from kiwi_gw.edge.websocket_writer import WebSocketWriter
-from kiwi_gw.model import Batch, Mode, SourceInfo, WireFormat
+from kiwi_gw.model import Batch, SourceInfo, WireFormat
 from kiwi_kafka.event_schema import event_schema
 
 _SIZE = 128
@@ -112,6 +113,11 @@ WAYS: Final[Mapping[str, Form]] = {
 """By protocol; the second one with the same id for everyone, and with another one for each."""
 
 
+def _subscribe(hub: SourceHub, number: int, form: WireFormat) -> Subscription:
+    command = Open(number, _INFO.id, lambda info: form)
+    return hub.subscribe(command, wire(form), WebSocketWriter(Memory(), no_task, zero), Nobody())
+
+
 def send(form: Form, batches: int, subscribers: int, events: int) -> float:
     """The seconds of CPU time that it takes to encode and send so many batches of so many events.
 
@@ -122,14 +128,7 @@ def send(form: Form, batches: int, subscribers: int, events: int) -> float:
     hub = SourceHub(_INFO, HubLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)
     hub.started(dict.fromkeys(range(_PARTITIONS), 0))
     made = [batch(number, events) for number in range(batches)]
-    readers = [
-        hub.subscribe(
-            SubscriptionRequest(number, wire(form(number)), Mode.PUSH, 0, {}),
-            WebSocketWriter(Memory(), no_task, zero),
-            Nobody(),
-        )
-        for number in range(subscribers)
-    ]
+    readers = [_subscribe(hub, number, form(number)) for number in range(subscribers)]
     began = time.process_time()
     for item in made:
         for _ in publish(hub, item):

@@ -66,8 +66,8 @@ class Open:
     credits: the first balance of a pull subscription. limits: by label, as `Encoded.prefix_counts_by_label`
     has them, or None for all events; when a limit is reached LimitReached is sent (label None: the
     subscription closes).
-    start: where it begins; anything but latest needs the right to replay. until: None, for
-    ever; positions otherwise (in the source's JSON form).
+    overflow, buffer_capacity: None, the source's own. start: where it begins; anything but latest needs the
+    right to replay. until: None, for ever; positions otherwise (in the source's JSON form).
     positions_every: seconds between notices of where it is (PositionsAre); None: without being asked never.
     """
 

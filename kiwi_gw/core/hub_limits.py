@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kiwi_gw.codes import RefusalCode
-from kiwi_gw.core.accounts import Payer
-from kiwi_gw.core.commands import LabelLimit
-from kiwi_gw.core.encoding import KeyedFormat
-from kiwi_gw.core.overflow import OverflowTerms, terms
+from kiwi_gw.core.commands import Open
+from kiwi_gw.core.overflow import OverflowTerms
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Mode, OverflowPolicy, Positions, Start, StartAt
+from kiwi_gw.model import OverflowPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +50,6 @@ class HubState(enum.Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionRequest:
-    """What a subscription asks for. `capacity` and `overflow` None: the source's own."""
-
-    handle: Hashable
-    wire: KeyedFormat
-    mode: Mode
-    credits: int
-    limits: Mapping[Hashable, LabelLimit]
-    overflow: OverflowPolicy | None = None
-    capacity: int | None = None
-    until: Positions | None = None
-    start: Start = StartAt.LATEST
-    report_every: float | None = None
-    payer: Payer | None = None
-
-
 def policies(limits: HubLimits, *, replayable: bool) -> set[OverflowPolicy]:
     """List what a subscription may ask for: what is allowed, and the source can do."""
     found = {limits.overflow, *limits.allow}
@@ -78,15 +60,20 @@ def policies(limits: HubLimits, *, replayable: bool) -> set[OverflowPolicy]:
     return found
 
 
-def grant(request: SubscriptionRequest, limits: HubLimits, offered: set[OverflowPolicy]) -> OverflowTerms:
+def grant(command: Open, limits: HubLimits, offered: set[OverflowPolicy]) -> OverflowTerms:
     """Clamp what is asked for to what there is. Raises SubscribeRefused."""
-    policy = request.overflow or limits.overflow
+    policy = command.overflow or limits.overflow
     if policy not in offered:
         there = ", ".join(item.value for item in OverflowPolicy if item in offered)
         raise SubscribeRefused(
             RefusalCode.OVERFLOW, f"{policy.value} is not available here; there is {there}"
         )
     most = min(limits.buffer_capacity or limits.window_events, limits.window_events)
-    capacity = max(1, min(request.capacity or most, most))
+    capacity = max(1, min(command.buffer_capacity or most, most))
     threshold = min(limits.lag_threshold or max(1, capacity // 2), capacity)
-    return terms(policy, limits.block_fallback, capacity, threshold)
+    acting = limits.block_fallback if policy is OverflowPolicy.BLOCK else policy
+    return _shared_terms(policy, acting, capacity, threshold)
+
+
+_shared_terms = lru_cache(maxsize=256)(OverflowTerms)
+"""One object for all that were granted the same."""

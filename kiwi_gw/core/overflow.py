@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from kiwi_gw.model import OverflowPolicy
@@ -31,13 +30,6 @@ class OverflowTerms:
     acting: OverflowPolicy
     capacity: int
     threshold: int
-
-
-@lru_cache(maxsize=256)
-def terms(policy: OverflowPolicy, fallback: OverflowPolicy, capacity: int, threshold: int) -> OverflowTerms:
-    """One object for all that were granted the same. fallback: for `block`."""
-    acting = fallback if policy is OverflowPolicy.BLOCK else policy
-    return OverflowTerms(policy, acting, capacity, threshold)
 
 
 class OverflowView(NamedTuple):

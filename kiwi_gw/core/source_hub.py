@@ -14,20 +14,21 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.accounts import Payer
 from kiwi_gw.core.blocking import BlockingReaders
-from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.core.commands import LabelLimit, Open
+from kiwi_gw.core.delivery import Delivery
 from kiwi_gw.core.effects import Effects
 from kiwi_gw.core.encoding import EncodingMemo, KeyedFormat, wire
 from kiwi_gw.core.encoding_groups import EncodingGroups, Group
 from kiwi_gw.core.endings import end
 from kiwi_gw.core.frame_writer import FrameWriter, Owner
 from kiwi_gw.core.history import HistoryQueue
-from kiwi_gw.core.hub_limits import HubLimits, HubState, SubscriptionRequest, grant, policies
+from kiwi_gw.core.hub_limits import HubLimits, HubState, grant, policies
 from kiwi_gw.core.lag_watch import watch_lag
 from kiwi_gw.core.last_values import LastValues
 from kiwi_gw.core.notices import SourceDegraded
 from kiwi_gw.core.openings import Openings
 from kiwi_gw.core.position_reports import PositionReports
-from kiwi_gw.core.start_resolution import Where, is_past, load
+from kiwi_gw.core.start_resolution import Where, load, load_positions
 from kiwi_gw.core.states import IN_HISTORY, NOT_LIVE, SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget, Window, WindowEntry, tell_parked
@@ -49,8 +50,9 @@ from kiwi_gw.model import (
 class SourceHub:
     """See the top of this file.
 
-    clock: monotonic seconds. freed: called when a subscription may hold the source no longer. held_by: who
-    holds it by `block` just now, in words. traced: the source, while it runs and after it, if it is.
+    clock: monotonic seconds. joined: called when there is one subscription more; freed: when one may hold the
+    source no longer. held_by: who holds it by `block` just now, in words. traced: the source, while it runs
+    and after it, if it is.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class SourceHub:
             self.last_values = LastValues(
                 limits.last_values_keys, limits.last_values_bytes, budget, self.evicted, clock
             )
+        self.joined: Callable[[], None] = lambda: None
         self.freed: Callable[[], None] = lambda: None
         self.traced: HasLineage | None = None
         self.held_by: list[str] = []
@@ -140,34 +143,43 @@ class SourceHub:
     # --- subscriptions come and go ---------------------------------------------------------
 
     def subscribe(
-        self, request: SubscriptionRequest, writer: FrameWriter[Subscription], owner: Owner[Subscription]
+        self,
+        command: Open,
+        item: KeyedFormat,
+        writer: FrameWriter[Subscription],
+        owner: Owner[Subscription],
+        payer: Payer | None = None,
     ) -> Subscription:
         """Make a subscription: LIVE at the head, or OPENING while the source starts. A finite source that has
-        ended still serves what it holds to those that begin before its end, and closes them there.
+        ended still serves what it holds to those that begin before its end, and closes them there. item: the
+        wire format that the command has made for this source.
 
         Raises SubscribeRefused where the source is over, a bound is reached or a wish cannot be met.
         """
-        held = self.over and request.start is not StartAt.LATEST
+        held = self.over and command.start is not StartAt.LATEST
         if self.state not in (HubState.STARTING, HubState.RUNNING) and not held:
             raise SubscribeRefused(self.end_reason.value, self.end_message)
-        terms = grant(request, self.limits, self.policies)
-        where = load(request.start, self.info)
+        terms = grant(command, self.limits, self.policies)
+        where = load(command.start, self.info)
+        until = None if command.until is None else load_positions(command.until, self.info)
         if where is StartAt.SNAPSHOT and self.last_values is None:
             raise SubscribeRefused(RefusalCode.START, "the newest events of this source are not kept by key")
-        group = self.groups.get(request.wire, request.payer)
-        subscription = Subscription(self, group, request, terms, writer, owner)
-        subscription.repeats = is_past(request.start)
-        self.groups.join(group, request.payer)
+        group = self.groups.get(item, payer)
+        delivery = Delivery(command.mode, command.credits, command.limits, until, item.format.join)
+        subscription = Subscription(self, group, command.handle, delivery, terms, payer, writer, owner)
+        subscription.repeats = command.start is not StartAt.LATEST
+        self.groups.join(group, payer)
         if terms.policy is OverflowPolicy.BLOCK:
             self.blocking.add(subscription)
-        if request.report_every is not None:
-            self._reports.add(subscription, request.report_every)
+        if command.positions_every is not None:
+            self._reports.add(subscription, command.positions_every)
         self.subscribers += 1
         self._openings.add(subscription, where, self.now)
         if self.state is not HubState.STARTING:
             self._openings.begin(subscription)
         if self.degradation and not subscription.closed:
             subscription.tell(SourceDegraded(subscription.handle, self.info, self.degradation))
+        self.joined()
         self.effects.hand_out()
         return subscription
 

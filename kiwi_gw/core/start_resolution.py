@@ -34,11 +34,6 @@ class ResolvedStart:
     missing: Ranges = field(default_factory=dict)
 
 
-def is_past(start: Start) -> bool:
-    """Say whether it repeats what was sent: the newest event of every key may be all that a source has."""
-    return start is not StartAt.LATEST
-
-
 def load(start: Start, info: SourceInfo) -> Where:
     """Read what is asked for, in the source's terms. Raises SubscribeRefused."""
     if isinstance(start, AtTime) and not info.replayable:
@@ -47,8 +42,13 @@ def load(start: Start, info: SourceInfo) -> Where:
         )
     if not isinstance(start, AtPositions):
         return start
+    return RequestedPositions(load_positions(start.positions, info), start.skip_missing)
+
+
+def load_positions(positions: object, info: SourceInfo) -> Positions:
+    """Read positions in the source's JSON form. Raises SubscribeRefused."""
     try:
-        return RequestedPositions(info.codec.load(start.positions), start.skip_missing)
+        return info.codec.load(positions)
     except ValueError as error:
         raise SubscribeRefused(RefusalCode.POSITIONS, str(error)) from error
 

@@ -22,7 +22,6 @@ from kiwi_gw.core.delivery import Delivery
 from kiwi_gw.core.encoding import EncodingGroup
 from kiwi_gw.core.frame_writer import SILENCE, FrameWriter, Owner
 from kiwi_gw.core.hub_interface import Hub, MemberReader
-from kiwi_gw.core.hub_limits import SubscriptionRequest
 from kiwi_gw.core.notices import LimitReached, Notice
 from kiwi_gw.core.overflow import OverflowDecision, OverflowTerms
 from kiwi_gw.core.positions import ahead
@@ -44,23 +43,20 @@ class Subscription:
 
     hub: Hub[Subscription]
     group: EncodingGroup[Subscription]
-    request: InitVar[SubscriptionRequest]
+    handle: Hashable
+    own_delivery: InitVar[Delivery]
     terms: InitVar[OverflowTerms]
+    payer: Payer | None
     writer: FrameWriter[Subscription]
     owner: Owner[Subscription]
-    handle: Hashable = field(init=False)
-    payer: Payer | None = field(init=False)
     reader: SubscriptionReader = field(init=False)
     place: MemberReader[Subscription] | None = None
     state: SubscriptionState = SubscriptionState.OPENING
     began: int = 0
     repeats: bool = False
 
-    def __post_init__(self, request: SubscriptionRequest, terms: OverflowTerms) -> None:
-        self.handle, self.payer = request.handle, request.payer
-        join = request.wire.format.join
-        delivery = Delivery(request.mode, request.credits, request.limits, request.until, join)
-        self.reader = SubscriptionReader(self.hub.window, terms, delivery, self.hub.dropped, self)
+    def __post_init__(self, own_delivery: Delivery, terms: OverflowTerms) -> None:
+        self.reader = SubscriptionReader(self.hub.window, terms, own_delivery, self.hub.dropped, self)
 
     # --- what anyone may ask ---------------------------------------------------------------
 

@@ -28,9 +28,8 @@ def dialect_app(gateway: Gateway, admission: Admission, route: HttpRoute[Any, An
         credential = head.credential(remote, secure=secure)
         identity = await identify(gateway, admission, credential, scope)
         body = await _body(receive, route.max_body_bytes)
-        sources = tuple(
-            info for info in gateway.sources() if gateway.authorize(identity, Action.SUBSCRIBE, info) is None
-        )
+        may = gateway.hooks.authorize
+        sources = tuple(info for info in gateway.sources() if may(identity, Action.SUBSCRIBE, info) is None)
         try:
             query = scope["query_string"].decode("latin-1")
             parameters = read_parameters(route.parameters, scope["path_params"], query)

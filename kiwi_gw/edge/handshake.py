@@ -79,7 +79,7 @@ class Handshake:
         up by who comes in, or may not; who finds no room keeps it."""
         kept = tickets.take(text)
         # It may have grown old meanwhile.
-        identity = kept if isinstance(kept, Refusal) else self._gateway.reauthenticate(kept.identity)
+        identity = kept if isinstance(kept, Refusal) else self._gateway.hooks.reauthenticate(kept.identity)
         self._gateway.meters.auth["ticket", "refused" if isinstance(identity, Refusal) else "accepted"] += 1
         try:
             return _counted(identity, place)

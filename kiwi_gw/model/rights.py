@@ -26,5 +26,5 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Yes: what an action needs that is closed unless a plugin opens it (`runtime.permission_rules`). A
+    """Yes: what an action needs that is closed unless a plugin opens it (`runtime.hooks`). A
     refusal of another plugin still forbids it."""

@@ -1,42 +1,90 @@
-"""Who the client of a connection is, what it may read, and whose shares of the gateway's time it uses."""
+"""Who the client of a connection is, what it may read, what it has subscribed to, and whose shares of the
+gateway's time that uses.
+
+Subscriptions go by the handles that the session has given them. An operation returns what the session is to
+know; it tells the session nothing itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.accounts import ClientAccount, Payer
+from kiwi_gw.core.commands import AddCredit, Open, Reconfigure
 from kiwi_gw.core.encoding import KeyedFormat, wire
-from kiwi_gw.core.start_resolution import is_past
+from kiwi_gw.core.frame_writer import Owner
+from kiwi_gw.core.notices import (
+    CreditAdded,
+    Ended,
+    Inspected,
+    Notice,
+    Opened,
+    OpenFailed,
+    ReconfigureRefused,
+)
+from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
+from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Action, EventTransform, Identity, Refusal, SourceInfo, Start, WireFormat
+from kiwi_gw.model import Action, CloseReason, Identity, Refusal, SourceInfo, StartAt, WireFormat
 from kiwi_gw.runtime.client_identity import who_pays
-from kiwi_gw.runtime.ports import AdmissionSlot, GatewayContext
+from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
+
+_EXAMINED_BATCHES = 20
+
+
+@dataclass(slots=True)
+class Waited:
+    """What is noted of a subscription while it waits for its source.
+
+    asked_at: when it was asked for. later: what its client is to know behind the answer to that."""
+
+    asked_at: float | None = None
+    later: list[Notice] = field(default_factory=list)
 
 
 class ClientAccess:
-    """identity: who it is for now. number: of its connection. place: None where it is not counted.
-
+    """identity: who it is for now. number, dialect: of its connection. place: None where it is not counted.
     login_seconds: it has shown no credentials yet, and has this long to log in; None: it has.
+
+    subscriptions: those that run or wait for their source. delivered: events, of those that are over.
     """
 
-    __slots__ = ("_account", "_number", "_place", "_world", "identity", "login_seconds")
+    __slots__ = (
+        "_account",
+        "_dialect",
+        "_number",
+        "_place",
+        "_waiting",
+        "_world",
+        "delivered",
+        "identity",
+        "login_seconds",
+        "subscriptions",
+    )
 
     def __init__(
         self,
         identity: Identity,
         number: int,
+        dialect: str,
         world: GatewayContext,
         place: AdmissionSlot | None,
         login_seconds: float | None = None,
     ) -> None:
         self.identity = identity
         self.login_seconds = login_seconds
+        self.subscriptions: dict[Hashable, Subscription] = {}
+        self.delivered = 0
         self._number = number
+        self._dialect = dialect
         self._world = world
         self._place = place
         self._account: ClientAccount | None = None  # made for clients with queries
+        self._waiting: dict[Hashable, Waited] | None = None  # a source is seldom waited for
+
+    # --- who it is -------------------------------------------------------------------------
 
     @property
     def who(self) -> Hashable:
@@ -69,11 +117,123 @@ class ClientAccess:
             self._account = self._world.account(who)
         return Payer(self._account, who, self._number)
 
-    def wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
+    # --- what it reads ---------------------------------------------------------------------
+
+    def open(
+        self, command: Open, writer: ConnectionWriter, owner: Owner[Subscription], asked_at: float | None
+    ) -> None:
+        """Subscribe. owner: is notified of all that becomes of it. Raises SubscribeRefused."""
+        if self.login_seconds is not None:
+            raise SubscribeRefused(RefusalCode.NOT_LOGGED_IN, "log in first")
+        hub = self._world.hub(command.source_id)
+        if hub is None:
+            raise _unknown_source()
+        item = self._wire(hub.info, command.wire)
+        if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
+            refusal = self._world.hooks.authorize(self.identity, Action.REPLAY, hub.info)
+            if refusal is not None:
+                raise SubscribeRefused(refusal.code, refusal.message)
+        subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
+        self._count_credit(command.source_id, command.credits)
+        if not subscription.closed:
+            self.subscriptions[command.handle] = subscription
+        if subscription.state is SubscriptionState.OPENING:
+            self._waiting = self._waiting or {}
+            self._waiting[command.handle] = Waited(asked_at)
+
+    def happened(self, subscription: Subscription, notice: Notice) -> Waited:
+        """Note what the core says of one. Returns what was noted while it waited for its source."""
+        handle = subscription.handle
+        waited = Waited()
+        if isinstance(notice, Opened):
+            self.subscriptions.setdefault(handle, subscription)
+            self._world.meters.source(subscription.hub.info.id).started[self._dialect] += 1
+            waited = self._no_longer_waits(handle)
+        elif isinstance(notice, Ended):
+            self._forget(handle, notice.reason)
+        elif isinstance(notice, OpenFailed):
+            waited = Waited(self._no_longer_waits(handle).asked_at)
+            self._forget(handle, CloseReason.FAILED)
+        return waited
+
+    def add_credit(self, command: AddCredit) -> CreditAdded | None:
+        """Give credit to one that is there. None: its session is to know later, or knows of its end."""
+        subscription = self.subscriptions[command.handle]
+        self._count_credit(subscription.hub.info.id, command.n)
+        notice = CreditAdded(command.handle, command.n, subscription.add_credit(command.n))
+        waited = self._waiting.get(command.handle) if self._waiting is not None else None
+        if subscription.state is SubscriptionState.OPENING and waited is not None:
+            waited.later.append(notice)
+            return None
+        return notice
+
+    def reconfigure(self, command: Reconfigure) -> ReconfigureRefused | None:
+        """Go on with another wire format; end where the rules or the client's shares do not allow that."""
+        subscription = self.subscriptions.get(command.handle)
+        if subscription is None:
+            return None
+        hub = subscription.hub
+        try:
+            item = self._wire(hub.info, command.wire)
+        except SubscribeRefused as refused:
+            hub.withdraw(subscription, str(refused))
+            return None
+        try:
+            hub.reconfigure(subscription, item, command.limits, self.payer(item), fewer=command.fewer)
+        except SubscribeRefused as refused:
+            if not command.fewer:
+                return ReconfigureRefused(command.handle, refused.code, str(refused))
+            hub.withdraw(subscription, str(refused))
+        return None
+
+    def cancel(self, handle: Hashable) -> bool:
+        """Unsubscribe. Returns whether it was there."""
+        subscription = self.subscriptions.get(handle)
+        if subscription is None:
+            return False
+        subscription.cancel()
+        self._forget(handle, CloseReason.UNSUBSCRIBED)
+        return True
+
+    def examine(self, handle: Hashable) -> Inspected | None:
+        """Look at how one does, and at the newest events that its client has been let see."""
+        subscription = self.subscriptions.get(handle)
+        if subscription is None:
+            return None
+        hub, bare = subscription.hub, not subscription.group.wire.before
+        newest = hub.window.latest(_EXAMINED_BATCHES) if bare else []
+        batches = tuple(entry.batch for entry in newest if entry.base >= subscription.began)
+        return Inspected(handle, hub.info, subscription.delivery.matched, batches)
+
+    def apply_rules(self) -> None:
+        """End those that are no longer allowed; the others go on behind the transforms that are theirs now,
+        from their next event on."""
+        hooks = self._world.hooks
+        for subscription in list(self.subscriptions.values()):
+            hub = subscription.hub
+            refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, hub.info)
+            if refusal is None and subscription.repeats:
+                refusal = hooks.authorize(self.identity, Action.REPLAY, hub.info)
+            found = refusal or hooks.transforms(self.identity, hub.info)
+            if isinstance(found, Refusal):
+                hub.withdraw(subscription, found.message)
+            else:
+                hub.transform(subscription, found, self.payer(subscription.group.wire))
+
+    def drop(self) -> None:
+        """End all subscriptions: the client goes."""
+        for handle, subscription in list(self.subscriptions.items()):
+            subscription.cancel(SubscriptionInput.DISCONNECT)
+            self._forget(handle, CloseReason.DISCONNECTED)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""
-        if self._world.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
-            raise unknown_source()  # as for one that does not exist: names cannot be guessed
-        transforms = self._world.transforms(self.identity, info)
+        hooks = self._world.hooks
+        if hooks.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
+            raise _unknown_source()  # as for one that does not exist: names cannot be guessed
+        transforms = hooks.transforms(self.identity, info)
         if isinstance(transforms, Refusal):
             raise SubscribeRefused(transforms.code, transforms.message)
         if transforms:
@@ -81,35 +241,27 @@ class ClientAccess:
             info = replace(info, decode=replace(info.decode, fields=""), members="")
         return wire(make(info), transforms)
 
-    def check_logged_in(self) -> None:
-        """Raise SubscribeRefused if it is not known yet who the client is."""
-        if self.login_seconds is not None:
-            raise SubscribeRefused(RefusalCode.NOT_LOGGED_IN, "log in first")
-
-    def check_start(self, info: SourceInfo, start: Start) -> None:
-        """Raise SubscribeRefused where it may not begin in the past."""
-        if is_past(start):
-            refusal = self._world.authorize(self.identity, Action.REPLAY, info)
-            if refusal is not None:
-                raise SubscribeRefused(refusal.code, refusal.message)
-
-    def transforms(self, info: SourceInfo, *, past: bool) -> Sequence[EventTransform] | Refusal:
-        """Say behind which transforms a subscription goes on under the rules of now, or why it may not.
-
-        past: whether it reads what has been before."""
-        answer = self._world.authorize(self.identity, Action.SUBSCRIBE, info)
-        if answer is None and past:
-            answer = self._world.authorize(self.identity, Action.REPLAY, info)
-        return answer or self._world.transforms(self.identity, info)
-
-    # --- inside ----------------------------------------------------------------------------
-
     def _leave_account(self, who: Hashable) -> None:
         if self._account is not None:
             self._world.account_left(who, self._account)
             self._account = None
 
+    def _count_credit(self, source_id: str, credit: int) -> None:
+        if credit:
+            self._world.meters.source(source_id).credits_granted += credit
 
-def unknown_source() -> SubscribeRefused:
+    def _forget(self, handle: Hashable, reason: CloseReason) -> None:
+        subscription = self.subscriptions.pop(handle, None)
+        self._no_longer_waits(handle)
+        if subscription is not None:
+            self.delivered += subscription.delivery.matched
+            self._world.meters.subscription_over(self._dialect, subscription, reason)
+
+    def _no_longer_waits(self, handle: Hashable) -> Waited:
+        noted = self._waiting.pop(handle, None) if self._waiting is not None else None
+        return noted or Waited()
+
+
+def _unknown_source() -> SubscribeRefused:
     """Return the answer for a source that does not exist, or not for this client."""
     return SubscribeRefused(RefusalCode.UNKNOWN_SOURCE, "no source has this id")

@@ -48,7 +48,6 @@ from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Identity, Refusal, SourceInfo
 from kiwi_gw.runtime.call_queue import CallQueue
 from kiwi_gw.runtime.client_access import ClientAccess
-from kiwi_gw.runtime.client_subscriptions import ClientSubscriptions
 from kiwi_gw.runtime.liveness import Liveness
 from kiwi_gw.runtime.offload_queue import OffloadQueue
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
@@ -62,8 +61,8 @@ class Connection:
     """See the top of this file. Implements `core.frame_writer.Owner`.
 
     heard_at: when the client last sent a byte (monotonic seconds); kept by the reader of the socket. access:
-    who the client is, and what it may do. cut_off: ends the socket after a moment, whatever the client does.
-    place: None where it is not counted.
+    who the client is, what it may do and what it reads. cut_off: ends the socket after a moment, whatever the
+    client does. place: None where it is not counted.
     due: it is to be judged again before anything else. login_seconds: as `ClientAccess` has it. calls: None
     until the session asks for one.
     """
@@ -88,8 +87,7 @@ class Connection:
         self.writer = writer
         self.opened_at = self.heard_at = now
         self.liveness = Liveness(now)
-        self.access = ClientAccess(identity, number, context, place, login_seconds)
-        self._subscriptions = ClientSubscriptions(context, self.access, dialect)
+        self.access = ClientAccess(identity, number, dialect, context, place, login_seconds)
         self._cut_off = cut_off
         self._context = context
         self._session = session
@@ -108,12 +106,12 @@ class Connection:
     @property
     def subscriptions(self) -> Mapping[Hashable, Subscription]:
         """Those that run or wait for their source, by handle."""
-        return self._subscriptions.by_handle
+        return self.access.subscriptions
 
     @property
     def delivered(self) -> int:
         """How many events were sent by subscriptions that are over."""
-        return self._subscriptions.delivered
+        return self.access.delivered
 
     def start(self) -> None:
         """Tell the session what there is, as soon as it is known who asks."""
@@ -151,7 +149,7 @@ class Connection:
         """Tell the session what happened to a subscription (`core.frame_writer.Owner`)."""
         if self.closed:
             return
-        waited = self._subscriptions.happened(subscription, notice)
+        waited = self.access.happened(subscription, notice)
         if isinstance(notice, Opened):
             self._count("subscribe", "ok", waited.asked_at)
         elif isinstance(notice, OpenFailed):
@@ -187,11 +185,11 @@ class Connection:
         self.due = False
         if self.writer.close_code is not None or self.access.login_seconds is not None:
             return
-        answer = self.access.identify(self._context.reauthenticate(self.identity))
+        answer = self.access.identify(self._context.hooks.reauthenticate(self.identity))
         if isinstance(answer, Refusal):
             self.dismiss(answer)
         else:
-            self._subscriptions.apply_rules()
+            self.access.apply_rules()
 
     def dismiss(self, refusal: Refusal) -> None:
         """End it: its credentials are good no longer."""
@@ -264,7 +262,7 @@ class Connection:
             case Cancel():
                 self._cancel(command.handle)
             case Reconfigure():
-                self._tell_if(self._subscriptions.reconfigure(command))
+                self._tell_if(self.access.reconfigure(command))
             case Close():
                 self._count_violation(command.violation)
                 self.send_close(command.code, command.reason)
@@ -277,7 +275,7 @@ class Connection:
                 )
                 self._offload_queue.add(handle, question, self._asked_at)
             case Inspect(handle):
-                self._tell_if(self._subscriptions.examine(handle))
+                self._tell_if(self.access.examine(handle))
             case SetTimer(seconds):
                 self._context.later(seconds, self._timer_fired)
             case Continue(seconds):
@@ -289,7 +287,7 @@ class Connection:
             self.send_close(CloseCode.TRY_AGAIN_LATER, "try_again_later")
             return
         try:
-            self._subscriptions.open(command, self.writer, self, self._asked_at)
+            self.access.open(command, self.writer, self, self._asked_at)
         except SubscribeRefused as refused:
             self._count("subscribe", "refused")
             self._tell(OpenFailed(command.handle, refused.code, str(refused)))
@@ -297,7 +295,7 @@ class Connection:
     def _add_credit(self, command: AddCredit) -> None:
         if command.handle in self.subscriptions:  # else the session knows of its end, or is about to
             self._count("request", "ok")
-            self._tell_if(self._subscriptions.add_credit(command))
+            self._tell_if(self.access.add_credit(command))
 
     def _offloaded(self, notice: Offloaded, asked_at: float | None) -> None:
         before, self._asked_at = self._asked_at, asked_at
@@ -308,7 +306,7 @@ class Connection:
 
     def _cancel(self, handle: Hashable) -> None:
         offloaded = self._offload_queue is not None and self._offload_queue.drop(handle)
-        if offloaded or self._subscriptions.cancel(handle):
+        if offloaded or self.access.cancel(handle):
             self._count("unsubscribe", "ok")
             self._tell(Cancelled(handle))
 
@@ -328,13 +326,12 @@ class Connection:
         first = self.access.login_seconds is not None
         answer = self.access.identify(answer)
         self._count("login", "refused" if isinstance(answer, Refusal) else "ok")
-        if isinstance(answer, Refusal):
-            self._tell(CallDone(call.handle, answer))
-            return
         self._tell(CallDone(call.handle, answer))
+        if isinstance(answer, Refusal):
+            return
         if first:
             self.start()
-        self._subscriptions.apply_rules()
+        self.access.apply_rules()
 
     def _count(self, command: str, result: str, asked_at: float | None = None) -> None:
         """Count a command that was answered. asked_at: when it came, if not just now."""
@@ -342,7 +339,7 @@ class Connection:
         meters.commands[self.dialect, command, result] += 1
         since = asked_at if asked_at is not None else self._asked_at
         if since is not None:
-            meters.command_over(self.dialect, command, self._context.now() - since)
+            meters.command_over(self.dialect, command, self._context.clock() - since)
 
     def _count_violation(self, violation: Violation | None) -> None:
         if violation is not None:
@@ -353,7 +350,7 @@ class Connection:
             self._offload_queue.clear()
         if self.calls is not None:
             self.calls.clear()
-        self._subscriptions.drop()
+        self.access.drop()
 
     def __repr__(self) -> str:
         return f"<Connection {self.number} {self.dialect} {self.remote}>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -27,10 +27,8 @@ from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import PluginError
 from kiwi_gw.model import (
-    Action,
     CloseReason,
     Credential,
-    EventTransform,
     Identity,
     Refusal,
     SourceInfo,
@@ -64,7 +62,9 @@ _LOOK_SECONDS = 1.0
 class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
-    clock: monotonic seconds. worker, workers: which of how many processes with this configuration it is.
+    clock: monotonic seconds, as messages come by. worker, workers: which of how many processes with this
+    configuration it is. memory: what all windows and encodings hold, and may hold. leaving: hubs of sources
+    that are gone, while they are still read.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Gateway:
         workers: int = 1,
     ) -> None:
         self.loaded = loaded
-        self._clock = clock
+        self.clock = clock
         self._place = (worker, workers)
         self._context = PluginContext({})  # of the configuration that the plugins know
         self.hooks = Hooks(loaded.plugins)
@@ -85,7 +85,7 @@ class Gateway:
         self.measured = loaded.settings.metrics.enabled
         self.draining = False
         window = loaded.settings.window
-        self._budget = MemoryBudget(window.memory_bytes)
+        self.memory = MemoryBudget(window.memory_bytes)
         limits = loaded.settings.server.limits
         shares = CpuShares(
             limits.queries_percent / 100, limits.connection_queries_percent / 100, limits.query_percent / 100
@@ -97,18 +97,18 @@ class Gateway:
         self.offloads = Offloads(self._round_budget)
         self.command_scheduler = CommandScheduler(self._round_budget)
         self._continuations = Continuations(self._round_budget, clock)
-        self._memo = EncodingMemo(window.encodings_bytes, self._budget, _log_mistake, self.evaluations)
+        self.encodings = EncodingMemo(window.encodings_bytes, self.memory, _log_mistake, self.evaluations)
         self._runners: dict[str, SourceRunner] = {}
         self._known: set[str] = set()  # ids of all sources that there ever were
-        self._leaving: list[SourceHub] = []
+        self.leaving: list[SourceHub] = []
         self._numbers = itertools.count(1)
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
         self.reload_check = ReloadCheck(self._services, self._place)
-        self._reauthorization = Reauthorization(self._info, clock)
+        self._reauthorization = Reauthorization(self.hub, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
-        self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self._memo, self._budget)
+        self.memory_watch = MemoryWatch(loaded.settings.server.limits, workers, self.encodings, self.memory)
 
     # --- life ------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Gateway:
         if connection in self.connections:
             self.connections.remove(connection)
             writer = connection.writer
-            lived = self._clock() - connection.opened_at
+            lived = self.clock() - connection.opened_at
             self.meters.connection_over(connection.dialect, writer.close_code, lived, writer.sent_bytes)
         self._left.set()
         self._left = trio.Event()
@@ -210,10 +210,6 @@ class Gateway:
 
     # --- what connections need (runtime.ports.GatewayContext) -----------------------------
 
-    def now(self) -> float:
-        """Monotonic seconds."""
-        return self._clock()
-
     @property
     def limits(self) -> LimitSettings:
         """What clients may cost, by the configuration in force."""
@@ -228,34 +224,16 @@ class Gateway:
         runner = self._runners.get(source_id)
         return runner.hub if runner is not None else None
 
-    def _info(self, source_id: str) -> SourceInfo | None:
-        runner = self._runners.get(source_id)
-        return runner.hub.info if runner is not None else None
-
     def sources(self) -> Iterable[SourceInfo]:
         return [runner.hub.info for runner in self._runners.values()]
 
-    def subscribed(self, source_id: str) -> None:
-        runner = self._runners.get(source_id)
-        if runner is not None:
-            runner.subscriber_added()
-
     def account(self, who: Hashable) -> ClientAccount:
         """Give a connection of this client one that it has left behind and that is not full, or a new one."""
-        return self._accounts.take(who, self.now()) or ClientAccount(self.evaluations.shares.connection)
+        return self._accounts.take(who, self.clock()) or ClientAccount(self.evaluations.shares.connection)
 
     def account_left(self, who: Hashable, account: ClientAccount) -> None:
         """Keep what a connection that is gone has left behind."""
-        self._accounts.keep(who, account, self.now())
-
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
-        return self.hooks.authorize(identity, action, source)
-
-    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        return self.hooks.reauthenticate(identity)
-
-    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal:
-        return self.hooks.transforms(identity, source)
+        self._accounts.keep(who, account, self.clock())
 
     def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
         async def ask() -> None:
@@ -292,21 +270,6 @@ class Gateway:
         return self._runners.values()
 
     @property
-    def leaving(self) -> Iterable[SourceHub]:
-        """Hubs of sources that are gone, while they are still read."""
-        return self._leaving
-
-    @property
-    def encodings(self) -> EncodingMemo:
-        """What was encoded, and what of it is kept."""
-        return self._memo
-
-    @property
-    def memory(self) -> MemoryBudget:
-        """What all windows and encodings hold, and may hold."""
-        return self._budget
-
-    @property
     def started(self) -> bool:
         """Whether every source has worked at least once, or never will."""
         return all(runner.hub.state is not HubState.STARTING for runner in self._runners.values())
@@ -319,9 +282,9 @@ class Gateway:
         hub = SourceHub(
             plan.info,
             limits_of(entry, loaded, kind.start_ms, replayable=plan.info.replayable),
-            self._memo,
-            self._budget,
-            self._clock,
+            self.encodings,
+            self.memory,
+            self.clock,
         )
 
         @asynccontextmanager
@@ -351,14 +314,14 @@ class Gateway:
         runner = self._runners.pop(source_id)
         runner.stop()
         runner.hub.removed(reason, message, drain)
-        self._leaving.append(runner.hub)
+        self.leaving.append(runner.hub)
 
     async def _pulse(self) -> None:
-        look_at = self._clock()
+        look_at = self.clock()
         while True:
             due = trio.current_time() + PULSE_SECONDS
             await trio.sleep_until(due)
-            now = self._clock()
+            now = self.clock()
             if self.measured:
                 self.meters.loop_lag.observe(trio.current_time() - due)
             if now >= look_at:
@@ -371,11 +334,11 @@ class Gateway:
                 runner.hub.sweep()
                 if runner.hub.state is HubState.FAILED and not runner.hub.subscribers:
                     runner.hub.close()  # no subscriber can come any more
-            for hub in list(self._leaving):
+            for hub in list(self.leaving):
                 hub.sweep()
                 if not hub.subscribers:
                     hub.close()
-                    self._leaving.remove(hub)
+                    self.leaving.remove(hub)
                     self.meters.hub_over(hub)
             self.keepalive.look(self.connections, now, time.time())
             if self.hooks.reauthentication_due():

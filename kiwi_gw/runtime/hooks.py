@@ -2,14 +2,24 @@
 
 What a hook raises is logged once per hook and line that raises it, with its traceback, counted every time,
 and becomes a refusal for the client. The same goes for an answer that is none.
+
+Who may do what: the answers of plugins and the switches of the configuration are weighed by one table. A
+refusal always forbids. What it takes beside that differs by action:
+
+| action | where a plugin authenticates clients | where none does |
+|---|---|---|
+| subscribe, replay | nothing | nothing |
+| publish, commit | a permit, and the switch of the source | the switch of the source |
+| admin | a permit | a local admin address, or its switch |
 """
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 import trio
@@ -31,12 +41,14 @@ from kiwi_gw.model import (
     Transformed,
 )
 from kiwi_gw.plugin_manager import PluginManager
-from kiwi_gw.runtime.permission_rules import decide
 from kiwi_gw.runtime.plugin_faults import fault, place
 
 log = structlog.get_logger(__name__)
 
 _FAILED = Refusal(RefusalCode.INTERNAL_ERROR, "the gateway could not decide this; the error is in its log")
+
+_SWITCHED_OFF = Refusal(RefusalCode.FORBIDDEN, "the configuration does not open this")
+_NOT_PERMITTED = Refusal(RefusalCode.FORBIDDEN, "nobody has permitted this")
 
 _UNASKED = replace(ANONYMOUS, authenticator="")
 _NEVER_ASKED = Refusal(RefusalCode.NO_CREDENTIALS, "clients must say who they are now", retry=True)
@@ -46,6 +58,54 @@ _THREADS = 32
 
 
 Apply = Callable[[Batch], Transformed]
+
+
+class ConfigSwitch(enum.Enum):
+    """When the configuration must have opened something."""
+
+    NEVER = "never"
+    UNAUTHENTICATED = "unauthenticated"  # where no plugin says who the clients are
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRule:
+    """permit: whether a plugin must say yes, where one authenticates clients."""
+
+    permit: bool
+    switch: ConfigSwitch
+
+
+RULES: Mapping[Action, PermissionRule] = {
+    Action.SUBSCRIBE: PermissionRule(permit=False, switch=ConfigSwitch.NEVER),
+    Action.REPLAY: PermissionRule(permit=False, switch=ConfigSwitch.NEVER),
+    Action.PUBLISH: PermissionRule(permit=True, switch=ConfigSwitch.ALWAYS),
+    Action.COMMIT: PermissionRule(permit=True, switch=ConfigSwitch.ALWAYS),
+    Action.ADMIN: PermissionRule(permit=True, switch=ConfigSwitch.UNAUTHENTICATED),
+}
+
+
+def decide(
+    action: Action, answers: Iterable[Permit | Refusal], *, authenticates: bool, switched_on: bool
+) -> Refusal | None:
+    """Why it may not be done; None: it may.
+
+    answers: of all plugins that have an opinion. authenticates: whether any plugin asks clients who they
+    are. switched_on: whether the configuration opens it, where that counts.
+    """
+    rule = RULES[action]
+    permitted = False
+    for answer in answers:
+        if isinstance(answer, Refusal):
+            return answer
+        permitted = True
+    if rule.permit and authenticates and not permitted:
+        return _NOT_PERMITTED
+    if rule.switch is ConfigSwitch.ALWAYS or (
+        rule.switch is ConfigSwitch.UNAUTHENTICATED and not authenticates
+    ):
+        return None if switched_on else _SWITCHED_OFF
+    return None
 
 
 class Hooks:
@@ -68,7 +128,7 @@ class Hooks:
     @property
     def authenticates(self) -> bool:
         """Whether any plugin asks clients who they are."""
-        return self._plugins.implements("authenticate")
+        return bool(self._authenticators)
 
     async def authenticate(self, credential: Credential, deadline: float) -> Identity | Refusal:
         """Ask who it is, in a worker thread, for at most `deadline` seconds; anonymous if no plugin minds."""
@@ -135,7 +195,7 @@ class Hooks:
     def authorize(
         self, identity: Identity, action: Action, source: SourceInfo | None, *, switched_on: bool = False
     ) -> Refusal | None:
-        """Ask whether it may. None, or why not (`permission_rules`). source: None for the gateway as a
+        """Ask whether it may. None, or why not (`decide`). source: None for the gateway as a
         whole."""
         try:
             answers: Sequence[object] = self._plugins.hook.authorize(

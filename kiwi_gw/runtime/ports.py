@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from kiwi_gw.core import frame_writer
@@ -10,7 +10,8 @@ from kiwi_gw.core.accounts import ClientAccount
 from kiwi_gw.core.commands import LogIn
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.model import Action, EventTransform, Identity, Refusal, SourceInfo
+from kiwi_gw.model import Identity, Refusal, SourceInfo
+from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
 
@@ -47,8 +48,13 @@ class GatewayContext(Protocol):
     @property
     def meters(self) -> Meters: ...
 
-    def now(self) -> float:
-        """Return monotonic seconds, on the clock that messages come by."""
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds, as messages come by."""
+
+    @property
+    def hooks(self) -> Hooks:
+        """What plugins say of clients."""
 
     @property
     def refusing(self) -> bool:
@@ -58,19 +64,11 @@ class GatewayContext(Protocol):
 
     def sources(self) -> Iterable[SourceInfo]: ...
 
-    def subscribed(self, source_id: str) -> None: ...
-
     def account(self, who: Hashable) -> ClientAccount:
         """Give a connection of this client an account for the time that its queries take."""
 
     def account_left(self, who: Hashable, account: ClientAccount) -> None:
         """Take it back: the connection is gone that had it."""
-
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None: ...
-
-    def reauthenticate(self, identity: Identity) -> Identity | Refusal: ...
-
-    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal: ...
 
     def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
         """Do the request, and call `done` once, within the deadline of the request."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from kiwi_gw.model import SourceInfo
+from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.wakeup import Wakeup
 
@@ -20,10 +20,10 @@ _SLICE_SECONDS = 0.005
 
 
 class Reauthorization:
-    """source: what there is by that id now, None if it is gone. clock: monotonic seconds."""
+    """hub: of the source that has this id now, None if it is gone. clock: monotonic seconds."""
 
-    def __init__(self, source: Callable[[str], SourceInfo | None], clock: Callable[[], float]) -> None:
-        self._source = source
+    def __init__(self, hub: Callable[[str], SourceHub | None], clock: Callable[[], float]) -> None:
+        self._hub = hub
         self._clock = clock
         self._due: dict[Connection, tuple[str, ...]] = {}  # which sources to tell of
         self._order: deque[Connection] = deque()  # of the same; to take the first of a dict is dear
@@ -68,6 +68,6 @@ class Reauthorization:
         if connection.due:
             connection.reauthorize()
         for source_id in appeared:
-            info = self._source(source_id)
-            if info is not None:
-                connection.source_appeared(info)
+            hub = self._hub(source_id)
+            if hub is not None:
+                connection.source_appeared(hub.info)

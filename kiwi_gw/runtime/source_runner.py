@@ -165,10 +165,11 @@ class SourceRunner:
         self._events_seen = 0
         self._scope = trio.CancelScope()
         self._subscribed = trio.Event()
+        hub.joined = self._subscriber_added
         self.done = trio.Event()
 
-    def subscriber_added(self) -> None:
-        """Wake, as a subscription was opened, a source that waits for its first."""
+    def _subscriber_added(self) -> None:
+        """Wake a source that waits for its first subscription."""
         self._subscribed.set()
         self._subscribed = trio.Event()
 

@@ -318,7 +318,7 @@ def test_who_pays_for_a_query_is_whom_admission_counts(
     payers = []
     for number, address in enumerate((one, other)):
         accounts: Any = SimpleNamespace(account=lambda who: ClientAccount(1))
-        access = ClientAccess(identity, number, accounts, admission.place(address))
+        access = ClientAccess(identity, number, "fake", accounts, admission.place(address))
         payer = access.payer(wire(replace(names(), chosen=True)))
         assert payer is not None
         payers.append(payer.identity)

@@ -384,9 +384,9 @@ async def test_who_comes_back_has_what_it_left_of_its_time_for_reading_queries()
     async with running() as (bench, _):
         gateway = bench.gateway
         left = ClientAccount(0.05, 2.0)
-        left.charge(1_000.0, gateway.now())
+        left.charge(1_000.0, gateway.clock())
         kept, who = bench.listener.admission.compiling_kept, ("address", client_at(("127.0.0.1", 0)))
-        kept.keep(who, left, gateway.now())
+        kept.keep(who, left, gateway.clock())
         async with connect(bench) as client, connect(bench) as other:
             await client.send(command("SUBSCRIBE", "a", where="value.a > 123456"))
             assert "Queries take too much time" in (await client.message())["data"]["error"]
@@ -395,7 +395,7 @@ async def test_who_comes_back_has_what_it_left_of_its_time_for_reading_queries()
         with trio.fail_after(5):
             while gateway.connections:
                 await trio.lowlevel.checkpoint()
-        assert left in [kept.take(who, gateway.now()) for _ in range(2)]
+        assert left in [kept.take(who, gateway.clock()) for _ in range(2)]
 
 
 async def test_a_flood_of_patterns_is_compiled_as_far_as_its_share_goes() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from kiwi_gw.core.commands import Session
 from kiwi_gw.dialect_api import Document, Route, SessionLimits, WebSocketRoute
 from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES
-from kiwi_gw.dialects.kiwi.members import UnknownMembers
+from kiwi_gw.dialects.kiwi.requests import UnknownMembers
 from kiwi_gw.dialects.kiwi.results import Envelope, kiwi_wire
 from kiwi_gw.dialects.kiwi.session import KiwiSession
 from kiwi_gw.model import HeadCredential, Identity

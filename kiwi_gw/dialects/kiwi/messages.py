@@ -168,22 +168,20 @@ class RequestOk(_Message, frozen=True, tag="REQUEST_OK"):
     data: Granted
 
 
-class SubscribeError(_Message, frozen=True, tag="SUBSCRIBE_ERROR"):
+class _Refusal(_Message, frozen=True):
+    data: Refused
+
+
+class SubscribeError(_Refusal, frozen=True, tag="SUBSCRIBE_ERROR"):
     """There is no subscription."""
 
-    data: Refused
 
-
-class UnsubscribeError(_Message, frozen=True, tag="UNSUBSCRIBE_ERROR"):
+class UnsubscribeError(_Refusal, frozen=True, tag="UNSUBSCRIBE_ERROR"):
     """There was no subscription."""
 
-    data: Refused
 
-
-class RequestError(_Message, frozen=True, tag="REQUEST_ERROR"):
+class RequestError(_Refusal, frozen=True, tag="REQUEST_ERROR"):
     """No credit is granted."""
-
-    data: Refused
 
 
 class Result(_Message, frozen=True, tag="RESULT"):

@@ -4,26 +4,43 @@ What is not a JSON object ends the connection; an object that is not a command i
 a command whose members are wrong with its error. Of a member that comes twice the last one counts.
 
 A command that is as it must be is decoded at once. Everything else is read a second time, member by member,
-to find out what is wrong with it."""
+to find out what is wrong with it. What is said of that is short: replies wait in memory for slow readers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, cast
+from difflib import get_close_matches
+from functools import partial
+from typing import Final, Literal, Protocol, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from kiwi_gw.codes import CloseCode
-from kiwi_gw.decoding import sentence
-from kiwi_gw.dialects.kiwi.members import COMMANDS, shown, unknown
-from kiwi_gw.dialects.kiwi.messages import ClientMessage
+from kiwi_gw.core.commands import Open
+from kiwi_gw.decoding import given, sentence
+from kiwi_gw.dialects.kiwi.messages import ClientMessage, Request, StartPoint, Subscribe, Unsubscribe
 from kiwi_gw.dialects.kiwi.nesting import TooManyBrackets, outline
 from kiwi_gw.errors import ConnectionEnd
+from kiwi_gw.model import AtPositions, AtTime, SourceInfo, Start, StartAt, ValueAs, WireFormat
+
+UnknownMembers = Literal["refuse", "ignore"]
+
+COMMANDS: Final[dict[str, type[ClientMessage]]] = {
+    "SUBSCRIBE": Subscribe,
+    "UNSUBSCRIBE": Unsubscribe,
+    "REQUEST": Request,
+}
+"""By type."""
 
 MAX_REASON_BYTES: Final = 123
+_NAMED: Final = 3
+_SHOWN: Final = 32
+"""Characters of a name that a client made up."""
+_APART: Final = 4
+"""Characters by which a name may be longer or shorter than one that was meant: others are not compared."""
 TOO_DEEP: Final = "The message is nested too deeply"
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -65,6 +82,40 @@ def read(message: str, *, check_members: bool = True) -> Received:
         return _look_closer(message, check_members=check_members)
 
 
+class WireFactory(Protocol):
+    """Makes the wire format of a source. Raises SubscribeRefused."""
+
+    def __call__(self, source: SourceInfo, *, value_as: ValueAs | None = None) -> WireFormat: ...
+
+
+def open_command(command: Subscribe, wire: WireFactory) -> Open:
+    """Make the command to the core. wire: makes the format of events as the client wants them."""
+    every = given(command.positions_every_ms)
+    return Open(
+        command.source_id,
+        command.source_id,
+        partial(wire, value_as=given(command.value_as)),
+        command.mode,
+        overflow=given(command.overflow),
+        buffer_capacity=given(command.buffer_capacity),
+        start=_start(command),
+        positions_every=None if every is None else every / 1000,
+    )
+
+
+def _start(command: Subscribe) -> Start:
+    """Say where to begin. `positions` are what the gateway itself has sent, `offsets` those of partitions, as
+    a client counts them. A partition that is not named begins with its first event."""
+    point = StartAt.LATEST if command.start is UNSET else command.start
+    if not isinstance(point, StartPoint):
+        return point
+    timestamp, offsets, positions = given(point.timestamp), given(point.offsets), given(point.positions)
+    if timestamp is not None:
+        return AtTime(timestamp)
+    skip_missing = given(command.on_missing) is not None
+    return AtPositions(dict(offsets if offsets is not None else positions or {}), skip_missing)
+
+
 def _look_closer(message: str, *, check_members: bool) -> Received:
     try:
         members, too_deep = _read(message)
@@ -77,8 +128,8 @@ def _look_closer(message: str, *, check_members: bool) -> Received:
     kind = _text(members["type"])
     if kind not in COMMANDS:
         known = f"the type is none of {', '.join(COMMANDS)}"
-        return InvalidMessage(known, None if kind is None else shown(kind))
-    strange = unknown(kind, members) if check_members else None
+        return InvalidMessage(known, None if kind is None else _shown(kind))
+    strange = _unknown(kind, members) if check_members else None
     source_id = _text(members["sourceId"]) if "sourceId" in members else None
     if not source_id:  # one that is too long is one that no source has
         words = f"{kind} has no sourceId"
@@ -142,3 +193,29 @@ def _outline(message: str) -> str:
     if short is None:
         raise bad_request("the message is not JSON")
     return short
+
+
+def _unknown(command: str, members: Iterable[str]) -> str | None:
+    """Say what is wrong with the names of a command's members, in a sentence. None: nothing.
+
+    `SUBSCRIBE has no member "mod" (did you mean "mode"?)`
+    """
+    known = ("type", *COMMANDS[command].__struct_encode_fields__)
+    strange = [name for name in members if name not in known]
+    if not strange:
+        return None
+    named = [_named(name, known) for name in strange[:_NAMED]]
+    more = len(strange) - len(named)
+    rest = f", nor {more} more that it was given" if more else ""
+    return f"{command} has no member {', '.join(named)}{rest}; it has {', '.join(known)}"
+
+
+def _shown(name: str) -> str:
+    """Cut what a client sent to what fits into a sentence."""
+    return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+
+
+def _named(name: str, known: tuple[str, ...]) -> str:
+    alike = {each.lower(): each for each in known if abs(len(each) - len(name)) <= _APART}
+    near = get_close_matches(name.lower(), list(alike), 1)
+    return f'"{_shown(name)}"' + (f' (did you mean "{alike[near[0]]}"?)' if near else "")

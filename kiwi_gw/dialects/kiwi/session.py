@@ -44,8 +44,6 @@ from kiwi_gw.dialect_api.throttle import Throttle, Verdict
 from kiwi_gw.dialects.compiling import CompilingBudget, busy
 from kiwi_gw.dialects.kiwi import messages, replies, requests
 from kiwi_gw.dialects.kiwi.hint_schedule import HintSchedule
-from kiwi_gw.dialects.kiwi.members import UnknownMembers
-from kiwi_gw.dialects.kiwi.opening import WireFactory, open_command
 from kiwi_gw.dialects.kiwi.queries import (
     InvalidQuery,
     ParsedQuery,
@@ -54,6 +52,7 @@ from kiwi_gw.dialects.kiwi.queries import (
     parse_query,
     texts,
 )
+from kiwi_gw.dialects.kiwi.requests import UnknownMembers, WireFactory, open_command
 from kiwi_gw.dialects.kiwi.results import Envelope, value_fields, value_form
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import Mode, ValueAs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kiwi_gw.api import Section
-from kiwi_gw.dialects.kiwi.members import UnknownMembers
+from kiwi_gw.dialects.kiwi.requests import UnknownMembers
 from kiwi_gw.dialects.kiwi.results import Envelope
 
 

@@ -364,7 +364,7 @@ async def test_where_a_reader_is_to_end_is_of_the_same_history_too(
                 ({"0": 5}, None),
             ):
                 client = Client()
-                subscription = world.subscribe(client, start=start, until=read(until))
+                subscription = world.subscribe(client, start=start, until=until)
                 if subscription in world.hub.unresolved:
                     await lineage.learn(world.hub.requested_positions(subscription))
                     world.hub.resolved(subscription, OffsetRange({0: 0}, {0: 9}))

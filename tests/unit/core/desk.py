@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from kiwi_gw.core.accounts import ClientAccount, Payer
@@ -19,7 +20,7 @@ from kiwi_gw.core.commands import (
     Session,
 )
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import (
     Cancelled,
     CreditAdded,
@@ -136,18 +137,9 @@ class Desk:
             self.carry_out(self.session.notice(OpenFailed(command.handle, "refused", words)))
             return
         # "end": where the source's next event will be at this moment.
-        until = hub.positions if command.until == "end" else hub.info.codec.load(command.until or {})
-        request = SubscriptionRequest(
-            command.handle,
-            wire(command.wire(hub.info)),
-            command.mode,
-            command.credits,
-            command.limits,
-            until=until if command.until is not None else None,
-            start=command.start,
-            payer=self.payer,
-        )
-        hub.subscribe(request, self.writer, self)
+        if command.until == "end":
+            command = replace(command, until=hub.dump(hub.positions))
+        hub.subscribe(command, wire(command.wire(hub.info)), self.writer, self, self.payer)
 
     def _recast(self, command: Reconfigure) -> None:
         subscription = self.open[command.handle]

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from kiwi_gw.core.accounts import Payer
-from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.core.commands import LabelLimit, Open
 from kiwi_gw.core.encoding import EncodingMemo, wire
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
-from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.lag_watch import take_lag
 from kiwi_gw.core.notices import Ended, Lagged, Notice
 from kiwi_gw.core.publishing import publish
@@ -399,7 +399,7 @@ class World:
         capacity: int | None = None,
         overflow: OverflowPolicy | None = None,
         limits: Mapping[Hashable, LabelLimit] | None = None,
-        until: Positions | None = None,
+        until: object = None,
         interceptor: Interceptor | None = None,
         before: Sequence[EventTransform] = (),
         start: Start = StartAt.LATEST,
@@ -407,14 +407,23 @@ class World:
         handle: Hashable = "h",
         payer: Payer | None = None,
     ) -> Subscription:
-        """credit: None, push; else the first balance of a pull subscription."""
-        item = wire(form or names(), before if interceptor is None else [transform(interceptor)])
-        mode = Mode.PUSH if credit is None else Mode.PULL
-        most = limits or {}
-        request = SubscriptionRequest(
-            handle, item, mode, credit or 0, most, overflow, capacity, until, start, report_every, payer
+        """credit: None, push; else the first balance of a pull subscription. until: in the JSON form."""
+        made = form or names()
+        command = Open(
+            handle,
+            self.hub.info.id,
+            lambda info: made,
+            Mode.PUSH if credit is None else Mode.PULL,
+            credit or 0,
+            limits or {},
+            overflow,
+            capacity,
+            start,
+            until,
+            report_every,
         )
-        return self.hub.subscribe(request, client.writer, client)
+        item = wire(made, before if interceptor is None else [transform(interceptor)])
+        return self.hub.subscribe(command, item, client.writer, client, payer)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds

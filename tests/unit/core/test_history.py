@@ -65,7 +65,7 @@ def test_a_limit_that_is_reached_in_history_ends_it_there() -> None:
 
 def test_positions_that_are_reached_in_history_end_it_there() -> None:
     it, client = Replayed(), Client()
-    it.subscribe(client, start=StartAt.EARLIEST, until={0: 5, 1: 3})
+    it.subscribe(client, start=StartAt.EARLIEST, until={"0": 5, "1": 3})
     it.read()
     assert sorted(client.places) == [(0, n) for n in range(5)] + [(1, n) for n in range(3)]
     assert [end.reason for end in client.ends] == [CloseReason.UNTIL]

@@ -13,7 +13,7 @@ from itertools import accumulate, count
 
 from kiwi_gw.core.commands import AddCredit, Cancel, Close, Command, LabelLimit, Open, Reconfigure, Reply
 from kiwi_gw.core.encoding import wire
-from kiwi_gw.core.hub_limits import HubLimits, SubscriptionRequest
+from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.notices import (
     Cancelled,
     CreditAdded,
@@ -501,8 +501,8 @@ class Named:
             return line({"messageId": [0, offset], "value": value})[:-1] + b","
 
         form = each("pulsar", write, lambda fragments: b'{"messages":[' + fragments[:-1] + b"]}")
-        request = SubscriptionRequest("name", wire(form), Mode.PUSH, 0, {})
-        self.subscription = gateway.hubs[source].subscribe(request, self.mailbox, self)
+        command = Open("name", source, lambda info: form)
+        self.subscription = gateway.hubs[source].subscribe(command, wire(form), self.mailbox, self)
 
     def notify(self, subscription: Subscription, notice: Notice) -> None:
         self.notices.append(notice)

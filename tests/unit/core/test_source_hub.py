@@ -667,7 +667,7 @@ def test_it_stands_still_at_a_limit_until_it_is_recast() -> None:
 
 def test_an_end_in_positions_leaves_out_what_lies_beyond_it() -> None:
     world, client = World(start={0: 0, 1: 0}), Client()
-    world.subscribe(client, until={0: 2, 1: 3})
+    world.subscribe(client, until={"0": 2, "1": 3})
     world.produce([0, 1, 0, 0, 1])
     world.produce([0, 0, 1, 1, 0])
     assert client.places == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
@@ -677,7 +677,7 @@ def test_an_end_in_positions_leaves_out_what_lies_beyond_it() -> None:
 
 def test_an_end_is_reached_over_a_hole_and_a_loss_beyond_skipped_events_is_announced() -> None:
     world, client = World(start={0: 0, 1: 0}), Client()
-    world.subscribe(client, until={0: 2, 1: 9})
+    world.subscribe(client, until={"0": 2, "1": 9})
     world.produce([0, 0, 0])  # the third is not asked for
     world.produce([1], gap=Gap({1: (0, 4)}, 5))
     world.produce([0, 1], hole=4)

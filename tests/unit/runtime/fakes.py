@@ -16,7 +16,6 @@ import trio
 
 from kiwi_gw.api import (
     ANONYMOUS,
-    Action,
     Batch,
     ConfigSection,
     Diagnostic,
@@ -46,10 +45,11 @@ from kiwi_gw.core.notices import CallDone, Ended, Notice, Opened, OpenFailed
 from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.window import MemoryBudget
-from kiwi_gw.model import EventTransform, Mode, SourceInfo, Token, WireFormat
+from kiwi_gw.model import Mode, SourceInfo, Token, WireFormat
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.runtime.ports import AdmissionSlot
@@ -110,13 +110,16 @@ def endless_round() -> RoundBudget:
 
 
 class FakeContext:
-    """Implements `runtime.ports.GatewayContext` over feeds that exist only here: everything is allowed, and
-    nothing charged. made: how many events each source has had. leaving: feeds that others have replaced."""
+    """Implements `runtime.ports.GatewayContext` over feeds that exist only here: what no plugin forbids is
+    allowed, and nothing charged. made: how many events each source has had. leaving: feeds that others have
+    replaced."""
 
     def __init__(self, source_ids: Iterable[str], encodings_bytes: int) -> None:
         self.meters = Meters(10)
         self.refusing = False
         self.clock = Clock()
+        self.plugins = PluginManager()
+        self.hooks = Hooks(self.plugins)
         self.round = RoundBudget(self.clock)
         self.offloads = Offloads(self.round)
         self.budget = MemoryBudget(1 << 60)
@@ -138,32 +141,17 @@ class FakeContext:
         self.made[name] += size
         return Batch({0: first}, [0] * size, range(first, first + size), columns, cost)
 
-    def now(self) -> float:
-        return self.clock()
-
     def hub(self, source_id: str) -> SourceHub | None:
         return self.hubs.get(source_id)
 
     def sources(self) -> list[SourceInfo]:
         return [hub.info for hub in self.hubs.values()]
 
-    def subscribed(self, source_id: str) -> None:
-        """Sources start when the test says so."""
-
     def account(self, who: Hashable) -> ClientAccount:
         return ClientAccount(0)
 
     def account_left(self, who: Hashable, account: ClientAccount) -> None:
         """Nothing is charged here."""
-
-    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        return identity
-
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
-        return None
-
-    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal:
-        return ()
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         raise AssertionError("nobody here asks to be reminded")

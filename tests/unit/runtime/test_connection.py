@@ -279,7 +279,7 @@ async def test_shares_follow_a_connection_that_becomes_somebody_else(world: Fixt
     (subscription,) = client.connection.subscriptions.values()
     assert subscription.payer is not None
     anns = subscription.payer.account
-    anns.charge(1.0, world.gateway.now())
+    anns.charge(1.0, world.gateway.clock())
     world.rules.who = Identity("bob")
     client.does(log_in())
     await client.wait_login(Identity)
@@ -720,7 +720,7 @@ async def test_a_client_that_comes_back_has_what_it_left_of_its_account(
     world: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen, ann, bob, now = replace(names(), chosen=True), Identity("ann"), Identity("bob"), 0.0
-    monkeypatch.setattr(world.gateway, "now", lambda: now)
+    monkeypatch.setattr(world.gateway, "clock", lambda: now)
 
     def used(identity: Identity) -> float:
         """What was used before on the account of a new connection, which uses a second more and goes."""

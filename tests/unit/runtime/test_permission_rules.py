@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from kiwi_gw.api import Action, Permit, Refusal
-from kiwi_gw.runtime.permission_rules import RULES, decide
+from kiwi_gw.runtime.hooks import RULES, decide
 
 NO, YES = Refusal("no", "no"), Permit()
 

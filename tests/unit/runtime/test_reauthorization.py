@@ -248,7 +248,7 @@ async def test_who_was_let_in_by_a_plugin_that_is_gone_must_say_again_who_he_is(
             await settled()
             assert closed(client) == (4402, "no_credentials")
             assert client.connection.subscriptions == {}
-            assert isinstance(bench.gateway.reauthenticate(known), Refusal)  # as that of a ticket
+            assert isinstance(bench.gateway.hooks.reauthenticate(known), Refusal)  # as that of a ticket
 
 
 class Slow(Judge):

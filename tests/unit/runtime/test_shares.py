@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from kiwi_gw.api import hookimpl
 from kiwi_gw.core.accounts import ClientAccount
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.publishing import publish
@@ -25,7 +26,6 @@ from kiwi_gw.dialects.zetta import ZettaDialect
 from kiwi_gw.dialects.zetta.settings import ZettaSource
 from kiwi_gw.model import (
     ANONYMOUS,
-    Action,
     CloseReason,
     EventSchema,
     EventTransform,
@@ -67,6 +67,7 @@ class World(FakeContext):
         self.lent: Counter[Hashable] = Counter()
         self.due: list[Callable[[], None]] = []
         self.is_now: Identity | None = None
+        self.plugins.register(self, "world")
         for name in SOURCES:
             self.begin(name)
 
@@ -90,15 +91,18 @@ class World(FakeContext):
     def account_left(self, who: Hashable, account: ClientAccount) -> None:
         self.lent[who] -= 1
 
-    def reauthenticate(self, identity: Identity) -> Identity | Refusal:
-        return self.is_now or identity
+    @hookimpl
+    def reauthenticate(self) -> Identity | None:
+        return self.is_now
 
-    def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
+    @hookimpl
+    def authorize(self, identity: Identity) -> Refusal | None:
         return Refusal("forbidden", "not for you") if identity.name in self.forbidden else None
 
-    def transforms(self, identity: Identity, source: SourceInfo) -> Sequence[EventTransform] | Refusal:
+    @hookimpl
+    def intercept(self, identity: Identity) -> EventTransform | None:
         same = EventTransform(lambda batch: Transformed(), identity.name)
-        return [same] if identity.name in self.behind else ()
+        return same if identity.name in self.behind else None
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         self.due.append(then)

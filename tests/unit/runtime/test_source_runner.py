@@ -25,12 +25,14 @@ from kiwi_gw.api import (
     SourceFailed,
     SourceInfo,
 )
+from kiwi_gw.core.commands import Open
 from kiwi_gw.core.encoding import EncodingMemo, wire
-from kiwi_gw.core.hub_limits import HubLimits, HubState, SubscriptionRequest
+from kiwi_gw.core.hub_limits import HubLimits, HubState
 from kiwi_gw.core.notices import Opened, SourceDegraded
 from kiwi_gw.core.source_hub import SourceHub
+from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import MemoryBudget
-from kiwi_gw.model import CloseReason, Encoded, Mode, WireFormat
+from kiwi_gw.model import CloseReason, Encoded, WireFormat
 from kiwi_gw.runtime.source_runner import FIRST_PAUSE, LONGEST_PAUSE, SourceRunner
 from tests.unit.core.fakes import Client, World
 from tests.unit.runtime.fakes import SHAPE, batch, settled
@@ -65,14 +67,8 @@ class Bench:
         self.runner = SourceRunner(self.hub, self._build, self.changes.append)
 
     def subscribe(self, client: Client) -> None:
-        request = SubscriptionRequest(
-            "news",
-            wire(WireFormat("news", lambda batch: Encoded(b"", [0] * len(batch)))),
-            Mode.PUSH,
-            0,
-            {},
-        )
-        self.hub.subscribe(request, client.writer, client)
+        form = WireFormat("news", lambda batch: Encoded(b"", [0] * len(batch)))
+        self.hub.subscribe(Open("news", "news", lambda info: form), wire(form), client.writer, client)
 
     @asynccontextmanager
     async def _build(self) -> AsyncIterator[Source]:
@@ -502,15 +498,14 @@ async def test_a_lazy_source_starts_with_its_first_subscription(autojump_clock: 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.runner.run)
         await trio.sleep(3)
-        bench.runner.subscriber_added()  # one that was gone before the source woke up
+        _subscribe(bench.hub).cancel()  # one that was gone before the source woke up
         await trio.sleep(3)
         assert began == []
         _subscribe(bench.hub)
-        bench.runner.subscriber_added()
     assert began == [6, 6]
 
 
-def _subscribe(hub: SourceHub) -> None:
+def _subscribe(hub: SourceHub) -> Subscription:
     world = World(begin=False)
     world.hub = hub
-    world.subscribe(Client())
+    return world.subscribe(Client())

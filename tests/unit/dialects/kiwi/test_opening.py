@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kiwi_gw.decoding import descriptions
 from kiwi_gw.dialects.kiwi.messages import Subscribe
-from kiwi_gw.dialects.kiwi.opening import open_command
-from kiwi_gw.dialects.kiwi.requests import InvalidCommand, read
+from kiwi_gw.dialects.kiwi.requests import InvalidCommand, open_command, read
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import AtPositions, AtTime, Start, StartAt
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kiwi_gw.core.commands import AddCredit, Cancel, Close, Command, Open, Reply, Session, Violation
 from kiwi_gw.core.notices import Cancelled, CreditAdded, Ended, Notice, Opened, OpenFailed
 from kiwi_gw.dialect_api import Dialect, SessionLimits
-from kiwi_gw.dialects.kiwi import members
+from kiwi_gw.dialects.kiwi import requests
 from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
-from kiwi_gw.dialects.kiwi.members import UnknownMembers
+from kiwi_gw.dialects.kiwi.requests import UnknownMembers
 from kiwi_gw.dialects.kiwi.results import Envelope
 from kiwi_gw.model import ANONYMOUS, CloseReason, EventSchema, Mode, OverflowPolicy, SourceInfo
 from tests.effort import examples
@@ -244,7 +244,7 @@ def test_a_name_that_is_much_longer_than_any_member_is_compared_with_none(
         compared.append((name, known))
         return []
 
-    monkeypatch.setattr(members, "get_close_matches", close_matches)
+    monkeypatch.setattr(requests, "get_close_matches", close_matches)
     session().receive(json.dumps({"type": "REQUEST", "sourceId": "a", "positionsEveryMs_" * 2: 1}), now=1.0)
     assert compared == [("positionseveryms_" * 2, [])]
     named = {f"typ{n}": 1 for n in range(9)}
