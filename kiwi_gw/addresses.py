@@ -36,7 +36,7 @@ from kiwi_gw.workers.worker_config import WorkerConfig, socket_of
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """`edge.health.HealthView` over the gateway."""
+    """Implement `edge.health.HealthView` over the gateway."""
 
     gateway: Gateway
 
@@ -124,7 +124,7 @@ def open_listener(
 
 
 def _tickets(gateway: Gateway, worker_config: WorkerConfig | None) -> Tickets:
-    """Of this process alone, or those that all workers take."""
+    """Return the tickets of this process alone, or those that all workers take."""
 
     def limits() -> LimitSettings:
         return gateway.limits
@@ -190,7 +190,7 @@ def certificates(loaded: LoadedConfig) -> Certificates | None:
 
 
 def exposure_warnings(loaded: LoadedConfig) -> tuple[str, ...]:
-    """What an operator should know about who can reach this gateway."""
+    """Return what an operator should know about who can reach this gateway."""
     if loaded.plugins.implements("authenticate"):
         return ()
     cure = "no plugin authenticates clients (add a `tokens:` section, or listen on loopback)"

@@ -54,7 +54,7 @@ Leave = Callable[[float, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """The parts of a gateway that runs, for tests and for whoever embeds it. admin: None without that
+    """Hold the parts of a running gateway, for tests and for programs that embed it. admin: None without that
     address."""
 
     gateway: Gateway
@@ -101,7 +101,7 @@ async def _supervise(loaded: LoadedConfig) -> int:
 
 
 async def _work(loaded: LoadedConfig, worker_config: WorkerConfig) -> int:
-    """One worker: ends like a gateway, and when the process that started it is gone."""
+    """Run one worker: it ends like a gateway, and when the process that started it is gone."""
     send, received = trio.open_memory_channel[int](8)
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with trio.open_nursery() as nursery, send, received:
@@ -139,7 +139,7 @@ def _leave(seconds: float, code: int) -> None:
 
 
 class _Applied:
-    """Called with every configuration that is applied while the gateway runs. quiet: another worker tells."""
+    """Take every configuration that is applied while the gateway runs. quiet: another worker tells."""
 
     def __init__(self, listener: Listener, loaded: LoadedConfig, *, quiet: bool) -> None:
         self._listener = listener
@@ -164,7 +164,7 @@ async def run(
     worker_config: WorkerConfig | None = None,
     task_status: trio.TaskStatus[RunningGateway] = trio.TASK_STATUS_IGNORED,
 ) -> int:
-    """The whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
+    """Run the whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
 
     leave: ends the process after so many seconds with that exit code, for sources that do not let themselves
     be stopped. post: if this is one of several workers.
@@ -213,7 +213,7 @@ async def run(
 
 
 class _ShutDown:
-    """What ends a gateway. code: the exit code of its process."""
+    """Hold what ends a gateway. code: the exit code of its process."""
 
     def __init__(self, leave: Leave | None) -> None:
         self._leave = leave

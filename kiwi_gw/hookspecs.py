@@ -74,7 +74,7 @@ def configure(context: PluginContext) -> None:
 
 @hookspec(firstresult=True)
 def authenticate(credential: Credential) -> Identity | Refusal | None:
-    """Who is it? Runs in a worker thread, with a deadline (`server.auth_timeout_ms`).
+    """Say who a client is. Runs in a worker thread, with a deadline (`server.auth_timeout_ms`).
 
     credential: a request head before the upgrade, or what a login message carries.
     None: this plugin has no opinion. If no plugin has one, the client is anonymous, unless a plugin
@@ -85,8 +85,8 @@ def authenticate(credential: Credential) -> Identity | Refusal | None:
 
 @hookspec
 def reauthenticate(identity: Identity) -> Identity | Refusal | None:
-    """Is this still who it is? Asked for every connection after a reload, whenever `reauthentication_due`
-    says so, and for every answer of `authenticate`, in case it has grown old meanwhile.
+    """Say whether a client is still who it was. Asked for every connection after a reload, and whenever
+    `reauthentication_due` says so. Also asked for every answer of `authenticate`, which may have grown old.
 
     Every plugin is asked, and judges the identities that it has made; of others it says None, no opinion. An
     Identity takes the place of the one before. One Refusal ends the connection: with 4402 where `retry` says
@@ -97,7 +97,7 @@ def reauthenticate(identity: Identity) -> Identity | Refusal | None:
 
 @hookspec
 def reauthentication_due() -> bool:
-    """Must every identity be judged again (say, a signing key was withdrawn)?
+    """Say whether every identity must be judged again (because a signing key was withdrawn, for example).
 
     Asked four times a second while the gateway runs. Answer at once: do no I/O here, but you may start some.
     """
@@ -106,13 +106,14 @@ def reauthentication_due() -> bool:
 
 @hookspec
 def authorize(identity: Identity, action: Action, source: SourceInfo | None) -> Permit | Refusal | None:
-    """May this client do that with this source? Every plugin is asked; one Refusal suffices to forbid it.
+    """Say whether this client may do that with this source. Every plugin is asked; one Refusal suffices to
+    forbid it.
 
     None is no opinion. It is enough for `SUBSCRIBE` and `REPLAY`. Where a plugin authenticates clients,
     `PUBLISH`, `COMMIT` and `ADMIN` need one Permit, too.
 
-    source: None for the gateway as a whole, which only `Action.ADMIN` is asked for: metrics, the list of
-    all connections, ending one. With a source, `Action.ADMIN` is to see who reads it and how far they are.
+    source: None for the gateway as a whole. Only `Action.ADMIN` is asked for that: metrics, the list of all
+    connections, ending one. With a source, `Action.ADMIN` is to see who reads it and how far they are.
     """
     return None
 
@@ -136,7 +137,7 @@ def intercept(identity: Identity, source: SourceInfo) -> EventTransform | Interc
 def check(
     context: PluginContext, sources: Sequence[Section]
 ) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
-    """Can what the configuration names be used? For `kiwi-gw check`, which connects.
+    """Say whether what the configuration names can be used. For `kiwi-gw check`, which connects.
 
     sources: the settings of all sources. Returns an async function that does the I/O, with deadlines of
     its own; it runs on Trio, without the gateway. What is wrong is a `Diagnostic`, not an exception. None:
@@ -149,10 +150,10 @@ def check(
 def explain(
     context: PluginContext, sources: Sequence[Section], source_id: str
 ) -> Callable[[], Awaitable[str]] | None:
-    """How does this source come by its events? For `kiwi-gw explain`, which shows the text.
+    """Say how this source comes by its events. For `kiwi-gw explain`, which shows the text.
 
     sources: the settings of all sources; source_id: which of them. Returns an async function that does the
-    I/O; it runs on Trio, without the gateway, and raises KiwiError, in words, if it cannot say. None: not a
-    source of this plugin, or there is nothing to explain.
+    I/O on Trio, without the gateway. It raises KiwiError, in words, if it cannot say. None: not a source of
+    this plugin, or there is nothing to explain.
     """
     return None

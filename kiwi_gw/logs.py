@@ -180,8 +180,8 @@ def _note_suppressed(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 
 class LogWriter(logging.Handler):
-    """Writes lines to a stream, past its buffer, which would keep some of those that cannot be written and
-    let them out later: then no count of the missing could be right.
+    """Write lines to a stream, past its buffer. The buffer would keep some of the lines that cannot be
+    written and let them out later: then no count of the missing could be right.
 
     lost: lines that could not be written. problem: why the last one could not be; empty if it was.
     """
@@ -243,12 +243,12 @@ def _lost_record(count: int, problem: str) -> logging.LogRecord:
 
 
 class RepeatLimit(logging.Filter):
-    """Lets a repeated complaint through `burst` times per `interval` seconds; the next one that passes
-    says in `suppressed` how many did not.
+    """Let a repeated complaint through `burst` times per `interval` seconds; the next one that passes says in
+    `suppressed` how many did not.
 
-    Limited are warnings and worse, and all that libraries log. The same means: same logger, same message
-    before its arguments are put in, same source, same problem. Our own lines below a warning (one per
-    connection that ended, for instance) all pass.
+    Limited are warnings and worse, and all that libraries log. A complaint is repeated if it has the same
+    logger, source and problem, and the same message before its arguments are put in. Our own lines below a
+    warning (one per connection that ended, for instance) all pass.
     """
 
     def __init__(

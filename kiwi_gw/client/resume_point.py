@@ -10,10 +10,10 @@ from kiwi_gw.client.messages import Data
 
 
 class ResumePoint:
-    """Where to go on: the positions behind the last event that was received.
+    """Hold where to go on: the positions behind the last event that was received.
 
-    They are the gateway's own words (in SUBSCRIBE_OK, LAG, POSITIONS, SUBSCRIPTION_CLOSED), which only it
-    understands; events that say their partition and offset, as those of Kafka do, move them on.
+    The gateway sends them (in SUBSCRIBE_OK, LAG, POSITIONS and SUBSCRIPTION_CLOSED), and only it understands
+    them. Events with a partition and an offset, such as those of Kafka, move them on.
     """
 
     def __init__(self) -> None:

@@ -39,17 +39,17 @@ POSITIONS_EVERY_MS: Final = 1000
 
 
 class WatchEnded(KiwiError):  # noqa: N818  (it states what happened)
-    """Watching ended for a reason that trying again would not change. The message is for people."""
+    """Report that watching ended for a reason that trying again would not change. The message is for
+    people."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPlan:
-    """What to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
-    limit: how many events in all. window: how many a pull subscription without a rate asks for at once.
-    wait: also try again when the first connection cannot be made.
-    start: where to begin, as the protocol's `from`; None: with the next event.
-    resume: whether to go on behind the last event after a reconnect, or with what comes then.
-    where, select: a query in SQL: which events, and what of them; None: all."""
+    """Describe what to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
+    limit: how many events in all. window: how many a pull subscription without a rate asks for at once. wait:
+    also try again when the first connection cannot be made. start: where to begin, as the protocol's `from`;
+    None: with the next event. resume: whether to go on behind the last event after a reconnect, or with what
+    comes then. where, select: a query in SQL: which events, and what of them; None: all."""
 
     source_id: str
     mode: str = "push"
@@ -67,7 +67,7 @@ class WatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionOpened:
-    """The subscription is open; also after every reconnect.
+    """Say that the subscription is open; also after every reconnect.
 
     resumed: the positions that it goes on from after one; None: it does not.
     repeats: how many events before the reconnect were behind those, and may come again.
@@ -81,7 +81,7 @@ class SubscriptionOpened:
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """The connection or the subscription is gone; the next attempt follows after `seconds`."""
+    """Say that the connection or the subscription is gone; the next attempt follows after `seconds`."""
 
     why: str
     seconds: float
@@ -89,7 +89,7 @@ class Reconnecting:
 
 @dataclass(frozen=True, slots=True)
 class NotResumed:
-    """The gateway cannot go on where the last connection was; it begins with what comes now."""
+    """Say that the gateway cannot go on where the last connection was; it begins with what comes now."""
 
     why: str
 
@@ -175,8 +175,8 @@ class _Watch:
             nursery.cancel_scope.cancel()
 
     async def _subscribe(self, connection: ClientConnection) -> SubscriptionOpened:
-        """Begin the first time at the start of the plan, then from where the last connection was, if that is
-        known, or else with what comes now."""
+        """Subscribe: the first time from the start of the plan. Later from where the last connection was; if
+        that is not known, from now on."""
         plan = self._plan
         # A snapshot that was cut short is worth nothing: it is taken again.
         again = self._begun and not (plan.resume and plan.start == "snapshot")

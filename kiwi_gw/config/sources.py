@@ -24,7 +24,7 @@ _LONGEST_ID = 255  # bytes
 
 
 class SourceSettingsReader:
-    """Makes `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document.
+    """Make `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document.
 
     blocks: what a source may say to single protocols, by key. needed: names of sections that sources read,
     with the types that do and the first source of each.
@@ -53,7 +53,7 @@ class SourceSettingsReader:
         self.needed: dict[str, dict[str, Path]] = {}
 
     def read(self, items: object) -> dict[str, SourceSettings]:
-        """By id, in the order of the file."""
+        """Return the settings of the sources by id, in the order of the file."""
         if items is None:
             return {}
         if not isinstance(items, list):

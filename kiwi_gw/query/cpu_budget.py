@@ -36,8 +36,8 @@ _clock: Final = time.thread_time
 
 
 class _Time(threading.local):
-    """The time of what runs now in this thread. (Queries run in one thread, one after the other; another one
-    reads and compiles before the first of them comes.)
+    """Hold the time of what runs now in this thread. (Queries run in one thread, one after the other; another
+    one reads and compiles before the first of them comes.)
 
     until: when it is used up; infinite where no turn has begun, None if the clock was not looked at yet: most
     turns are over before that. again: it was used up once, and begun again: a pause of the garbage collector

@@ -34,7 +34,7 @@ _NO_COLUMN: Final = ("key", "headers", "timestamp")
 
 
 class DecodedBatch:
-    """One batch as queries see it. `decode` says how its bytes are read."""
+    """Show one batch to queries. `decode` says how its bytes are read."""
 
     __slots__ = ("_columns", "_decode", "_decoded", "_memo", "_query_results", "batch")
 
@@ -54,8 +54,8 @@ class DecodedBatch:
         return id(self.batch), self._decode
 
     def column(self, root: str) -> Sequence[Value]:
-        """Return the values of a root, one per event: `key`, `value`, `partition`, `offset`, `timestamp`
-        (ms) or `headers`. KeyError for another one.
+        """Return the values of a root, one per event. Roots: `key`, `value`, `partition`, `offset`,
+        `timestamp` (ms), `headers`. Raises KeyError for another one.
 
         The value of a source whose events have no column `value` is an object of the columns that they have.
         """
@@ -129,7 +129,7 @@ def _upto(column: Sequence[object], first: int) -> int:
 
 
 class _QueryResults:
-    """What queries made of batches: what was needed last, within bounds of bytes."""
+    """Keep what queries made of batches: what was needed last, within bounds of bytes."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[DecodedBatch, Hashable], tuple[object, int]] = OrderedDict()
@@ -171,7 +171,7 @@ _query_results: Final = _QueryResults()
 
 
 class _NewestBatches:
-    """The last few batches, decoded. They hold their batches, so an id means one batch while in here."""
+    """Keep the last few batches, decoded. They hold their batches, so an id means one batch while in here."""
 
     def __init__(self) -> None:
         self._views: OrderedDict[tuple[int, Decode], DecodedBatch] = OrderedDict()

@@ -46,11 +46,11 @@ _TOO_MANY: Final = "the patterns of the query make too large programs together"
 
 
 class PatternError(Exception):
-    """A pattern that cannot be used. The message says why."""
+    """Report a pattern that cannot be used. The message says why."""
 
 
 class RegexPattern:
-    """A regular expression of RE2. steps: of its program. bytes: what it may come to hold."""
+    """Hold a regular expression of RE2. steps: of its program. bytes: what it may come to hold."""
 
     __slots__ = ("__weakref__", "bytes", "finditer", "fullmatch", "groups", "search", "steps")
 
@@ -62,7 +62,7 @@ class RegexPattern:
 
 
 class PatternSet:
-    """The patterns of the query that is being compiled."""
+    """Hold the patterns of the query that is being compiled."""
 
     def __init__(self) -> None:
         self.patterns: dict[tuple[str, bool, bool], RegexPattern] = {}

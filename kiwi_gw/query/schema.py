@@ -19,7 +19,7 @@ _KEPT: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The type of `value`."""
+    """Hold the type of `value`."""
 
     value: Type
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class WeightedLru(Generic[T]):
-    """Keeps what weighs no more than `most` together, and always the last; what was not needed for longest
+    """Keep what weighs no more than `most` together, and always the last; what was not needed for longest
     goes first.
 
     Weight and not number: clients choose the texts. A dear query is a thousand objects, and all of Python

@@ -28,7 +28,7 @@ _Device = tuple[str, ...]
 
 
 class SeenDevices:
-    """What one subscription knows of devices: where each was first seen."""
+    """Remember what one subscription knows of devices: where each was first seen."""
 
     __slots__ = ("first_seen", "head", "topic_filter")
 
@@ -39,7 +39,8 @@ class SeenDevices:
         self.first_seen: dict[_Device, tuple[int, int, int]] = {}
 
     def first(self, device: _Device, place: tuple[int, int, int]) -> bool:
-        """Whether this is the event with which the device is first seen. place: reader, partition, offset."""
+        """Return whether this is the event with which the device is first seen. place: reader, partition,
+        offset."""
         found = self.first_seen.get(device)
         if found is None:
             if len(self.first_seen) >= MAX_DEVICES:

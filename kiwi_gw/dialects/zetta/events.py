@@ -46,7 +46,7 @@ PLAIN_IDS: Final = 128
 
 
 class StreamMember:
-    """A subscription that reads a source. limited: whether its events are counted."""
+    """Hold a subscription that reads a source. limited: whether its events are counted."""
 
     __slots__ = ("limited", "marks", "number", "topic_filter")
 
@@ -92,7 +92,7 @@ def events_wire(
 
 
 class _Events:
-    """Makes the fragments of a batch."""
+    """Make the fragments of a batch."""
 
     __slots__ = (
         "_limited",
@@ -141,10 +141,10 @@ class _Events:
         return (yield from self._each(view, topics, made, turn))
 
     def _alike(self, view: DecodedBatch, head: bytes, lines: Sequence[EventBody]) -> Encoded | None:
-        """All events have a frame with this head. None if one of them is too large.
+        """Write a frame with this head for every event. None if one of them is too large.
 
-        Measured against appending to a buffer: joining is nearly twice as fast, and leaves to other ids
-        nothing but the separators and the copying.
+        Measured against appending to a buffer: joining is nearly twice as fast, and other ids then cost only
+        the separators and the copying.
         """
         stream = self._stream
         lengths = view.memo(("zetta lengths", stream), lambda: list(map(len, cast(Sequence[bytes], lines))))
@@ -167,7 +167,8 @@ class _Events:
         made: Sequence[EventBodies],
         turn: TimeSlice,
     ) -> Steps[Encoded]:
-        """Event by event. made: the data as they are, and what each of the queries leaves of them."""
+        """Write the frames event by event. made: the data as they are, and what each of the queries leaves of
+        them."""
         length, most = len(view.batch), self._max_event_bytes
         end = MOST_BATCH_BYTES + 2 * view.batch.cost * len(self._members)
         each = [topics] * length if isinstance(topics, str) else topics

@@ -27,8 +27,9 @@ LOOKED_AT: Final = 8
 
 @dataclass(slots=True)
 class MultiplexedReader:
-    """One core subscription. members: whom it serves, in the order of their ids; before: whom it served until
-    it was last reconfigured. snapshot: it begins with the newest event of every key."""
+    """Hold one core subscription. members: the topic subscriptions that it serves, in the order of their ids;
+    before: those that it served until it was last reconfigured. snapshot: it begins with the newest event of
+    every key."""
 
     handle: int
     info: SourceInfo
@@ -39,7 +40,7 @@ class MultiplexedReader:
 
 
 class MultiplexedReaders:
-    """The readers of one connection. subscriptions: by id, kept by the session. stream: the topics of a
+    """Hold the readers of one connection. subscriptions: by id, kept by the session. stream: the topics of a
     source. multiple: one event for all topics without a query (`filterMultiple`)."""
 
     def __init__(

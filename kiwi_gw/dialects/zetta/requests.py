@@ -30,8 +30,8 @@ _NUMBER = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class RequestError:
-    """An error, to be answered. topic: what the request has as its topic, as it is written there; None: the
-    answer has no such member."""
+    """Hold an error, to be answered. topic: what the request has as its topic, as it is written there; None:
+    the answer has no such member."""
 
     code: int
     message: str
@@ -40,7 +40,7 @@ class RequestError:
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """A subscribe. written: the topic as JSON, exactly as it came. limit: None for all events."""
+    """Hold a subscribe. written: the topic as JSON, exactly as it came. limit: None for all events."""
 
     topic: str
     written: bytes
@@ -49,7 +49,7 @@ class TopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """An unsubscribe. number: None if no subscription can have that id."""
+    """Hold an unsubscribe. number: None if no subscription can have that id."""
 
     number: int | None
 

@@ -70,7 +70,7 @@ _PASSING = (RefusalCode.FAILED, RefusalCode.TOO_MANY_WIRE_KEYS)
 
 
 class ZettaSession:
-    """Implements `kiwi_gw.core.commands.Session`.
+    """Implement `kiwi_gw.core.commands.Session`.
 
     stream: the topics of a source. multiple: one event for all topics without a query (`filterMultiple`).
     wall: ms since the epoch. clock: monotonic seconds.

@@ -22,7 +22,7 @@ CommandSteps = Iterator[Command | None]
 
 
 class StepQueue:
-    """The steps that one client's messages have left to do, in order."""
+    """Hold the steps that one client's messages have left to do, in order."""
 
     def __init__(self, compiling: CompilingBudget) -> None:
         self._compiling = compiling
@@ -31,7 +31,8 @@ class StepQueue:
 
     @property
     def waits(self) -> float | None:
-        """Seconds until there is a turn for what is left; None if nothing is, or it is being done."""
+        """Return the seconds until there is a turn for what is left; None if nothing is, or it is being
+        done."""
         return self._compiling.wait_seconds() if self._left and not self._runs else None
 
     def do(self, steps: CommandSteps) -> Iterator[Command]:

@@ -25,7 +25,7 @@ DEVICE_ROOTS: Final = ("device", "id", "type", "name", "state")
 
 @dataclass(frozen=True, slots=True)
 class TopicFilter:
-    """What a subscription wants.
+    """Describe what a subscription wants.
 
     pattern: of concrete topics; of servers, if it asks for devices. query: None if all that match are wanted
     as they are; key: equal for queries that give the same. projects: whether the query selects something.
@@ -39,32 +39,32 @@ class TopicFilter:
 
     @property
     def concrete(self) -> bool:
-        """Whether it names the one topic that it means."""
+        """Return whether it names the one topic that it means."""
         return self.pattern.concrete and not self.devices
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedTopic:
-    """The topic of a subscription, read as far as that takes no time."""
+    """Hold the topic of a subscription, read as far as that takes no time."""
 
     text: str
     topic: Topic
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """What its query sees."""
+        """Return the roots that its query sees."""
         return DEVICE_ROOTS if self.topic.of_devices else EVENT_ROOTS
 
     @property
     def question(self) -> bytes | None:
-        """What a worker is to be asked of its query; None: it is read and compiled in no time."""
+        """Return what a worker is to be asked of its query; None: it is read and compiled in no time."""
         query = self.topic.query
         return None if query is None or is_small(query) else caql_question(query, self.roots)
 
 
 def parse_topic(text: str, most_bytes: int = MAX_TEXT) -> ParsedTopic:
-    """Read the topic of a subscription, but not its query. most_bytes: of that. ValueError, in words with
-    the position, for one that is none, or was refused lately."""
+    """Read the topic of a subscription, but not its query. most_bytes: of that. Raises ValueError, in words
+    with the position, if the text is not a topic or was refused lately."""
     known = _refused.known(text)
     if known is not None:
         raise ValueError(known)

@@ -27,13 +27,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ColumnAccess(Protocol):
-    """What is read of `kiwi_gw.query.decoded_batch.DecodedBatch`."""
+    """Name what is read of `kiwi_gw.query.decoded_batch.DecodedBatch`."""
 
     def column(self, root: str) -> Sequence[Value]: ...
 
 
 class TopicNaming:
-    """The topics of one source's events.
+    """Hold the topics of one source's events.
 
     static: the one topic of all of them, None: they have fields.
     """
@@ -57,13 +57,13 @@ class TopicNaming:
         return [_topic(self._template, values) for values in zip(*columns, strict=True)]
 
     def may_match(self, pattern: TopicPattern) -> bool:
-        """Whether some event may have a topic that the pattern means."""
+        """Return whether some event may have a topic that the pattern means."""
         if self.static is not None:
             return pattern.matches(self.static)
         return pattern.may_match(self._levels)
 
     def must_match(self, pattern: TopicPattern) -> bool:
-        """Whether a pattern that may match means the topics of all events."""
+        """Return whether a pattern that may match means the topics of all events."""
         return self.static is not None or pattern.must_match(self._levels)
 
 
@@ -131,7 +131,7 @@ def _topic(made_by: TopicTemplate, values: Iterable[Value]) -> str | None:
 
 
 class _TopicMemo(dict[str, str | None]):
-    """Topics by the text of the only field of their template."""
+    """Keep topics by the text of the only field of their template."""
 
     def __init__(self, made_by: TopicTemplate) -> None:
         super().__init__()

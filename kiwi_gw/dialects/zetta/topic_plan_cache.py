@@ -19,7 +19,7 @@ P = TypeVar("P")
 
 
 class TopicPlanCache(Generic[P]):
-    """The plans of formats, each with its own table, which is kept here until it is forgotten."""
+    """Keep the plans of formats, each in its own table, until they are forgotten."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[int, tuple[dict[str, P], int]] = OrderedDict()

@@ -37,15 +37,15 @@ _check_json = msgspec.json.Decoder(Raw).decode
 
 @dataclass(frozen=True, slots=True)
 class EventBodies:
-    """Of every event its line. bad: how many have none because something about them is wrong."""
+    """Hold the line of every event. bad: how many have none because something about them is wrong."""
 
     lines: Sequence[EventBody]
     decode_errors: int
 
 
 class TopicStream:
-    """The events of one source. server: the first level of its topic if it names none. wall: ms since the
-    epoch, for events that do not say when they were produced."""
+    """Describe the events of one source. server: the first level of its topic if it names none. wall: ms
+    since the epoch, for events that do not say when they were produced."""
 
     def __init__(self, info: SourceInfo, server: str, wall: Callable[[], int]) -> None:
         block: Any = info.blocks.get("zetta")
@@ -62,11 +62,12 @@ class TopicStream:
         self._root = "value" if self._data is None else field_path(self._data).root
 
     def may_match(self, pattern: TopicPattern) -> bool:
-        """Whether some event may have a topic that the pattern means."""
+        """Return whether some event may have a topic that the pattern means."""
         return self.naming.may_match(pattern)
 
     def selects(self, pattern: TopicPattern) -> bool:
-        """Whether a pattern that may match leaves events out. If not, it decides nothing of the bytes."""
+        """Return whether a pattern that may match leaves events out. If not, it decides nothing of the
+        bytes."""
         return not self.naming.must_match(pattern)
 
     @property
@@ -144,7 +145,8 @@ class TopicStream:
         return made, decode_errors + texts.count(b"")
 
     def timestamps(self, seen: DecodedBatch) -> Sequence[int]:
-        """When each was produced, in ms since the epoch; where it does not say, when it was looked at."""
+        """Return when each was produced, in ms since the epoch; where it does not say, when it was looked
+        at."""
         return seen.memo(("zetta timestamps", self), lambda: self._timestamps(seen))
 
     # --- inside ----------------------------------------------------------------------------
@@ -215,7 +217,7 @@ class TopicStream:
 
 
 def same_topics(one: SourceInfo, other: SourceInfo) -> bool:
-    """Whether their streams are equal: that reads nothing else of them."""
+    """Return whether the streams of two sources are equal: that reads nothing else of them."""
     return _read_of(one) == _read_of(other)
 
 
@@ -230,7 +232,7 @@ def _usual(server: str, info: SourceInfo) -> str:
 
 
 def _json(time: int, value: Any) -> EventBody:
-    """JSON text, checked, for one broken event must not break the connections that get it."""
+    """Check JSON text: one broken event must not break the connections that get it."""
     if value is None:
         return b'%d,"data":null}' % time
     try:

@@ -18,7 +18,7 @@ MAX_DEVICE_QUERIES: Final = 4
 
 @dataclass(slots=True)
 class TopicSubscription:
-    """One topic of the client.
+    """Hold one topic of the client.
 
     held: errors that are sent behind its `subscribe-ack`; None: that was sent. lost: given up since a
     loss was said; unknown: and more, uncounted; told_at: when that was. over: sources of which it was
@@ -42,7 +42,7 @@ class TopicSubscription:
 
     @property
     def has_lost(self) -> bool:
-        """Whether there is a loss to be said."""
+        """Return whether there is a loss to be said."""
         return self.lost > 0 or self.unknown
 
     def lose(self, events: int | None) -> None:

@@ -21,7 +21,7 @@ _STEP: Final = re.compile(r"\.([^.\[\]{}]+)|\[([0-9]+)\]")
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """Where in an event a value is: what it begins with, then members and, from 0, array items."""
+    """Say where in an event a value is: what it begins with, then members and array items (from 0)."""
 
     root: str
     steps: tuple[str | int, ...] = ()
@@ -29,14 +29,14 @@ class FieldPath:
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplate:
-    """Text and fields in turn: `texts` is one longer than `paths`."""
+    """Hold text and fields in turn: `texts` is one longer than `paths`."""
 
     texts: tuple[str, ...]
     paths: tuple[FieldPath, ...]
 
     @property
     def levels(self) -> tuple[str | None, ...]:
-        """The levels; None: one with a field in it, and that may become several."""
+        """Return the levels; None: one with a field in it, and that may become several."""
         return tuple(None if "\0" in level else level for level in "\0".join(self.texts).split("/"))
 
 

@@ -63,7 +63,7 @@ _Found = re.Match[str]
 
 @dataclass(frozen=True, slots=True)
 class _Junction:
-    """Conditions that are joined by one word, however they were put in parentheses."""
+    """Hold conditions that are joined by one word, however they were put in parentheses."""
 
     word: str
     parts: list[Node]
@@ -74,7 +74,7 @@ _Condition = FunctionCall | _Junction
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A column as it was written. alias: None, none was given."""
+    """Hold a column as it was written. alias: None, none was given."""
 
     path: Path
     alias: str | None
@@ -82,7 +82,7 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A word or an open parenthesis on the stack of a condition, for what comes behind it."""
+    """Hold a word or an open parenthesis on the stack of a condition, for what comes behind it."""
 
     word: str
     position: int
@@ -93,7 +93,7 @@ _BINDS: Final = {"(": 0, "or": 1, "and": 2, "not": 3}
 
 
 class CaqlParser:
-    """Reads one text. roots: the names with which a path may begin."""
+    """Read one text. roots: the names with which a path may begin."""
 
     def __init__(self, text: str, roots: Sequence[str]) -> None:
         self._text = text

@@ -22,7 +22,7 @@ _SHORT: Final = frozenset((int, float, bool))
 
 
 class CallCodegen:
-    """Writes calls whose arguments are written already."""
+    """Write calls whose arguments are written already."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace

@@ -11,7 +11,7 @@ from kiwi_gw.query.values.types import ANY, NULL, Type, common
 
 
 class ChoiceCodegen:
-    """Writes choices whose conditions and values are written already."""
+    """Write choices whose conditions and values are written already."""
 
     def __init__(self, calls: CallCodegen) -> None:
         self._calls = calls

@@ -22,7 +22,8 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class CodeFragment:
-    """An expression in Python. constant: its value, if it has the same for every record, else VARIABLE."""
+    """Hold an expression in Python. constant: its value, if it has the same for every record, else
+    VARIABLE."""
 
     text: str
     type: Type
@@ -39,7 +40,7 @@ class CodeFragment:
 
 
 class Namespace:
-    """The names of one compiled query. made, text, read: of its budget."""
+    """Hold the names of one compiled query. made, text, read: of its budget."""
 
     def __init__(self) -> None:
         self.names: dict[str, object] = {}

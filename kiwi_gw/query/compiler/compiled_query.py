@@ -18,8 +18,8 @@ _REFERENCE: Final = 40
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class CompiledQuery:
-    """A query, ready to run. roots: the columns that it needs, and no others. at_once: so many events are
-    evaluated between two looks at the clock; 0: it is looked at behind every event.
+    """Hold a query, ready to run. roots: the columns that it needs, and no others. at_once: so many events
+    are evaluated between two looks at the clock; 0: it is looked at behind every event.
 
     A column has one value for each event of a batch: None, bool, int, float, str, list, dict as decoded, or
     `UNDECODABLE`.
@@ -40,7 +40,7 @@ class CompiledQuery:
     def filter(self, columns: Columns, length: int) -> tuple[list[int], int]:
         """Return the indexes of the events that the filter passes, and how many could not be evaluated.
 
-        An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it, or if the
+        An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it. So it is if the
         filter makes more of it than it may, or takes too long for it (`cpu_budget`). length: the events of
         the batch.
         """

@@ -27,8 +27,8 @@ FEW: Final = SHORT // _READ
 
 
 class EventBudget:
-    """Of one loop. left: bytes that may still be made for the event that it is at, unread: and be read; the
-    loop sets both."""
+    """Bound what one loop makes and reads for an event. left: bytes that may still be made for the event that
+    it is at, unread: and be read; the loop sets both."""
 
     __slots__ = ("left", "unread")
 

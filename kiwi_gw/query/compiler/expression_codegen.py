@@ -29,7 +29,7 @@ _SPLIT: Final = 10
 
 
 class ExpressionCodegen:
-    """Writes the expressions of one loop. definitions: functions that what it wrote needs."""
+    """Write the expressions of one loop. definitions: functions that what it wrote needs."""
 
     def __init__(self, namespace: Namespace, paths: Paths) -> None:
         self._namespace = namespace

@@ -20,7 +20,7 @@ VARIABLE: Final = Sentinel("VARIABLE")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument, as it is known before there is a record.
+    """Describe one argument, as it is known before there is a record.
 
     constant: its value if it is a literal, else VARIABLE.
     """
@@ -35,7 +35,7 @@ Arguments = tuple[Argument, ...]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A function for arguments of certain types.
+    """Describe a function for arguments of certain types.
 
     result: the type of its result. call: gives the result for the values of the arguments; pure; may raise
     RecordError. wants: for each argument the type that it is cast to first, None: as it is. strict: NULL in
@@ -52,7 +52,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function or operator by its canonical name.
+    """Describe a function or operator by its canonical name.
 
     arguments: fewest and most (None: any number). bind: raises QueryError for types that it has nothing for;
     None: the compiler itself knows what to do (`and`, `case`). cost: what a call may cost. usage and

@@ -17,7 +17,7 @@ from kiwi_gw.query.values import RecordError, Value
 
 
 class ResultKind(Enum):
-    """What is new in a result, and so takes room of its own."""
+    """Say what is new in a result, and so takes room of its own."""
 
     NOTHING = "a value of a fixed size, or one that was there before"
     TEXT = "a text"
@@ -26,7 +26,7 @@ class ResultKind(Enum):
 
 
 class WorkGrowth(Enum):
-    """How the time of a call grows."""
+    """Say how the time of a call grows."""
 
     CONSTANT = "not with its arguments"
     LINEAR = "with the size of its arguments and of its result"
@@ -35,8 +35,8 @@ class WorkGrowth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCost:
-    """A contract. Whatever `makes` says is at most MAX_STRING bytes or MAX_ITEMS items; what would be more is
-    an error of the event.
+    """Declare a contract. Whatever `makes` says is at most MAX_STRING bytes or MAX_ITEMS items; what would be
+    more is an error of the event.
 
     factor: bytes (items) of a result for each byte (item) of all arguments; None: an argument says how many,
     up to the cap. plus: so many more, whatever the arguments. ahead: gives, for the arguments of a call, how

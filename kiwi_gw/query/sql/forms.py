@@ -18,7 +18,7 @@ _TRIMS: Final = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
 
 class Expressions(Protocol):
-    """What reads the arguments: the parser."""
+    """Read the arguments: implemented by the parser."""
 
     cursor: Cursor
     nodes: NodeFactory

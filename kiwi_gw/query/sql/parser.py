@@ -32,7 +32,7 @@ _TOGETHER: Final = "put what belongs together in parentheses"
 
 
 class Parser:
-    """Reads one text: an expression, or columns with commas between them."""
+    """Read one text: an expression, or columns with commas between them."""
 
     def __init__(self, text: str, max_tokens: int) -> None:
         """Take the text apart. Raises QueryError: it has no token, or too many."""
@@ -52,7 +52,7 @@ class Parser:
         return found
 
     def columns(self) -> list[tuple[str, Node, int]]:
-        """Read columns: of each its name, its value, and where the name (or, without one, the value) is.
+        """Return the columns: the name of each, its value, and where the name is (without one: the value).
 
         A column without a name has that of its last member, as in Spark, or is called as it is written.
 
@@ -271,7 +271,7 @@ class Parser:
         return self.nodes.leaf(Literal(text, first.start))
 
     def _word(self, token: SqlToken) -> Node:
-        """Read what begins with a word: a function, a constant, CASE, or a member."""
+        """Read an expression that begins with a word: a function, a constant, CASE or a member."""
         cursor, word, place, ahead = self.cursor, token.upper, token.start, self.cursor.ahead()
         if word == "INTERVAL" and ahead.kind is not Kind.END and ahead.upper != ".":
             cursor.wrong(NO_INTERVALS)

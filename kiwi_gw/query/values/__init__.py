@@ -19,7 +19,7 @@ Value = object
 
 @final
 class Sentinel:
-    """A thing that is no value. There is one of each, to be compared with `is`."""
+    """Mark a thing that is not a value. There is one of each, to be compared with `is`."""
 
     __slots__ = ("_name",)
 
@@ -37,7 +37,8 @@ MISSING: Final = Sentinel("MISSING")
 
 
 class RecordError(Exception):
-    """An expression cannot be evaluated for this record: it is bad, and the next one may be good."""
+    """Report that an expression cannot be evaluated for this record: it is bad, and the next one may be
+    good."""
 
 
 def check_text(text: str) -> str:

@@ -22,7 +22,7 @@ _SPECIAL: Final = {
 
 
 class _WrongError(Exception):
-    """A value is not of the type that its place in the schema has."""
+    """Report a value that is not of the type that its place in the schema has."""
 
 
 Coercion = Callable[[Value], Value]

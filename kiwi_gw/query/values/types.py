@@ -11,8 +11,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type. kind: its name. item: of an ARRAY, and of the values of a MAP. fields: of an OBJECT with a
-    schema, in order; by_name: the same."""
+    """Describe a type. kind: its name. item: of an ARRAY, and of the values of a MAP. fields: of an OBJECT
+    with a schema, in order; by_name: the same."""
 
     kind: str
     item: Type | None = None
