@@ -44,8 +44,8 @@ _CALM = 0.95
 
 
 class Client:
-    """One subscriber. credits: the balance it renews (0: push). asked: what it has given credit for. stream:
-    whose bytes it gets.
+    """Hold one subscriber. credits: the balance it renews (0: push). asked: what it has given credit for.
+    stream: whose bytes it gets.
 
     notes: what it notes about delays, if it does."""
 
@@ -76,7 +76,7 @@ class Client:
 
 
 class Load:
-    """All subscribers of one run. clients: those that read; left: those that have gone."""
+    """Hold all subscribers of one run. clients: those that read; left: those that have gone."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -105,7 +105,7 @@ class Load:
         self._poll.register(sys.stdin, select.EPOLLIN)
 
     def note_delays(self) -> None:
-        """From here on the first subscribers note when they receive."""
+        """Let the first subscribers note from here on when they receive."""
         for client in list(self.clients.values())[: self.settings["delays"]]:
             client.notes = Notes(client.reader.position)
 
@@ -115,7 +115,7 @@ class Load:
             self._read_from(client)
 
     def read(self, events: int, *, churn: bool = False) -> bool:
-        """Until every client has read so many events of its source. False: told to stop, or all
+        """Read until every client has read so many events of its source. False: it was stopped, or all
         connections are lost."""
         waiting = {n for n, client in self.clients.items() if client.reader.events < events}
         # A client is done where its reference is complete and it has all of it: no need to count.
@@ -201,7 +201,7 @@ class Load:
         self._poll.register(client.sock, select.EPOLLIN)
 
     def _replace_one(self, waiting: set[int]) -> None:
-        """The one that came first of those that note no delays goes, another comes."""
+        """Replace the one that came first of those that note no delays."""
         number = next(n for n, client in self.clients.items() if client.notes is None)
         client = self.clients.pop(number)
         waiting.discard(number)

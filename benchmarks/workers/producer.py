@@ -97,7 +97,7 @@ async def _send(producer: AIOKafkaProducer, batches: dict[Place, list[Any]]) -> 
 async def _send_at_a_rate(
     producer: AIOKafkaProducer, settings: dict[str, Any], first: int, stop: int
 ) -> dict[str, float]:
-    """Returns how late records were made, as percentiles in ms. Raises what the broker refused."""
+    """Return how late records were made, as percentiles in ms. Raises what the broker refused."""
     topics, partitions, size = settings["topics"], settings["partitions"], settings["size"]
     rate = settings["rate"] * len(topics)
     tick = _LARGE_TICK if rate >= _LARGE_RATE else _TICK

@@ -98,10 +98,10 @@ class HistoryReader(Protocol):
         holes too (compaction, markers of transactions), so a batch may be empty. Of a partition that has
         reached `until`, or began beyond it, nothing is read. The reader has arrived as soon as the position
         of every partition (not its last event) has reached `until`. Then an empty batch with these `starts`
-        is returned at once. `until` never moves back, and names events that exist or existed. What the source
-        no longer has, below `until`, is announced by a `gap`, with its ranges.
+        is returned at once. `until` never moves back, and names events that exist or existed. Events below
+        `until` that the source no longer has are announced by a `gap` with their ranges.
 
-        Waits while the source is out of reach. Cancelled, it has read nothing: the same events come again.
+        Waits while the source is out of reach. A cancelled call has read nothing: the same events come again.
         """
 
 

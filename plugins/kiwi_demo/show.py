@@ -43,12 +43,12 @@ _CATCH_UP_SECONDS = 2.0
 
 
 class DemoFailed(KiwiError):  # noqa: N818  (it says what happened)
-    """The parts are there, but nothing arrived."""
+    """Report that the parts are there, but nothing arrived."""
 
 
 @dataclass
 class _Run:
-    """What one run of the demo counts."""
+    """Hold what one run of the demo counts."""
 
     say: Callable[[str], None]
     produced: int = 0

@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 2.0  # seconds between attempts: the gateway is our own, and Sp
 
 
 class Viewer:
-    """Watches one source in one mode. `received` and `lags` count events and LAG notices.
+    """Watch one source in one mode. `received` and `lags` count events and LAG notices.
 
     label: what its lines begin with; the mode, if empty. words: an event's data on one line; an empty
     line is not shown.

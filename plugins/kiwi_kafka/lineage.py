@@ -28,7 +28,7 @@ _OTHERS = "these offsets mean other records now"
 
 
 class Cluster(Protocol):
-    """What answers a lineage: `TopicLookup`."""
+    """Answer a lineage; implemented by `TopicLookup`."""
 
     async def find(self, topic: str) -> TopicDescription:
         """Return the topic, as soon as it exists."""
@@ -39,7 +39,7 @@ class Cluster(Protocol):
 
 
 class TopicLineage:
-    """What is known of one topic, for all its sources, and over their restarts."""
+    """Hold what is known of one topic, for all its sources, and over their restarts."""
 
     def __init__(self, cluster: Cluster, name: str, topic_id: bytes) -> None:
         self.topic_id = topic_id

@@ -69,7 +69,7 @@ class Kafka:
 
     @property
     def up(self) -> bool:
-        """Whether the cluster answered the last probe."""
+        """Return whether the cluster answered the last probe."""
         return self._cluster_monitor.up
 
     def report_outages_to(self, listener: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -78,7 +78,7 @@ class Kafka:
 
     @property
     def consumers(self) -> tuple[int, ...]:
-        """How many partitions each consumer in use reads."""
+        """Return how many partitions each consumer in use reads."""
         return tuple(task.partitions for task in self._tasks if task.topic_readers)
 
     def is_same(self, info: TopicDescription) -> bool:

@@ -31,7 +31,7 @@ _DAMAGED = (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, Attribu
 
 
 class KeysUnavailable(Exception):  # noqa: N818  (it says what is the case)
-    """Whether there is such a key cannot be known now. It may be known later."""
+    """Report that it cannot be known now whether there is such a key. It may be known later."""
 
 
 class KeySet(Protocol):
@@ -67,7 +67,7 @@ def thumbprints(table: KeyTable) -> frozenset[str]:
 
 
 class SecretKey:
-    """One secret, shared with the issuer."""
+    """Hold one secret, shared with the issuer."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
@@ -86,9 +86,9 @@ class SecretKey:
 def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:
     """Read the usable signature keys of a JWKS document.
 
-    A key is left out, with a line in the log, if it is private, symmetric, weak, damaged, for another
-    use or for none of `algorithms`. None may be left: so an issuer withdraws them all. Raises ValueError, in
-    words that quote nothing of the document, if it is no key set.
+    A key is left out, with a line in the log, if it cannot be used: private, symmetric, weak, damaged, for
+    another use or for none of `algorithms`. No key may be left: so an issuer withdraws them all. Raises
+    ValueError if the document is not a key set, in words that quote nothing of it.
     """
     if len(document) > MAX_DOCUMENT:
         raise ValueError("it is too large")

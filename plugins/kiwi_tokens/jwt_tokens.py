@@ -35,14 +35,14 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SignedBy:
-    """What is kept of a token whose signature was good, beside its claims: by which key that was."""
+    """Hold what is kept of a token whose signature was good, beside its claims: by which key that was."""
 
     algorithm: str
     key: str
 
 
 class JwtTokens:
-    """Checks the tokens of one issuer.
+    """Check the tokens of one issuer.
 
     before: the one of the configuration before this; where it had the same keys, they are shared.
     """
@@ -97,8 +97,8 @@ class JwtTokens:
         return self._keys.changed()
 
     def _header(self, token: str) -> tuple[str, str | None]:
-        """(`alg`, `kid`) of a token that may be looked at further. Every other way to name a key in a
-        header (`jku`, `jwk`, `x5u`, `x5c`) is the sender's and is not looked at."""
+        """Return (`alg`, `kid`) of a token that may be looked at further. The other ways to name a key in a
+        header (`jku`, `jwk`, `x5u`, `x5c`) are the sender's and are not looked at."""
         if token.count(".") != 2:  # also: no JWE, which has five parts
             raise _Unacceptable("the token is not valid")
         header: Mapping[str, Any] = jwt.get_unverified_header(token)
@@ -152,7 +152,7 @@ class JwtTokens:
 
 
 class _Unacceptable(Exception):  # noqa: N818
-    """The token is refused; the message is for the client."""
+    """Refuse the token; the message is for the client."""
 
 
 def _is_time(value: object) -> bool:

@@ -20,7 +20,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injection, Phases]]:
-    """By kind, each with the phases that CI can afford."""
+    """Return the faults by kind, each with the phases that CI can afford."""
 
     def applied(both: Way | None = None, *, up: Way | None = None, down: Way | None = None) -> Step:
         async def strike() -> None:

@@ -40,7 +40,7 @@ async def test_longer_ones(
 async def test_with_a_window_that_holds_less_than_the_outage(
     faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
 ) -> None:
-    """What comes at once after it is more than the window holds: it is read again from Kafka."""
+    """Read again from Kafka what comes at once after the outage and is more than the window holds."""
     async with (
         faulty_broker.between() as between,
         kafka_scene(

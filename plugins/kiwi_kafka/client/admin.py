@@ -40,7 +40,8 @@ _NEVER = (
 
 
 class AioAdminClient:
-    """ids: of topics, as they were last known; for all admin clients of a cluster."""
+    """Implement `AdminClient`. ids: of topics, as they were last known; for all admin clients of a
+    cluster."""
 
     def __init__(
         self, loop: AsyncioLoop, client: ReadOnlyClient, within: float, ids: dict[str, bytes]

@@ -20,7 +20,7 @@ _CLOSE_S: Final = 2.0
 
 
 class AsyncioLoop(Protocol):
-    """What is used of trio-asyncio's event loop."""
+    """Name what is used of trio-asyncio's event loop."""
 
     async def run_aio_coroutine(self, coro: Coroutine[Any, Any, T]) -> T: ...
 

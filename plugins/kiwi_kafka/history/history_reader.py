@@ -36,7 +36,7 @@ _NOTHING_S = 1.0
 
 
 class TopicHistoryReader:
-    """A `HistoryReader` of `kiwi_gw.api`. One task uses it at a time; `close` it at last.
+    """Implement `HistoryReader` of `kiwi_gw.api`. One task uses it at a time; `close` it at last.
 
     One read is one turn of the client: at most 1,000 records and about a megabyte, so that the event loop
     does nothing else for no more than a few milliseconds.
@@ -85,7 +85,7 @@ class TopicHistoryReader:
 
     @property
     def idle(self) -> bool:
-        """Whether no one waits for what it reads."""
+        """Return whether no call waits for what it reads."""
         return not self._topic_reader.wanted
 
     async def close(self) -> None:

@@ -11,11 +11,11 @@ _TURN_S = 1.0
 
 
 class ScheduledReader(Protocol):
-    """One that has a turn, or wants one."""
+    """Have a turn, or want one."""
 
     @property
     def idle(self) -> bool:
-        """Whether no one waits for what it reads."""
+        """Return whether no call waits for what it reads."""
 
     async def close(self) -> None:
         """Give the consumer back."""

@@ -27,7 +27,7 @@ _FEW = 3
 
 
 class ConsumerHost(Protocol):
-    """What a reader needs of the pool."""
+    """Name what a reader needs of the pool."""
 
     async def consumer(self) -> Consumer:
         """Open a new consumer, as soon as a broker answers."""
@@ -197,10 +197,10 @@ class ConsumerTask:
 
 
 class _FetchPacer:
-    """Whether a reader should let records gather.
+    """Decide whether a reader should let records gather.
 
-    A fetch costs about as much for one record as for hundreds, and the more the more partitions it names.
-    So a reader with many partitions, which records keep busy, looks only now and then.
+    A fetch costs about as much for one record as for hundreds, and more with every partition that it names.
+    So a busy reader with many partitions looks only now and then.
     """
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class _FetchPacer:
 
     @property
     def wait_ms(self) -> int:
-        """How long a read should wait: an empty one ends the gathering."""
+        """Return how long a read should wait: an empty one ends the gathering."""
         return 2 * self._interval_ms or _WAIT_MS
 
     def next(self, got: int, now: float, longest_ms: int) -> int:

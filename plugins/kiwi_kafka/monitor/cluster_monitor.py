@@ -25,7 +25,7 @@ AWAY = "the Kafka cluster does not answer"
 
 
 class Probe(Protocol):
-    """What the monitor asks for each time, and whom it says that the cluster is away."""
+    """Name what the monitor asks for each time, and what it notifies when the cluster is away."""
 
     async def poll(self, admin: AdminClient) -> None:
         """Ask the cluster what is worth knowing. UnreachableError: no broker answered."""
@@ -64,7 +64,7 @@ class ClusterMonitor:
 
     @property
     def up(self) -> bool:
-        """Whether the cluster answered the last probe."""
+        """Return whether the cluster answered the last probe."""
         return self._away_since is None and self._admin is not None
 
     def probe_now(self) -> None:

@@ -29,7 +29,7 @@ _Ask = Callable[[AdminClient, TopicDescription], Awaitable[OffsetsResult]]
 
 
 class TopicLookup:
-    """Asks the cluster. patience: seconds that a partition rests while no leader says whether its log is the
+    """Ask the cluster. patience: seconds that a partition rests while no leader says whether its log is the
     one of before."""
 
     def __init__(self, cluster_monitor: ClusterMonitor, patience: float) -> None:
@@ -145,9 +145,9 @@ class TopicLookup:
                 lineage.adopt(partition, epochs[partition], positions[partition])
 
     async def resolve_out_of_range(self, topic_reader: TopicReader, partition: int) -> None:
-        """Find out where to go on with a position that is not in the log: it was deleted (announce it, go on
-        at the log's start), or the log ends before it (another topic of that name, or one that was cut
-        off)."""
+        """Find out where to go on with a position that is not in the log. If it was deleted, that is
+        announced, and reading goes on at the log's start. If the log ends before it, it is another topic of
+        that name, or one that was cut off."""
         topic = topic_reader.topic
         unknown = 0.0
         while not topic_reader.ended:
