@@ -1,4 +1,4 @@
-"""Whether what was read is what was produced: every event, once, in order, with its content."""
+"""Check that what was read is what was produced: every event, once, in order, with its content."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ System = Literal[
 """`gateway`: ours, as the scenario says. `push`, `plain`, `bare gateway`: ours with push subscribers, without
 TLS, without metrics and limits. `ceiling`: ready-made frames in slices as large as the gateway's mean one;
 `best ceiling`: in the best of several sizes. `peer`: the plain asyncio server. `getmany`: no server, only
-reading from Kafka. `target`: a server that somebody else has started. `plain Spark`: the query of a Spark
+reading from Kafka. `target`: a server that was started elsewhere. `plain Spark`: the query of a Spark
 source without the gateway, its rows going nowhere."""
 
 SYSTEMS: tuple[System, ...] = System.__args__  # type: ignore[attr-defined]

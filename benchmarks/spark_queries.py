@@ -179,7 +179,7 @@ def source(query: SparkQuery, topic: str, per_batch: int, trigger: str) -> dict[
         "output_mode": query.output_mode,
         "trigger": {"processing_time": trigger},
         "key": list(query.key),
-        # All results must come: whoever is slow holds the query up.
+        # All results must come: a slow client holds the query up.
         "subscriber": {"overflow": "block"},
     }
     if query.watermark is not None:

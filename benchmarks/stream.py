@@ -1,21 +1,21 @@
-"""Checks what many clients read at the speed of `memcmp`.
+"""Check what many clients read at the speed of `memcmp`.
 
-Theory of operation. All clients of one run read the same events, nearly always in the same order. Whoever
-is furthest ahead writes the *reference*: it walks its frames one by one, sets aside what is no event
-(replies, notices) and appends the rest. Everyone else compares what was received with the reference,
-a whole chunk in one call (13 ns per event here; counting the events with `bytes.count` takes 140).
-Only where a chunk differs is it looked at frame by frame. It may be a reply or a notice of this client
-alone. Or it is an event from elsewhere in the reference, as the order between partitions is free: then the
-client goes on there, and what it has read is a list of *segments* of the reference (`check.order` finds
-what is missing, doubled or out of order in them). What nobody has read yet is appended. A notice of a
-loss (LAG) says how many events of the reference this client will not get: the one behind them must be the
-very next that it reads, so a notice that is one event off is found.
+Theory of operation. All clients of one run read the same events, nearly always in the same order. The client
+that is furthest ahead writes the *reference*: it walks its frames one by one, sets aside those that are not
+events (replies, notices) and appends the rest. All others compare what was received with the reference, a
+whole chunk in one call (13 ns per event here; counting the events with `bytes.count` takes 140). Only where a
+chunk differs is it looked at frame by frame. It may be a reply or a notice of this client alone. Or it is an
+event from elsewhere in the reference, as the order between partitions is free: then the client goes on there,
+and what it has read is a list of *segments* of the reference (`check.order` finds what is missing, doubled or
+out of order in them). What no client has read yet is appended. A notice of a loss (LAG) says how many events
+of the reference this client will not get: the one behind them must be the very next that it reads, so a
+notice that is one event off is found.
 
-Someone who comes while others are reading looks for its first event in the reference, and follows it from
+A client that comes while others are reading looks for its first event in the reference, and follows it from
 there on.
 
-So at the end every byte of every client is known to be that of the reference, and one look at the
-reference (`check`) tells about all of them.
+So at the end every byte of every client is known to be that of the reference, and one look at the reference
+(`check`) is a check of all of them.
 """
 
 from __future__ import annotations

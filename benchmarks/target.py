@@ -1,4 +1,4 @@
-"""A server that somebody else has started, to be driven as ours is."""
+"""A server that was started elsewhere, to be driven as ours is."""
 
 from __future__ import annotations
 

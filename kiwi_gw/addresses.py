@@ -88,7 +88,7 @@ def open_listener(
     routes.add_http("GET", "/", answering(LandingPage(settings.name, dialects).answer))
 
     async def lists(scope: Scope) -> bool:
-        # Where clients must say who they are, or may not read everything, names are not for everybody.
+        # Where clients must say who they are, or may not read everything, names are not public.
         return not (gateway.hooks.authenticates or gateway.loaded.plugins.implements("authorize"))
 
     def own_origins() -> Sequence[str]:
@@ -172,7 +172,7 @@ def open_private(gateway: Gateway, local_admin: LocalAdmin, worker_config: Worke
 def _add_dialects(
     routes: Routes, gateway: Gateway, admission: Admission, dialects: Mapping[str, Dialect]
 ) -> None:
-    """Serve the protocols on their paths. Raises PluginError for a path that is taken, or is none."""
+    """Serve the protocols on their paths. Raises PluginError for a path that is taken or not valid."""
     for name, dialect in dialects.items():
         for route in dialect.routes:
             try:

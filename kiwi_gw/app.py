@@ -78,9 +78,8 @@ def serve(config: Path, environ: Mapping[str, str]) -> int:
     if (warning := raise_limit(loaded.settings.server.limits.max_connections)) is not None:
         log.warning(warning)
     # Reference counting frees nearly everything; looking for cycles as often as by default costs a tenth. But
-    # everybody waits for a collection, so each looks at little: 50,000 objects took 12 to 35 ms. What is old
-    # is as good as never looked at: with thousands of connections that takes longest, and they leave no
-    # cycles.
+    # all clients wait for a collection, so each looks at little: 50,000 objects took 12 to 35 ms. Old objects
+    # are hardly ever looked at: with thousands of connections that takes longest, and they leave no cycles.
     gc.set_threshold(5_000, 3, 7_000)
     if worker_config is None:
         return trio.run(_main, loaded, strict_exception_groups=True)
@@ -191,7 +190,7 @@ async def run(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
-            await trio.to_thread.run_sync(warm_up)  # before anybody can ask: parsers are for one thread
+            await trio.to_thread.run_sync(warm_up)  # before a client can ask: parsers are for one thread
             for item in (listener, *own):
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)

@@ -1,4 +1,4 @@
-"""Say in words what is wrong with JSON that does not fit a struct: which member, and what it must be.
+"""Describe what is wrong with JSON that does not fit a struct: which member, and what it must be.
 
 The words are the descriptions of the members' types (`Annotated[int, Meta(description="..")]`), which JSON
 Schema and OpenAPI show, too.

@@ -6,7 +6,7 @@ error, the gateway lives on.
 
 A reload reads the file in a worker thread while the gateway runs. So `source_types`, `dialect_types`,
 `services` and `config_sections`, and the validators of a section, may be called from two threads at once:
-they only say what there is, and change nothing.
+they only return declarations, and change nothing.
 
 Commands of `kiwi-gw` do not come by a hook, but by entry points: see `kiwi_gw/cli/plugin_commands.py`.
 """
@@ -113,7 +113,8 @@ def authorize(identity: Identity, action: Action, source: SourceInfo | None) -> 
     `PUBLISH`, `COMMIT` and `ADMIN` need one Permit, too.
 
     source: None for the gateway as a whole. Only `Action.ADMIN` is asked for that: metrics, the list of all
-    connections, ending one. With a source, `Action.ADMIN` is to see who reads it and how far they are.
+    connections, ending one. With a source, `Action.ADMIN` is the right to see its readers and how far they
+    are.
     """
     return None
 
@@ -124,10 +125,10 @@ def intercept(identity: Identity, source: SourceInfo) -> EventTransform | Interc
 
     An `EventTransform` is given whole batches, as columns; an `Interceptor` is given one record after the
     other. Those of several plugins are applied one after the other in the order of registration, before any
-    filter of the client. Clients for which the same plugins answer with equal keys share the encoded bytes;
-    what another plugin calls its keys, or what a plugin answered before a reload, makes no difference.
+    filter of the client. Clients for which the same plugins answer with equal keys share the encoded bytes.
+    The keys of other plugins, and answers from before a reload, make no difference.
 
-    What it answers is called for up to 1,000 events (or 256 KiB) in one go, once for each key, and nothing
+    The returned object is called for up to 1,000 events (or 256 KiB) in one go, once for each key. Nothing
     else runs meanwhile: at 3 us an event that is 3 ms.
     """
     return None

@@ -1,4 +1,4 @@
-"""What wakes a task that waits for something to do."""
+"""A signal that wakes a task that waits for something to do."""
 
 from __future__ import annotations
 

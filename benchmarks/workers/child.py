@@ -1,4 +1,4 @@
-"""A worker's side of its conversation with whoever started it: JSON lines on stdin and stdout.
+"""A worker's side of its conversation with the process that started it: JSON lines on stdin and stdout.
 
 A worker ends when its stdin does, so none outlives the benchmark.
 """

@@ -1,18 +1,18 @@
 """The load client: many subscribers on raw sockets, in one process that only receives and compares.
 
 Settings (see `lab.Lab.load`): host, port, path, ca (a file; null: no TLS); sources (their names; subscribers
-are dealt to them in turn); subscribers; mode ("push", "pull" or "mixed": in turn), credits (pull: the
-balance that is renewed when half of it is used); protocol; subscribe (further members of SUBSCRIBE: a list,
-dealt in turn); sets (so many kinds of subscribers whose events have other bytes: see `subscriptions`); bases
-(the first offset of every partition), first (the record that the first event holds), warm and total (records
-of the warm-up, and with those of the run, of each source); stalled (so many further subscribers do not read
-until they are told to); delays (so many subscribers note when they receive), periods (for which delays are
-told); churn (subscribers that go and come per second); capture (a file for the events that were read; null:
-none).
+are dealt to them in turn); subscribers; mode ("push", "pull" or "mixed": in turn), credits (pull: the balance
+that is renewed when half of it is used); protocol; subscribe (further members of SUBSCRIBE: a list, dealt in
+turn); sets (so many kinds of subscribers whose events have other bytes: see `subscriptions`); bases (the
+first offset of every partition), first (the record that the first event holds), warm and total (records of
+the warm-up, and with those of the run, of each source); stalled (so many further subscribers do not read
+until the word `read`); delays (so many subscribers note when they receive), periods (for which delays are
+reported); churn (subscribers that go and come per second); capture (a file for the events that were read;
+null: none).
 
 Says `ready` when all are subscribed, `warm` and `done` (the time) when the last client has read its last
-event, then `result`. Told `read`, the stalled ones read until they have everything too, and it says
-`drained`; told `stop`, it stops and says what it has.
+event, then `result`. On `read` the stalled ones read until they have everything too, and it says `drained`.
+On `stop` it stops and says what it has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Stream = tuple[str, int]
 
 _RECEIVE_BYTES = 256 * 1024
 _CALM = 0.95
-"""Nobody goes or comes any more when this part of all events has been read: the last to come gets some."""
+"""No client goes or comes any more when this part of all events has been read: the last one gets some."""
 
 
 class Client:

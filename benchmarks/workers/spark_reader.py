@@ -4,7 +4,7 @@ Settings: host, port, path, source; query (a name of `spark_queries`), records (
 warm (those of them that are a warm-up), seconds (until the source must run).
 
 Says `ready` when subscribed, `warm` and `done` (the time) when the results of the warm-up, and all, are
-there, then `result`. Told `stop` before that, it stops, says `done`, and has read a part.
+there, then `result`. On `stop` before that it stops and says `done`, and has read a part.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def main() -> int:
     def write(*_: object) -> None:
         part = file.with_suffix(".part")
         part.write_text(json.dumps(watch.worst()))
-        part.rename(file)  # whoever waits for it finds it whole
+        part.rename(file)  # the process that waits for it finds it whole
 
     signal.signal(signal.SIGUSR1, write)
     trio.run = watched  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What a plugin declares to the gateway, and what that gives it to work with."""
+"""What a plugin declares to the gateway, and what the gateway gives it to work with."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class SourceType(Generic[S]):
     validate: what is wrong with a source beside the others, whose settings it gets by id (of those that have
         no mistakes): by the path below the source, in words that are shown at file:line. A file with such a
         mistake is not used. It must be pure.
-    start_ms: how long its sources may take until they are ready: as long a SUBSCRIBE waits for one that is
-        starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
+    start_ms: how long its sources may take until they are ready. A SUBSCRIBE waits so long for one that
+        is starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
     figures: metrics that its sources have beside those of every source (`SourceContext.metrics`).
     vet: asked at a reload, before it replaces a source that works: whether one with these settings can. Its
         findings of level `error` refuse the reload, and so does an error that it raises, or no answer within

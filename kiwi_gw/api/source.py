@@ -1,4 +1,4 @@
-"""What a source is, and what it may be able to do beside."""
+"""What a source is, and what it may be able to do besides."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Publisher(Protocol):
     def describe(self, members: str) -> None:
         """Say what the values of the events from now on are made of, in DDL (`carrier STRING, n BIGINT`;
         empty: anything). A subscription that is opened from now on and whose query names other members is
-        refused. Values stay as they are, whatever the types say. ValueError: it is no such schema.
-        """
+        refused. Values stay as they are, whatever the types say. Raises ValueError if the text is not a
+        schema."""
 
     def report_degraded(self, message: str) -> None:
         """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`), or with

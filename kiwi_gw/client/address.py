@@ -1,4 +1,4 @@
-"""Where a gateway is, as people write it."""
+"""Addresses of a gateway, as people write them."""
 
 from __future__ import annotations
 

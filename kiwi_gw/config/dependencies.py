@@ -1,4 +1,4 @@
-"""Sources that depend on other sources: those must exist, and not depend on them in turn."""
+"""Sources that depend on other sources: those must exist, and must not depend on them in turn."""
 
 from __future__ import annotations
 

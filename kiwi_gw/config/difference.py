@@ -94,7 +94,7 @@ def _altered(
         return True
     if old.blocks != new.blocks:
         return True
-    # What all sources share is no setting of this one.
+    # What all sources share is not a setting of this one.
     shared = dict.fromkeys(SHARED_BY_ALL_SOURCES, 0)
     if old.window.model_copy(update=shared) != new.window.model_copy(update=shared):
         return True

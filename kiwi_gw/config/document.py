@@ -1,9 +1,9 @@
 """A YAML file as plain data, with the line of everything in it.
 
-Scalars are resolved by the rules of YAML 1.2 (`on` and `yes` are text, `010` is ten), keys are always
-text, and there are no dates. Substitution happens in the parsed scalars, never in the text, so a value
-cannot add keys, lists or lines; a plain scalar is resolved again after it (`${PORT}` gives a number), a
-quoted one stays text.
+Scalars are resolved by the rules of YAML 1.2 (`on` and `yes` are text, `010` is ten), keys are always text,
+and there are no dates. Substitution happens in the parsed scalars, never in the text, so a value cannot add
+keys, lists or lines. After it a plain scalar is resolved again (`${PORT}` gives a number); a quoted one stays
+text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a file and the environment to settings, or to every problem that it has."""
+"""Make settings of a file and the environment, or find every problem that they have."""
 
 from __future__ import annotations
 

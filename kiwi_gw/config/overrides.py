@@ -53,7 +53,7 @@ def _path(name: str, short: Mapping[str, Path]) -> Path | None:
 
 def _set(document: Document, path: Path, name: str, text: str) -> None:
     if not isinstance(document.data, dict):
-        return  # reported by the loader: the file is no mapping
+        return  # reported by the loader: the file is not a mapping
     here: object = document.data
     place: list[str | int] = []
     for position, part in enumerate(path):

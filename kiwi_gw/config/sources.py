@@ -120,7 +120,7 @@ class SourceSettingsReader:
         if settings is None or source_id is None:
             return None
         if getattr(settings, "id", "") is None:
-            # As if it were written down, so that writing it down is no change.
+            # As if it were in the file, so that adding it there changes nothing.
             settings = settings.model_copy(update={"id": source_id})
         line = self._document.lines.get(where, 0)
         return SourceSettings(source_id, name, settings, subscriber, window, line, blocks)

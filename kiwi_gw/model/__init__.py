@@ -1,6 +1,6 @@
 """Vocabulary: the value types that every layer shares. Standard library only.
 
-The words are those of the README's glossary; nothing here does anything.
+The words are explained in docs/glossary.md; nothing here has behaviour.
 """
 
 from kiwi_gw.model.batch import Batch, Gap, Unreadable

@@ -56,7 +56,8 @@ class Batch:
         return len(self.offsets)
 
     def column(self, name: str) -> Sequence[object]:
-        """Return the named column; `partition` and `offset` are columns too. KeyError if there is none."""
+        """Return the named column; `partition` and `offset` are columns too. Raises KeyError if there is no
+        such column."""
         if name == "offset":
             return self.offsets
         if name == "partition":

@@ -1,4 +1,4 @@
-"""What `kiwi-gw check` finds out."""
+"""The findings of `kiwi-gw check`."""
 
 from __future__ import annotations
 

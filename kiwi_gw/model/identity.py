@@ -1,4 +1,4 @@
-"""Who a client is, and what it shows to say so."""
+"""The identity of a client, and the credentials that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client may do, and the answers to that."""
+"""What a client may do, and the answers to the question whether it may."""
 
 from __future__ import annotations
 

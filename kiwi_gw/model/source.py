@@ -15,7 +15,8 @@ from kiwi_gw.model.schema import AS_JSON, Decode, EventSchema, ValueAs
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """Hold what everybody may know about a source. `replayable`: it can be read again from positions.
+    """Hold what every client and plugin may know about a source. `replayable`: it can be read again from
+    positions.
 
     blocks: what its configuration says to single protocols, by the name of the block. value_as: how its
     configuration wants values to be written; None: as in its schema. members: what its values are made of, in

@@ -1,9 +1,10 @@
-"""How much time a query may take for one event and how much room for one batch, and for reading itself.
+"""How much time a query may take for one event, how much room for one batch, and how much time for reading
+itself.
 
 A batch is evaluated in turns, and what a turn leaves is evaluated later (`model.TimeSlice`): so nothing is
-lost because others came before. What one event may take is bounded here: limits of texts and trees bound it,
-but not by much, for a pattern that RE2 has no small automaton for takes microseconds for every character.
-Where one call may take long, it asks before it begins.
+lost because others came before. The time for one event is bounded here. Limits of texts and trees bound it
+only loosely: a pattern for which RE2 has no small automaton takes microseconds for every character. A call
+that may take long asks before it begins.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _UNREADABLE: Final = (ValueError, RecursionError)  # msgspec's errors are ValueE
 def decoder(form: Form, avro_schema: str = "") -> Decoder:
     """Make values of a column. Only bytes are decoded: None and all else stays as it is.
 
-    avro_schema: for `avro`; a ValueError if it is none. ModuleNotFoundError: what Avro needs is not there.
+    avro_schema: for `avro`; a ValueError if it is not a schema. ModuleNotFoundError: Avro's package is missing.
     """
     if form == "json":
         return _json

@@ -1,9 +1,8 @@
 """What queries see of a batch: its columns as values, made when they are first read.
 
-Theory of operation. Every query of every client reads the same batch, one after the other, while it is the
-newest one: so what was decoded is kept with the batch, for a short while. That holds for the last few
-batches; an older one that is read again (for a subscription that is behind, or in history) is decoded again,
-once for all that read it then.
+Theory of operation. The queries of all clients read the same batch, one after the other, while it is the
+newest one. So what was decoded is kept with the batch, for the last few batches. An older one that is read
+again (for a subscription that is behind, or in history) is decoded again, once for all that read it then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with a query."""
+"""The error of a query that cannot be used."""
 
 from __future__ import annotations
 

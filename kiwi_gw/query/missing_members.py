@@ -1,6 +1,6 @@
 """Which members that a filter names were in none of the newest events: what a typo looks like from outside.
 
-Looked at for a subscription that has passed nothing for a while, once, and never per event.
+They are sought once for a subscription that has passed nothing for a while, and never per event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes nodes of a tree, and counts them: how deep a text is and how many parts it has is up to a client."""
+"""Make nodes of a tree, and count them: a client decides how deep a text is and how many parts it has."""
 
 from __future__ import annotations
 

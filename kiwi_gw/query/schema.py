@@ -28,7 +28,7 @@ class Schema:
         """Read `a INT, b STRUCT<c: STRING, d: ARRAY<DOUBLE>>`: fields of an object, or one type alone.
 
         Raises:
-            QueryError: the text is no such schema; with the position.
+            QueryError: the text is not a schema; with the position.
         """
         return Schema(parse_ddl(ddl))
 

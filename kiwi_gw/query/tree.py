@@ -1,7 +1,7 @@
 """The expression tree that both front ends make and the compiler reads.
 
 Operators and functions are all `FunctionCall`s, by one canonical name each (`and`, `<=`, `+`, `like`,
-`concat`, `caql.=`); what there is, and what it means, is in `kiwi_gw.query.functions`. Trees are equal if
+`concat`, `caql.=`). All of them, with their meaning, are in `kiwi_gw.query.functions`. Trees are equal if
 they mean the same, wherever they stood in their texts: equal queries share the bytes that are made for them.
 """
 

@@ -1,4 +1,4 @@
-"""What was made of the texts that were used last, for the next use."""
+"""A cache of what was made of the texts that were used last."""
 
 from __future__ import annotations
 

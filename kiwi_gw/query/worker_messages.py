@@ -1,7 +1,7 @@
 """What the gateway and its worker process say to each other about a query.
 
 A text of 4 KiB takes up to 9 ms to be read, and nearly as much again to be compiled. The worker does both, so
-that all that is wrong with it is known. What comes back is its tree, and the code of its loops.
+that every mistake in the text is known. It returns the tree, and the code of the loops.
 """
 
 from __future__ import annotations

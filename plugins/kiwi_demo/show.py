@@ -1,4 +1,5 @@
-"""`kiwi-gw demo`: a broker, real flights replayed into it, a gateway, who watches, and Spark's results.
+"""The command `kiwi-gw demo`: a broker, real flights replayed into it, a gateway, its clients, and Spark's
+results.
 
 Everything runs on loopback, in processes that end with this one. The broker's data and the logs lie in
 a folder of this run, which is removed at its end.

@@ -1,4 +1,5 @@
-"""The section `kafka` in the names of Kafka's Java client, for what reads the same cluster with that."""
+"""The section `kafka` in the names of Kafka's Java client, for programs that read the same cluster with
+it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Of which history the positions in a topic are: its id, and the epochs of the leaders that had its log.
+"""The history that positions in a topic belong to: its id, and the epochs of the leaders that had its log.
 
 A log may be cut off (an election of a leader that lacks records that others had) and grow again: offsets then
 mean other records, and nothing else shows it. Each leader has an epoch, a number that grows; brokers know
-where the records of each epoch end (KIP-101, KIP-320). So what is kept here is, by partition, an epoch and
-how far the log reached under it. It still reaches so far exactly if the end of that epoch is not before.
+where the records of each epoch end (KIP-101, KIP-320). So an epoch is kept for each partition, with how far
+the log reached under it. The log still reaches so far exactly if that epoch does not end before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One bounded HTTP GET in a thread of its own.
 
-The thread is what keeps the promise of the deadline: name resolution and a server that sends a byte
-now and then know no timeout. Those who wait go on after the deadline and break the connection off.
+The thread makes the deadline hold: name resolution has no timeout, nor has a server that sends a byte now and
+then. The caller goes on after the deadline and breaks the connection off.
 """
 
 from __future__ import annotations

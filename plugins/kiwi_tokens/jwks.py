@@ -27,7 +27,7 @@ _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "EdD
 
 
 _DAMAGED = (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, OverflowError)
-"""What PyJWT and cryptography raise for a key that is none, whatever its members hold."""
+"""What PyJWT and cryptography raise for a value that is not a key, whatever its members hold."""
 
 
 class KeysUnavailable(Exception):  # noqa: N818  (it says what is the case)

@@ -14,7 +14,7 @@ AWAY = "kafka broker away"
 
 DAMAGED = Way(corrupt_every=500, corrupt_in=b"x")
 """Bits turned over in the values: Kafka's checksum covers a record, not its offset, its partition, or the
-length of an answer. Who must fear for those needs TLS."""
+length of an answer. Where those are at risk, TLS is needed."""
 
 Step = Callable[[], Awaitable[None]]
 

@@ -1,4 +1,4 @@
-"""Compares what was produced with what one client was given and told. Pure: no I/O, no clock.
+"""Compare what was produced with the events and notices that one client got. Pure: no I/O, no clock.
 
 One checker for simulated, integration and long runs. A history is what one client received, in order: runs
 of consecutive offsets of a partition, LAG notices, SUBSCRIPTION_CLOSED, and, where it came back, where its

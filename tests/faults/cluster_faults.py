@@ -77,7 +77,7 @@ async def until_whole(bootstrap: str, count: int, topic: str = "") -> None:
         partitions = (await admin.describe_topics([topic]))[0]["partitions"] if topic else ()
         return all(len(one["isr"]) == count for one in partitions)
 
-    while not await _asked(bootstrap, is_whole):  # noqa: ASYNC110  (the cluster tells nobody)
+    while not await _asked(bootstrap, is_whole):  # noqa: ASYNC110  (the cluster sends no notice)
         await trio.sleep(_POLL_S)
 
 
@@ -159,7 +159,7 @@ def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple
 
         await _asked(bootstrap(), lambda admin: reassign(admin, topic, wanted))
         with trio.fail_after(_PATIENCE_S):
-            while not await _asked(bootstrap(), is_so):  # noqa: ASYNC110  (the cluster tells nobody)
+            while not await _asked(bootstrap(), is_so):  # noqa: ASYNC110  (the cluster sends no notice)
                 await trio.sleep(_POLL_S)
 
     async def move_leaders() -> None:

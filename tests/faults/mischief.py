@@ -1,8 +1,8 @@
 """What can go wrong inside a gateway's process, at a word from outside: a plugin, named
 `tests.faults.mischief:plugin`.
 
-Its source does nothing until it is told to stand in the way of everybody or to fail; and the wall clock that
-this process sees can be put forward and back. The words are in a file that both processes have mapped.
+Its source does nothing until a word makes it stand in the way of all others or fail. The wall clock that this
+process sees can be put forward and back. The words are in a file that both processes have mapped.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
         between.heal()
         between.reset()                        # RST to both ends of every connection
 
-`up` is the direction from whoever connects to the target, `down` the answers. What is applied holds for
-the connections that there are and for those to come.
+`up` is the direction from the client to the target, `down` the answers. What is applied holds for the open
+connections and for those to come.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Proxy:
         if not self._ways["up"].swallowed:
             try:
                 far = await trio.open_tcp_stream("127.0.0.1", self._target)
-            except OSError:  # nobody listens there: nor do we, as far as who connects can tell
+            except OSError:  # nothing listens there: nor do we, as the client sees it
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 near.socket.close()
                 return

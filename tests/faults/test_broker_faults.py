@@ -1,4 +1,4 @@
-"""A broker, or the way to it, fails: nothing is lost or doubled, it ends soon, and nobody else notices.
+"""A broker, or the way to it, fails: nothing is lost or doubled, it ends soon, and no other client notices.
 
 The broker killed with -9 is in tests/integration/test_broker_killed.py, with more clients and records, and in
 `python -m benchmarks.faults`, which also repeats all of these.

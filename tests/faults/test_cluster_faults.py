@@ -41,7 +41,7 @@ async def test_leaders_come_and_go(tmp_path: Path, passed: Callable[[Outcome], N
         kafka_scene(tmp_path, them.bootstrap, them.proxied, replication=3) as stage,
     ):
         faults = cluster_faults(them, stage)
-        # The one that was killed is started again by the next fault, so that nobody waits for it.
+        # The one that was killed is started again by the next fault, so that no test waits for it.
         for kind in (ISOLATED, MOVED, LEADER_KILLED, ROLLED, DECOMMISSIONED):
             injection, phases = faults[kind]
             passed(await injected(stage, injection, phases))

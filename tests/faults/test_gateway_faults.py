@@ -118,7 +118,7 @@ async def test_a_log_on_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path)
 
 async def events_of(log: Path, event: str) -> None:
     """Wait until a line of the log says this."""
-    while f'"{event}"' not in log.read_text():  # noqa: ASYNC110, ASYNC240  (a file tells nobody)
+    while f'"{event}"' not in log.read_text():  # noqa: ASYNC110, ASYNC240  (a file sends no notice)
         await trio.sleep(0.05)
 
 

@@ -2,7 +2,7 @@
 
 What the others may notice is that processor time is used: their 99th percentile may double (but on a machine
 whose two cores are full of attackers it may always be `FLOOR`). What an attack costs them it costs them every
-time; what else the machine does is chance: hence some `TRIES`.
+time. What else the machine does is chance, so there are some `TRIES`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ANSWERS = {
     "SUBSCRIBE_OK", "SUBSCRIBE_ERROR", "UNSUBSCRIBE_OK", "UNSUBSCRIBE_ERROR",
     "subscribe-ack", "unsubscribe-ack", "event", "RESULT", "error 400", "error 500", "1008",
 }  # fmt: skip
-"""What those may hear who send nothing but queries: no other code, and no other end."""
+"""The codes that clients with nothing but queries may get: no other one, and no other end."""
 
 Figure = Callable[[str, object], None]
 
@@ -84,7 +84,7 @@ async def test_floods_do_not_slow_down_the_others(tmp_path: Path, figure: Figure
                 figure(f"{name}: codes, MiB sent", (found["codes"], round(found["bytes"] / 2**20, 1)))
                 assert set(found["codes"]) <= {"1008", "none"}
                 assert found["codes"]["1008"] >= 20
-                # Who needs many turns of the loop, as the Kafka client does, is late by as many rounds of it.
+                # A task that needs many turns of the loop, as the Kafka client's, is late by as many rounds of it.
                 return len(stage.beats.late) >= seconds * 100 * ROUNDS
 
             grown = await unnoticed(stage, name, flood, figure)

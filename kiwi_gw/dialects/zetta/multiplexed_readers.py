@@ -1,4 +1,4 @@
-"""Which sources are read for a client of this protocol, and for which of its subscriptions each.
+"""The sources that are read for a client of this protocol, and the subscriptions that each serves.
 
 There is one core subscription (a *reader* here) per source that a topic may match, for all topics of the
 connection; its wire format writes the events of every topic that matches, in the order of their ids. When

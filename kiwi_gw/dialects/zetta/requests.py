@@ -1,7 +1,7 @@
 """Read what a Zetta client sends: subscribe, unsubscribe and ping (Multiplexed WebSocket Streams).
 
 JSON in a text or a binary frame. Whatever is wrong with it becomes a `RequestError` with the error in words;
-nothing here raises. Members that there are not are ignored.
+nothing here raises. Unknown members are ignored.
 """
 
 from __future__ import annotations

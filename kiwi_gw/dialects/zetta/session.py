@@ -1,12 +1,11 @@
 """One client's half of the Zetta protocol: which topics it wants, and which sources are read for them.
 
-Theory of operation. Every subscription is a topic; `MultiplexedReaders` has those sources read that it may
-match.
-Topics last: those that named a source learn that it has ended, and if it comes back it is read again. To a
-client that may not read a source, it does not exist.
+Theory of operation. Every subscription is a topic; `MultiplexedReaders` reads the sources that it may match.
+Topics outlive sources: those that named one learn that it has ended, and it is read again if it comes back.
+For a client that may not read a source, it does not exist.
 
-Commands are made one at a time, from what is true at that moment: carrying one out may bring a notice that
-changes it (a limit is reached) before the next one is made.
+Commands are made one at a time, from the state of that moment. Carrying one out may bring a notice that
+changes the state (a limit is reached) before the next one is made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the topic of a subscription asks for: a pattern of topics, or devices, and a query over those."""
+"""What the topic of a subscription asks for: a pattern of topics or of devices, and a query over those."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Which concrete topic every event of a source has.
+"""The concrete topic of every event of a source.
 
-A field of a template is text as it is, a number or a boolean as JSON writes it. What is null, missing, an
-array, an object or cannot be decoded makes no topic. A `/` in a field makes more levels, for a field may hold
-a whole topic; what then has an empty level, fewer than two or too many is none either.
+A field of a template is text as it is, a number or a boolean as JSON writes it. A value that is null,
+missing, an array or an object, or cannot be decoded, makes no topic. A `/` in a field makes more levels, for
+a field may hold a whole topic. An event makes no topic either if it would have an empty level, fewer than two
+levels or too many.
 """
 
 from __future__ import annotations

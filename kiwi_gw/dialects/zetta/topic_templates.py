@@ -41,7 +41,7 @@ class TopicTemplate:
 
 
 def field_path(text: str) -> FieldPath:
-    """Read `value.reading.items[0]`. ValueError, in words, for what is none."""
+    """Read `value.reading.items[0]`. ValueError, in words, for a text that is not a path."""
     found = _PATH.fullmatch(text)
     if found is None or found[1] not in ROOTS:
         raise ValueError(f"must be a path like value.celsius, from {', '.join(ROOTS)}, not {text!r}")

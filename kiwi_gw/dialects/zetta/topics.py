@@ -30,7 +30,7 @@ MOST_CHARACTERS: Final = 16 * 1024 * 1024
 """Answers that are remembered, of pattern and topic, and the characters of both."""
 
 DEVICE_QUERY: Final = "query"
-"""The second level with which a topic is no pattern but a query over devices."""
+"""The second level with which a topic is not a pattern but a query over devices."""
 
 
 class TopicError(KiwiError):

@@ -1,7 +1,7 @@
 """Reads CaQL: `[select ...] [where ...] [order by ...]`, keywords in any case, names as they are written.
 
-Conditions are read with a stack: parentheses may be nested at will, and nothing here calls itself. What may
-stand somewhere is looked for there, so a name may be what is a keyword elsewhere.
+Conditions are read with a stack: parentheses may be nested at will, and nothing here calls itself. A keyword
+is only recognized where it may stand, so a name may be a word that is a keyword elsewhere.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class CaqlParser:
         """Read all of the text.
 
         Raises:
-            QueryError: it is no query, or larger than one may be; with the position.
+            QueryError: it is not a query, or larger than one may be; with the position.
         """
         select = self._selection() if self._take(_SELECT) else None
         where = self._condition() if self._take(_WHERE) else None

@@ -31,7 +31,7 @@ class CallCodegen:
         """Choose the function for the types of these arguments.
 
         Raises:
-            QueryError: there is none for them; with the position.
+            QueryError: no function takes them; with the position.
         """
         if found.bind is None:
             raise QueryError(f"{found.name} cannot be here", position)

@@ -83,7 +83,7 @@ class ChoiceCodegen:
         """Cast the values to the type that all of them have in common.
 
         Raises:
-            QueryError: there is none.
+            QueryError: they have none in common.
         """
         met = common(tuple(value.type for value in values))
         if met is None or (

@@ -69,9 +69,9 @@ class CompiledQuery:
     def project(self, columns: Columns, indexes: Sequence[int], cost: int = 0) -> list[bytes]:
         """Return the projection of each of these events as JSON; b"" for one that cannot be evaluated.
 
-        A member that is NULL is null, a lenient one that is missing is left out; dates and timestamps are
-        texts of ISO 8601 in UTC, NaN and the infinities are texts. Only for queries with a
-        `select`. cost: bytes of the batch; the texts of all events may be a few times that (`cpu_budget`).
+        A member that is NULL is null; a lenient one that is missing is left out. Dates and timestamps are
+        texts of ISO 8601 in UTC; NaN and the infinities are texts. Only for queries with a `select`. cost:
+        bytes of the batch; the texts of all events may be a few times that (`cpu_budget`).
         """
         return at_once(self.project_steps(columns, indexes, TimeSlice(), cost))
 

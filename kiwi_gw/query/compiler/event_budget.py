@@ -2,8 +2,8 @@
 and what they read of its long texts and arrays.
 
 Functions hand their results to other functions. So what is made on the way is counted too, and nothing that
-one event brings about takes more room than this. A text that the event has is there once, and 40 calls may
-look at all of it: so that is counted for each of them.
+one event brings about takes more room than this. A text of the event exists once, but 40 calls may look at
+all of it, so reading is counted for each call.
 """
 
 from __future__ import annotations

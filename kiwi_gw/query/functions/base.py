@@ -1,7 +1,8 @@
 """What a function is to the compiler, and to the documentation.
 
 Each module of functions has a tuple `FUNCTIONS`. Most functions are `typed`: fixed types of arguments and
-result, NULL if one argument is. What decides its types by those of its arguments gives a `bind` of its own.
+result, NULL if one argument is. A function whose types depend on those of its arguments gives a `bind` of its
+own.
 """
 
 from __future__ import annotations

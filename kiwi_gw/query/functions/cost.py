@@ -53,7 +53,7 @@ class FunctionCost:
 
 
 FIXED: Final = FunctionCost(work=WorkGrowth.CONSTANT)
-"""A number, a truth, a date, out of such, or out of the length or an end of a text."""
+"""A number, a truth or a date: made of such, or of the length or an end of a text."""
 LOOKS: Final = FunctionCost()
 """The same out of texts or arrays; or one of the arguments, or what is in it."""
 SEEKS: Final = FunctionCost(pace=2)

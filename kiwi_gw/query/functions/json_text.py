@@ -22,7 +22,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @lru_cache(maxsize=32)
 def _steps(path: str) -> tuple[str | int, ...] | None:
-    """Read a path like `$.a[0]['b'][*]`; None: it is none."""
+    """Read a path like `$.a[0]['b'][*]`; None: it is not a path."""
     if not path.startswith("$"):
         return None
     found: list[str | int] = []

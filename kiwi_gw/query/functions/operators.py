@@ -1,4 +1,4 @@
-"""Operators: comparisons, arithmetic, LIKE, IN, and what the compiler writes out itself."""
+"""Operators: comparisons, arithmetic, LIKE and IN, and those that the compiler writes out itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of Spark's SQL a query may say, read by recursive descent into the tree of queries.
+"""The part of Spark's SQL that a query may use, read by recursive descent into the tree of queries.
 
 Operators from loose to tight: OR; AND; NOT; comparisons and predicates (LIKE, IN, BETWEEN, IS); `+`, `-`
 and `||`; `*`, `/`, `%` and DIV; signs; `::`, members and items. Where Spark's reading of operators side by
@@ -45,7 +45,7 @@ class Parser:
         """Read one expression, to the end of the text.
 
         Raises:
-            QueryError: it is none, or larger than a query may be; with the position.
+            QueryError: it is not an expression, or larger than a query may be; with the position.
         """
         found = self.one()
         self.cursor.expect_end()

@@ -62,7 +62,7 @@ def tokenized(text: str, max_tokens: int) -> list[SqlToken]:
     """Return the tokens of a text, with an END.
 
     Raises:
-        QueryError: they are none or too many, or something is never closed; with the position.
+        QueryError: there are no tokens or too many, or something is never closed; with the position.
     """
     tokens: list[SqlToken] = []
     place = _behind_blanks(text, 0)

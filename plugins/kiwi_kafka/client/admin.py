@@ -164,7 +164,7 @@ class AioAdminClient:
         by_node: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for partition, epoch in epochs.items():
             if info.leaders.get(partition, -1) >= 0:
-                # With the epoch of its leader: one that is no longer, or not yet, that says so instead.
+                # With the epoch of its leader: a broker that does not lead in that epoch says so instead.
                 current = info.epochs.get(partition, -1)
                 by_node[info.leaders[partition]].append((partition, current, epoch))
         known: dict[TopicPartition, int] = {}

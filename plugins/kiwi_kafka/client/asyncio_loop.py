@@ -30,7 +30,7 @@ async def client_loop(tell: Callable[[str, BaseException | None], None]) -> Asyn
     """Open an asyncio loop for aiokafka, in this Trio thread. tell: called with failures of its own tasks."""
 
     def handle(_: object, context: Mapping[str, Any]) -> None:
-        # trio-asyncio's own handler raises it, which would end the loop for everybody in it.
+        # trio-asyncio's own handler raises it, which would end the loop for all clients in it.
         tell(str(context.get("message")), context.get("exception"))
 
     async with trio_asyncio.open_loop() as loop:

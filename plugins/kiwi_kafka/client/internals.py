@@ -302,8 +302,7 @@ class FastRecords:
         self._tp = fetched._topic_partition
         self._assignment = fetched._assignment
         self._fetch: PartitionRecords | None = fetched._partition_records
-        # Its generator, which is not used, and itself keep each other alive, and with them a megabyte, until
-        # the next full collection.
+        # It and its unused generator would keep each other, and a megabyte, until the next full collection.
         self._fetch._records_iterator = None
         self._batch: Any = None
         self._left: Iterator[Any] = iter(())

@@ -1,8 +1,7 @@
-"""Reads a topic again, with a consumer of its own, so that no other reading waits for it.
+"""Read a topic again, with a consumer of its own, so that no other reading waits for it.
 
 As in `live/consumer_task.py` the consumer is disposable: the topic reader knows where reading goes on. So a
-read that is cancelled, or that fails, costs a seek or another consumer, and no record is read twice or left
-out.
+read that is cancelled or fails costs a seek or another consumer. No record is read twice or left out.
 """
 
 from __future__ import annotations

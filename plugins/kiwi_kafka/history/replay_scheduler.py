@@ -1,4 +1,4 @@
-"""Which history readers may have a consumer: so many at a time, by turns when there are more."""
+"""The history readers that may have a consumer: a bounded number at a time, by turns when there are more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One consumer of the pool, and the task that reads it for all the sources that share it.
 
-The consumer is disposable: whatever it knows about positions, the readers know better. So every trouble
-has one of two cures: send it back to the readers' positions, or throw it away and make another.
+The consumer is disposable, for the readers have the positions that count. So every trouble has one of two
+cures: send it back to the readers' positions, or throw it away and make another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is done about a read that failed, for everything that one consumer reads.
+"""Recovery from a failed read, for everything that one consumer reads.
 
-The readers know where reading has to go on. So every recovery moves them, if something cannot be had, and
+The readers know where reading has to go on. So every recovery moves the readers past what cannot be had, and
 then sends the consumer where they are.
 """
 

@@ -1,4 +1,4 @@
-"""What a source holds of the pool: one topic, where its reader is, and what waits to be published."""
+"""A source's share of the pool: one topic, where its reader is, and what waits to be published."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class TopicReader:
 
     @property
     def newest(self) -> RecordColumns | None:
-        """Return what came last, if it waits and is no gap."""
+        """Return what came last, if it waits and is not a gap."""
         item = self._queue[-1] if self._queue else None
         return item if isinstance(item, RecordColumns) else None
 

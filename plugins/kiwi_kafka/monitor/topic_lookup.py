@@ -1,4 +1,4 @@
-"""What is asked of the cluster about topics, as soon as it answers, however long that takes."""
+"""Questions to the cluster about topics, which wait for an answer however long that takes."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_small_batch_earns_a_rest_and_loses_nothing() -> None:
 
 
 def test_no_turn_is_longer_than_one_event() -> None:
-    one = world(CpuShares(0, 0, 0))  # nobody rests
+    one = world(CpuShares(0, 0, 0))  # no client rests
     client = Client()
     one.subscribe(client, slow(one, seconds=0.001))
     before = one.clock.now

@@ -134,7 +134,7 @@ def test_one_client_does_not_use_up_the_wire_keys_of_all() -> None:
     one, more, other = (Payer(ClientAccount(0), identity) for identity in ("ann", "ann", "bob"))
     first = world.subscribe(Client(), chosen("a"), payer=one)
     world.subscribe(Client(), chosen("b"), payer=one)
-    world.subscribe(Client(), chosen("b"), payer=one)  # the same again is no other
+    world.subscribe(Client(), chosen("b"), payer=one)  # the same again does not count as another
     with pytest.raises(SubscribeRefused, match="a connection can have at most 2 different wire keys"):
         world.subscribe(Client(), chosen("c"), payer=one)
     first.hub.reconfigure(first, wire(chosen("c")), {})  # another one instead
