@@ -36,7 +36,7 @@ from kiwi_demo.broker import Broker
 
 _TOP = 25
 _EVERYTHING = 0.99
-"""What is in so many samples says nothing: the way from the start to the event loop."""
+"""Functions in so many samples say nothing: they are the way from the start to the event loop."""
 _LONGER = 4
 """So many times the records of the scenario: a sample comes every 4 ms or so, as the kernel's clock ticks."""
 _BATCHES = 10

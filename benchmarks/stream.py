@@ -32,7 +32,7 @@ from benchmarks.protocols import WORDS
 
 _LAG = b'{"type":"NOTICE","data":{"type":"LAG"'
 _LOOK_BACK = 1024 * 1024
-"""How far before the end that the reference had when a late reader came its first event is looked for."""
+"""How far back the first event of a late reader is sought, from the end of the reference when it came."""
 
 
 class Reference:

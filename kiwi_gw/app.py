@@ -166,7 +166,7 @@ async def run(
     """Run the whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
 
     leave: ends the process after so many seconds with that exit code, for sources that do not let themselves
-    be stopped. post: if this is one of several workers.
+    be stopped. worker_config: if this is one of several workers.
     """
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
     gateway = Gateway(loaded, worker=worker, workers=workers)

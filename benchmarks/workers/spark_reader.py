@@ -28,7 +28,7 @@ from benchmarks.workers import child
 EVENT = WORDS["kiwi"].event
 _RECEIVE_BYTES = 256 * 1024
 _SURPLUS_SECONDS = 0.3
-"""How long it is waited for events that should not come."""
+"""How long to wait for events that should not come."""
 
 
 class _Event(msgspec.Struct):

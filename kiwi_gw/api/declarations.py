@@ -55,7 +55,7 @@ class SourceContext:
     """Hold what a source is built with: its id, the sections, and the services that its type asked for.
 
     altered: whether it takes the place of another source that had its id in this gateway, by a reload.
-    figures: where it counts what only it can count.
+    metrics: where it counts what only it can count.
     """
 
     source_id: str
@@ -108,7 +108,7 @@ class SourceType(Generic[S]):
         mistake is not used. It must be pure.
     start_ms: how long its sources may take until they are ready. A SUBSCRIBE waits so long for one that
         is starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
-    figures: metrics that its sources have beside those of every source (`SourceContext.metrics`).
+    metrics: those that its sources have beside those of every source (`SourceContext.metrics`).
     vet: asked at a reload, before it replaces a source that works: whether one with these settings can. Its
         findings of level `error` refuse the reload, and so does an error that it raises, or no answer within
         `start_ms`. It has the services of the new source.

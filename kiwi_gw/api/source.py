@@ -41,9 +41,8 @@ class Publisher(Protocol):
         schema."""
 
     def report_degraded(self, message: str) -> None:
-        """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`), or with
-        an empty message that nothing does any more. Subscribers see it; it must name
-        nothing secret."""
+        """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`). An empty
+        message: nothing does any more. Subscribers see it; it must name nothing secret."""
 
 
 @runtime_checkable
@@ -116,7 +115,7 @@ class History(Protocol):
     """
 
     async def offset_range(self) -> OffsetRange:
-        """Say what there is now."""
+        """Return the first and the next offset of every partition, as they are now."""
 
     async def at(self, timestamp: int) -> Positions:
         """Find in every partition the first event at or after `timestamp` (ms), or where the next will be."""

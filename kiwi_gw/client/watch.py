@@ -24,11 +24,11 @@ from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import Mode
 
 CLOSE_NOTICE_SECONDS: Final = 5.0
-"""How long a subscription whose REQUEST was refused is waited for to be closed by the server."""
+"""How long to wait until the server closes a subscription whose REQUEST was refused."""
 
 ANSWER_SECONDS: Final = 120.0
-"""How long SUBSCRIBE may take; a gateway waits for a source that is starting, a minute if it is Spark's. That
-the server is still there is seen by pings meanwhile."""
+"""How long SUBSCRIBE may take; a gateway waits for a source that is starting, a minute if it is Spark's.
+Pings show meanwhile that the server is there."""
 
 STEADY_SECONDS: Final = 10.0
 """A subscription that lived this long was a good one: the next wait is a short one again."""
@@ -97,8 +97,8 @@ class NotResumed:
 Happening = Event | Noticed | SubscriptionOpened | NotResumed | Reconnecting
 
 Take = Callable[[Happening], Awaitable[None]]
-"""What to do with what happens, in order. Nothing more is read until it returns, so that a slow taker
-slows the server down instead of filling memory. It must not raise."""
+"""Takes what happens, in order. Nothing more is read until it returns, so that a slow one slows the server
+down instead of filling memory. It must not raise."""
 
 _FINISHED = frozenset({"", "ended", "limit", "until"})  # empty: a server that gives no reason codes
 _RESUBSCRIBE = frozenset({"altered", "changed", "overflow"})

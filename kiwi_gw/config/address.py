@@ -74,8 +74,9 @@ def is_loopback(host: str) -> bool:
 
 
 def clash(one: Address, other: Address) -> bool:
-    """Return whether both cannot be listened on. A wildcard takes its port on every address, and `[::]` on
-    those of IPv4 with it; port 0 is never the same twice. Names of hosts are not looked up."""
+    """Return whether only one of two addresses can be listened on. A wildcard takes its port on every
+    address, and `[::]` on those of IPv4 with it; port 0 is never the same twice. Names of hosts are not
+    looked up."""
     if isinstance(one, UnixAddress):
         return isinstance(other, UnixAddress) and os.path.abspath(one.path) == os.path.abspath(other.path)
     if isinstance(other, UnixAddress):

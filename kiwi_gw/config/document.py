@@ -101,7 +101,7 @@ class Document:
         return DocumentLocations(self.file, self.lines, self.blocks, self.origins)
 
     def spoil(self, path: Path, message: str) -> None:
-        """Add a problem, after which no other about that path is of interest."""
+        """Add a problem that makes all others about that path pointless."""
         self.complain(path, message)
         self.broken.add(path)
 

@@ -21,7 +21,7 @@ _NOUNS = {
     "timezone": "a time with its zone, like 2026-01-31T12:00:00Z",
     "url": "a URL",
 }
-"""What YAML calls what pydantic calls a dictionary or a tuple, by the first word of an error's kind."""
+"""YAML's words for what pydantic calls a dictionary or a tuple, by the first word of an error's kind."""
 _ABOUT_TYPES = re.compile(
     r"([a-z]+)_(\w*type|\w*parsing|parsing_size|from_float|required|aware|syntax_violation)"
 )

@@ -79,8 +79,8 @@ def load(
     environ: Mapping[str, str] = os.environ,
     known: PluginManager | None = None,
 ) -> LoadedConfig:
-    """Read a configuration file. Raises ConfigError with every problem, sorted by line. Does no other I/O
-    than to read files.
+    """Read a configuration file. Raises ConfigError with every problem, sorted by line. The only I/O is
+    reading files.
 
     known: plugins that are taken from there where the file names them, not imported (as tests do).
     """

@@ -21,8 +21,7 @@ _SHORT: Mapping[str, Path] = {"NAME": ("name",), "PLUGINS": ("plugins",)}
 def override(
     document: Document, environ: Mapping[str, str], dialects: Mapping[str, DialectType[Any]]
 ) -> None:
-    """Put what the environment says over what the file says. dialects: by name, those that are known before
-    the file is read."""
+    """Put settings of the environment over those of the file."""
     short = dict(_SHORT)
     for name, dialect in dialects.items():
         short.update({variable: (name, key) for variable, key in dialect.environment.items()})

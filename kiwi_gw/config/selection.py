@@ -27,7 +27,7 @@ _NO_HOOKS = (
     "WASM hooks do not run here; write Python hooks of these names (kiwi_gw/hookspecs.py) and name them in "
     "plugins: [module:object]"
 )
-"""What the original's section `hooks` gets."""
+"""The answer to the section `hooks` of the original server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,8 +144,8 @@ class SourceSettingsReader:
         source_id: str | None,
         where: Path,
     ) -> None:
-        """Check whether it can be read again, and note what it reads and on whom it depends. Of one whose
-        settings are wrong only what is the same for all of the type."""
+        """Check whether it can be read again, and note what it reads and which sources it depends on. If its
+        settings are wrong, only what all of its type have in common is checked."""
         if source_id is not None and description is not None and description.depends:
             self._depends[source_id] = (where, tuple(description.depends))
         if description is None:

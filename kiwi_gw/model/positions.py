@@ -80,7 +80,7 @@ class Lineage(Protocol):
 
     async def learn(self, given: Sequence[Positions]) -> None:
         """Ask the origin once about all of these, however many clients have brought them, in turns with other
-        tasks. It may not be able to say yet: `knows` tells."""
+        tasks. It may not be able to say yet: see `knows`."""
 
     def unknown(self, given: Positions) -> str:
         """Say what the origin has not said yet of these positions; empty if nothing."""

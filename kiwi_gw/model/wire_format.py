@@ -18,8 +18,8 @@ class Encoded:
     ends: as long as the batch; an event that yields nothing (filtered, withheld) ends where it began.
     prefix_counts: of the events that yield something, one longer than the batch; None: all do.
     prefix_counts_by_label: the same by label, for a dialect whose fragments serve several limits at once.
-    unsendable: indexes of events that were given up for their size, ascending.
-    bad: how many events could not be encoded or evaluated.
+    unsendable: indexes of events that were given up for their size, ascending. decode_errors: how many events
+    could not be encoded or evaluated.
     """
 
     buffer: bytes
@@ -76,8 +76,8 @@ class Transformed:
     """Hold what a transform has left of a batch.
 
     kept: indexes of the events that stay, ascending; None: all of them. columns: those that are not as
-    before, by name, each with one value for every event that stays. bad: how many events it could not be
-    evaluated for.
+    before, by name, each with one value for every event that stays. decode_errors: how many events it could
+    not be evaluated for.
     """
 
     kept: Sequence[int] | None = None

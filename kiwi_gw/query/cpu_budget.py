@@ -40,9 +40,9 @@ class _Time(threading.local):
     """Hold the time of what runs now in this thread. (Queries run in one thread, one after the other; another
     one reads and compiles before the first of them comes.)
 
-    until: when it is used up; infinite where no turn has begun, None if the clock was not looked at yet: most
-    turns are over before that. again: it was used up once, and begun again: a pause of the garbage collector
-    is not the query's fault.
+    until: when it is used up; infinite where no turn has begun. None if the clock was not looked at yet: most
+    turns are over before that. again: it was used up once and begun again, for a pause of the garbage
+    collector is not the query's fault.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ _time: Final = _Time()
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Give what is inside the time of one event. Inside of another one it has what that has."""
+    """Give the time of one event to the block. A block inside another one shares the time of that."""
     begun = begin()
     try:
         yield
@@ -64,7 +64,7 @@ def limited() -> Iterator[None]:
 
 
 def begin() -> bool:
-    """Begin a turn. Returns what `end` has to be given."""
+    """Begin a turn. Returns the argument for `end`."""
     if _time.until != math.inf:
         return False
     _time.until, _time.again = None, False

@@ -63,7 +63,7 @@ class DecodedBatch:
         return self._columns[root]
 
     def decoded(self, roots: Iterable[str], turn: TimeSlice) -> Steps[None]:
-        """Make these columns, in turns. Of two that do so at a time both find what the other has done."""
+        """Make these columns, in turns. Two that do so at a time share what each has done."""
         for root in roots:
             while root not in self._columns:
                 self._make_some(root)
@@ -72,7 +72,7 @@ class DecodedBatch:
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what was derived from this batch before under the same key, or make it. Nothing is kept if
-        that raises. For keys of which there are few: none that clients make."""
+        that raises. For a small number of keys: not for any that clients make."""
         if key not in self._memo:
             self._memo[key] = make()
         return cast(T, self._memo[key])

@@ -50,7 +50,7 @@ class PatternError(Exception):
 
 
 class RegexPattern:
-    """Hold a regular expression of RE2. steps: of its program. bytes: what it may come to hold."""
+    """Hold a regular expression of RE2. steps: the size of its program. bytes: the most that it may hold."""
 
     __slots__ = ("__weakref__", "bytes", "finditer", "fullmatch", "groups", "search", "steps")
 
@@ -98,8 +98,8 @@ _recent: Final[WeightedLru[RegexPattern]] = WeightedLru(_MOST_RECENT)
 
 @contextmanager
 def one_query() -> Iterator[PatternSet]:
-    """Count the patterns that are made in here as those of one query: what they hold, and their steps, as
-    making programs takes time. What this gives keeps the patterns."""
+    """Count the patterns that are made in the block as those of one query: what they hold, and their steps,
+    as making programs takes time. The yielded set keeps the patterns."""
     held = _compiling.held = PatternSet()
     try:
         yield held
@@ -111,7 +111,7 @@ def regex(pattern: str, *, any_case: bool = False, dot_all: bool = False) -> Reg
     """Return the pattern, made or shared.
 
     Raises:
-        PatternError: RE2 has nothing for it, or its program would be too large.
+        PatternError: RE2 does not support it, or its program would be too large.
     """
     held = _compiling.held
     if held is None:
@@ -177,7 +177,7 @@ def shown(pattern: str) -> str:
 
 
 def is_plain(pattern: str) -> bool:
-    """Tell whether a regular expression means just itself; looking for it takes no program."""
+    """Return whether a regular expression means just itself; looking for it takes no program."""
     return len(pattern) <= MAX_TEXT and not _PLAIN.intersection(pattern)
 
 

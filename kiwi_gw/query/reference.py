@@ -29,7 +29,7 @@ _TITLES: Final = {
 
 
 def tables() -> str:
-    """Write one table for each kind of functions, of those that are written as such."""
+    """Write one table for each kind of functions."""
     by_title: dict[str, list[Function]] = {title: [] for title in _TITLES.values()}
     for module, functions in modules().items():
         title = _TITLES.get(module, module.capitalize())

@@ -38,7 +38,7 @@ class Schema:
         return _known.get(ddl, len(ddl), lambda: Schema.parse(ddl))
 
     def at(self, path: Path) -> Type:
-        """Return the type of what is there; ANY below what has no schema.
+        """Return the type of the value at a path; ANY below a value without a schema.
 
         Raises:
             QueryError: the schema has nothing there.

@@ -26,7 +26,7 @@ _WORDS: Final = re.compile(r"\w+|[^\s\w]")
 
 
 def is_small(*texts: str | None) -> bool:
-    """Tell whether 5 ms are enough to read and compile the query of these texts."""
+    """Return whether 5 ms are enough to read and compile the query of these texts."""
     written = [text for text in texts if text is not None]
     if sum(len(text.encode("utf-8", "surrogatepass")) for text in written) > SMALL_QUERY_BYTES:
         return False
@@ -44,7 +44,7 @@ def caql_question(text: str, roots: tuple[str, ...]) -> bytes:
 
 
 def answer(asked: bytes) -> bytes:
-    """Find, in the worker, the query or what is wrong with it. Takes as long as that takes."""
+    """Find, in the worker, the query or what is wrong with it. May take long."""
     language, *texts = pickle.loads(asked)  # noqa: S301  the gateway has written it
     try:
         query, bytecode = (_sql if language == "sql" else _caql)(*texts)
@@ -69,7 +69,7 @@ def _caql(text: str, roots: tuple[str, ...]) -> tuple[Query, Bytecode]:
 
 
 def decode_answer(found: bytes) -> tuple[Query, Bytecode]:
-    """Take out the query that the worker has read, and the bytecode of its loops.
+    """Read the worker's answer: the query, and the bytecode of its loops.
 
     Raises:
         QueryError: it cannot be used.

@@ -105,7 +105,7 @@ class Kafka:
     ) -> Iterator[TopicReader]:
         """Have the topic read from `positions` (of all partitions) on, as long as the block lasts.
 
-        headers: whether batches have a column of headers. follow: whether partitions that are added
+        headers: whether batches have a column of headers. follow_new_partitions: whether added partitions
         join; if not, the reader ends with SourceChanged.
         """
         lineage = self.lineage(info)

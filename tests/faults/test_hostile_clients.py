@@ -84,7 +84,7 @@ async def test_floods_do_not_slow_down_the_others(tmp_path: Path, figure: Figure
                 figure(f"{name}: codes, MiB sent", (found["codes"], round(found["bytes"] / 2**20, 1)))
                 assert set(found["codes"]) <= {"1008", "none"}
                 assert found["codes"]["1008"] >= 20
-                # A task that needs many turns of the loop, as the Kafka client's, is late by as many rounds of it.
+                # A task that needs many turns of the loop (the Kafka client's) is late by as many rounds.
                 return len(stage.beats.late) >= seconds * 100 * ROUNDS
 
             grown = await unnoticed(stage, name, flood, figure)

@@ -42,7 +42,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 PLAIN_IDS: Final = 128
-"""What a topic alone makes of a source with one topic is made for all, if its id is not above this."""
+"""The frames of a lone topic, of a source with one topic, are shared up to this id."""
 
 
 class StreamMember:
@@ -54,7 +54,7 @@ class StreamMember:
         self.number, self.topic_filter, self.limited = number, topic_filter, limited
         mark = b"%d %d %b " % (number, limited, topic_filter.key.encode())
         self.marks: Final = mark, mark + topic_filter.pattern.digest
-        """What it adds to a wire key: where its pattern leaves nothing out, and where it does."""
+        """Its part of a wire key: where its pattern leaves no event out, and where it does."""
 
 
 _Frame = tuple[bytes, int, tuple[int, ...]]

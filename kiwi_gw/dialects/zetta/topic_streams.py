@@ -37,7 +37,8 @@ _check_json = msgspec.json.Decoder(Raw).decode
 
 @dataclass(frozen=True, slots=True)
 class EventBodies:
-    """Hold the line of every event. bad: how many have none because something about them is wrong."""
+    """Hold the line of every event. decode_errors: how many have none because something about them is
+    wrong."""
 
     lines: Sequence[EventBody]
     decode_errors: int

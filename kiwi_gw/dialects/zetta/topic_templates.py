@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ROOTS: Final = ("key", "value", "partition", "offset", "timestamp", "headers")
-"""What a field begins with: what queries see of an event, too."""
+"""What a field may begin with: the same as in queries."""
 
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _PATH: Final = re.compile(r"([a-z]+)((?:\.[^.\[\]{}]+|\[[0-9]{1,9}\])*)")

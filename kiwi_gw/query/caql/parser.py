@@ -161,7 +161,7 @@ class CaqlParser:
         return _columns(chosen, self._roots[0])
 
     def _refuse_order(self, position: int) -> NoReturn:
-        """Read to the end, so that what is wrong there is said first."""
+        """Read to the end, so that a mistake behind it is reported first; then refuse `order by`."""
         self._expect(_BY)
         while True:
             self._path(self._expect(_PATH))
@@ -225,7 +225,7 @@ class CaqlParser:
         return condition
 
     def _compared(self, left: Path | Literal) -> FunctionCall:
-        """Read what is asked about an operand."""
+        """Read the comparison or test of an operand."""
         call = self._nodes.call
         if found := self._take(_COMPARISON):
             open_ = 0

@@ -53,8 +53,8 @@ class ChoiceCodegen:
         return CodeFragment(last.text, met, last.constant, position)
 
     def _ahead(self, values: list[CodeFragment], met: Type) -> tuple[list[str], list[CodeFragment]]:
-        """Return what evaluates the values ahead, and the values as names: if the type of a choice depends on
-        the values of the record, all of them are needed."""
+        """Return source that evaluates the values ahead, and the values as names. All of them are needed
+        where the type of a choice depends on the values of the record."""
         if met != ANY or len([value for value in values if value.type != NULL]) < 2:
             return [], values
         tests: list[str] = []

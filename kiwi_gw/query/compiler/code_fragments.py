@@ -40,7 +40,7 @@ class CodeFragment:
 
 
 class Namespace:
-    """Hold the names of one compiled query. made, text, read: of its budget."""
+    """Hold the names of one compiled query. made, text, read: those methods of its budget."""
 
     def __init__(self) -> None:
         self.names: dict[str, object] = {}
@@ -52,7 +52,7 @@ class Namespace:
 
     @property
     def budget_resets(self) -> list[str]:
-        """Return statements that give an event a budget of its own, as far as that is in use."""
+        """Return statements that give an event a budget of its own, if the budget is used."""
         limits = {"left": (MAX_MADE, self.made, self.text), "unread": (MAX_READ, self.read)}
         return [
             f"{self.name_of(self.allowance)}.{name} = {most}"

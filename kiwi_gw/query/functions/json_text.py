@@ -41,7 +41,7 @@ def _decoded(text: str) -> Value:
     """Decode JSON text; None: it is not JSON.
 
     Raises:
-        RecordError: the text is too long to be read: what it says may be some thirty times as large.
+        RecordError: the text is too long to be read: its values may take some thirty times as much room.
     """
     if len(text) > MAX_JSON:
         raise RecordError(f"a JSON text of more than {MAX_JSON} characters")

@@ -134,7 +134,7 @@ def _function(
     cost: FunctionCost,
     optional: int = 0,
 ) -> Function:
-    """Make a function whose second argument is a pattern; what is constant is tried with an empty text."""
+    """Make a function whose second argument is a pattern; constants are tried with an empty text."""
     kinds = [int if want == INT else str for want in wants[1:]]
 
     def try_constants(arguments: Arguments) -> None:

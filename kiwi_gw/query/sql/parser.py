@@ -142,7 +142,7 @@ class Parser:
         return found
 
     def _word_of_predicate(self) -> str:
-        """Return the next word, or the one behind NOT."""
+        """Return the next word, or the one behind NOT, which says which predicate it is."""
         here = self.cursor.here.upper
         return self.cursor.ahead().upper if here == "NOT" else here
 

@@ -244,7 +244,7 @@ class ReadOnlyClient(AIOKafkaClient):  # type: ignore[misc]
 
 
 class ReadOnlyConsumer(AIOKafkaConsumer):  # type: ignore[misc]
-    """Consume through a `ReadOnlyClient`. connection: options of every client; others: of the consumer."""
+    """Consume through a `ReadOnlyClient`. connection: options of every client; options: of the consumer."""
 
     def __init__(self, connection: Mapping[str, Any], *, fetch_max_wait_ms: int, **options: Any) -> None:
         super().__init__(**connection, fetch_max_wait_ms=fetch_max_wait_ms, **options)
