@@ -163,7 +163,7 @@ def open_admin(
 
 
 def open_private(gateway: Gateway, local_admin: LocalAdmin, worker_config: WorkerConfig) -> Listener:
-    """Open where the other workers may ask this one."""
+    """Open the address at which the other workers may ask this one."""
     routes = Routes()
     add_private_routes(routes, local_admin, worker_config.restarts)
     return Listener(gateway, routes, [listen(worker_config.own_socket)], None)

@@ -66,8 +66,8 @@ class RunningGateway:
 def serve(config: Path, environ: Mapping[str, str]) -> int:
     """Run a gateway on a configuration file until a signal ends it. Returns the exit code.
 
-    Raises ConfigError for a configuration that cannot be used, with its certificates, and KiwiError for what
-    else is in the way of starting (an address in use).
+    Raises ConfigError for a configuration (with its certificates) that cannot be used. Raises KiwiError if
+    something else prevents the start (an address in use).
     """
     loaded = load(config, environ)
     check_certificates(loaded)
@@ -138,7 +138,7 @@ def _leave(seconds: float, code: int) -> None:
 
 
 class _Applied:
-    """Take every configuration that is applied while the gateway runs. quiet: another worker tells."""
+    """Take every configuration that is applied while the gateway runs. quiet: another worker logs it."""
 
     def __init__(self, listener: Listener, loaded: LoadedConfig, *, quiet: bool) -> None:
         self._listener = listener
@@ -226,7 +226,7 @@ class _ShutDown:
             reloader.ask()
 
     async def at_once(self, signals: AsyncIterator[int], everything: trio.CancelScope) -> None:
-        """Cancel everything at the next one."""
+        """Cancel everything at the next signal that does not ask for a reload."""
         async for number in signals:
             if number != signal.SIGHUP:
                 self.code = 128 + number

@@ -47,8 +47,8 @@ def source_types() -> Sequence[SourceType]:
 
 @hookspec
 def dialect_types() -> Sequence[DialectType[Any]]:
-    """Return the wire protocols that this plugin provides. What a section or a source says to one of them is
-    read and checked when its plugin is loaded; it is served where its settings do not switch it off."""
+    """Return the wire protocols that this plugin provides. The settings for a protocol, in a section or a
+    source, are read and checked when its plugin is loaded. It is served unless its settings switch it off."""
     return ()
 
 
@@ -76,9 +76,9 @@ def configure(context: PluginContext) -> None:
 def authenticate(credential: Credential) -> Identity | Refusal | None:
     """Say who a client is. Runs in a worker thread, with a deadline (`server.auth_timeout_ms`).
 
-    credential: a request head before the upgrade, or what a login message carries.
-    None: this plugin has no opinion. If no plugin has one, the client is anonymous, unless a plugin
-    that authenticates is loaded: then a head without credentials is for that plugin to refuse.
+    credential: a request head before the upgrade, or what a login message carries. None: this plugin has no
+    opinion. If no plugin has one, the client is anonymous. Where a plugin that authenticates is loaded, that
+    plugin has to refuse a head without credentials.
     """
     return None
 
@@ -99,7 +99,8 @@ def reauthenticate(identity: Identity) -> Identity | Refusal | None:
 def reauthentication_due() -> bool:
     """Say whether every identity must be judged again (because a signing key was withdrawn, for example).
 
-    Asked four times a second while the gateway runs. Answer at once: do no I/O here, but you may start some.
+    Asked four times a second while the gateway runs. Answer at once: do no I/O here, but starting some is
+    allowed.
     """
     return False
 

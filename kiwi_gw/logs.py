@@ -93,7 +93,7 @@ def lost() -> int:
 
 
 def warnings() -> tuple[str, ...]:
-    """Return what an operator should mend, in a sentence, while lines cannot be written."""
+    """Return what an operator should repair, in a sentence, while lines cannot be written."""
     return tuple(
         f"the log cannot be written ({one.problem}): lines are lost"
         for one in logging.getLogger().handlers
@@ -102,7 +102,7 @@ def warnings() -> tuple[str, ...]:
 
 
 def silence() -> None:
-    """Log nothing, until `configure`: for a verb that says itself what it finds."""
+    """Log nothing, until `configure`: for a command that reports itself what it finds."""
     structlog.configure(processors=[_drop])
     # Without a handler of its own the standard library would complain on standard error.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -245,7 +245,7 @@ class RepeatLimit(logging.Filter):
     """Let a repeated complaint through `burst` times per `interval` seconds; the next one that passes says in
     `suppressed` how many did not.
 
-    Limited are warnings and worse, and all that libraries log. A complaint is repeated if it has the same
+    Warnings and worse are limited, and all lines of libraries. A complaint is repeated if it has the same
     logger, source and problem, and the same message before its arguments are put in. Our own lines below a
     warning (one per connection that ended, for instance) all pass.
     """

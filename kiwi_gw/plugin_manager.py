@@ -59,7 +59,7 @@ class PluginManager:
     """Hold the loaded plugins, by the name under which the configuration knows them.
 
     known: plugins that this one has are taken from it as they are, not imported again (a reload gets a
-    manager of its own, so that a configuration that turns out wrong leaves the running one alone).
+    manager of its own, so that a wrong configuration leaves the running one alone).
     """
 
     def __init__(self, known: PluginManager | None = None) -> None:
@@ -125,12 +125,13 @@ class PluginManager:
         return self._pluggy.get_plugin(name)
 
     def implements(self, hook: str) -> bool:
-        """Return whether any plugin does."""
+        """Return whether any plugin implements the hook."""
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         return bool(caller.get_hookimpls())
 
     def each(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
-        """Yield the plugins that implement the hook, with how to ask each, in the order of registration."""
+        """Yield the names of the plugins that implement the hook, each with a function that calls it, in the
+        order of registration."""
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         for item in caller.get_hookimpls():
             yield item.plugin_name, partial(_ask_one, item)
@@ -216,8 +217,8 @@ class InstalledPlugin:
 
 
 def installed(known: PluginManager, *, ours: bool) -> InstalledPlugin:
-    """Import every plugin that is installed, to see what it provides. None is in use after it: what it hooks
-    into would take effect. Those that `known` has are taken from there.
+    """Import every plugin that is installed, to see what it provides. Each is loaded into a
+    manager of its own, so that none is in use afterwards. Those that `known` has are taken from there.
 
     ours: whether to import those that come with the gateway, too, which takes half a second. (Each of their
     source types is called like its plugin.)

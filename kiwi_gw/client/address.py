@@ -48,7 +48,8 @@ def parse_address(text: str) -> Address:
     """Read `ws://host:port/path`, `wss://`, `http://`, `https://`, `host:port`, `host`,
     `unix:/path/to/socket` and `unix:/path/to/socket:/resource`.
 
-    Without a scheme the port defaults to 8000, the gateway's own. ValueError, in words, for the rest.
+    Without a scheme the port defaults to 8000, the gateway's own. Raises ValueError, in words, for anything
+    else.
     """
     if text.startswith("unix:"):
         path, _, resource = text.removeprefix("unix:").partition(":")

@@ -75,8 +75,8 @@ def encode(command: ClientMessage) -> str:
 
 
 def parse(frame: str | bytes) -> Message:
-    """Read one frame of the server. MalformedMessage for anything that is not an object with a `type` and a
-    `data`."""
+    """Read one frame of the server. Raises MalformedMessage for anything that is not an object with a `type`
+    and a `data`."""
     if isinstance(frame, bytes):
         raise MalformedMessage("the server sent a binary frame; this is not the Kiwi protocol")
     try:
@@ -117,7 +117,7 @@ def _known(kind: str, data: dict[str, Any]) -> ServerMessage | None:
 
 
 def _unwrapped(response: CommandResponse) -> ServerMessage:
-    """Return what the answer of an original server means to a client that waits for it."""
+    """Return the answer of an original server as the message that a client waits for."""
     data = response.data
     refused = Refused(data.source_id, data.error or "no reason given")
     match data.type:

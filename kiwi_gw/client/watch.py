@@ -107,10 +107,10 @@ _RESUBSCRIBE = frozenset({"altered", "changed", "overflow"})
 async def watch(
     address: Address, plan: WatchPlan, take: Take, *, dial: Dial, backoff: Backoff | None = None
 ) -> None:
-    """Return when `plan.limit` events were taken or the source has ended; else goes on for ever.
+    """Return when `plan.limit` events were taken or the source has ended; else go on for ever.
 
-    Raises Stopped where the server refuses in a way that trying again would not change, or where the
-    first connection cannot be made and `plan.wait` is false.
+    Raises WatchEnded where the server refuses in a way that trying again would not change, or where the first
+    connection cannot be made and `plan.wait` is false.
     """
     await _Watch(address, plan, take, dial, backoff or Backoff(jitter=1.0)).run()
 
@@ -158,7 +158,8 @@ class _Watch:
         await trio.sleep(seconds)
 
     async def _converse(self, connection: ClientConnection) -> None:
-        """Serve one subscription on one connection. Return when all is done; raises Lost or Stopped."""
+        """Serve one subscription on one connection. Returns when all is done. Raises ConnectionLost or
+        WatchEnded."""
         plan = self._plan
         opened = await self._subscribe(connection)
         self._begun = True

@@ -21,7 +21,8 @@ _SHORT: Mapping[str, Path] = {"NAME": ("name",), "PLUGINS": ("plugins",)}
 def override(
     document: Document, environ: Mapping[str, str], dialects: Mapping[str, DialectType[Any]]
 ) -> None:
-    """Put settings of the environment over those of the file."""
+    """Put settings of the environment over those of the file. dialects: by name, those that are known before
+    the file is read."""
     short = dict(_SHORT)
     for name, dialect in dialects.items():
         short.update({variable: (name, key) for variable, key in dialect.environment.items()})

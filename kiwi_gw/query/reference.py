@@ -29,7 +29,7 @@ _TITLES: Final = {
 
 
 def tables() -> str:
-    """Write one table for each kind of functions."""
+    """Write one table for each kind of functions that have a `usage`."""
     by_title: dict[str, list[Function]] = {title: [] for title in _TITLES.values()}
     for module, functions in modules().items():
         title = _TITLES.get(module, module.capitalize())

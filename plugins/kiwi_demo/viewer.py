@@ -49,7 +49,7 @@ class Viewer:
         self._words = words or in_words
 
     async def run(self) -> None:
-        """Watch until cancelled. Raise `Stopped` where the gateway refuses for good."""
+        """Watch until cancelled. Raises `WatchEnded` where the gateway refuses for good."""
         backoff = Backoff(longest=_LONGEST_PAUSE, jitter=1.0)
         await watch(self._address, self._plan, self.take, dial=dialler(), backoff=backoff)
 

@@ -149,8 +149,8 @@ class TopicLineage:
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
     def _open(self, given: Positions) -> Iterator[tuple[int, int]]:
-        """Find the partitions and epochs of which it is not known where they end, and should be. Of
-        partitions that are not there, and where brokers have no epochs, there is nothing to learn."""
+        """Yield the partitions and epochs whose end is not known, and should be. Nothing can be learnt of
+        partitions that are not there, or where brokers have no epochs."""
         if not isinstance(given, LineagePositions) or self._is_another(given):
             return
         newest, ends = self._newest, self._ends
@@ -177,7 +177,7 @@ class TopicLineage:
 
 
 async def _in_turns(given: Sequence[Positions]) -> AsyncIterator[Positions]:
-    """Give each of them; now and then others have their turn."""
+    """Yield each of them; now and then other tasks have their turn."""
     count = 0
     for one in given:
         yield one

@@ -87,8 +87,8 @@ class KafkaSource:
     async def offset_range(self) -> OffsetRange:
         """Return the first record that the cluster keeps of every partition, and where the next one will be.
 
-        The end is the cluster's (of committed records), not where this gateway's own reading is: a client
-        may come with positions from another gateway that is a little further. SourceChanged as in `run`.
+        The end is the cluster's (of committed records), not where this gateway's own reading is: a client may
+        come with positions from another gateway that is a little further. Raises SourceChanged as `run`.
         """
         return await self._kafka.lookup.offset_range(await self._live())
 

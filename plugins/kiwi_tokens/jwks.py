@@ -36,7 +36,7 @@ class KeysUnavailable(Exception):  # noqa: N818  (it says what is the case)
 
 class KeySet(Protocol):
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
-        """Return the key for such a token; None if there is none. May block for as long as a fetch may take.
+        """Return the key for such a token, or None. May block for as long as a fetch may take.
 
         Raises KeysUnavailable.
         """
@@ -46,8 +46,8 @@ class KeySet(Protocol):
         Answers at once."""
 
     def changed(self) -> bool:
-        """Return whether other keys are good than when this was asked last. Answers at once; what must be
-        read or fetched anew for that is, in a thread."""
+        """Return whether other keys are good than when this was asked last. Answers at once; a file or an
+        address is read again in a thread."""
 
 
 def thumbprint(key: VerifyingKey) -> str:
@@ -121,8 +121,8 @@ def find_key(table: KeyTable, kid: str | None, algorithm: str) -> jwt.PyJWK | No
 
 
 def is_conclusive(table: KeyTable, kid: str | None) -> bool:
-    """Return whether a newer key set could make no difference to a token that names this key: it is there (so
-    the token has the wrong algorithm), or the token names none."""
+    """Return whether a newer key set could make no difference to a token that names this key. So it is if the
+    key is there (the token has the wrong algorithm), or the token names none."""
     return kid is None or any(kid == known for known, _ in table)
 
 

@@ -60,7 +60,7 @@ class JwtTokens:
         self._keys: KeySet = before._keys if before is not None and same else _keys(settings)
 
     def check(self, token: str, now: float) -> tuple[Identity, SignedBy] | Refusal:
-        """Return who it is, and what to `judge` it by later. now: seconds since the epoch.
+        """Return the client's identity, and what to `judge` it by later. now: seconds since the epoch.
 
         May block while keys are fetched; never raises for what is in the token.
         """
@@ -83,7 +83,8 @@ class JwtTokens:
         return identity if isinstance(identity, Refusal) else (identity, SignedBy(algorithm, thumbprint(key)))
 
     def judge(self, identity: Identity, signed: SignedBy, now: float) -> Identity | Refusal:
-        """Return who it is by the rules and keys of now. Answers at once; never for longer than before."""
+        """Return the identity by the current rules and keys. Answers at once; it never expires later than
+        before."""
         if signed.algorithm not in self._algorithms or not self._keys.has(signed.key):
             return WITHDRAWN
         found = self._identity(identity.claims, now)
@@ -124,8 +125,8 @@ class JwtTokens:
         return claims
 
     def _identity(self, claims: Mapping[str, Any], now: float) -> Identity | Refusal:
-        """Return who has these claims, if they are good here and now. `expires_at` is `exp`, or as long as a
-        token may last, plus the leeway: until then the same token is accepted again."""
+        """Return the identity with these claims, if they are good here and now. `expires_at` is `exp`, or as
+        long as a token may last, plus the leeway: until then the same token is accepted again."""
         if claims.get("iss") != self._issuer:
             return invalid("the token is from another issuer")
         audience = claims.get("aud")

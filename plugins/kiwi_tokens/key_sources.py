@@ -85,7 +85,7 @@ class FileKeys(_StoredKeys):
             self._read_if_changed()
 
     def _stamp(self) -> tuple[int, ...]:
-        """Return what is different of another file; empty if there is none."""
+        """Return values that another file does not share; empty if there is no file."""
         try:
             state = os.stat(self._path)
         except OSError:

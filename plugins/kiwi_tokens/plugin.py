@@ -159,8 +159,8 @@ class TokensPlugin:
         )
 
     def _judge(self, state: _Configured, identity: Identity) -> Identity | Refusal | None:
-        """Return who it is by this configuration, maybe a later one than it came with. None: an identity of
-        another plugin."""
+        """Return the identity by this configuration, maybe a later one than it came with. None: an identity
+        of another plugin."""
         origin = identity.claims.get(ORIGIN)
         if not isinstance(origin, CredentialOrigin):
             return None

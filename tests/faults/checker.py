@@ -56,7 +56,7 @@ class Closed:
 class Resumed:
     """Note that the client has subscribed again, from these positions (next offset per partition) on.
 
-    What it had received behind them comes again by its own wish, and is no duplicate.
+    What it had received behind them comes again by its own wish, and is not a duplicate.
     """
 
     positions: Mapping[int, int]

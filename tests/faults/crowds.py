@@ -40,7 +40,7 @@ class Places:
         self._rest = b""
 
     def take(self, data: bytes) -> None:
-        """Read what is whole; positions of frames that are cut are never taken for whole ones."""
+        """Read whole frames; positions in cut frames are never taken for whole ones."""
         data = self._rest + data
         end = data.rfind(b"}")  # every message ends with one, and no number does
         whole, self._rest = data[: end + 1], data[end + 1 :]

@@ -206,7 +206,7 @@ class _Injecting:
                     await one.until(lambda one=one: one.next == ends or one.lost > 0)  # type: ignore[misc]
 
     def _first_event(self, one: Watcher) -> float:
-        """Return the seconds after `heal`."""
+        """Return how many seconds after `heal` the first event came."""
         came = (item.at for item in one.history if isinstance(item, Run) and item.at is not None)
         return next((at - self._healed for at in came if at > self._healed), 0.0)
 

@@ -72,8 +72,8 @@ def events_wire(
     multiple: those without a query share one frame, with the list of their ids; others have a list of one.
 
     A client chooses its queries, and the patterns that leave some of the source's events out. It does not
-    choose ids, which count up from 1, nor has it more than one form of a source by them; what those take that
-    are not the same for most is charged to it.
+    choose ids, which count up from 1, and has only one form of a source by them. Forms that are not the same
+    for most clients are charged to it.
     """
     selecting = [stream.selects(member.topic_filter.pattern) for member in members]
     made = blake2b(digest_size=20)
@@ -256,7 +256,7 @@ class _Events:
 def _count(
     plan: Sequence[_Frame], lines: Sequence[Sequence[EventBody]], index: int, counted: Mapping[int, bytearray]
 ) -> None:
-    """Note for whom among those that count this event is one."""
+    """Mark the event for those labels that count it."""
     for _, place, numbers in plan:
         if numbers and lines[place][index] is not None:
             for number in numbers:

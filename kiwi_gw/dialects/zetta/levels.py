@@ -24,7 +24,8 @@ class RegexLevel:
 
     def means(self, name: str) -> bool:
         """Return whether it is found in a level. Costs at most the steps of one topic (MAX_PROGRAM) times the
-        bytes of an event's (MAX_TOPIC), half of what one call of a query may take (`effort.heavy`)."""
+        bytes of an event's (MAX_TOPIC), half of what one call of a query may take
+        (`kiwi_gw.query.cpu_budget`)."""
         return self.regex.search(name.encode(errors="surrogatepass")) is not None
 
     @property

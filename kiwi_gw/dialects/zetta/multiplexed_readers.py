@@ -72,14 +72,14 @@ class MultiplexedReaders:
         return self._sources.get(source_id)
 
     def appeared(self, info: SourceInfo) -> Iterator[Command]:
-        """Read a new source, also one that was there under this id before: what is left of that is still
-        sent."""
+        """Read a new source, also one that takes the place of an ended one of this id: the rest of that is
+        still sent."""
         self._sources[info.id] = info
         self._joined.pop(info.id, None)
         yield from self.read(info)
 
     def read(self, info: SourceInfo) -> Iterator[Command]:
-        """Read a source for all that want something of it."""
+        """Read a source for all subscriptions that want something of it."""
         yield from self._join(info)
         for item in [item for item in self._subscriptions.values() if item.topic_filter.devices]:
             yield from self.look_for_devices(item, info)
@@ -100,7 +100,7 @@ class MultiplexedReaders:
                 yield None
 
     def _join(self, info: SourceInfo, new: TopicSubscription | None = None) -> Iterator[Command]:
-        """Have a source read for all that want it. new: it alone is new among those."""
+        """Have a source read for all that want it. new: the only new one among those."""
         reader = self._joined.get(info.id)
         members = {} if reader is None else dict(reader.members)
         if reader is not None and new is not None:

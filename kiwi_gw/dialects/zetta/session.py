@@ -125,7 +125,7 @@ class ZettaSession:
                 yield self._error(code, topic, words, violation=Violation.MESSAGE)
 
     def notice(self, notice: Notice) -> Iterable[Command]:
-        """Say what it means for the client. Notices about readers that are given up mean nothing."""
+        """Return what a notice makes the session do. Notices about readers that are given up do nothing."""
         match notice:
             case Offloaded(handle=str(handle)):
                 return self._answered(handle, notice)

@@ -57,7 +57,7 @@ class ParsedTopic:
 
     @property
     def question(self) -> bytes | None:
-        """Return what a worker is to be asked of its query; None: it is read and compiled in no time."""
+        """Return the question about its query for a worker; None: it is read and compiled in no time."""
         query = self.topic.query
         return None if query is None or is_small(query) else caql_question(query, self.roots)
 
@@ -78,7 +78,7 @@ def parse_topic(text: str, most_bytes: int = MAX_TEXT) -> ParsedTopic:
 
 
 def filter_of(wanted: ParsedTopic, answer: bytes | Unanswered | None = None) -> TopicFilter:
-    """Read the query, too. answer: what the worker has found, if it was asked. ValueError as above."""
+    """Read the query, too. answer: of the worker, if it was asked. Raises ValueError as `parse_topic`."""
     topic = wanted.topic
     if topic.query is None:
         return TopicFilter(topic.pattern, topic.of_devices)
@@ -96,7 +96,7 @@ _refused: Final[WeightedLru[str]] = WeightedLru(MAX_KEPT)
 
 
 def _wrong(text: str, words: str) -> ValueError:
-    """Remember that it is."""
+    """Remember that the text is wrong, and return the error."""
     if len(text) <= MAX_KEPT and _refused.known(text) is None:
         _refused.keep(text, len(text) + len(words), words)
     return ValueError(words)

@@ -51,8 +51,8 @@ class TopicSubscription:
         self.unknown = self.unknown or events is None
 
     def losses(self, now: float) -> str:
-        """Say what it has lost, once. In events of the sources: what a query or a pattern would have left of
-        them is unknown."""
+        """Return a sentence on what it has lost, once. It counts events of the sources: what a query or a
+        pattern would have left of them is unknown."""
         lost, unknown = self.lost, self.unknown
         self.lost, self.unknown, self.told_at = 0, False, now
         if unknown:
@@ -61,7 +61,7 @@ class TopicSubscription:
 
 
 def too_many(wanted: TopicFilter, held: Collection[TopicSubscription], limits: SessionLimits) -> str | None:
-    """Say why a client with these subscriptions can have no other one that wants this; None: it can."""
+    """Say why a client with these subscriptions may not have another one that wants this; None: it may."""
     most = limits.subscriptions
     if most and len(held) >= most:
         return f"a connection can have at most {most} subscriptions"

@@ -194,7 +194,7 @@ _template_matches: Final = _MatchCache()
 
 
 def _written(question: str, levels: Sequence[str | None]) -> str:
-    """Write what is asked of the levels of a template, in which no name has a NUL."""
+    """Write the key of a question about the levels of a template, in which no name has a NUL."""
     return f"{question}/" + "/".join(name or "\0" for name in levels)
 
 
@@ -218,10 +218,10 @@ class Topic:
 def parse(text: str) -> Topic:
     """Read what a topic means.
 
-    Levels are split at `/` outside braces, the query at the first `?` outside braces and double quotes (a
-    quote that is never closed is a character like others). `{server}/query/...` is a device query, whatever
-    follows: a type of devices that is called so is reached with `[q]uery` or `{^query$}`.
-    Raises TopicError.
+    Levels are split at `/` outside braces. The query begins at the first `?` outside braces and double quotes
+    (a quote that is never closed is a character like others). `{server}/query/...` is a device query,
+    whatever follows: a type of devices that is called so is reached with `[q]uery` or `{^query$}`. Raises
+    TopicError.
     """
     if len(text) > MAX_PATTERN + MAX_TEXT:
         raise TopicError(f"a topic has at most {MAX_PATTERN + MAX_TEXT} characters")

@@ -272,7 +272,7 @@ class ReadOnlyConsumer(AIOKafkaConsumer):  # type: ignore[misc]
         """Fetch every `interval_ms` from now on, so that one fetch brings the records of many; 0: at once.
 
         aiokafka has no such option. A broker that held such a fetch would go through all of its partitions
-        for every record that one of them gets, on the time of the one who sends that record.
+        for every record that one of them gets, on the time of the sender of that record.
         """
         self._client.fetch_interval = interval_ms / 1000
         self._fetcher._fetch_max_wait_ms = 0 if interval_ms else self._usual_wait_ms

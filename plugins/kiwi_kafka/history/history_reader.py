@@ -215,4 +215,4 @@ class TopicHistoryReader:
 
 
 def _rests(topic_reader: TopicReader, partition: int) -> None:
-    """Do nothing: a partition that is out of range rests until the next read, which looks after it."""
+    """Do nothing: a partition that is out of range rests until the next read, which handles it."""

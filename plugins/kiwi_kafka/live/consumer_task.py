@@ -33,7 +33,7 @@ class ConsumerHost(Protocol):
         """Open a new consumer, as soon as a broker answers."""
 
     async def verify(self, topic_readers: Sequence[TopicReader]) -> None:
-        """End or hold those whose topics are not those that they were opened for."""
+        """End or hold the readers whose topics are not those that they were opened for."""
 
     async def find_corrupt_batch(self, tp: TopicPartition, offset: int) -> tuple[int, int] | None:
         """See `FindCorruptBatch`."""
@@ -157,7 +157,7 @@ class ConsumerTask:
         return 0
 
     async def _verify_logs(self, consumer: Consumer) -> bool:
-        """Have it found out whether what came is of the same log. Returns whether there was any doubt."""
+        """Find out whether what came is of the same log. Returns whether there was any doubt."""
         unverified = [topic_reader for topic_reader in self.topic_readers if topic_reader.unverified]
         if not unverified:
             return False

@@ -60,7 +60,7 @@ class FetchRecovery:
     async def recover(self, consumer: Consumer, error: Recoverable) -> int:
         """Do what can be done, after which reading goes on. Returns how many records were read meanwhile.
 
-        A reader whose topic cannot be read is over. UnreachableError: another consumer is needed.
+        A reader whose topic cannot be read is over. Raises UnreachableError if another consumer is needed.
         """
         got = 0
         match error:

@@ -28,7 +28,7 @@ class Probe(Protocol):
     """Name what the monitor asks for each time, and what it notifies when the cluster is away."""
 
     async def poll(self, admin: AdminClient) -> None:
-        """Ask the cluster what is worth knowing. UnreachableError: no broker answered."""
+        """Ask the cluster for what is to be watched. Raises UnreachableError if no broker answered."""
 
     def records_received(self) -> int:
         """Return a number that grows when records arrive."""
@@ -51,8 +51,8 @@ class ClusterMonitor:
 
     @contextmanager
     def report_outages_to(self, listener: Callable[[str], None]) -> Iterator[None]:
-        """Tell the listener, as long as the block lasts, what is wrong with the cluster: now, if anything is,
-        and when that changes (an empty message: nothing is)."""
+        """Call the listener, as long as the block lasts, with what is wrong with the cluster: now, if
+        anything is, and when that changes (an empty message: nothing is)."""
         key = object()
         self._listeners[key] = listener
         try:

@@ -130,8 +130,8 @@ class TopicLookup:
     async def trace(
         self, info: TopicDescription, lineage: TopicLineage, positions: Mapping[int, int]
     ) -> None:
-        """Find out of which epoch the log is that has these positions. SourceChanged: it was cut off since
-        the topic was read last."""
+        """Find out to which epoch the log with these positions belongs. Raises SourceChanged if it was cut
+        off since the topic was read last."""
         before = {p: known for p in positions if (known := lineage.known(p)) is not None}
         if before:
             ends = await self.epoch_end_offsets(info, {p: epoch for p, (epoch, _) in before.items()})
