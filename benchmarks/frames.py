@@ -59,8 +59,7 @@ def bounds(data: bytes | bytearray, at: int) -> tuple[int, int] | None:
 
 
 def cut(data: bytes, most: int) -> list[int]:
-    """Return where to cut a run of whole frames into slices of at most `most` bytes (or one frame): the
-    ends."""
+    """Return where slices of at most `most` bytes (or one frame) of a run of whole frames end."""
     ends: list[int] = []
     begin = end = 0
     while (found := bounds(data, end)) is not None:

@@ -79,8 +79,7 @@ def zero() -> float:
 
 
 def batch(number: int, events: int) -> Batch:
-    """Return the `number`-th batch of a topic, of so many events (a multiple of 4), a run of every
-    partition."""
+    """Return the `number`-th batch of a topic: so many events (a multiple of 4), a run of every partition."""
     each = events // _PARTITIONS
     first = number * each
     partitions = [partition for partition in range(_PARTITIONS) for _ in range(each)]

@@ -248,8 +248,8 @@ def made(
 
 
 async def finished(load: Worker, most: float = RUN_SECONDS) -> dict[str, float]:
-    """Return what the load client says when all have everything; or after so many seconds, when it is
-    stopped."""
+    """Return what the load client says when all have everything, or when it is stopped after so many
+    seconds."""
     try:
         done: dict[str, float] = await load.hear("done", most)
     except RunFailed:

@@ -32,8 +32,7 @@ class Delays:
         return self._counts.total()
 
     def percentile(self, part: float) -> float:
-        """Return the milliseconds in which that part of the events (0 to 1) was there. ValueError if none
-        is."""
+        """Return the ms in which that part of the events (0 to 1) was there. ValueError if none is."""
         left = part * self.count
         for length, number in sorted(self._counts.items()):
             left -= number

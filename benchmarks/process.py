@@ -73,8 +73,7 @@ class Worker:
 
 @asynccontextmanager
 async def started(name: str, settings: Mapping[str, object], folder: Path) -> AsyncIterator[Worker]:
-    """Run `python -m benchmarks.workers.NAME SETTINGS`; what it writes to stderr goes to a log in
-    `folder`."""
+    """Run `python -m benchmarks.workers.NAME SETTINGS`, with its stderr in a log in `folder`."""
     log = folder / f"{name}.log"
     with log.open("ab") as output:
         process = await trio.lowlevel.open_process(

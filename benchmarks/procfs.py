@@ -43,8 +43,7 @@ def descriptors(pid: int) -> int:
 
 
 def tcp_bytes() -> int:
-    """Return what the buffers of all TCP sockets of this machine hold in the kernel, both ends of a
-    connection."""
+    """Return the bytes in the kernel's buffers of all TCP sockets of this machine, of both ends."""
     for line in Path("/proc/net/sockstat").read_text().splitlines():
         words = line.split()
         if words[0] == "TCP:":

@@ -82,8 +82,7 @@ async def _sampled(scenario: Scenario, folder: Path) -> list[Sample]:
 
 
 def table(name: str, samples: Sequence[Sample]) -> list[str]:
-    """Report the processor time by part: by module, by function (alone, and with what it calls) and by
-    line."""
+    """Report the processor time by module, by function (alone, and with what it calls) and by line."""
     total = sum(count for count, _ in samples) or 1
     modules, alone, whole, lines = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for count, stack in samples:

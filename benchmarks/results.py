@@ -17,8 +17,7 @@ Line = dict[str, Any]
 
 
 class Log:
-    """Hold the lines of one scenario: given to `out` as they come, and kept in a file if they are to be
-    saved."""
+    """Hold the lines of one scenario: given to `out` as they come, and kept in a file if wanted."""
 
     def __init__(self, scenario: str, save: bool, out: TextIO) -> None:
         self.lines: list[Line] = []

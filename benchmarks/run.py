@@ -62,7 +62,7 @@ class Run:
 
     @property
     def per_cpu(self) -> float:
-        """Return deliveries per second of the server's processor time: what is left when others are busy,
+        """Return deliveries per second of the server's processor time: comparable while others are busy,
         too."""
         return self.deliveries / max(self.cpu.get("server", 0.0), 0.01)
 
@@ -73,8 +73,7 @@ class Run:
 
     @property
     def per_client_cpu(self) -> float:
-        """Return deliveries per second of the load client's processor time: what it could read at the
-        most."""
+        """Return deliveries per second of the load client's processor time: the most that it could read."""
         return self.deliveries / max(self.cpu.get("client", 0.0), 0.01)
 
     def said(self) -> dict[str, Any]:

@@ -188,8 +188,7 @@ async def through_gateway(lab: Lab, query: SparkQuery, topic: str, sizes: Sizes)
 async def in_plain_spark(
     lab: Lab, query: SparkQuery, topic: str, sizes: Sizes, *, trigger: str = AT_ONCE, times: bool = False
 ) -> Run:
-    """Run the same into the sink `noop`: to the end of the last batch. times: as `workers.plain_spark`
-    says."""
+    """Run the same into the sink `noop`, to the end of the last batch. times: see `workers.plain_spark`."""
     lab.note.say(f"  plain Spark, {query.name}")
     async with plain_spark(lab) as worker:
         await worker.tell(_job(lab, query, topic, sizes, trigger, times=times))
@@ -269,8 +268,7 @@ async def plain_at_a_rate(lab: Lab, query: SparkQuery, sizes: Sizes, trigger: st
 async def _produced(
     sizes: Sizes, producer: Worker, listener: Worker, pid: int
 ) -> tuple[float, dict[str, Any], dict[str, float], float]:
-    """Have the warm-up and then the run produced and heard of. Returns begin, end, how late it was made,
-    cpu."""
+    """Have the warm-up and then the run produced and read. Returns begin, end, lateness, cpu."""
     await producer.tell()
     await all_sent(producer)
     await listener.hear("warm", SPARK_SECONDS)
@@ -283,8 +281,8 @@ async def _produced(
 
 
 async def finished(client: Worker) -> dict[str, Any]:
-    """Return what it says when it has everything; or, after a time in which nothing can be missing, what it
-    has."""
+    """Return the result when all is there; or, after a time in which nothing can be missing, what is
+    there."""
     try:
         done: dict[str, Any] = await client.hear("done", SPARK_SECONDS)
     except RunFailed:

@@ -36,7 +36,7 @@ _LOOK_BACK = 1024 * 1024
 
 
 class Reference:
-    """Hold the events that any client has read so far: whole frames, and where each ends. event: how they
+    """Hold the events that any client has read so far: whole frames with their ends. event: how they
     begin."""
 
     __slots__ = ("_indexed", "data", "ends", "event")
@@ -48,8 +48,7 @@ class Reference:
         self._indexed: dict[int, int] = {}
 
     def find(self, frame: bytes) -> int | None:
-        """Return the index of this event (the first one, should it be there twice); None: no client has read
-        it."""
+        """Return the (first) index of this event; None: no client has read it."""
         for index in range(len(self._indexed), len(self.ends)):
             # Keys are made unequal where frames are equal, so that their number is that of the events.
             key = hash(self._frame(index))
@@ -125,8 +124,7 @@ class Reader:
 
     @property
     def events(self) -> int:
-        """Return how many whole events of the stream are behind this client: read, given up, or before it
-        came."""
+        """Return how many whole events are behind this client: read, given up, or before it came."""
         if self.first is None:
             return 0
         return self._before + self._index - self._begun

@@ -43,8 +43,7 @@ BARE: Mapping[str, object] = {
 
 
 def compare(*systems: System) -> Measure:
-    """Measure rounds: one run of each system, one after the other; the figures are ratios of what they
-    gave."""
+    """Measure rounds of one run of each system, one after the other; the figures are ratios of these."""
 
     async def measure(lab: Lab, sizes: Sizes) -> Figures:
         chosen = [system for system in (*systems, "target") if system in (lab.only or systems)]
@@ -145,8 +144,7 @@ async def ceiling(lab: Lab, sizes: Sizes, slice_bytes: int) -> Run:
 
 
 async def calibrated(lab: Lab, sizes: Sizes, *, best: bool) -> dict[System, int]:
-    """Return the gateway's mean slice, and the one that is the best for the ceiling; found once in a
-    scenario."""
+    """Return the gateway's mean slice, and the best one for the ceiling; found once in a scenario."""
     if "ceiling" not in lab.slices:
         sends, size = await _counted(lab, sizes)
         lab.slices["ceiling"] = size

@@ -40,8 +40,7 @@ class ConfigError(KiwiError):
 
 
 class PluginError(KiwiError):
-    """Report a plugin that cannot be found, loaded or used. The message names it and what to install or
-    mend."""
+    """Report a plugin that cannot be found, loaded or used. The message names it and the remedy."""
 
 
 class SourceFailed(KiwiError):  # noqa: N818  (it states what happened, as the notice does)
@@ -81,5 +80,4 @@ class ConnectionEnd(KiwiError):  # noqa: N818
 
 
 class EncodingFailed(KiwiError):  # noqa: N818
-    """Report that the fragments of a wire key cannot be made (an interceptor raised). Its subscriptions are
-    closed."""
+    """Report that a wire key has no fragments (an interceptor raised). Its subscriptions are closed."""

@@ -130,20 +130,17 @@ class PluginManager:
         return bool(caller.get_hookimpls())
 
     def each(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
-        """Yield the names of the plugins that implement the hook, each with a function that calls it, in the
-        order of registration."""
+        """Yield the plugins that implement the hook, each with a function that calls it, as registered."""
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         for item in caller.get_hookimpls():
             yield item.plugin_name, partial(_ask_one, item)
 
     def source_types(self) -> dict[str, SourceType]:
-        """Return the source types by the value of `type`. Raises PluginError if two plugins provide the same,
-        or a hook fails."""
+        """Return the source types by `type`. Raises PluginError if two are alike, or a hook fails."""
         return self._declared("source_types", SourceType, "source type")
 
     def dialect_types(self, plugin: str | None = None) -> dict[str, DialectType[Any]]:
-        """Return the dialects by name, of all plugins or of one. Raises PluginError as `source_types`
-        does."""
+        """Return the dialects by name, of all plugins or one. Raises PluginError as `source_types`."""
         found: dict[str, DialectType[Any]] = self._declared("dialect_types", DialectType, "protocol", plugin)
         return found
 

@@ -81,8 +81,7 @@ async def _run(lab: Lab, sizes: Sizes) -> tuple[Run, _Seen]:
 async def _attacked(
     lab: Lab, sizes: Sizes, seen: _Seen, server: Server, topics: Sequence[str]
 ) -> AsyncIterator[None]:
-    """Run attackers, if there are any, during the warm-up and the run. What came of it is in `seen` at the
-    end."""
+    """Run attackers, if there are any, during the warm-up and the run. Their results are then in `seen`."""
     if not sizes.attackers:
         async with watched(server, seen.watch):
             yield

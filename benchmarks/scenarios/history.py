@@ -82,8 +82,7 @@ async def herd(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def _resumed(lab: Lab, sizes: Sizes, topics: list[str]) -> tuple[int, float]:
-    """Return the bytes that a fresh gateway read from Kafka, and the seconds until all had everything that
-    was there."""
+    """Return the bytes that a fresh gateway read from Kafka, and the seconds until all had everything."""
     lab.note.say(f"  {sizes.subscribers:,} resume")
     next_offsets = offsets([0] * sizes.partitions, sizes.warm)
     positions = {str(partition): offset for partition, offset in enumerate(next_offsets)}

@@ -29,8 +29,7 @@ _POLL = 0.002
 
 
 def beside_plain(query: SparkQuery) -> Measure:
-    """Measure records per second, of a topic that is filled before: in plain PySpark, then through the
-    gateway."""
+    """Measure records per second of a filled topic: in plain PySpark, then through the gateway."""
 
     async def measure(lab: Lab, sizes: Sizes) -> Figures:
         async with spark.filled(lab, sizes) as topic:
@@ -47,8 +46,7 @@ def beside_plain(query: SparkQuery) -> Measure:
 
 
 async def delivery(lab: Lab, sizes: Sizes) -> Figures:
-    """Measure from the moment at which a batch was computed, which its rows carry, to the receive of each
-    row."""
+    """Measure from the end of a batch's computation, which its rows carry, to the receive of each row."""
     async with spark.filled(lab, sizes) as topic:
         found = (await spark.through_gateway(lab, ALL, topic, sizes)).result
     delays = found["delivery"]
@@ -168,8 +166,7 @@ async def health(lab: Lab, sizes: Sizes) -> Figures:
 async def _started(
     lab: Lab, topic: str, sizes: Sizes, *, with_spark: bool, wait: bool
 ) -> tuple[float, float, float]:
-    """Return the seconds until the first answer, of the slowest one, and until Spark runs (if that is waited
-    for)."""
+    """Return the seconds until the first answer, of the slowest one, and until Spark runs (if awaited)."""
     folder = lab.new_folder()
     wanted = [spark.kafka_source(topic)]
     if with_spark:

@@ -115,8 +115,7 @@ class Load:
             self._read_from(client)
 
     def read(self, events: int, *, churn: bool = False) -> bool:
-        """Read until every client has read so many events of its source. False: it was stopped, or all
-        connections are lost."""
+        """Read until every client has read so many events. False: stopped, or all connections are lost."""
         waiting = {n for n, client in self.clients.items() if client.reader.events < events}
         # A client is done where its reference is complete and it has all of it: no need to count.
         complete = all(len(reference.ends) >= events for reference in self.references.values())

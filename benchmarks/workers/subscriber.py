@@ -23,8 +23,7 @@ class Address:
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """Make a context for a server whose certificate comes from the authority in this file, whatever host it
-    names."""
+    """Trust the authority in this file, whatever host its certificates name."""
     context = ssl.create_default_context(cafile=ca)
     context.check_hostname = False
     return context

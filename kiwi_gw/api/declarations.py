@@ -147,7 +147,7 @@ class ServiceType:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSection:
-    """Declare a top-level key of the configuration. `settings` must have defaults for all its keys unless
+    """Declare a top-level key of the configuration. `settings` needs defaults for all keys unless
     `required`."""
 
     name: str

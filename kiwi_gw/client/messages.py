@@ -75,8 +75,7 @@ def encode(command: ClientMessage) -> str:
 
 
 def parse(frame: str | bytes) -> Message:
-    """Read one frame of the server. Raises MalformedMessage for anything that is not an object with a `type`
-    and a `data`."""
+    """Read one frame. Raises MalformedMessage if it is not an object with a `type` and a `data`."""
     if isinstance(frame, bytes):
         raise MalformedMessage("the server sent a binary frame; this is not the Kiwi protocol")
     try:

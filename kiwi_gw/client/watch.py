@@ -39,8 +39,7 @@ POSITIONS_EVERY_MS: Final = 1000
 
 
 class WatchEnded(KiwiError):  # noqa: N818  (it states what happened)
-    """Report that watching ended for a reason that trying again would not change. The message is for
-    people."""
+    """Report that watching ended, and that trying again would not help. The message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +157,7 @@ class _Watch:
         await trio.sleep(seconds)
 
     async def _converse(self, connection: ClientConnection) -> None:
-        """Serve one subscription on one connection. Returns when all is done. Raises ConnectionLost or
-        WatchEnded."""
+        """Serve one subscription on one connection until all is done. Raises ConnectionLost or WatchEnded."""
         plan = self._plan
         opened = await self._subscribe(connection)
         self._begun = True

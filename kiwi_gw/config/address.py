@@ -13,8 +13,7 @@ _LONGEST_UNIX_PATH = 107  # sun_path of Linux, without its final zero
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """Hold a host name or IP address (a v6 one without brackets) and a port; port 0 lets the system
-    choose."""
+    """Hold a host name or IP address (v6 without brackets) and a port; the system chooses for port 0."""
 
     host: str
     port: int

@@ -46,8 +46,7 @@ def closure(depends: Mapping[str, Sequence[str]], changed: Collection[str]) -> s
 
 
 def _way(depends: Mapping[str, Sequence[str]], begin: str, end: str) -> tuple[str, ...]:
-    """Find a shortest way from one source to another along what they depend on, with both ends; empty: there
-    is none."""
+    """Find a shortest way between two sources along what they depend on, with both ends; empty: none."""
     ways: dict[str, tuple[str, ...]] = {begin: (begin,)}
     waiting = [begin]
     for here in waiting:

@@ -94,7 +94,7 @@ class SourceSettingsReader:
         name = item.get("type")
         if not isinstance(name, str):
             wrong = f"must be text, not {describe(name, False)}" if "type" in item else "is missing"
-            # Not what is known here: plugins that no source of the file needs were not asked.
+            # Types are not listed here: plugins that no source of the file needs were not asked.
             self._document.complain((*where, "type"), f"{wrong}; `kiwi-gw plugins` lists the types")
             return None
         kind = self._types.get(name)

@@ -56,8 +56,8 @@ class Batch:
         return len(self.offsets)
 
     def column(self, name: str) -> Sequence[object]:
-        """Return the named column; `partition` and `offset` are columns too. Raises KeyError if there is no
-        such column."""
+        """Return the named column, `partition` and `offset` included. Raises KeyError if it does not
+        exist."""
         if name == "offset":
             return self.offsets
         if name == "partition":

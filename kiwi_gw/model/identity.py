@@ -28,8 +28,7 @@ ANONYMOUS = Identity("anonymous", anonymous=True)
 
 @dataclass(frozen=True, slots=True)
 class HeadCredential:
-    """Hold an HTTP request head as a credential. Header names are lower case; `query` has no token
-    removed."""
+    """Hold an HTTP request head as a credential. Header names are lower case; `query` still has tokens."""
 
     method: str
     path: str

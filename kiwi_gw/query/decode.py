@@ -141,8 +141,7 @@ def objects(names: Sequence[str], columns: Iterable[Column]) -> Column:
 
 
 def headers(column: Column) -> Column:
-    """Make one object of pairs of names and bytes. Of a name that comes twice the last counts; null if it is
-    not text."""
+    """Make one object of pairs of names and bytes. Of equal names the last counts; null if not text."""
     return [{name: _header(value) for name, value in row} for row in column]  # type: ignore[attr-defined]
 
 

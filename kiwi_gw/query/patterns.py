@@ -26,9 +26,9 @@ from kiwi_gw.query.weighted_lru import WeightedLru
 
 Matches = Callable[[str], bool]
 
-# What RE2 may use for the program of a pattern and for the states that texts bring it into: a client has many
-# patterns, and chooses them. A quarter of a program's room is all that one with a large program is left with,
-# so it looks at a text more slowly.
+# Bytes that RE2 may use for the program of a pattern and for the states that texts bring it into: a client
+# has many patterns, and chooses them. A large program leaves a quarter of that to the states, so its pattern
+# looks at a text more slowly.
 _MEMORY: Final = 20 * 1024
 _LEAN: Final = 8 * 1024
 # Of the patterns of one query: beyond it they are lean.
@@ -38,7 +38,7 @@ _A_CHARACTER: Final = 40
 # Of patterns that no query holds.
 _MOST_RECENT: Final = 1 << 20
 _PLAIN: Final = frozenset(r".^$*+?()[]{}|\ ".strip())
-# What RE2 multiplies, and what it has long tables for: either takes it milliseconds to give up.
+# Counts, which RE2 multiplies, and classes with long tables: with either it takes milliseconds to give up.
 _COUNTED: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}", re.ASCII)
 _TABLES: Final = re.compile(r"\\[pP]|\[:\^")
 

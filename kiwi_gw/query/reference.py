@@ -15,7 +15,7 @@ from kiwi_gw.query.functions.base import Function
 
 FILE, PART = "QUERIES.md", "functions"
 
-# What a module of functions is called; operators that are written as functions are on numbers.
+# Titles of the modules of functions; operators that are written as functions are on numbers.
 _TITLES: Final = {
     "conditionals": "Choices",
     "operators": "Numbers",

@@ -27,8 +27,8 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Hold where a value of the record is: the name of a root (`value`, `data`), then members and array items
-    (from 0)."""
+    """Hold where a value of the record is: a root (`value`, `data`), then members and array items (from
+    0)."""
 
     root: str
     steps: tuple[str | int, ...] = ()
@@ -41,8 +41,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """Apply an operator or a function. The arguments of `case`: pairs of condition and value, then the value
-    otherwise."""
+    """Apply an operator or a function. `case` has pairs of condition and value, then the value otherwise."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -105,8 +104,7 @@ class Query:
 
     @property
     def key(self) -> str:
-        """Return a text that is equal for queries that give the same. Whole: it belongs to the key of the
-        bytes."""
+        """Return a text that is equal for queries that give the same. It is part of the key of the bytes."""
         where = "" if self.where is None else self.where.key
         select = "*" if self.select is None else ";".join(column.key for column in self.select)
         return f"{select}|{where}"

@@ -54,7 +54,7 @@ def answer(asked: bytes) -> bytes:
 
 
 def _sql(where: str | None, select: str | None) -> tuple[Query, Bytecode]:
-    # The other side of this has no need of the compiler before it has a query.
+    # Imported late: the gateway needs no compiler before it has a query.
     from kiwi_gw.query.sql_compiler import compile_sql_bytecode
 
     query = sql.read(where, select)

@@ -56,7 +56,7 @@ def read_flights(archive: Path | None = None) -> Iterator[Flight]:
     names = header.split(",")
     if names[:5] != ["year", "month", "day", "dep_time", "sched_dep_time"]:
         raise FlightsNotFound(f"flights.csv begins with other columns than expected: {header}")
-    # Sorted are the lines: a parsed flight takes ten times the memory, and most are replayed much later.
+    # The lines are sorted: a parsed flight takes ten times the memory, and most are replayed much later.
     lines.sort(key=_line_departure)
     for row in csv.reader(lines):
         columns: dict[str, int | str | None] = {

@@ -86,7 +86,7 @@ class TopicLineage:
         """End it: the log is another one by now, which gets a lineage of its own."""
         self.ended = True
 
-    # --- `kiwi_gw.api.TopicLineage` ---
+    # --- `kiwi_gw.model.positions.Lineage` ---
 
     def marks(self, positions: Positions) -> Mapping[str, object]:
         marks: dict[str, object] = {} if self.topic_id == NO_ID else {TOPIC: topic_text(self.topic_id)}

@@ -106,8 +106,7 @@ class OffsetOutOfRangeError(KiwiError):
 
 
 class RecordTooLargeError(KiwiError):
-    """Report that the record at `offset` is larger than the client can fetch; the client is behind it
-    already."""
+    """Report that the record at `offset` is too large to be fetched; the client is behind it already."""
 
     def __init__(self, tp: TopicPartition, offset: int) -> None:
         self.tp = tp

@@ -83,8 +83,7 @@ class JwtTokens:
         return identity if isinstance(identity, Refusal) else (identity, SignedBy(algorithm, thumbprint(key)))
 
     def judge(self, identity: Identity, signed: SignedBy, now: float) -> Identity | Refusal:
-        """Return the identity by the current rules and keys. Answers at once; it never expires later than
-        before."""
+        """Return the identity by the current rules and keys, at once; it never expires later than before."""
         if signed.algorithm not in self._algorithms or not self._keys.has(signed.key):
             return WITHDRAWN
         found = self._identity(identity.claims, now)

@@ -167,8 +167,7 @@ class RemoteKeys(_StoredKeys):
             return self._table
 
     def _refresh_if_old(self) -> bool | None:
-        """Return None if the key set is young enough. Else whether a fetch, now or just under way, brought
-        one."""
+        """Return None if the key set is young enough, else whether a current fetch brought one."""
         with self._lock:
             if not self._start_if_old():
                 return None

@@ -25,7 +25,7 @@ class StoredToken:
 
 
 class StaticTokens:
-    """Look tokens up by their SHA-256. The time does not depend on which one it is, or whether it is
+    """Look tokens up by their SHA-256, in a time that does not tell which one it is, or whether it is
     known."""
 
     def __init__(self, tokens: Iterable[StaticToken]) -> None:

@@ -50,8 +50,7 @@ _PAGE_KIB = resource.getpagesize() // 1024
 
 
 class BeatSettings(Section):
-    """Configure a source of type `beat`. objects: also count what the garbage collector knows, which is
-    slow."""
+    """Configure a source of type `beat`. objects: also count the garbage collector's objects (slow)."""
 
     type: Literal["beat"]
     id: str

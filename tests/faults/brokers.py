@@ -81,8 +81,7 @@ _REPLICATED = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Hold one broker of a cluster: past the proxy it is `broker.bootstrap`, and `near` is the proxy's
-    port."""
+    """Hold one broker of a cluster: `broker.bootstrap` leads past the proxy, `near` is the proxy's port."""
 
     broker: Broker
     behind: int

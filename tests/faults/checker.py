@@ -44,8 +44,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Hold a SUBSCRIPTION_CLOSED notice. positions: next offset per partition; dropped: not given any
-    more."""
+    """Hold a SUBSCRIPTION_CLOSED notice. positions: next offset per partition; dropped: not given."""
 
     reason: str
     dropped: int | None

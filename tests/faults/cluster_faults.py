@@ -68,8 +68,7 @@ async def _all(brokers: Sequence[Broker]) -> None:
 
 
 async def until_whole(bootstrap: str, count: int, topic: str = "") -> None:
-    """Wait until so many brokers are in the cluster, and all of them in sync for every partition of the
-    topic."""
+    """Wait until so many brokers are in the cluster, and in sync for every partition of the topic."""
 
     async def is_whole(admin: Any) -> bool:
         if len((await admin.describe_cluster())["brokers"]) < count:
@@ -196,8 +195,7 @@ def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple
         await reassigned({p: [*ids, len(brokers)] for p, ids in held.items()})
 
     async def isolate_leader() -> None:
-        """Cut the leader off from the gateway. Its cluster still has it; the gateway goes on with the other
-        partitions."""
+        """Cut the leader off from the gateway, which goes on with the other partitions."""
         found = await find_leader()
         lead = await _asked(bootstrap(), lambda admin: leaders(admin, topic))
         others = [p for p, leader in lead.items() if leader != brokers.index(found) + 1]

@@ -27,8 +27,7 @@ BEAT: dict[str, object] = {"type": "beat", "id": "beat", "interval_ms": 10}
 
 
 class UnexpectedError(Exception):
-    """Report that a fault was not answered as it should be: raised by `strike`, and a reason in the
-    outcome."""
+    """Report a wrong reaction to a fault: raised by `strike`, and a reason in the outcome."""
 
 
 class Result(enum.StrEnum):
@@ -286,8 +285,7 @@ def wrong(verdict: Verdict) -> str:
 
 
 def span(history: Sequence[Item]) -> dict[int, Offsets]:
-    """Return all offsets from the first received to the last, per partition: of a source that leaves none
-    out."""
+    """Return all offsets from the first received to the last, per partition, of a source without holes."""
     runs = [item for item in history if isinstance(item, Run)]
     return {
         p: Offsets(

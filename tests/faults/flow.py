@@ -62,7 +62,6 @@ class Flow:
         return {p: (sent - p + PARTITIONS - 1) // PARTITIONS for p in range(PARTITIONS)}
 
     def produced(self, starts: dict[int, int]) -> tuple[Places, Facts]:
-        """Return what has been produced from `starts` on. The producer is idempotent: nothing is there
-        twice."""
+        """Return what was produced from `starts` on. The producer is idempotent: nothing is there twice."""
         values = {(p, n): n * PARTITIONS + p for p, n in self._sent_at}
         return produced(self.ends, starts), Facts(values, dict(self._sent_at))

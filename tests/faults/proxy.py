@@ -212,8 +212,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy(target: int, port: int = 0) -> AsyncIterator[Proxy]:
-    """Open a proxy to `target` on 127.0.0.1, on `port` there; 0: a free one. Cuts everything off at the
-    end."""
+    """Open a proxy to `target` on 127.0.0.1, on `port` there (0: a free one). Cuts all off at the end."""
     (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
     one = Proxy(listener.socket.getsockname()[1], target)
     async with trio.open_nursery() as nursery:

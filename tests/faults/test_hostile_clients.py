@@ -232,8 +232,7 @@ async def test_subscribing_and_unsubscribing_leaves_nothing(tmp_path: Path, figu
 
 
 async def settled_objects(stage: Scene) -> int:
-    """Return how many objects the garbage collector knows, the least of six looks: logs and timers come and
-    go."""
+    """Count the objects of the garbage collector, the least of six looks: logs and timers come and go."""
     stage.beats.clear()
     seen = []
     for _ in range(6):

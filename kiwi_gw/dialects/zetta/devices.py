@@ -39,8 +39,7 @@ class SeenDevices:
         self.first_seen: dict[_Device, tuple[int, int, int]] = {}
 
     def first(self, device: _Device, place: tuple[int, int, int]) -> bool:
-        """Return whether this is the event with which the device is first seen. place: reader, partition,
-        offset."""
+        """Return whether the device is first seen with this event. place: reader, partition, offset."""
         found = self.first_seen.get(device)
         if found is None:
             if len(self.first_seen) >= MAX_DEVICES:

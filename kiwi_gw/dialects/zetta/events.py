@@ -85,7 +85,7 @@ def events_wire(
     key = f"zetta {multiple} {max_event_bytes} {made.hexdigest()}"
     events = _Events(stream, tuple(members), multiple, max_event_bytes)
     queries = any(member.topic_filter.query is not None for member in members)
-    # One topic, one frame, no query: what is to be done is the source's matter, and no client's.
+    # One topic, one frame, no query: the work depends on the source alone, not on a client.
     plain = len(members) == 1 and members[0].number <= PLAIN_IDS and not queries
     simple = stream.naming.static is not None and plain
     return WireFormat(key, events, steps=None if simple else events.steps, chosen=queries or any(selecting))
@@ -167,8 +167,7 @@ class _Events:
         made: Sequence[EventBodies],
         turn: TimeSlice,
     ) -> Steps[Encoded]:
-        """Write the frames event by event. made: the data as they are, and what each of the queries leaves of
-        them."""
+        """Write the frames event by event. made: the data as they are, and what each query leaves of them."""
         length, most = len(view.batch), self._max_event_bytes
         end = MOST_BATCH_BYTES + 2 * view.batch.cost * len(self._members)
         each = [topics] * length if isinstance(topics, str) else topics
@@ -214,7 +213,7 @@ class _Events:
             prefix_counts_by_label[number] = array("Q", accumulate(marks, initial=0))
             if turn.over:
                 yield
-        # Events that had no data, and those that a query could not be asked for: the most of one.
+        # Events without data, or that a query could not be evaluated for: the largest number of one query.
         decode_errors = max(item.decode_errors for item in made)
         return Encoded(
             bytes(buffer), ends, prefix_counts, prefix_counts_by_label, tuple(unsendable), decode_errors

@@ -17,8 +17,7 @@ class AnyLevel(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RegexLevel:
-    """Hold a level in which a regular expression is found, anchored only where it says so itself (`^`,
-    `$`)."""
+    """Hold a level in which a regular expression is found, anchored only by its own `^` and `$`."""
 
     regex: RegexPattern
 
@@ -87,8 +86,7 @@ def _of_glob(text: str) -> str:
 
 
 def _end_of_class(text: str, start: int) -> int | None:
-    """Return where the `]` is; one that stands first is a character. None: there is none, so `[` is
-    itself."""
+    """Return where the `]` is (a first one is a character). None: there is none, so `[` is itself."""
     first = start + text.startswith("!", start)
     end = text.find("]", first + text.startswith("]", first))
     return None if end < 0 else end

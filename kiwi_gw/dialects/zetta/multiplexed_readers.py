@@ -72,8 +72,7 @@ class MultiplexedReaders:
         return self._sources.get(source_id)
 
     def appeared(self, info: SourceInfo) -> Iterator[Command]:
-        """Read a new source, also one that takes the place of an ended one of this id: the rest of that is
-        still sent."""
+        """Read a new source, also in place of an ended one of this id, whose rest is still sent."""
         self._sources[info.id] = info
         self._joined.pop(info.id, None)
         yield from self.read(info)

@@ -76,8 +76,7 @@ def read(message: str | bytes) -> Request:
 
 
 def _look_closer(message: str | bytes) -> Request:
-    """Find out what is wrong with a message, if anything is. Of a member that comes twice the last one
-    counts."""
+    """Find out what is wrong with a message, if anything is. Of a repeated member the last one counts."""
     try:
         members = _read_members(message if isinstance(message, str) else str(message, "utf-8"))
     except msgspec.ValidationError:

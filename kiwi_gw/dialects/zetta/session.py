@@ -194,14 +194,14 @@ class ZettaSession:
         limit = None if request.limit is None else LabelLimit(request.limit)
         new = TopicSubscription(number, request.written, wanted, limit)
         if request.limit == 0:
-            yield from self._left(new)  # not behind those that are left: that would keep as many as it likes
+            yield from self._left(new)  # not behind other steps: a client could make any number wait
             return
         self._subscriptions[number] = new
         if wanted.devices:
             new.devices = SeenDevices(request.written, number, self._multiple, wanted)
         steps = self._readers.refresh(new), self._acknowledge(new)
-        # Once all sources are read: what is published from then on reaches the client. But what there is of
-        # devices comes as soon as a source is read, and before the client knows the id it could be lost.
+        # Acknowledged once all sources are read: what is published from then on reaches the client. But known
+        # devices come as soon as a source is read; before the client knows the id they could be lost.
         yield from self._in_turns(chain(*(reversed(steps) if wanted.devices else steps)))
 
     def _acknowledge(self, new: TopicSubscription) -> Iterator[Command]:

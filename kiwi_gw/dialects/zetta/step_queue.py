@@ -31,8 +31,7 @@ class StepQueue:
 
     @property
     def waits(self) -> float | None:
-        """Return the seconds until there is a turn for what is left; None if nothing is, or it is being
-        done."""
+        """Return the seconds until the next turn; None if nothing is left, or it is being done."""
         return self._compiling.wait_seconds() if self._left and not self._runs else None
 
     def do(self, steps: CommandSteps) -> Iterator[Command]:

@@ -108,6 +108,6 @@ def _with_query(wanted: ParsedTopic, text: str, answer: bytes | None) -> TopicFi
     query, bytecode = (caql.read(text, wanted.roots), None) if answer is None else decode_answer(answer)
     made = compile_query(query, frozenset(wanted.roots), bytecode=bytecode)
     topic = wanted.topic
-    # As small as that: it is in the key of every form that the connection has. 4 KiB of query are not.
+    # A digest, for the key is in that of every form of the connection: 4 KiB of query would be too large.
     key = blake2b(query.key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return TopicFilter(topic.pattern, topic.of_devices, made, key, query.select is not None)

@@ -37,8 +37,7 @@ _check_json = msgspec.json.Decoder(Raw).decode
 
 @dataclass(frozen=True, slots=True)
 class EventBodies:
-    """Hold the line of every event. decode_errors: how many have none because something about them is
-    wrong."""
+    """Hold the line of every event. decode_errors: how many have none because of an error."""
 
     lines: Sequence[EventBody]
     decode_errors: int
@@ -145,8 +144,7 @@ class TopicStream:
         return made, decode_errors + texts.count(b"")
 
     def timestamps(self, seen: DecodedBatch) -> Sequence[int]:
-        """Return when each was produced, in ms since the epoch; where it does not say, when it was looked
-        at."""
+        """Return when each was produced, in ms since the epoch; if unknown, when it was looked at."""
         return seen.memo(("zetta timestamps", self), lambda: self._timestamps(seen))
 
     # --- inside ----------------------------------------------------------------------------

@@ -135,8 +135,7 @@ class TopicPattern:
         self.patterns: Final = self._program.patterns
 
     def matches(self, concrete: str) -> bool:
-        """Return whether a concrete topic is meant. Asked again it costs a look into a table of bounded
-        size."""
+        """Return whether a concrete topic is meant. Later calls look it up in a table of bounded size."""
         found = _matches.get((self.digest, concrete))
         return _matches.keep(self.digest, concrete, self.decide(concrete)) if found is None else found
 
@@ -145,8 +144,7 @@ class TopicPattern:
         return self._program.run(concrete.split("/"))
 
     def may_match(self, levels: Sequence[str | None]) -> bool:
-        """Return whether a topic could be meant of which some levels are not known. None: one level or
-        more."""
+        """Return whether a topic could be meant, with some levels unknown. None: one level or more."""
         known = _written("may", levels)
         found = _template_matches.get((self.digest, known))
         if found is None:
@@ -154,8 +152,7 @@ class TopicPattern:
         return found
 
     def must_match(self, levels: Sequence[str | None]) -> bool:
-        """Return whether all topics are meant of which some levels are not known; false where that is not
-        plain."""
+        """Return whether all topics with some unknown levels are meant; false where that is not plain."""
         known = _written("must", levels)
         found = _template_matches.get((self.digest, known))
         if found is None:

@@ -22,8 +22,7 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class CodeFragment:
-    """Hold an expression in Python. constant: its value, if it has the same for every record, else
-    VARIABLE."""
+    """Hold an expression in Python. constant: its value if all records have the same, else VARIABLE."""
 
     text: str
     type: Type

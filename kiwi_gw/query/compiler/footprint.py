@@ -43,8 +43,7 @@ def estimate(query: Query, loops: tuple[Callable[..., Any], ...]) -> dict[str, i
 
 
 def _inside(one: object, spaces: list[dict[str, Any]]) -> Iterable[object]:
-    """List what an object keeps. Anything in a namespace or a function that is none of these is the gateway's
-    own."""
+    """List what an object keeps. Anything else in a namespace or a function is the gateway's own."""
     match one:
         case dict():
             return [*one, *(value for name, value in one.items() if name != "__builtins__")]

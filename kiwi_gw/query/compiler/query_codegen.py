@@ -72,8 +72,7 @@ _recent: Final[WeightedLru[CompiledQuery]] = WeightedLru(MAX_KEPT)
 def _compiled(
     query: Query, known: frozenset[str], schema: Schema | None, given: Bytecode
 ) -> tuple[CompiledQuery, Bytecode]:
-    """Compile the query, and say which bytecode it has. given: the bytecode if it is known, and was
-    weighed."""
+    """Compile the query, and return its bytecode, too. given: the bytecode, if known and weighed."""
     bytecode = dict(given)
     try:
         with cpu_budget.limited(), patterns.one_query() as held:  # constants are evaluated here

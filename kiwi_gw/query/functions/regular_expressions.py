@@ -16,7 +16,7 @@ from kiwi_gw.query.patterns import PatternError, shown
 from kiwi_gw.query.values import RecordError, Value, check_count, check_length
 from kiwi_gw.query.values.types import BOOLEAN, INT, STRING, Type
 
-# A search for all matches looks from each to the end in the worst case: so many characters in all.
+# Characters in all: in the worst case a search for all matches looks from each one to the end.
 _STEPS: Final = 16_000_000
 
 

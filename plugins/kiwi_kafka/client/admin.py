@@ -40,8 +40,7 @@ _NEVER = (
 
 
 class AioAdminClient:
-    """Implement `AdminClient`. ids: of topics, as they were last known; for all admin clients of a
-    cluster."""
+    """Implement `AdminClient`. ids: the last known ids of topics, for all admin clients of a cluster."""
 
     def __init__(
         self, loop: AsyncioLoop, client: ReadOnlyClient, within: float, ids: dict[str, bytes]

@@ -27,8 +27,7 @@ class AsyncioLoop(Protocol):
 
 @asynccontextmanager
 async def client_loop(tell: Callable[[str, BaseException | None], None]) -> AsyncIterator[AsyncioLoop]:
-    """Open an asyncio loop for aiokafka, in this Trio thread. tell: called when one of its own tasks
-    fails."""
+    """Open an asyncio loop for aiokafka, in this Trio thread. tell: called when a task of its own fails."""
 
     def handle(_: object, context: Mapping[str, Any]) -> None:
         # trio-asyncio's own handler raises it, which would end the loop for all clients in it.

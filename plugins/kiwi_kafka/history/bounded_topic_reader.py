@@ -59,8 +59,7 @@ class BoundedTopicReader(TopicReader):
     def skip(
         self, partition: int, to: int, count: int | None = None, unreadable: Unreadable | None = None
     ) -> None:
-        """Give up what `partition` has before offset `to`; what lies beyond the end is not a loss of
-        this reader."""
+        """Give up what `partition` has before `to`; what lies beyond the end is not lost to this reader."""
         super().skip(partition, min(to, self._end(partition)), count, unreadable)
 
     def next_batch(self) -> Batch | None:

@@ -206,7 +206,7 @@ class TopicHistoryReader:
         self._arrived |= self._assigned - topic_reader.fetch_positions().keys()
         if trio.current_time() - self._moved < _NOTHING_S:
             return
-        # What compaction leaves at the end of a log shows no client how far it is.
+        # Where compaction has emptied the end of a log, no read shows a client how far it is.
         self._moved = trio.current_time()
         for tp, offset in topic_reader.fetch_positions().items():
             end = await self._lookup.end_if_empty(tp, offset)

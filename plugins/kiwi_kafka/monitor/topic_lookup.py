@@ -37,7 +37,7 @@ class TopicLookup:
         self._patience = patience
         self._refused: set[str] = (
             set()
-        )  # topics of which the log has it that leaders never say where epochs end
+        )  # topics for which it was logged that leaders never say where epochs end
 
     async def find(self, topic: str) -> TopicDescription:
         """Return the topic, as soon as it exists. Waits for ever and creates nothing."""

@@ -364,8 +364,7 @@ class World:
         values: Sequence[object] | None = None,
         keys: Sequence[object] | None = None,
     ) -> Batch:
-        """Make the next event of each of these partitions, in this order. hole: offsets left out before
-        them."""
+        """Make the next event of each of these partitions, in order. hole: offsets left out before them."""
         for partition in {*self.next} if hole else ():
             self.next[partition] += hole
         if gap is not None:

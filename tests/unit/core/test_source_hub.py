@@ -579,8 +579,7 @@ def test_a_large_batch_is_sent_in_pieces_and_a_single_event_may_be_larger_than_o
 def test_wherever_a_large_batch_is_cut_the_rest_comes_once_and_whole(
     direct: int, room: int, full_at: int
 ) -> None:
-    """Cut a batch. room: what the socket takes in all. full_at: the send behind which something waits
-    (TLS)."""
+    """Cut a batch. room: what the socket takes in all. full_at: the send behind which data wait (TLS)."""
     world, client = World(HubLimits(direct_bytes=direct)), Client()
     subscription = world.subscribe(client)
     left, sends = room, 0
