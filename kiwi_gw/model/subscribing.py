@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class StartAt(enum.Enum):
-    """Say where a subscription begins, by name."""
+    """Where a subscription begins, by name."""
 
     LATEST = "latest"  # with the next event
     EARLIEST = "earliest"  # with the first event that the source still has

@@ -67,8 +67,8 @@ async def running_gateway(
 async def wait_healthy(child: Child, port: int, log: Path, stuck: float = _STUCK_SECONDS) -> None:
     """Return when the gateway answers. However slow the machine is, it is waited for as long as it goes on.
 
-    Raises GatewayFailed, with its log, if it ended. So if it neither wrote a line nor worked for `stuck`
-    seconds; then with the stack that it was stuck in.
+    Raises GatewayFailed, with its log, if it ended, or neither wrote a line nor worked for `stuck` seconds.
+    In the latter case the log has the stack that it was stuck in.
     """
     size, worked, since = 0, 0.0, trio.current_time()
     while not await healthy(port):

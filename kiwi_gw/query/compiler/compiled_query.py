@@ -40,9 +40,9 @@ class CompiledQuery:
     def filter(self, columns: Columns, length: int) -> tuple[list[int], int]:
         """Return the indexes of the events that the filter passes, and how many could not be evaluated.
 
-        An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it. So it is if the
-        filter makes more of it than it may, or takes too long for it (`cpu_budget`). length: the events of
-        the batch.
+        An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it. It is bad, too,
+        if the filter makes more of it than it may, or takes too long for it (`cpu_budget`). length: the
+        events of the batch.
         """
         return at_once(self.filter_steps(columns, length, TimeSlice()))
 

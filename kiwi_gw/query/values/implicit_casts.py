@@ -49,9 +49,9 @@ _DYNAMIC: Final[dict[str, Conversion]] = {
 
 def conversion(given: Type, wanted: Type) -> Conversion:
     """Return the cast from a type to one that it is accepted for. From ANY, it gives NULL for values that
-    would not be accepted. It gives None for None.
+    would not be accepted.
 
-    The conversion of None is None.
+    The cast of None is None.
     """
     if given.dynamic:
         return _DYNAMIC.get(wanted.kind) or convert.CONVERSIONS[wanted.kind]
@@ -73,8 +73,7 @@ _TYPES: Final[dict[type, Type]] = {
 
 @lru_cache(maxsize=64)
 def settler(static: Type) -> Callable[..., Value]:
-    """Make the cast of a choice between values, some of which have the types of their records. static: the
-    type of the others.
+    """Make the cast of a choice between values, some of which have the types of their records.
 
     static: the type of the others. The cast takes the chosen value and those of the record, and casts the
     first to the type of all of them; NULL if there is none.

@@ -145,8 +145,8 @@ class ReadOnlyClient(AIOKafkaClient):  # type: ignore[misc]
     topic it waits for, and a deleted topic anew. `_metadata_update` is there because aiokafka has no option
     for that. Its `bootstrap` does not say why it failed, and leaves a connection open when it is cancelled.
 
-    missed: the topic of a fetch is gone. Brokers know topics by name only in the versions that aiokafka
-    speaks, so the next answer may be from another topic of that name.
+    missed: a broker said that the topic of a fetch is gone. In the versions that aiokafka speaks brokers know
+    topics by name only, so the next answer may be from another topic of that name.
     on_batches: called with a partition (topic, number) and the bytes that a fetch brought of it.
     fetch_interval: least seconds from one fetch of a broker to the next.
     """
