@@ -31,7 +31,7 @@ _WARM_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What the command line asks for. changes: of sizes. keep: where logs stay."""
+    """Hold what the command line asks for. changes: of sizes. keep: where logs stay."""
 
     changes: Mapping[str, Any]
     repeat: int | None
@@ -104,7 +104,7 @@ def main(
 
 
 def _run(scenario: Scenario, wish: _Wish) -> bool:
-    """Whether every round of it counts."""
+    """Run a scenario. Returns whether every round of it counts."""
     if scenario.needs is not None and not can(scenario.needs):
         _say(f"{scenario.name}: not run, as this gateway cannot do that yet ({scenario.needs})")
         return True
@@ -156,7 +156,7 @@ _COMMANDS: Mapping[str, click.Command] = {
 
 
 def _chosen(words: Sequence[str]) -> Callable[[], None]:
-    """A command of its own, or the scenarios."""
+    """Return a command of its own, or the scenarios."""
     if words and words[0] in _COMMANDS:
         command = _COMMANDS[words[0]]
         return lambda: command.main(list(words[1:]), prog_name=f"python -m benchmarks {words[0]}")

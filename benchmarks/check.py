@@ -1,4 +1,4 @@
-"""Whether what was read is what was produced: every event, once, in order, with its content."""
+"""Check that what was read is what was produced: every event, once, in order, with its content."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _value = msgspec.json.Decoder(_Value).decode
 
 
 class Check:
-    """One look at a client's events (whole frames).
+    """Check one client's events (whole frames).
 
     stream: the events, the first of which is record `first`. total: how many were produced in all, before
     and in the stream. bases: the first offset of every partition. faults: what is wrong, in words, at most
@@ -83,7 +83,7 @@ class Check:
         self._record(data.partition, data.offset, _value(text))
 
     def _one_of_a_topic(self, payload: memoryview) -> None:
-        """Its event does not say where it was: the record itself does."""
+        """Check an event that does not say where it was: the record itself does."""
         value = _topic_event(payload).data
         partition, partitions = value.n % len(self._bases), len(self._bases)
         self._record(partition, self._bases[partition] + value.n // partitions, value)
@@ -109,9 +109,9 @@ def order(
     bases: Sequence[int] | None,
     ends: Sequence[int] | None,
 ) -> list[str]:
-    """What is wrong with a client that has read (or was told of the loss of) these parts of the events, one
-    after the other. bases: the first offset of every partition that it should have; None: whatever comes
-    first. ends: the offset behind the last; None: it has left."""
+    """Return what is wrong with a client that has read these parts of the events, one after the other (or got
+    a notice of their loss). bases: the first offset of every partition that it should have; None: whatever
+    comes first. ends: the offset behind the last; None: it has left."""
     expected: dict[int, int] = {} if bases is None else dict(enumerate(bases))
     for begin, end in segments:
         for one in places[begin:end]:
@@ -125,12 +125,12 @@ def order(
 
 
 def place(partition: int, offset: int) -> int:
-    """Partition and offset as one number."""
+    """Return partition and offset as one number."""
     return partition << _OFFSET_BITS | offset
 
 
 def parted(number: int) -> tuple[int, int]:
-    """The partition and the offset of a `place`."""
+    """Return the partition and the offset of a `place`."""
     return number >> _OFFSET_BITS, number & ((1 << _OFFSET_BITS) - 1)
 
 

@@ -24,7 +24,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Paths of a certificate (its own authority) and its key, in PEM."""
+    """Hold the paths of a certificate (its own authority) and its key, in PEM."""
 
     cert: Path
     key: Path
@@ -33,7 +33,7 @@ class Certificate:
 def configuration(
     sizes: Sizes, topics: Sequence[str], bootstrap: str, tls: Certificate | None = None
 ) -> dict[str, Any]:
-    """For one Kafka source per topic."""
+    """Configure one Kafka source per topic."""
     server: dict[str, Any] = {"address": f"{HOST}:0"}
     if tls is not None:
         server["tls"] = {"cert": str(tls.cert), "key": str(tls.key)}
@@ -49,13 +49,13 @@ def configuration(
 
 
 def can(ability: Literal["replay", "metrics"]) -> bool:
-    """Whether the gateway of this tree can do that at all."""
+    """Return whether the gateway of this tree can do that at all."""
     return can_replay() if ability == "replay" else "metrics" in Settings.__dataclass_fields__
 
 
 @cache
 def can_replay() -> bool:
-    """Whether the gateway reads again from Kafka what has left its window."""
+    """Return whether the gateway reads again from Kafka what has left its window."""
     try:
         SubscriberSettings.model_validate({"overflow": "replay"})
     except ValidationError:
@@ -64,7 +64,7 @@ def can_replay() -> bool:
 
 
 def _lossless_window(sizes: Sizes) -> Mapping[str, object]:
-    """A window that holds the whole run: without replay only this makes a run lossless in which some
+    """Size a window that holds the whole run. Without replay only this makes a run lossless in which some
     client is slower than the broker."""
     if sizes.topics > 1:
         return {}
@@ -73,7 +73,7 @@ def _lossless_window(sizes: Sizes) -> Mapping[str, object]:
 
 
 def merged(*layers: Mapping[str, object]) -> dict[str, Any]:
-    """Nested mappings as one; a later one wins, key by key."""
+    """Merge nested mappings into one; a later one wins, key by key."""
     whole: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
@@ -85,7 +85,7 @@ def merged(*layers: Mapping[str, object]) -> dict[str, Any]:
 
 
 def new_certificate(folder: Path) -> Certificate:
-    """A certificate for this machine's loopback that vouches for itself for a day (P-256)."""
+    """Make a certificate for this machine's loopback that vouches for itself for a day (P-256)."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kiwi-gw benchmark")])
     now = datetime.datetime.now(datetime.UTC)

@@ -6,9 +6,9 @@ from kiwi_gw.errors import KiwiError
 
 
 class RunFailed(KiwiError):  # noqa: N818  (it says what happened)
-    """A run that did not come to its end; the message has the end of a log. A run that came to its end
-    with wrong results is no RunFailed: it has `faults`."""
+    """Report a run that did not come to its end; the message has the end of a log. A run that came to its end
+    with wrong results does not raise it: it has `faults`."""
 
 
 class RunVoid(KiwiError):  # noqa: N818  (it says what happened)
-    """A run with wrong results: its round does not count, and the benchmark fails in the end."""
+    """Report a run with wrong results: its round does not count, and the benchmark fails in the end."""

@@ -126,7 +126,7 @@ class _Run:
         ]
 
     async def _kinds_of(self, kinds: Sequence[str], stage: Callable[[], Any]) -> None:
-        """All injections of these kinds; after one that did not pass, on a new gateway."""
+        """Make all injections of these kinds; after one that did not pass, on a new gateway."""
         for kind in self._wanted(kinds):
             outcomes: list[Outcome] = []
             count = self._brief if kind in _BRIEF else self._longer
@@ -170,7 +170,7 @@ def _one_broker_kinds() -> tuple[str, ...]:
 
 
 def store(found: Sequence[Mapping[str, Any]]) -> None:
-    """New results replace those of the same kind; the others stay."""
+    """Store new results in place of those of the same kind; the others stay."""
     kept = json.loads(RESULTS.read_text())["kinds"] if RESULTS.exists() else []
     new = {one["kind"] for one in found}
     date = time.strftime("%Y-%m-%d")
@@ -181,7 +181,7 @@ def store(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """What came of each kind, as Markdown."""
+    """Return what came of each kind, as Markdown."""
     rows = [
         "| fault | row | injected | passed, hung, failed | noticed | served again: median, worst "
         "| latest event | loop held: median, worst |",

@@ -12,7 +12,7 @@ _FIN_TEXT = 0x81
 
 
 def upgrade(host: str, port: int, path: str = "/") -> bytes:
-    """The request that opens a connection."""
+    """Return the request that opens a connection."""
     key = base64.b64encode(os.urandom(16)).decode()
     return (
         f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -21,7 +21,7 @@ def upgrade(host: str, port: int, path: str = "/") -> bytes:
 
 
 def masked(message: object) -> bytes:
-    """A client's text frame with a message as JSON. (The mask is zero, so that it costs nothing.)"""
+    """Return a client's text frame with a message as JSON. (The mask is zero, so that it costs nothing.)"""
     payload = json.dumps(message, separators=(",", ":")).encode()
     if len(payload) > 125:
         return struct.pack("!BBH4x", _FIN_TEXT, 0x80 | 126, len(payload)) + payload
@@ -37,7 +37,7 @@ def masked_pong(payload: bytes) -> bytes:
 
 
 def bounds(data: bytes | bytearray, at: int) -> tuple[int, int] | None:
-    """Where the payload of the frame at `at` begins and where it ends; None if it is not complete."""
+    """Return where the payload of the frame at `at` begins and ends; None if it is not complete."""
     have = len(data) - at
     if have < 2:
         return None
@@ -59,7 +59,7 @@ def bounds(data: bytes | bytearray, at: int) -> tuple[int, int] | None:
 
 
 def cut(data: bytes, most: int) -> list[int]:
-    """Where to cut a run of whole frames into slices of at most `most` bytes (or one frame): the ends."""
+    """Return where slices of at most `most` bytes (or one frame) of a run of whole frames end."""
     ends: list[int] = []
     begin = end = 0
     while (found := bounds(data, end)) is not None:

@@ -44,7 +44,7 @@ Form = Callable[[int], WireFormat]
 
 
 class Memory:
-    """A socket that takes everything at once and forgets it."""
+    """Take everything at once and forget it, in place of a socket."""
 
     broken = False
     pending = False
@@ -66,7 +66,7 @@ class Memory:
 
 
 class Nobody:
-    """Is told, and does nothing."""
+    """Take notices and do nothing."""
 
     def notify(self, subscription: Subscription, notice: Notice) -> None:
         pass
@@ -81,7 +81,7 @@ def zero() -> float:
 
 
 def batch(number: int, events: int) -> Batch:
-    """The `number`-th batch of a topic, of so many events (a multiple of 4), a run of every partition."""
+    """Return the `number`-th batch of a topic: so many events (a multiple of 4), a run of every partition."""
     each = events // _PARTITIONS
     first = number * each
     partitions = [partition for partition in range(_PARTITIONS) for _ in range(each)]
@@ -100,7 +100,7 @@ def batch(number: int, events: int) -> Batch:
 
 
 def _zetta(number: int) -> WireFormat:
-    """The form for a client whose only topic has this id."""
+    """Return the form for a client whose only topic has this id."""
     members = [StreamMember(number, filter_of(parse_topic("kiwi-gw/kafka/flights/events")))]
     return events_wire(_STREAM, members, multiple=False, max_event_bytes=MAX_EVENT_BYTES)
 
@@ -119,10 +119,10 @@ def _subscribe(hub: SourceHub, number: int, form: WireFormat) -> Subscription:
 
 
 def send(form: Form, batches: int, subscribers: int, events: int) -> float:
-    """The seconds of CPU time that it takes to encode and send so many batches of so many events.
+    """Return the seconds of CPU time that it takes to encode and send so many batches of so many events.
 
     Raises:
-        RuntimeError: somebody was not sent every event.
+        RuntimeError: a subscriber was not sent every event.
     """
     budget = MemoryBudget(512 * _MIB)
     hub = SourceHub(_INFO, HubLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)

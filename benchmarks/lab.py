@@ -32,14 +32,14 @@ _LABS = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Where results go. line: one JSON object. say: words for who is waiting."""
+    """Say where results go. line: one JSON object. say: words for the people who wait."""
 
     line: Callable[[dict[str, Any]], None]
     say: Callable[[str], None]
 
 
 class Lab:
-    """The place where one scenario is measured, on one broker.
+    """Hold the place where one scenario is measured, on one broker.
 
     folder: takes configurations, logs and captured frames. only: leave out other systems. target: a server
     that is measured instead of ours. frames, slices: what the counted run gave, once it was made (see
@@ -82,7 +82,7 @@ class Lab:
 
     @asynccontextmanager
     async def topics(self, sizes: Sizes) -> AsyncIterator[list[str]]:
-        """Fresh topics."""
+        """Make fresh topics."""
         self._number += 1
         names = [f"{self._names}-{self._number}-{index}" for index in range(sizes.topics)]
         for name in names:
@@ -95,7 +95,7 @@ class Lab:
     async def gateway(
         self, sizes: Sizes, topics: Sequence[str], module: Sequence[str] = ("kiwi_gw",)
     ) -> AsyncIterator[Server]:
-        """The gateway with a source for each topic, ready. module: what is run in its place, with what
+        """Run the gateway with a source for each topic, ready. module: what is run in its place, with what
         arguments before those of the gateway."""
         folder = self.new_folder()
         tls = new_certificate(folder) if sizes.tls else None
@@ -107,7 +107,7 @@ class Lab:
     async def load(
         self, sizes: Sizes, server: Server, sources: Sequence[str], **changes: object
     ) -> AsyncIterator[Worker]:
-        """The subscribers, all subscribed. changes: settings of the load client over those of `sizes`."""
+        """Run the subscribers, all subscribed. changes: settings of the load client over those of `sizes`."""
         settings = {
             "host": server.host,
             "port": server.port,
@@ -137,7 +137,7 @@ class Lab:
 
     @asynccontextmanager
     async def producer(self, sizes: Sizes, topics: Sequence[str], **changes: object) -> AsyncIterator[Worker]:
-        """Whoever fills the topics, with everything made and nothing sent."""
+        """Run the producer that fills the topics, with everything made and nothing sent."""
         settings = self.kafka(sizes, topics) | {
             "topics": list(topics),
             "first": 0,
@@ -154,13 +154,14 @@ class Lab:
             yield producer
 
     def kafka(self, sizes: Sizes, topics: Sequence[str]) -> dict[str, Any]:
-        """What the workers that read from Kafka themselves need."""
+        """Return what the workers that read from Kafka themselves need."""
         return {"bootstrap": self.bootstrap, "topic": topics[0], "partitions": sizes.partitions}
 
     async def measure(self, sizes: Sizes, load: Worker, feeder: Worker, server: int | None) -> Run:
-        """One run of parts that are ready: warm-up, then from before the first record to the last event.
+        """Measure one run of parts that are ready: warm-up, then from before the first record to the last
+        event.
 
-        feeder: who sends, the producer or the ceiling itself. server: its process, if it is ours.
+        feeder: what sends, the producer or the ceiling itself. server: its process, if it is ours.
         """
         with self._pinned(sizes, server, load.pid, feeder.pid):
             await feeder.tell()
@@ -224,7 +225,7 @@ def made(
     used: dict[str, float],
     late: dict[str, float],
 ) -> Run:
-    """The run that a load client's `done` and `result` tell of."""
+    """Return the run that a load client's `done` and `result` describe."""
     # One topic's records go to all of its subscribers, of which a topic has its share.
     records = sizes.measured * sizes.topics
     return Run(
@@ -247,7 +248,8 @@ def made(
 
 
 async def finished(load: Worker, most: float = RUN_SECONDS) -> dict[str, float]:
-    """What the load client says when all have everything; or after so many seconds, when it is stopped."""
+    """Return what the load client says when all have everything, or when it is stopped after so many
+    seconds."""
     try:
         done: dict[str, float] = await load.hear("done", most)
     except RunFailed:
@@ -257,7 +259,7 @@ async def finished(load: Worker, most: float = RUN_SECONDS) -> dict[str, float]:
 
 
 async def all_sent(feeder: Worker) -> None:
-    """Until what it was told to send is sent."""
+    """Wait until all that it was asked to send is sent."""
     said = await feeder.hear_any(RUN_SECONDS)
     if "started" in said:
         said = await feeder.hear_any(RUN_SECONDS)
@@ -266,7 +268,7 @@ async def all_sent(feeder: Worker) -> None:
 
 
 def _told(sizes: Sizes) -> dict[str, object]:
-    """Sizes that are not what they are by default, and those that every line has."""
+    """Return the sizes that are not what they are by default, and those that every line has."""
     plain = replace(Sizes(), subscribers=sizes.subscribers)
     always = {"subscribers", "size", "partitions", "mode"}
     return {

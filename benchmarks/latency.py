@@ -18,13 +18,13 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
 
 class Delays:
-    """How many delays there were of each length."""
+    """Count how many delays there were of each length."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def add(self, received: int, produced: Iterable[int]) -> None:
-        """Events that were received at one time (ns), and when each was produced."""
+        """Add events that were received at one time (ns), and when each was produced."""
         self._counts.update([(received - at) // _STEP for at in produced])
 
     @property
@@ -32,7 +32,7 @@ class Delays:
         return self._counts.total()
 
     def percentile(self, part: float) -> float:
-        """Milliseconds in which that part of the events (0 to 1) was there. ValueError if there are none."""
+        """Return the ms in which that part of the events (0 to 1) was there. ValueError if none is."""
         left = part * self.count
         for length, number in sorted(self._counts.items()):
             left -= number
@@ -41,14 +41,14 @@ class Delays:
         raise ValueError("no delay was counted")
 
     def said(self) -> dict[str, float]:
-        """Percentiles by name, ms; none where nothing was counted."""
+        """Return the percentiles by name, ms; none where nothing was counted."""
         if not self._counts:
             return {}
         return {name: round(self.percentile(part), 2) for name, part in _PERCENTILES.items()}
 
 
 class Notes:
-    """What one client notes. position: where in the stream it stood before the first note."""
+    """Hold what one client notes. position: where in the stream it stood before the first note."""
 
     __slots__ = ("_at", "_positions")
 
@@ -78,7 +78,7 @@ class Notes:
 
 
 def summed(periods: Iterable[Delays]) -> dict[str, Any]:
-    """All periods as one, and the p99 of each (ms; None where nothing was received)."""
+    """Return all periods as one, and the p99 of each (ms; None where nothing was received)."""
     periods = list(periods)
     whole = Delays()
     for one in periods:

@@ -33,7 +33,7 @@ def drawn(folder: Path) -> list[tuple[str, str]]:
 
 
 def draw(lines: Sequence[Line], folder: Path) -> None:
-    """Both plots of these lines of a sweep; nothing where there are none."""
+    """Draw both plots of these lines of a sweep; nothing where there are none."""
     runs = [line for line in lines if "system" in line]
     if not runs:
         return
@@ -55,7 +55,7 @@ def draw(lines: Sequence[Line], folder: Path) -> None:
 
 
 def throughput(runs: Iterable[Line]) -> Mapping[str, Points]:
-    """By system: median deliveries per second by number of subscribers."""
+    """Return, by system, the median deliveries per second by number of subscribers."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         if not run["delays"]:
@@ -64,7 +64,7 @@ def throughput(runs: Iterable[Line]) -> Mapping[str, Points]:
 
 
 def delays(runs: Iterable[Line], percentile: str) -> Mapping[int, Points]:
-    """By number of subscribers: the median of a percentile (ms) by rate."""
+    """Return, by number of subscribers, the median of a percentile (ms) by rate."""
     found: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         if run["delays"]:

@@ -24,7 +24,7 @@ _END_SECONDS = 10.0
 
 
 class Worker:
-    """One worker. `pid`: its process."""
+    """Hold one worker. `pid`: its process."""
 
     def __init__(self, name: str, process: trio.Process, log: Path) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class Worker:
         self.pid = process.pid
 
     async def hear(self, key: str, within: float) -> Any:
-        """What it says next, which must be a line with this key. Raises RunFailed."""
+        """Return what it says next, which must be a line with this key. Raises RunFailed."""
         said = await self.hear_any(within)
         if key not in said:
             raise RunFailed(f"{self._name} said {said}, not {key!r}")
@@ -73,7 +73,7 @@ class Worker:
 
 @asynccontextmanager
 async def started(name: str, settings: Mapping[str, object], folder: Path) -> AsyncIterator[Worker]:
-    """`python -m benchmarks.workers.NAME SETTINGS`; what it writes to stderr goes to a log in `folder`."""
+    """Run `python -m benchmarks.workers.NAME SETTINGS`, with its stderr in a log in `folder`."""
     log = folder / f"{name}.log"
     with log.open("ab") as output:
         process = await trio.lowlevel.open_process(

@@ -12,14 +12,14 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far. FileNotFoundError if there is none."""
+    """Return user and system time of a process so far. FileNotFoundError if it does not run."""
     # The name, in parentheses, may hold anything: what is wanted stands behind the last one.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Return a process and all that descend from it."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -33,17 +33,17 @@ def family(pid: int) -> list[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process has in memory."""
+    """Return what a process has in memory."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def descriptors(pid: int) -> int:
-    """How many files and sockets a process has open."""
+    """Return how many files and sockets a process has open."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def tcp_bytes() -> int:
-    """What the buffers of all TCP sockets of this machine hold in the kernel, both ends of a connection."""
+    """Return the bytes in the kernel's buffers of all TCP sockets of this machine, of both ends."""
     for line in Path("/proc/net/sockstat").read_text().splitlines():
         words = line.split()
         if words[0] == "TCP:":
@@ -58,7 +58,7 @@ def pin(pid: int, cores: Collection[int]) -> None:
 
 
 class Meter:
-    """Processor time of named processes since the meter was made."""
+    """Measure processor time of named processes since the meter was made."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
@@ -73,14 +73,14 @@ class Meter:
 
 
 class FamilyMeter:
-    """Processor time of a process and all that descend from it, since the meter was made."""
+    """Measure processor time of a process and all that descend from it, since the meter was made."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._begun = self._read()
 
     def used(self) -> float:
-        """Seconds. Of processes that have ended meanwhile it knows nothing."""
+        """Return seconds. Of processes that have ended meanwhile it knows nothing."""
         now = self._read()
         return round(sum(seconds - self._begun.get(pid, 0.0) for pid, seconds in now.items()), 2)
 

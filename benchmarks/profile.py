@@ -36,7 +36,7 @@ from kiwi_demo.broker import Broker
 
 _TOP = 25
 _EVERYTHING = 0.99
-"""What is in so many samples says nothing: the way from the start to the event loop."""
+"""Functions in so many samples say nothing: they are the way from the start to the event loop."""
 _LONGER = 4
 """So many times the records of the scenario: a sample comes every 4 ms or so, as the kernel's clock ticks."""
 _BATCHES = 10
@@ -82,8 +82,7 @@ async def _sampled(scenario: Scenario, folder: Path) -> list[Sample]:
 
 
 def table(name: str, samples: Sequence[Sample]) -> list[str]:
-    """The report: part of the processor time by module, by function (alone, and with what it calls) and by
-    line."""
+    """Report the processor time by module, by function (alone, and with what it calls) and by line."""
     total = sum(count for count, _ in samples) or 1
     modules, alone, whole, lines = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for count, stack in samples:
@@ -112,7 +111,7 @@ def _part(title: str, counts: Counter[str], total: int) -> Iterable[str]:
 
 
 def _module(file: str) -> str:
-    """`kiwi_gw/core/source_hub.py`: a file as it is found below a folder of packages."""
+    """Name a file as it is found below a folder of packages: `kiwi_gw/core/source_hub.py`."""
     for mark in ("/site-packages/", "/plugins/"):
         if mark in file:
             return file.rpartition(mark)[2]
@@ -146,8 +145,8 @@ def instructions(save: bool, keep: Path | None) -> None:
 
 
 def counted(keep: Path | None = None) -> dict[str, float]:
-    """Instructions per event and per send. Differences of runs that are equal but for one thing, so that
-    start and making the records do not count."""
+    """Return the instructions per event and per send. They are differences of runs that are equal but for one
+    thing, so that start and making the records do not count."""
     if shutil.which("valgrind") is None:
         raise RunFailed("there is no valgrind; on Debian: apt-get install valgrind")
     per_batch = {count: _per_batch(count, keep) for count in (0, 1, _SUBSCRIBERS)}

@@ -11,8 +11,8 @@ Protocol = Literal["kiwi", "zetta"]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """path: where it is served. event: how the payload of every event begins. answered: what is in the answer
-    to a subscription that holds."""
+    """Hold what a protocol says. path: where it is served. event: how the payload of every event begins.
+    answered: what is in the answer to a subscription that holds."""
 
     path: str
     event: bytes
@@ -28,8 +28,8 @@ WORDS: Final[Mapping[Protocol, Words]] = {
 def subscriptions(
     protocol: Protocol, source: str, *, pull: bool, more: Mapping[str, Any], before: int
 ) -> Sequence[Mapping[str, object]]:
-    """The commands with which a connection subscribes to a source. before: Zetta: how many topics that do not
-    exist are subscribed to first, so that the number of the one that does is another."""
+    """Return the commands with which a connection subscribes to a source. before: Zetta: how many topics that
+    do not exist are subscribed to first, so that the number of the one that does is another."""
     if protocol == "kiwi":
         return [{"type": "SUBSCRIBE", "sourceId": source, "mode": "pull" if pull else "push", **more}]
     nowhere = {"type": "subscribe", "topic": "nowhere/at/all"}
@@ -37,7 +37,7 @@ def subscriptions(
 
 
 def queries(count: int) -> Sequence[dict[str, object]]:
-    """So many different queries of two terms, as members of SUBSCRIBE: every record passes them (see
+    """Return so many different queries of two terms, as members of SUBSCRIBE: every record passes them (see
     `records.value`). 0: one without a query."""
     terms = [f"value.delay > {-11 - number} AND value.carrier IN ('UA', 'AA')" for number in range(count)]
     return [{"where": where} for where in terms] or [{}]

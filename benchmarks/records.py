@@ -18,7 +18,7 @@ def key(partition: int) -> bytes:
 
 
 def value(number: int, size: int, time_ns: int | None = None) -> bytes:
-    """A JSON object of exactly `size` bytes (ASCII) with the record's number as `n`.
+    """Return a JSON object of exactly `size` bytes (ASCII) with the record's number as `n`.
 
     time_ns: when it was produced, as `t`, where delays are measured. ValueError if size is too small.
     """
@@ -36,10 +36,10 @@ def _note(length: int) -> bytes:
 
 
 def numbers(partition: int, partitions: int, first: int, stop: int) -> range:
-    """Those of the records `first` up to `stop` that go to a partition."""
+    """Return those of the records `first` up to `stop` that go to a partition."""
     return range(first + (partition - first) % partitions, stop, partitions)
 
 
 def offsets(bases: Sequence[int], count: int) -> list[int]:
-    """The next offset of every partition behind `count` records. bases: its first one."""
+    """Return the next offset of every partition behind `count` records. bases: its first one."""
     return [base + len(numbers(p, len(bases), 0, count)) for p, base in enumerate(bases)]

@@ -26,7 +26,7 @@ Row = tuple[str, str, str, str, str]
 
 
 def rows(scenario: Scenario, rounds: Sequence[Figures]) -> list[Row]:
-    """A row for each goal that was measured."""
+    """Return a row for each goal that was measured."""
     found: list[Row] = []
     for goal in scenario.goals:
         values = [figures[goal.figure] for figures in rounds if goal.figure in figures]
@@ -50,7 +50,7 @@ def _reached(goal: Goal, values: Sequence[float]) -> str:
 
 
 def text(scenario: Scenario, rounds: Sequence[Figures]) -> list[str]:
-    """Lines for a terminal."""
+    """Return lines for a terminal."""
     found = [_HEADS[1:], *(row[1:] for row in rows(scenario, rounds))]
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]
     lines = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in found]
@@ -58,7 +58,7 @@ def text(scenario: Scenario, rounds: Sequence[Figures]) -> list[str]:
 
 
 def markdown(measured: Iterable[tuple[Scenario, Sequence[Figures]]]) -> str:
-    """One table of all scenarios that were measured."""
+    """Return one table of all scenarios that were measured."""
     lines = [f"| {' | '.join(_HEADS)} |", "|---|---|---|---|---|"]
     for scenario, rounds in measured:
         for index, (_, *cells) in enumerate(rows(scenario, rounds)):

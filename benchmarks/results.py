@@ -17,7 +17,7 @@ Line = dict[str, Any]
 
 
 class Log:
-    """The lines of one scenario: given to `out` as they come, and kept in a file if they are to be saved."""
+    """Hold the lines of one scenario: given to `out` as they come, and kept in a file if wanted."""
 
     def __init__(self, scenario: str, save: bool, out: TextIO) -> None:
         self.lines: list[Line] = []
@@ -38,11 +38,11 @@ class Log:
 
 
 def saved(scenario: str) -> list[Line]:
-    """The lines that were kept; none if it was never saved."""
+    """Return the lines that were kept; none if it was never saved."""
     file = FOLDER / f"{scenario}.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def of_rounds(lines: Iterable[Line]) -> list[Figures]:
-    """The figures of every round that counted."""
+    """Return the figures of every round that counted."""
     return [line["figures"] for line in lines if "figures" in line]

@@ -35,9 +35,9 @@ async def rounds(
     warm_seconds: float = 0.0,
     kept: Kept | None = None,
 ) -> bool:
-    """Gives a line for every run, and one with the figures of every round that counts. Returns whether
-    all do. warm_seconds: how long the broker is kept busy first, which compiles its code as it runs.
-    kept: as in `Lab`."""
+    """Give a line for every run, and one with the figures of every round that counts. Returns whether all do.
+    warm_seconds: how long the broker is kept busy first, which compiles its code as it runs. kept: as in
+    `Lab`."""
     good = True
     number = 0
 

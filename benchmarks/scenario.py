@@ -21,7 +21,7 @@ Unit = Literal["/s", "%", "x", "ms", "s", "KiB", "MiB", ""]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One figure of a scenario. at_least, at_most: the target, if it has one ("%": 0.6 is 60 %)."""
+    """Describe one figure of a scenario. at_least, at_most: the target, if it has one ("%": 0.6 is 60 %)."""
 
     figure: str
     unit: Unit = ""
@@ -29,14 +29,14 @@ class Goal:
     at_most: float | None = None
 
     def reached(self, value: float) -> bool | None:
-        """None: there is no target."""
+        """Return whether a value reaches the target. None: there is no target."""
         if self.at_least is not None:
             return value >= self.at_least
         return value <= self.at_most if self.at_most is not None else None
 
     @property
     def target(self) -> str:
-        """In words; empty if there is none."""
+        """Return the target in words; empty if there is none."""
         if self.at_least is not None:
             return f">= {self.shown(self.at_least)}"
         return f"<= {self.shown(self.at_most)}" if self.at_most is not None else ""
@@ -56,7 +56,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """says: what is measured, for a reader of the table. small: sizes that take seconds, for the tests.
+    """Describe a scenario. says: what is measured, for a reader of the table. small: sizes that take seconds,
+    for the tests.
 
     repeat: rounds, if not as many as usual. needs: what the gateway must be able to do; without it the
     scenario is not run.

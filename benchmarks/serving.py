@@ -25,7 +25,7 @@ _POLL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where subscribers connect. pid: None where it is not ours. ca: its authority, for TLS."""
+    """Say where subscribers connect. pid: None where it is not ours. ca: its authority, for TLS."""
 
     port: int
     pid: int | None
@@ -54,8 +54,8 @@ async def gateway(
     *,
     running: bool = True,
 ) -> AsyncIterator[Server]:
-    """A gateway with this configuration. folder: for it and for the log. module: what is run, with what
-    arguments before those of the gateway. ca: whom its certificate comes from, if it has one. running:
+    """Run a gateway with this configuration. folder: for it and for the log. module: what is run, with what
+    arguments before those of the gateway. ca: the authority of its certificate, if it has one. running:
     whether all its sources run when the block begins; else it listens."""
     log, config = folder / "gateway.log", folder / CONFIG
     config.write_text(json.dumps(settings))
@@ -76,7 +76,7 @@ async def gateway(
 
 
 def listening(log: Path) -> int:
-    """The port that a gateway has found for itself, as its log says; 0 as long as it does not."""
+    """Return the port that a gateway has found for itself, as its log says; 0 as long as it does not."""
     for text in log.read_text().splitlines(keepends=True):
         if text.endswith("\n") and text.startswith("{"):
             line = json.loads(text)
@@ -86,13 +86,13 @@ def listening(log: Path) -> int:
 
 
 def _ready(port: int, ca: Path | None) -> bool:
-    """Whether `/readyz` says that all sources run."""
+    """Return whether `/readyz` says that all sources run."""
     ready, states = sources(port, ca)
     return ready and all(state == "running" for state in states.values())
 
 
 def sources(port: int, ca: Path | None = None) -> tuple[bool, dict[str, str]]:
-    """Whether a gateway is ready, and the states of its sources."""
+    """Return whether a gateway is ready, and the states of its sources."""
     connection = (
         http.client.HTTPConnection(HOST, port, timeout=2.0)
         if ca is None

@@ -11,7 +11,7 @@ from benchmarks.protocols import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of a run.
+    """Hold the sizes of a run.
 
     subscribers: connections with one subscription each, dealt to the topics in turn. records: how many are
     measured per topic, after `warm` others; with a `rate` (records per second of each topic) they are
@@ -59,16 +59,16 @@ class Sizes:
 
     @property
     def measured(self) -> int:
-        """Records of each topic that are measured."""
+        """Return how many records of each topic are measured."""
         return max(1, round(self.rate * self.seconds)) if self.rate else self.records
 
     @property
     def total(self) -> int:
-        """Records of each topic, with those of the warm-up."""
+        """Return the number of records of each topic, with those of the warm-up."""
         return self.warm + self.measured
 
     def for_peer(self) -> Sizes:
-        """What the plain peer gets of it."""
+        """Return what the plain peer gets of it."""
         part = self.peer_part
         return replace(
             self, warm=max(1, self.warm // part), records=max(1, self.records // part), mode="push"

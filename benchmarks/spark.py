@@ -47,7 +47,7 @@ _HELD = "held"
 
 @dataclass(slots=True)
 class Kept:
-    """Processes that are used by one run after the other. stack: ends them."""
+    """Hold processes that are used by one run after the other. stack: ends them."""
 
     stack: AsyncExitStack
     plain: Worker | None = None
@@ -59,13 +59,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A gateway whose event loop is watched. file: where it tells."""
+    """Hold a gateway whose event loop is watched. file: where it reports."""
 
     server: Server
     file: Path
 
     async def held(self) -> dict[str, Any]:
-        """The longest steps since it was asked last (see `workers.watched_gateway`)."""
+        """Return the longest steps since it was asked last (see `workers.watched_gateway`)."""
         return await read_file(self.server, self.file)
 
 
@@ -74,7 +74,7 @@ class Watched:
 
 @asynccontextmanager
 async def filled(lab: Lab, sizes: Sizes) -> AsyncIterator[str]:
-    """A fresh topic with all records of the run in it."""
+    """Make a fresh topic with all records of the run in it."""
     async with lab.topics(sizes) as (topic,):
         everything = {"warm": sizes.total, "rate": 0, "steady": 0}
         async with lab.producer(sizes, [topic], **everything) as producer:
@@ -85,7 +85,7 @@ async def filled(lab: Lab, sizes: Sizes) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def serving(lab: Lab, *wanted: Mapping[str, Any]) -> AsyncIterator[Watched]:
-    """A gateway with these sources, which listens: what of them Spark makes may not be there yet."""
+    """Run a gateway with these sources, which listens: what of them Spark makes may not be there yet."""
     if lab.kept is None:
         folder = lab.new_folder()
         watch = folder / "steps"
@@ -107,7 +107,7 @@ async def serving(lab: Lab, *wanted: Mapping[str, Any]) -> AsyncIterator[Watched
 
 @asynccontextmanager
 async def plain_spark(lab: Lab) -> AsyncIterator[Worker]:
-    """PySpark, ready for a job."""
+    """Start PySpark, ready for a job."""
     wanted = {"master": MASTER, "conf": CONF, "nice": NICE}
     if lab.kept is None:
         async with started("plain_spark", wanted, lab.new_folder()) as worker:
@@ -126,7 +126,7 @@ async def plain_spark(lab: Lab) -> AsyncIterator[Worker]:
 async def reader(
     lab: Lab, server: Server, query: SparkQuery, topic: str, sizes: Sizes, **changes: object
 ) -> AsyncIterator[Worker]:
-    """A client of a query's results. It connects when Spark may still be starting."""
+    """Run a client of a query's results. It connects when Spark may still be starting."""
     wanted = {
         "host": server.host,
         "port": server.port,
@@ -155,8 +155,8 @@ def kafka_source(topic: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """What a run through the gateway gave. result: of the client. cpu: seconds, of all processes. held: the
-    longest steps of the event loop."""
+    """Hold what a run through the gateway gave. result: of the client. cpu: seconds, of all processes. held:
+    the longest steps of the event loop."""
 
     run: Run
     result: dict[str, Any]
@@ -165,7 +165,7 @@ class SparkRun:
 
 
 async def through_gateway(lab: Lab, query: SparkQuery, topic: str, sizes: Sizes) -> SparkRun:
-    """A run over a topic that is filled: from the last result of the warm-up to the last one at all."""
+    """Run over a topic that is filled: from the last result of the warm-up to the last one at all."""
     lab.note.say(f"  gateway, {query.name}")
     async with (
         serving(lab, kafka_source(topic), source_of(query, topic, sizes)) as watched,
@@ -188,7 +188,7 @@ async def through_gateway(lab: Lab, query: SparkQuery, topic: str, sizes: Sizes)
 async def in_plain_spark(
     lab: Lab, query: SparkQuery, topic: str, sizes: Sizes, *, trigger: str = AT_ONCE, times: bool = False
 ) -> Run:
-    """The same, into the sink `noop`: to the end of the last batch. times: as `workers.plain_spark` says."""
+    """Run the same into the sink `noop`, to the end of the last batch. times: see `workers.plain_spark`."""
     lab.note.say(f"  plain Spark, {query.name}")
     async with plain_spark(lab) as worker:
         await worker.tell(_job(lab, query, topic, sizes, trigger, times=times))
@@ -202,7 +202,7 @@ async def in_plain_spark(
 def plain_run(
     lab: Lab, query: SparkQuery, sizes: Sizes, begun: float, done: dict[str, Any], cpu: float
 ) -> Run:
-    """The run that the worker's `done` tells of, noted."""
+    """Return the run that the worker's `done` describes, noted."""
     short = done["records"] - sizes.total
     run = Run(
         deliveries=sizes.measured,
@@ -234,7 +234,7 @@ def _job(lab: Lab, query: SparkQuery, topic: str, sizes: Sizes, trigger: str, *,
 
 
 async def at_a_rate(lab: Lab, query: SparkQuery, sizes: Sizes, trigger: str) -> dict[str, Any]:
-    """Records at a rate through the gateway: what its client says."""
+    """Send records at a rate through the gateway. Returns what its client says."""
     lab.note.say(f"  gateway, {query.name}")
     async with lab.topics(sizes) as (topic,):
         wanted = source_of(query, topic, sizes, trigger)
@@ -252,7 +252,7 @@ async def at_a_rate(lab: Lab, query: SparkQuery, sizes: Sizes, trigger: str) -> 
 
 
 async def plain_at_a_rate(lab: Lab, query: SparkQuery, sizes: Sizes, trigger: str) -> dict[str, Any]:
-    """The same in plain PySpark: what that says."""
+    """Do the same in plain PySpark. Returns what that says."""
     lab.note.say(f"  plain Spark, {query.name}")
     async with (
         lab.topics(sizes) as (topic,),
@@ -268,7 +268,7 @@ async def plain_at_a_rate(lab: Lab, query: SparkQuery, sizes: Sizes, trigger: st
 async def _produced(
     sizes: Sizes, producer: Worker, listener: Worker, pid: int
 ) -> tuple[float, dict[str, Any], dict[str, float], float]:
-    """Have the warm-up and then the run produced, and heard of: begin, end, how late it was made, cpu."""
+    """Have the warm-up and then the run produced and read. Returns begin, end, lateness, cpu."""
     await producer.tell()
     await all_sent(producer)
     await listener.hear("warm", SPARK_SECONDS)
@@ -281,7 +281,8 @@ async def _produced(
 
 
 async def finished(client: Worker) -> dict[str, Any]:
-    """What it says when it has everything; or, after a time in which nothing can be missing, what it has."""
+    """Return the result when all is there; or, after a time in which nothing can be missing, what is
+    there."""
     try:
         done: dict[str, Any] = await client.hear("done", SPARK_SECONDS)
     except RunFailed:
@@ -321,7 +322,7 @@ def _run(
 
 
 def settings(lab: Lab, folder: Path, wanted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The configuration of a gateway with these sources."""
+    """Return the configuration of a gateway with these sources."""
     return merged(
         {
             # The clients answer no pings while they are busy.
@@ -344,7 +345,7 @@ def settings(lab: Lab, folder: Path, wanted: Sequence[Mapping[str, Any]]) -> dic
 
 
 async def _keep_gateway(lab: Lab, kept: Kept) -> None:
-    """One with a query that nothing ever comes for, so that its driver stays."""
+    """Run one with a query that nothing ever comes for, so that its driver stays."""
     folder = lab.new_folder()
     topic = f"{_HELD}-{folder.parent.name}"
     await Topics(lab.bootstrap).create(topic)

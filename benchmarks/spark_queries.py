@@ -18,7 +18,7 @@ _SECONDS = 3600
 
 
 class Value(msgspec.Struct):
-    """A row of a result: the columns of all queries."""
+    """Hold a row of a result: the columns of all queries."""
 
     n: int = 0
     t: int = 0
@@ -30,7 +30,7 @@ class Value(msgspec.Struct):
 
 
 class Row(msgspec.Struct):
-    """An event of a Spark source."""
+    """Hold an event of a Spark source."""
 
     batch: int
     row: int
@@ -43,7 +43,7 @@ Faults = list[str]
 
 @dataclass(frozen=True, slots=True)
 class SparkQuery:
-    """One query.
+    """Describe one query.
 
     schema, sql: as in the gateway's configuration, over the input `flights`. watermark: column and delay.
     rows: how many rows of results so many records have; None: that depends on the batches, as rows say how
@@ -62,7 +62,7 @@ class SparkQuery:
 
 
 def faults_of_places(rows: Iterable[Row]) -> Faults:
-    """Whether batches came one after the other, and the rows of each in their order."""
+    """Check whether batches came one after the other, and the rows of each in their order."""
     batch, expected = -1, 0
     for one in rows:
         if one.batch > batch:
@@ -74,7 +74,7 @@ def faults_of_places(rows: Iterable[Row]) -> Faults:
 
 
 def _exactly(wanted: Callable[[int], Iterable[int]]) -> Callable[[Sequence[Value], int], Faults]:
-    """The rows are those of these records, each once, with their content."""
+    """Check that the rows are those of these records, each once, with their content."""
 
     def check(values: Sequence[Value], records: int) -> Faults:
         numbers = sorted(value.n for value in values)
@@ -93,7 +93,7 @@ def _exactly(wanted: Callable[[int], Iterable[int]]) -> Callable[[Sequence[Value
 
 
 def _groups(records: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """By hour and delay: how many records there are, and the last of them."""
+    """Return by hour and delay how many records there are, and the last of them."""
     counts: Counter[tuple[int, int]] = Counter()
     last = {}
     for n in range(records):
@@ -162,8 +162,8 @@ QUERIES = {query.name: query for query in (FILTER, ALL, WINDOW, FRESH, BUSY)}
 
 
 def source(query: SparkQuery, topic: str, per_batch: int, trigger: str) -> dict[str, Any]:
-    """The source of type `spark` that runs the query over a topic from its beginning. It is called as the
-    query and the topic are."""
+    """Return the source of type `spark` that runs the query over a topic from its beginning. It is called as
+    the query and the topic are."""
     wanted: dict[str, Any] = {
         "type": "spark",
         "id": f"{query.name}-of-{topic}",
@@ -179,7 +179,7 @@ def source(query: SparkQuery, topic: str, per_batch: int, trigger: str) -> dict[
         "output_mode": query.output_mode,
         "trigger": {"processing_time": trigger},
         "key": list(query.key),
-        # All results must come: whoever is slow holds the query up.
+        # All results must come: a slow client holds the query up.
         "subscriber": {"overflow": "block"},
     }
     if query.watermark is not None:

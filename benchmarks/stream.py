@@ -1,21 +1,21 @@
-"""Checks what many clients read at the speed of `memcmp`.
+"""Check what many clients read at the speed of `memcmp`.
 
-Theory of operation. All clients of one run read the same events, nearly always in the same order. Whoever
-is furthest ahead writes the *reference*: it walks its frames one by one, sets aside what is no event
-(replies, notices) and appends the rest. Everyone else compares what was received with the reference,
-a whole chunk in one call (13 ns per event here; counting the events with `bytes.count` takes 140).
-Only where a chunk differs is it looked at frame by frame. It may be a reply or a notice of this client
-alone. Or it is an event from elsewhere in the reference, as the order between partitions is free: then the
-client goes on there, and what it has read is a list of *segments* of the reference (`check.order` finds
-what is missing, doubled or out of order in them). What nobody has read yet is appended. A notice of a
-loss (LAG) says how many events of the reference this client will not get: the one behind them must be the
-very next that it reads, so a notice that is one event off is found.
+Theory of operation. All clients of one run read the same events, nearly always in the same order. The client
+that is furthest ahead writes the *reference*: it walks its frames one by one, sets aside those that are not
+events (replies, notices) and appends the rest. All others compare what was received with the reference, a
+whole chunk in one call (13 ns per event here; counting the events with `bytes.count` takes 140). Only where a
+chunk differs is it looked at frame by frame. It may be a reply or a notice of this client alone. Or it is an
+event from elsewhere in the reference, as the order between partitions is free: then the client goes on there,
+and what it has read is a list of *segments* of the reference (`check.order` finds what is missing, doubled or
+out of order in them). What no client has read yet is appended. A notice of a loss (LAG) says how many events
+of the reference this client will not get: the one behind them must be the very next that it reads, so a
+notice that is one event off is found.
 
-Someone who comes while others are reading looks for its first event in the reference, and follows it from
+A client that comes while others are reading looks for its first event in the reference, and follows it from
 there on.
 
-So at the end every byte of every client is known to be that of the reference, and one look at the
-reference (`check`) tells about all of them.
+So at the end every byte of every client is known to be that of the reference, and one look at the reference
+(`check`) is a check of all of them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from benchmarks.protocols import WORDS
 
 _LAG = b'{"type":"NOTICE","data":{"type":"LAG"'
 _LOOK_BACK = 1024 * 1024
-"""How far before the end that the reference had when a late reader came its first event is looked for."""
+"""How far back the first event of a late reader is sought, from the end of the reference when it came."""
 
 
 class Reference:
-    """The events read so far by anybody: whole frames, and where each ends. event: how they begin."""
+    """Hold the events that any client has read so far: whole frames with their ends. event: how they
+    begin."""
 
     __slots__ = ("_indexed", "data", "ends", "event")
 
@@ -47,7 +48,7 @@ class Reference:
         self._indexed: dict[int, int] = {}
 
     def find(self, frame: bytes) -> int | None:
-        """The index of this event (the first one, should it be there twice); None: nobody has read it."""
+        """Return the (first) index of this event; None: no client has read it."""
         for index in range(len(self._indexed), len(self.ends)):
             # Keys are made unequal where frames are equal, so that their number is that of the events.
             key = hash(self._frame(index))
@@ -66,20 +67,20 @@ class Reference:
         return bytes(self.data[begin : self.ends[index]])
 
     def boundary(self, position: int) -> int:
-        """The beginning of the frame that the byte at `position` belongs to."""
+        """Return the beginning of the frame that the byte at `position` belongs to."""
         index = bisect_right(self.ends, position)
         return self.ends[index - 1] if index else 0
 
 
 class Reader:
-    """What one client has read.
+    """Hold what one client has read.
 
-    position: where in the reference it stands. segments: the parts of the reference that it has read
-    before it came to the one that it stands in: index of the first event, and of the one behind the last.
-    control: how many frames there were that are no event, by type. closed: whether the server has sent a
-    close frame. given_up: how many events notices of a loss have announced, and `gaps` what they said:
-    (index of the first, of the one behind the last, ranges). wrong: what cannot be, in words.
-    first: the index of the first event that it read; None as long as a late one (`late`) has not found it.
+    position: where in the reference it stands. segments: the parts of the reference that it has read before
+    it came to the one that it stands in: index of the first event, and of the one behind the last. control:
+    how many frames there were that are not events, by type. closed: whether the server has sent a close
+    frame. given_up: how many events notices of a loss have announced, and `gaps` what they said: (index of
+    the first, of the one behind the last, ranges). wrong: what cannot be, in words. first: the index of the
+    first event that it read; None as long as a late one (`late`) has not found it.
     """
 
     __slots__ = (
@@ -123,14 +124,14 @@ class Reader:
 
     @property
     def events(self) -> int:
-        """How many whole events of the stream are behind this client: read, given up, or before it came."""
+        """Return how many whole events are behind this client: read, given up, or before it came."""
         if self.first is None:
             return 0
         return self._before + self._index - self._begun
 
     @property
     def all_segments(self) -> list[tuple[int, int]]:
-        """`segments`, and the one that it stands in."""
+        """Return `segments`, and the one that it stands in."""
         return [*self.segments, (self._begun, self._index)]
 
     @property
@@ -143,7 +144,7 @@ class Reader:
             self.feed(memoryview(b""))
 
     def feed(self, chunk: memoryview) -> None:
-        """The client has received these bytes."""
+        """Take the bytes that the client has received."""
         if self.first is None:
             self._rest += chunk
             self._look_for_first()
@@ -196,7 +197,7 @@ class Reader:
                 at = end
 
     def _go_to(self, frame: bytes) -> None:
-        """Another event than the reference has here: go on where it has this one, or make it the last."""
+        """Go on where the reference has this event, which is another one than here; or make it the last."""
         reference = self._reference
         index = reference.find(frame)
         self._leave_segment()
@@ -214,7 +215,7 @@ class Reader:
             self.segments.append((self._begun, index))
 
     def _same(self, data: bytes, at: int) -> int:
-        """How many bytes from `at` on are those of the reference, up to a frame's beginning where they
+        """Return how many bytes from `at` on are those of the reference, up to a frame's beginning where they
         differ. Moves `position`."""
         reference, position = self._reference, self.position
         view = memoryview(data)[at : at + len(reference.data) - position]
@@ -272,7 +273,7 @@ class Reader:
                 self._skip(json.loads(payload)["data"])
 
     def _skip(self, lag: dict[str, Any]) -> None:
-        """What a notice says was given up is no longer to come."""
+        """Skip what a notice says was given up: it is no longer to come."""
         dropped = lag.get("dropped") or 0
         index, ends = self._index, self._reference.ends
         if not dropped:

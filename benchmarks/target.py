@@ -1,4 +1,4 @@
-"""A server that somebody else has started, to be driven as ours is."""
+"""A server that was started elsewhere, to be driven as ours is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.errors import RunFailed
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where it is, the name of its source, and the topic (and the Kafka) that fills that source."""
+    """Say where it is, the name of its source, and the topic (and the Kafka) that fills that source."""
 
     host: str
     port: int
@@ -21,7 +21,7 @@ class Target:
 
     @classmethod
     def at(cls, url: str, source: str, topic: str, bootstrap: str) -> Target:
-        """Raises RunFailed for what is no `ws://` address."""
+        """Read its address. Raises RunFailed for what is not a `ws://` address."""
         parts = urlsplit(url)
         if parts.scheme != "ws" or not parts.hostname:
             raise RunFailed(f"{url!r} is not ws://HOST[:PORT][/PATH]")

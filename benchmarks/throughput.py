@@ -43,7 +43,7 @@ BARE: Mapping[str, object] = {
 
 
 def compare(*systems: System) -> Measure:
-    """A round: one run of each system, one after the other; the figures are ratios of what they gave."""
+    """Measure rounds of one run of each system, one after the other; the figures are ratios of these."""
 
     async def measure(lab: Lab, sizes: Sizes) -> Figures:
         chosen = [system for system in (*systems, "target") if system in (lab.only or systems)]
@@ -53,7 +53,7 @@ def compare(*systems: System) -> Measure:
 
 
 async def run(lab: Lab, system: System, sizes: Sizes) -> Run:
-    """One run of one system, checked. Raises RunVoid."""
+    """Run one system once, checked. Raises RunVoid."""
     lab.note.say(f"  {system}")
     match system:
         case "ceiling" | "best ceiling":
@@ -90,7 +90,7 @@ async def gateway(lab: Lab, sizes: Sizes, beside: Beside = lambda server, topics
 
 
 async def target(lab: Lab, sizes: Sizes) -> Run:
-    """A run of somebody else's server on a topic that may have records already, but gets no others."""
+    """Run a server that is not ours, on a topic that may have records already, but gets no others."""
     found = lab.target
     if found is None:
         raise RunFailed("there is no --target")
@@ -128,7 +128,7 @@ async def getmany(lab: Lab, sizes: Sizes) -> Run:
 
 
 async def ceiling(lab: Lab, sizes: Sizes, slice_bytes: int) -> Run:
-    """The frames of the counted run, in slices of so many bytes."""
+    """Send the frames of the counted run, in slices of so many bytes."""
     sizes = replace(sizes, mode="push", tls=False)
     settings = {
         "frames": str(lab.frames),
@@ -144,7 +144,7 @@ async def ceiling(lab: Lab, sizes: Sizes, slice_bytes: int) -> Run:
 
 
 async def calibrated(lab: Lab, sizes: Sizes, *, best: bool) -> dict[System, int]:
-    """The gateway's mean slice, and the one that is the best for the ceiling; found once in a scenario."""
+    """Return the gateway's mean slice, and the best one for the ceiling; found once in a scenario."""
     if "ceiling" not in lab.slices:
         sends, size = await _counted(lab, sizes)
         lab.slices["ceiling"] = size
@@ -158,8 +158,8 @@ async def calibrated(lab: Lab, sizes: Sizes, *, best: bool) -> dict[System, int]
 
 
 async def _counted(lab: Lab, sizes: Sizes) -> tuple[int, int]:
-    """A run of the gateway that is not timed: its sends that took something, and their mean bytes. What
-    one client read is kept for the ceiling."""
+    """Run the gateway untimed. Returns its sends that took something, and their mean bytes. What one client
+    read is kept for the ceiling."""
     sizes = replace(sizes, mode="push", tls=False)
     counts = lab.new_folder() / "counts"
     async with (
@@ -176,7 +176,7 @@ async def _counted(lab: Lab, sizes: Sizes) -> tuple[int, int]:
 
 
 async def read_file(server: Server, file: Path) -> dict[str, Any]:
-    """What a counted or profiled gateway writes to its file when it is asked to."""
+    """Return what a counted or profiled gateway writes to its file when it is asked to."""
     assert server.child is not None
     server.child.signal(signal.SIGUSR1)
     path = trio.Path(file)
@@ -190,7 +190,7 @@ async def read_file(server: Server, file: Path) -> dict[str, Any]:
 
 
 def figures(runs: Mapping[System, Run]) -> Figures:
-    """Every figure that these runs give."""
+    """Return every figure that these runs give."""
     found: dict[str, float] = {}
     ours = runs.get("gateway") or runs.get("target")
     if ours is None:

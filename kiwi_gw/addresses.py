@@ -36,7 +36,7 @@ from kiwi_gw.workers.worker_config import WorkerConfig, socket_of
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """`edge.health.HealthView` over the gateway."""
+    """Implement `edge.health.HealthView` over the gateway."""
 
     gateway: Gateway
 
@@ -88,7 +88,7 @@ def open_listener(
     routes.add_http("GET", "/", answering(LandingPage(settings.name, dialects).answer))
 
     async def lists(scope: Scope) -> bool:
-        # Where clients must say who they are, or may not read everything, names are not for everybody.
+        # Where clients must say who they are, or may not read everything, names are not public.
         return not (gateway.hooks.authenticates or gateway.loaded.plugins.implements("authorize"))
 
     def own_origins() -> Sequence[str]:
@@ -124,7 +124,7 @@ def open_listener(
 
 
 def _tickets(gateway: Gateway, worker_config: WorkerConfig | None) -> Tickets:
-    """Of this process alone, or those that all workers take."""
+    """Return the tickets of this process alone, or those that all workers take."""
 
     def limits() -> LimitSettings:
         return gateway.limits
@@ -163,7 +163,7 @@ def open_admin(
 
 
 def open_private(gateway: Gateway, local_admin: LocalAdmin, worker_config: WorkerConfig) -> Listener:
-    """Open where the other workers may ask this one."""
+    """Open the address at which the other workers may ask this one."""
     routes = Routes()
     add_private_routes(routes, local_admin, worker_config.restarts)
     return Listener(gateway, routes, [listen(worker_config.own_socket)], None)
@@ -172,7 +172,7 @@ def open_private(gateway: Gateway, local_admin: LocalAdmin, worker_config: Worke
 def _add_dialects(
     routes: Routes, gateway: Gateway, admission: Admission, dialects: Mapping[str, Dialect]
 ) -> None:
-    """Serve the protocols on their paths. Raises PluginError for a path that is taken, or is none."""
+    """Serve the protocols on their paths. Raises PluginError for a path that is taken or not valid."""
     for name, dialect in dialects.items():
         for route in dialect.routes:
             try:
@@ -190,7 +190,7 @@ def certificates(loaded: LoadedConfig) -> Certificates | None:
 
 
 def exposure_warnings(loaded: LoadedConfig) -> tuple[str, ...]:
-    """What an operator should know about who can reach this gateway."""
+    """Return what an operator should know about who can reach this gateway."""
     if loaded.plugins.implements("authenticate"):
         return ()
     cure = "no plugin authenticates clients (add a `tokens:` section, or listen on loopback)"

@@ -54,7 +54,7 @@ Leave = Callable[[float, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """The parts of a gateway that runs, for tests and for whoever embeds it. admin: None without that
+    """Hold the parts of a running gateway, for tests and for programs that embed it. admin: None without that
     address."""
 
     gateway: Gateway
@@ -66,8 +66,8 @@ class RunningGateway:
 def serve(config: Path, environ: Mapping[str, str]) -> int:
     """Run a gateway on a configuration file until a signal ends it. Returns the exit code.
 
-    Raises ConfigError for a configuration that cannot be used, with its certificates, and KiwiError for what
-    else is in the way of starting (an address in use).
+    Raises ConfigError for a configuration (with its certificates) that cannot be used. Raises KiwiError if
+    something else prevents the start (an address in use).
     """
     loaded = load(config, environ)
     check_certificates(loaded)
@@ -78,9 +78,8 @@ def serve(config: Path, environ: Mapping[str, str]) -> int:
     if (warning := raise_limit(loaded.settings.server.limits.max_connections)) is not None:
         log.warning(warning)
     # Reference counting frees nearly everything; looking for cycles as often as by default costs a tenth. But
-    # everybody waits for a collection, so each looks at little: 50,000 objects took 12 to 35 ms. What is old
-    # is as good as never looked at: with thousands of connections that takes longest, and they leave no
-    # cycles.
+    # all clients wait for a collection, so each looks at little: 50,000 objects took 12 to 35 ms. Old objects
+    # are hardly ever looked at: with thousands of connections that takes longest, and they leave no cycles.
     gc.set_threshold(5_000, 3, 7_000)
     if worker_config is None:
         return trio.run(_main, loaded, strict_exception_groups=True)
@@ -101,7 +100,7 @@ async def _supervise(loaded: LoadedConfig) -> int:
 
 
 async def _work(loaded: LoadedConfig, worker_config: WorkerConfig) -> int:
-    """One worker: ends like a gateway, and when the process that started it is gone."""
+    """Run one worker: it ends like a gateway, and when the process that started it is gone."""
     send, received = trio.open_memory_channel[int](8)
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with trio.open_nursery() as nursery, send, received:
@@ -139,7 +138,7 @@ def _leave(seconds: float, code: int) -> None:
 
 
 class _Applied:
-    """Called with every configuration that is applied while the gateway runs. quiet: another worker tells."""
+    """Take every configuration that is applied while the gateway runs. quiet: another worker logs it."""
 
     def __init__(self, listener: Listener, loaded: LoadedConfig, *, quiet: bool) -> None:
         self._listener = listener
@@ -164,10 +163,10 @@ async def run(
     worker_config: WorkerConfig | None = None,
     task_status: trio.TaskStatus[RunningGateway] = trio.TASK_STATUS_IGNORED,
 ) -> int:
-    """The whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
+    """Run the whole gateway. SIGHUP reloads, any other signal stops, a second one at once.
 
     leave: ends the process after so many seconds with that exit code, for sources that do not let themselves
-    be stopped. post: if this is one of several workers.
+    be stopped. worker_config: if this is one of several workers.
     """
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
     gateway = Gateway(loaded, worker=worker, workers=workers)
@@ -191,7 +190,7 @@ async def run(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
-            await trio.to_thread.run_sync(warm_up)  # before anybody can ask: parsers are for one thread
+            await trio.to_thread.run_sync(warm_up)  # before a client can ask: parsers are for one thread
             for item in (listener, *own):
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
@@ -213,7 +212,7 @@ async def run(
 
 
 class _ShutDown:
-    """What ends a gateway. code: the exit code of its process."""
+    """Hold what ends a gateway. code: the exit code of its process."""
 
     def __init__(self, leave: Leave | None) -> None:
         self._leave = leave
@@ -227,7 +226,7 @@ class _ShutDown:
             reloader.ask()
 
     async def at_once(self, signals: AsyncIterator[int], everything: trio.CancelScope) -> None:
-        """Cancel everything at the next one."""
+        """Cancel everything at the next signal that does not ask for a reload."""
         async for number in signals:
             if number != signal.SIGHUP:
                 self.code = 128 + number

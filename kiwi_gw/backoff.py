@@ -27,7 +27,7 @@ class Backoff:
         self._ceiling = first
 
     def next(self, at_least: float = 0.0) -> float:
-        """Return the seconds to wait now; the next wait is longer. at_least: what comes on top of it."""
+        """Return the seconds to wait now; the next wait is longer. at_least: added to it."""
         ceiling = min(self._ceiling, self._longest)
         self._ceiling = 2 * ceiling
         return at_least + self._uniform((1 - self._jitter) * ceiling, ceiling)

@@ -6,8 +6,8 @@ import enum
 
 
 class CloseCode(enum.IntEnum):
-    """How a WebSocket connection ends: RFC 6455, 7.4.1, and our own. A client may come back after 44xx, with
-    new credentials where those were the reason; it should not after 45xx."""
+    """Say how a WebSocket connection ends: RFC 6455, 7.4.1, and our own. A client may come back after 44xx,
+    with new credentials where those were the reason; it should not after 45xx."""
 
     NORMAL = 1000
     GOING_AWAY = 1001
@@ -32,7 +32,7 @@ class CloseCode(enum.IntEnum):
 
 
 class RefusalCode(enum.StrEnum):
-    """Why something is refused. Clients may see a code, and plugins may have others of their own."""
+    """Say why something is refused. Clients may see a code, and plugins may have others of their own."""
 
     # who a client is
     AUTH_TIMEOUT = "auth_timeout"

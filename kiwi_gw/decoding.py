@@ -1,4 +1,4 @@
-"""Say in words what is wrong with JSON that does not fit a struct: which member, and what it must be.
+"""Describe what is wrong with JSON that does not fit a struct: which member, and what it must be.
 
 The words are the descriptions of the members' types (`Annotated[int, Meta(description="..")]`), which JSON
 Schema and OpenAPI show, too.
@@ -27,7 +27,7 @@ def given(value: T | UnsetType) -> T | None:
 
 
 def wrong_member(error: msgspec.ValidationError) -> str:
-    """Return the path of the member that is wrong or missing (`from.offsets`); empty: it is the whole."""
+    """Return the path of the member that is wrong or missing (`from.offsets`); empty: the whole text is."""
     words = str(error)
     path, missing = _PATH.search(words), _MISSING.match(words)
     names = path[1].split(".")[1:] if path else []
@@ -35,8 +35,8 @@ def wrong_member(error: msgspec.ValidationError) -> str:
 
 
 def sentence(error: msgspec.ValidationError, kind: type[Struct]) -> str:
-    """Say which member of a struct is wrong, and what it must be: `n must be an integer from 1 to 5`. Of one
-    whose type is not described, what msgspec says of it, without what was sent."""
+    """Say which member of a struct is wrong, and what it must be: `n must be an integer from 1 to 5`. If its
+    type has no description, msgspec's words are used, without the sent value."""
     name, known = wrong_member(error), descriptions(kind)
     while name and name not in known:
         name = name.rpartition(".")[0]

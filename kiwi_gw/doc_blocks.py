@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def replaced(text: str, name: str, content: str) -> str:
-    """The text with `content` between the marks of that name, with an empty line before and after it.
+    """Return the text with `content` between the marks of that name, with an empty line before and after it.
 
     Raises:
         ValueError: it has not each mark once, the one behind the other.

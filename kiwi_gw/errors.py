@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 
 class KiwiError(Exception):
-    """Base of every error that the gateway raises on purpose."""
+    """Serve as the base of every error that the gateway raises on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a configuration: where it is, what is wrong, what would be right.
+    """Describe one mistake in a configuration: where it is, what is wrong, what would be right.
 
     `line` counts from 1; 0 means that the problem has no line (the file cannot be read).
     `path` is dotted, list items in brackets: `sources[2].topic`; empty for the whole file.
@@ -28,7 +28,7 @@ class Problem:
 
 
 class ConfigError(KiwiError):
-    """A configuration that cannot be used. Carries every problem that was found, in file order.
+    """Report a configuration that cannot be used. Carries every problem that was found, in file order.
 
     unreadable: a file that it consists of could not be read. That may be over without any change of it.
     """
@@ -40,11 +40,11 @@ class ConfigError(KiwiError):
 
 
 class PluginError(KiwiError):
-    """A plugin that cannot be found, loaded or used. The message names it and what to install or mend."""
+    """Report a plugin that cannot be found, loaded or used. The message names it and the remedy."""
 
 
 class SourceFailed(KiwiError):  # noqa: N818  (it states what happened, as the notice does)
-    """Raised by `Source.run`: this source cannot work, and trying again would not help.
+    """Report, from `Source.run`, that this source cannot work, and that trying again would not help.
 
     Its subscriptions are closed at once with the message; it is not restarted until its
     configuration changes.
@@ -52,7 +52,7 @@ class SourceFailed(KiwiError):  # noqa: N818  (it states what happened, as the n
 
 
 class SourceChanged(KiwiError):  # noqa: N818
-    """Raised by `Source.run`: what the source is has changed (partitions added, topic recreated).
+    """Report, from `Source.run`, that the source is another one (partitions added, topic recreated).
 
     Its subscriptions get the rest of the window, then a SUBSCRIPTION_CLOSED with this message; the
     source starts anew at once, from its own idea of "now".
@@ -60,7 +60,7 @@ class SourceChanged(KiwiError):  # noqa: N818
 
 
 class SubscribeRefused(KiwiError):  # noqa: N818
-    """A subscription that cannot be opened. `code` is stable, the message is for people."""
+    """Report a subscription that cannot be opened. `code` is stable, the message is for people."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = str(code)
@@ -68,7 +68,7 @@ class SubscribeRefused(KiwiError):  # noqa: N818
 
 
 class ConnectionEnd(KiwiError):  # noqa: N818
-    """Ends one connection with a WebSocket close frame.
+    """End one connection with a WebSocket close frame.
 
     `code` is a WebSocket close code (RFC 6455, 7.4); `reason` is at most 123 bytes of UTF-8.
     """
@@ -80,4 +80,4 @@ class ConnectionEnd(KiwiError):  # noqa: N818
 
 
 class EncodingFailed(KiwiError):  # noqa: N818
-    """The fragments of a wire key cannot be made (an interceptor raised): its subscriptions are closed."""
+    """Report that a wire key has no fragments (an interceptor raised). Its subscriptions are closed."""

@@ -6,7 +6,7 @@ error, the gateway lives on.
 
 A reload reads the file in a worker thread while the gateway runs. So `source_types`, `dialect_types`,
 `services` and `config_sections`, and the validators of a section, may be called from two threads at once:
-they only say what there is, and change nothing.
+they only return declarations, and change nothing.
 
 Commands of `kiwi-gw` do not come by a hook, but by entry points: see `kiwi_gw/cli/plugin_commands.py`.
 """
@@ -47,8 +47,8 @@ def source_types() -> Sequence[SourceType]:
 
 @hookspec
 def dialect_types() -> Sequence[DialectType[Any]]:
-    """Return the wire protocols that this plugin provides. What a section or a source says to one of them is
-    read and checked when its plugin is loaded; it is served where its settings do not switch it off."""
+    """Return the wire protocols that this plugin provides. The settings for a protocol, in a section or a
+    source, are read and checked when its plugin is loaded. It is served unless its settings switch it off."""
     return ()
 
 
@@ -74,19 +74,19 @@ def configure(context: PluginContext) -> None:
 
 @hookspec(firstresult=True)
 def authenticate(credential: Credential) -> Identity | Refusal | None:
-    """Who is it? Runs in a worker thread, with a deadline (`server.auth_timeout_ms`).
+    """Say who a client is. Runs in a worker thread, with a deadline (`server.auth_timeout_ms`).
 
-    credential: a request head before the upgrade, or what a login message carries.
-    None: this plugin has no opinion. If no plugin has one, the client is anonymous, unless a plugin
-    that authenticates is loaded: then a head without credentials is for that plugin to refuse.
+    credential: a request head before the upgrade, or what a login message carries. None: this plugin has no
+    opinion. If no plugin has one, the client is anonymous. Where a plugin that authenticates is loaded, that
+    plugin has to refuse a head without credentials.
     """
     return None
 
 
 @hookspec
 def reauthenticate(identity: Identity) -> Identity | Refusal | None:
-    """Is this still who it is? Asked for every connection after a reload, whenever `reauthentication_due`
-    says so, and for every answer of `authenticate`, in case it has grown old meanwhile.
+    """Say whether a client is still who it was. Asked for every connection after a reload, and whenever
+    `reauthentication_due` says so. Also asked for every answer of `authenticate`, which may have grown old.
 
     Every plugin is asked, and judges the identities that it has made; of others it says None, no opinion. An
     Identity takes the place of the one before. One Refusal ends the connection: with 4402 where `retry` says
@@ -97,22 +97,25 @@ def reauthenticate(identity: Identity) -> Identity | Refusal | None:
 
 @hookspec
 def reauthentication_due() -> bool:
-    """Must every identity be judged again (say, a signing key was withdrawn)?
+    """Say whether every identity must be judged again (because a signing key was withdrawn, for example).
 
-    Asked four times a second while the gateway runs. Answer at once: do no I/O here, but you may start some.
+    Asked four times a second while the gateway runs. Answer at once: do no I/O here, but starting some is
+    allowed.
     """
     return False
 
 
 @hookspec
 def authorize(identity: Identity, action: Action, source: SourceInfo | None) -> Permit | Refusal | None:
-    """May this client do that with this source? Every plugin is asked; one Refusal suffices to forbid it.
+    """Say whether this client may do that with this source. Every plugin is asked; one Refusal suffices to
+    forbid it.
 
     None is no opinion. It is enough for `SUBSCRIBE` and `REPLAY`. Where a plugin authenticates clients,
     `PUBLISH`, `COMMIT` and `ADMIN` need one Permit, too.
 
-    source: None for the gateway as a whole, which only `Action.ADMIN` is asked for: metrics, the list of
-    all connections, ending one. With a source, `Action.ADMIN` is to see who reads it and how far they are.
+    source: None for the gateway as a whole. Only `Action.ADMIN` is asked for that: metrics, the list of all
+    connections, ending one. With a source, `Action.ADMIN` is the right to see its readers and how far they
+    are.
     """
     return None
 
@@ -123,10 +126,10 @@ def intercept(identity: Identity, source: SourceInfo) -> EventTransform | Interc
 
     An `EventTransform` is given whole batches, as columns; an `Interceptor` is given one record after the
     other. Those of several plugins are applied one after the other in the order of registration, before any
-    filter of the client. Clients for which the same plugins answer with equal keys share the encoded bytes;
-    what another plugin calls its keys, or what a plugin answered before a reload, makes no difference.
+    filter of the client. Clients for which the same plugins answer with equal keys share the encoded bytes.
+    The keys of other plugins, and answers from before a reload, make no difference.
 
-    What it answers is called for up to 1,000 events (or 256 KiB) in one go, once for each key, and nothing
+    The returned object is called for up to 1,000 events (or 256 KiB) in one go, once for each key. Nothing
     else runs meanwhile: at 3 us an event that is 3 ms.
     """
     return None
@@ -136,7 +139,7 @@ def intercept(identity: Identity, source: SourceInfo) -> EventTransform | Interc
 def check(
     context: PluginContext, sources: Sequence[Section]
 ) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
-    """Can what the configuration names be used? For `kiwi-gw check`, which connects.
+    """Say whether what the configuration names can be used. For `kiwi-gw check`, which connects.
 
     sources: the settings of all sources. Returns an async function that does the I/O, with deadlines of
     its own; it runs on Trio, without the gateway. What is wrong is a `Diagnostic`, not an exception. None:
@@ -149,10 +152,10 @@ def check(
 def explain(
     context: PluginContext, sources: Sequence[Section], source_id: str
 ) -> Callable[[], Awaitable[str]] | None:
-    """How does this source come by its events? For `kiwi-gw explain`, which shows the text.
+    """Say how this source comes by its events. For `kiwi-gw explain`, which shows the text.
 
     sources: the settings of all sources; source_id: which of them. Returns an async function that does the
-    I/O; it runs on Trio, without the gateway, and raises KiwiError, in words, if it cannot say. None: not a
-    source of this plugin, or there is nothing to explain.
+    I/O on Trio, without the gateway. It raises KiwiError, in words, if it cannot say. None: not a source of
+    this plugin, or there is nothing to explain.
     """
     return None

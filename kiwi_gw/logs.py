@@ -1,9 +1,8 @@
 """Structured logs: JSON lines where a program reads them, coloured text where a person does.
 
-`configure` is called once at start; anything may log before and after through `get_logger`, and what
-libraries log by the standard library takes the same way. The fields of a line are `ts`, `level`,
-`logger`, `event`, then what the caller gives (`conn_id`, `sub_id`, `source`, `dialect`, `remote`,
-`err_id`, ...).
+`configure` is called once at start. Anything may log before and after through `get_logger`, and lines that
+libraries log by the standard library take the same way. The fields of a line are `ts`, `level`, `logger`,
+`event`, then what the caller gives (`conn_id`, `sub_id`, `source`, `dialect`, `remote`, `err_id`, ...).
 
 A log that cannot be written (its disk is full) stops no work: lines are left out and counted, and
 the first that can be written again is preceded by one that says how many.
@@ -94,7 +93,7 @@ def lost() -> int:
 
 
 def warnings() -> tuple[str, ...]:
-    """Return what an operator should mend, in a sentence, while lines cannot be written."""
+    """Return what an operator should repair, in a sentence, while lines cannot be written."""
     return tuple(
         f"the log cannot be written ({one.problem}): lines are lost"
         for one in logging.getLogger().handlers
@@ -103,7 +102,7 @@ def warnings() -> tuple[str, ...]:
 
 
 def silence() -> None:
-    """Log nothing, until `configure`: for a verb that says itself what it finds."""
+    """Log nothing, until `configure`: for a command that reports itself what it finds."""
     structlog.configure(processors=[_drop])
     # Without a handler of its own the standard library would complain on standard error.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -180,8 +179,8 @@ def _note_suppressed(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 
 class LogWriter(logging.Handler):
-    """Writes lines to a stream, past its buffer, which would keep some of those that cannot be written and
-    let them out later: then no count of the missing could be right.
+    """Write lines to a stream, past its buffer. The buffer would keep some of the lines that cannot be
+    written and let them out later: then no count of the missing could be right.
 
     lost: lines that could not be written. problem: why the last one could not be; empty if it was.
     """
@@ -243,12 +242,12 @@ def _lost_record(count: int, problem: str) -> logging.LogRecord:
 
 
 class RepeatLimit(logging.Filter):
-    """Lets a repeated complaint through `burst` times per `interval` seconds; the next one that passes
-    says in `suppressed` how many did not.
+    """Let a repeated complaint through `burst` times per `interval` seconds; the next one that passes says in
+    `suppressed` how many did not.
 
-    Limited are warnings and worse, and all that libraries log. The same means: same logger, same message
-    before its arguments are put in, same source, same problem. Our own lines below a warning (one per
-    connection that ended, for instance) all pass.
+    Warnings and worse are limited, and all lines of libraries. A complaint is repeated if it has the same
+    logger, source and problem, and the same message before its arguments are put in. Our own lines below a
+    warning (one per connection that ended, for instance) all pass.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ _BUILT_IN = {"kiwi": "kiwi_gw.dialects.kiwi.plugin", "zetta": "kiwi_gw.dialects.
 
 
 class MissingExtraError(PluginError):
-    """A plugin whose extra is not installed. `requirement` is what pip wants to hear."""
+    """Report a plugin whose extra is not installed. `requirement` is what pip wants to hear."""
 
     def __init__(self, name: str, requirement: str) -> None:
         self.requirement = requirement
@@ -56,10 +56,10 @@ N = TypeVar("N", bound=_Named)
 
 
 class PluginManager:
-    """The loaded plugins, by the name under which the configuration knows them.
+    """Hold the loaded plugins, by the name under which the configuration knows them.
 
     known: plugins that this one has are taken from it as they are, not imported again (a reload gets a
-    manager of its own, so that a configuration that turns out wrong leaves the running one alone).
+    manager of its own, so that a wrong configuration leaves the running one alone).
     """
 
     def __init__(self, known: PluginManager | None = None) -> None:
@@ -72,7 +72,7 @@ class PluginManager:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that were loaded, in this order, without those that always are."""
+        """Return those that were loaded, in this order, without those that always are."""
         return tuple(name for name in self._names if name not in _BUILT_IN)
 
     @property
@@ -98,9 +98,9 @@ class PluginManager:
     def load(self, name: str) -> None:
         """Load a plugin by the name of an entry point (`kafka`) or as `module:object`; once.
 
-        Raises MissingExtraError if it lacks an extra of the gateway, and PluginError, in words, if there
-        is no such plugin, if it cannot be imported or does not fit, or if what it declares does not fit
-        what others declare. It is then not loaded.
+        Raises MissingExtraError if it lacks an extra of the gateway. Raises PluginError, in words, if there
+        is no such plugin or it cannot be imported, or if it or what it declares does not fit. It is then not
+        loaded.
         """
         if self._pluggy.has_plugin(name):
             return
@@ -125,22 +125,22 @@ class PluginManager:
         return self._pluggy.get_plugin(name)
 
     def implements(self, hook: str) -> bool:
-        """Return whether any plugin does."""
+        """Return whether any plugin implements the hook."""
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         return bool(caller.get_hookimpls())
 
     def each(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
-        """Yield the plugins that implement the hook, with how to ask each, in the order of registration."""
+        """Yield the plugins that implement the hook, each with a function that calls it, as registered."""
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         for item in caller.get_hookimpls():
             yield item.plugin_name, partial(_ask_one, item)
 
     def source_types(self) -> dict[str, SourceType]:
-        """By the value of `type`. Raises PluginError if two plugins provide the same, or a hook fails."""
+        """Return the source types by `type`. Raises PluginError if two are alike, or a hook fails."""
         return self._declared("source_types", SourceType, "source type")
 
     def dialect_types(self, plugin: str | None = None) -> dict[str, DialectType[Any]]:
-        """By name, of all plugins or of one. Raises PluginError as `source_types` does."""
+        """Return the dialects by name, of all plugins or one. Raises PluginError as `source_types`."""
         found: dict[str, DialectType[Any]] = self._declared("dialect_types", DialectType, "protocol", plugin)
         return found
 
@@ -150,12 +150,12 @@ class PluginManager:
         return {name: item.source_settings for name, item in types if item.source_settings is not None}
 
     def service_types(self) -> dict[str, ServiceType]:
-        """By name. Raises PluginError as `source_types` does."""
+        """Return the services by name. Raises PluginError as `source_types` does."""
         return self._declared("services", ServiceType, "service")
 
     def config_sections(self, plugin: str | None = None) -> dict[str, ConfigSection]:
-        """By key, of all plugins or of one, those of protocols last. Raises PluginError as `source_types`
-        does."""
+        """Return the sections by key, of all plugins or of one, those of protocols last. Raises PluginError
+        as `source_types` does."""
         found = self._declared("config_sections", ConfigSection, "configuration section", plugin)
         for name, dialect in self.dialect_types(plugin).items():
             if name in found:
@@ -203,7 +203,7 @@ def available() -> dict[str, EntryPoint]:
 
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
-    """What the installed plugins provide: their names by source type and by section of the configuration.
+    """Say what the installed plugins provide: their names by source type and by section of the configuration.
 
     broken: of those that cannot be loaded, why, each with its name.
     """
@@ -214,8 +214,8 @@ class InstalledPlugin:
 
 
 def installed(known: PluginManager, *, ours: bool) -> InstalledPlugin:
-    """Import every plugin that is installed, to see what it provides. None is in use after it: what it hooks
-    into would take effect. Those that `known` has are taken from there.
+    """Import every plugin that is installed, to see what it provides. Each is loaded into a
+    manager of its own, so that none is in use afterwards. Those that `known` has are taken from there.
 
     ours: whether to import those that come with the gateway, too, which takes half a second. (Each of their
     source types is called like its plugin.)

@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal: nothing in an event, a log field or a close reason may steer it."""
+"""Text from outside on a terminal: nothing in an event, a log field or a close reason may steer it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wakes a task that waits for something to do."""
+"""A signal that wakes a task that waits for something to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Wakeup:
 
     @property
     def is_set(self) -> bool:
-        """Whether it was set since it was last cleared or waited for."""
+        """Return whether it was set since it was last cleared or waited for."""
         return self._event.is_set()
 
     def set(self) -> None:

@@ -31,8 +31,8 @@ _NEVER: Final = frozenset(("1003", "1007", "1008", "1009", "1011", "1013"))
 
 @dataclass(slots=True)
 class _Seen:
-    """Of one run: the most that the gateway held, and that its process for queries did; what the attackers
-    were answered, and what they used of the processor themselves."""
+    """Hold, for one run, the most that the gateway held, and that its process for queries did. Also what the
+    attackers were answered, and what they used of the processor themselves."""
 
     most_bytes: int = 0
     beside_bytes: int = 0
@@ -40,7 +40,7 @@ class _Seen:
     cpu: float = 0.0
 
     async def watch(self, pid: int) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         while True:
             self.most_bytes = max(self.most_bytes, procfs.resident_bytes(pid))
             for each in procfs.family(pid)[1:]:
@@ -50,7 +50,7 @@ class _Seen:
 
 
 async def attackers(lab: Lab, sizes: Sizes) -> Figures:
-    """Two runs: a gateway alone with its subscribers, and one with attackers beside them."""
+    """Make two runs: a gateway alone with its subscribers, and one with attackers beside them."""
     without, alone = await _run(lab, replace(sizes, attackers=0))
     beside, seen = await _run(lab, sizes)
     if wrong := _NEVER & seen.answers.keys():
@@ -81,8 +81,7 @@ async def _run(lab: Lab, sizes: Sizes) -> tuple[Run, _Seen]:
 async def _attacked(
     lab: Lab, sizes: Sizes, seen: _Seen, server: Server, topics: Sequence[str]
 ) -> AsyncIterator[None]:
-    """With attackers, if there are any, during the warm-up and the run. What came of it is in `seen` at the
-    end."""
+    """Run attackers, if there are any, during the warm-up and the run. Their results are then in `seen`."""
     if not sizes.attackers:
         async with watched(server, seen.watch):
             yield

@@ -21,7 +21,7 @@ _MIB = 1024 * 1024
 
 
 async def idle(lab: Lab, sizes: Sizes) -> Figures:
-    """Everyone is subscribed and nothing is produced for a while; then everyone gets a few records."""
+    """Subscribe everyone and produce nothing for a while; then everyone gets a few records."""
     async with lab.topics(sizes) as topics, lab.gateway(sizes, topics) as server:
         assert server.pid is not None
         empty = procfs.resident_bytes(server.pid)
@@ -43,7 +43,7 @@ async def idle(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def churn(lab: Lab, sizes: Sizes) -> Figures:
-    """Dialers that open and subscribe; then such that also close, and come again."""
+    """Run dialers that open and subscribe; then such that also close, and come again."""
     found: dict[str, float] = {}
     async with lab.topics(sizes) as topics, lab.gateway(sizes, topics) as server:
         assert server.pid is not None
@@ -71,8 +71,8 @@ async def churn(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def stalled(lab: Lab, sizes: Sizes) -> Figures:
-    """The window is filled; the stalled ones come, do not read while records are produced, and read in the
-    end: what they get and what they are told they lost is all there was."""
+    """Fill the window. The stalled clients come, do not read while records are produced, and read in the end.
+    What they get and what their notices say is lost is all there was."""
     first = sizes.warm
     async with lab.topics(sizes) as topics, lab.gateway(sizes, topics) as server:
         assert server.pid is not None

@@ -16,8 +16,8 @@ cannot follow."""
 
 
 async def delays(lab: Lab, sizes: Sizes) -> Figures:
-    """Beside it, where that can follow, the plain peer at the same rate: how much of a delay is the broker,
-    the machine and its other guests."""
+    """Measure the gateway and, where that can follow, the plain peer at the same rate: how much of a delay is
+    the broker, the machine and its other guests."""
     found = of(await run(lab, "gateway", sizes))
     if sizes.rate * sizes.subscribers <= _PEER_CAN:
         peer = of(await run(lab, "peer", replace(sizes, peer_part=1)))
@@ -27,7 +27,7 @@ async def delays(lab: Lab, sizes: Sizes) -> Figures:
 
 
 def of(one: Run) -> dict[str, float]:
-    """What a run at a rate gives."""
+    """Return what a run at a rate gives."""
     return {
         "p50": one.delays["p50"],
         "p99": one.delays["p99"],
@@ -57,7 +57,7 @@ SWEEP = {1: (100, 1_000, 10_000, 40_000), 10: (100, 1_000, 10_000, 30_000)} | {
 
 
 async def sweep(lab: Lab, sizes: Sizes) -> Figures:
-    """Its runs are what the plots show; as figures it gives how much of each there was."""
+    """Make the runs that the plots show; as figures it gives how much of each there was."""
     found: dict[str, float] = {}
     for subscribers, rates in SWEEP.items():
         if subscribers > sizes.subscribers:

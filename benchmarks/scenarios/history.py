@@ -15,7 +15,7 @@ from benchmarks.workers.child import now
 
 
 async def replay(lab: Lab, sizes: Sizes) -> Figures:
-    """Live traffic alone, and again while one client reads everything from the beginning."""
+    """Measure live traffic alone, and again while one client reads everything from the beginning."""
     alone, _ = await _live(lab, sizes, behind=False)
     beside, rate = await _live(lab, sizes, behind=True)
     return {
@@ -27,8 +27,8 @@ async def replay(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def _live(lab: Lab, sizes: Sizes, *, behind: bool) -> tuple[float, float]:
-    """The p99 of live traffic (ms), and how many records per second the one that was behind read until it
-    had all that were there when it came (0 if there is none)."""
+    """Return the p99 of live traffic (ms). Also how many records per second the client that was behind read
+    until it had all that were there when it came (0 if there is none)."""
     lab.note.say("  beside a replay" if behind else "  live alone")
     backlog, rate = sizes.warm, 0.0
     async with lab.topics(sizes) as topics, lab.producer(sizes, topics) as producer:
@@ -60,7 +60,7 @@ async def _live(lab: Lab, sizes: Sizes, *, behind: bool) -> tuple[float, float]:
 
 
 async def herd(lab: Lab, sizes: Sizes) -> Figures:
-    """Clients that had the first records resume behind them at a new gateway, while Kafka has many more:
+    """Let clients that had the first records resume behind them at a new gateway, while Kafka has many more:
     one of them alone, then all."""
     async with lab.topics(sizes) as topics:
         async with lab.producer(sizes, topics) as producer:
@@ -82,7 +82,7 @@ async def herd(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def _resumed(lab: Lab, sizes: Sizes, topics: list[str]) -> tuple[int, float]:
-    """Bytes that a fresh gateway read from Kafka, and seconds until all had everything that was there."""
+    """Return the bytes that a fresh gateway read from Kafka, and the seconds until all had everything."""
     lab.note.say(f"  {sizes.subscribers:,} resume")
     next_offsets = offsets([0] * sizes.partitions, sizes.warm)
     positions = {str(partition): offset for partition, offset in enumerate(next_offsets)}

@@ -15,8 +15,9 @@ from benchmarks.throughput import run
 
 
 async def sources(lab: Lab, sizes: Sizes) -> Figures:
-    """One after the other: as fast as possible, the same records in one topic (to one subscriber, and so
-    few that there are as many deliveries to as many subscribers), at a rate, and idle."""
+    """Measure one after the other: as fast as possible; the same records in one topic; at a rate; and idle.
+    The one topic has one subscriber, then so few records that there are as many deliveries to as many
+    subscribers."""
     fast = replace(sizes, rate=0, delays=0)
     many = await run(lab, "gateway", fast)
     one_topic = replace(fast, topics=1, records=fast.records * fast.topics)

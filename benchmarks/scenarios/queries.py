@@ -19,7 +19,7 @@ _BATCH = 2_000
 
 
 async def filters(lab: Lab, sizes: Sizes) -> Figures:
-    """Everything passes, so that all runs deliver the same, and the queries are all that is added."""
+    """Let everything pass, so that all runs deliver the same, and the queries are all that is added."""
     without = await run(lab, "gateway", sizes)
     found: dict[str, float] = {"deliveries without": without.rate}
     for count in (1, 10, 100):
@@ -35,8 +35,8 @@ async def filters(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def zetta(lab: Lab, sizes: Sizes) -> Figures:
-    """The same records to as many subscribers: natively, as topics with equal ids, and with ids that no two
-    of them have alike."""
+    """Send the same records to as many subscribers: natively, as topics with equal ids, and with ids that no
+    two of them have alike."""
     native = await run(lab, "gateway", replace(sizes, sets=1))
     topics = replace(sizes, protocol="zetta")
     equal = await run(lab, "gateway", replace(topics, sets=1))

@@ -29,7 +29,7 @@ _POLL = 0.002
 
 
 def beside_plain(query: SparkQuery) -> Measure:
-    """Records per second, of a topic that is filled before: in plain PySpark, then through the gateway."""
+    """Measure records per second of a filled topic: in plain PySpark, then through the gateway."""
 
     async def measure(lab: Lab, sizes: Sizes) -> Figures:
         async with spark.filled(lab, sizes) as topic:
@@ -46,7 +46,7 @@ def beside_plain(query: SparkQuery) -> Measure:
 
 
 async def delivery(lab: Lab, sizes: Sizes) -> Figures:
-    """From the moment at which a batch was computed, which its rows carry, to the receive of each row."""
+    """Measure from the end of a batch's computation, which its rows carry, to the receive of each row."""
     async with spark.filled(lab, sizes) as topic:
         found = (await spark.through_gateway(lab, ALL, topic, sizes)).result
     delays = found["delivery"]
@@ -54,7 +54,7 @@ async def delivery(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def freshness(lab: Lab, sizes: Sizes) -> Figures:
-    """From the making of a record: to the end of its batch in plain PySpark, and to its row."""
+    """Measure from the making of a record: to the end of its batch in plain PySpark, and to its row."""
     plain = await spark.plain_at_a_rate(lab, FRESH, sizes, _TRIGGER)
     ours = (await spark.at_a_rate(lab, FRESH, sizes, _TRIGGER))["fresh"]
     return {
@@ -68,7 +68,7 @@ async def freshness(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def json_of_batches(lab: Lab, sizes: Sizes) -> Figures:
-    """JSON alone, in Spark; then large batches of it through the gateway, whose loop is watched."""
+    """Measure JSON alone, in Spark; then large batches of it through the gateway, whose loop is watched."""
     lab.note.say("  JSON in Spark")
     rows = sizes.per_batch
     async with spark.plain_spark(lab) as worker:
@@ -90,8 +90,8 @@ async def json_of_batches(lab: Lab, sizes: Sizes) -> Figures:
 
 
 async def beside(lab: Lab, sizes: Sizes) -> Figures:
-    """A topic and its subscribers, in a gateway without Spark, and in one whose Spark is busy meanwhile with
-    another topic."""
+    """Measure a topic and its subscribers, in a gateway without Spark, and in one whose Spark is busy
+    meanwhile with another topic."""
     without = (await _alone(lab, sizes)).delays["p99"]
     with_spark = (await _while_busy(lab, sizes)).delays["p99"]
     return {
@@ -137,8 +137,8 @@ async def _while_busy(lab: Lab, sizes: Sizes) -> Run:
 
 
 async def health(lab: Lab, sizes: Sizes) -> Figures:
-    """From the start of the process to the first answer of `/health`, with and without a Spark source, in
-    turn; then, with it, every answer until Spark runs."""
+    """Measure from the start of the process to the first answer of `/health`, with and without a Spark
+    source, in turn; then, with it, every answer until Spark runs."""
     lab.note.say("  gateway")
     times: dict[bool, list[float]] = {False: [], True: []}
     slowest = until = 0.0
@@ -166,7 +166,7 @@ async def health(lab: Lab, sizes: Sizes) -> Figures:
 async def _started(
     lab: Lab, topic: str, sizes: Sizes, *, with_spark: bool, wait: bool
 ) -> tuple[float, float, float]:
-    """Seconds until the first answer, of the slowest one, and until Spark runs (if that is waited for)."""
+    """Return the seconds until the first answer, of the slowest one, and until Spark runs (if awaited)."""
     folder = lab.new_folder()
     wanted = [spark.kafka_source(topic)]
     if with_spark:
@@ -213,7 +213,7 @@ _SMALL = {"records": 4_000, "warm": 2_000, "per_batch": 2_000}
 
 
 def _beside_plain(name: str, says: str, query: SparkQuery, *, least: float) -> Scenario:
-    """least: of what plain PySpark reaches."""
+    """Make a scenario. least: of what plain PySpark reaches."""
     return Scenario(
         name=name,
         says=says,

@@ -1,6 +1,6 @@
 """Clients that use all that they may beside those that are measured: those of `tests.faults.greedy`.
 
-Told to go, they do so for `seconds`; then it says what they were answered.
+On the word `go` they begin, for `seconds`; then the worker says what they were answered.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The frames are those of a real run of the gateway. Each slice of them goes to on
 one system call each; sockets that are full go on with epoll when they have room. (Tried against sends
 that wait, and against epoll alone: 1.0 to 1.4 and 1.2 to 1.8 times as fast, at the same processor time.)
 
-Settings: frames (a file), warm (events of the warm-up), slice (bytes per call), subscribers.
-Says `port`, and `ready` when all clients have come; told to, it says `started` and sends the warm-up, then
-`sent`; told again, the same with the rest.
+Settings: frames (a file), warm (events of the warm-up), slice (bytes per call), subscribers. Says `port`, and
+`ready` when all clients have come. On a word it says `started` and sends the warm-up, then says `sent`; on
+the next one it does the same with the rest.
 """
 
 from __future__ import annotations

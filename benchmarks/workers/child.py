@@ -1,4 +1,4 @@
-"""A worker's side of its conversation with whoever started it: JSON lines on stdin and stdout.
+"""A worker's side of its conversation with the process that started it: JSON lines on stdin and stdout.
 
 A worker ends when its stdin does, so none outlives the benchmark.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def settings() -> dict[str, Any]:
-    """What the worker is to do: the JSON object that is its only argument."""
+    """Return what the worker is to do: the JSON object that is its only argument."""
     found: dict[str, Any] = json.loads(sys.argv[1])
     return found
 
@@ -24,12 +24,12 @@ def say(**said: object) -> None:
 
 
 def now() -> float:
-    """Seconds of a clock that all processes of this machine share (CLOCK_MONOTONIC)."""
+    """Return the seconds of a clock that all processes of this machine share (CLOCK_MONOTONIC)."""
     return time.monotonic()
 
 
 def wait_word() -> str:
-    """The next word that we are told. Ends the process where nobody is left to tell it."""
+    """Return the next word on stdin. Ends the process where that is closed."""
     line = sys.stdin.readline()
     if not line:
         raise SystemExit(0)

@@ -60,7 +60,7 @@ def main() -> int:
         counts["kafka"] = CountedKafka.received
         part = file.with_suffix(".part")
         part.write_text(json.dumps(counts))
-        part.rename(file)  # whoever waits for it finds it whole
+        part.rename(file)  # the process that waits for it finds it whole
 
     signal.signal(signal.SIGUSR1, write)
     listener.SocketTransport = CountedTransport  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ _MOST_FAULTS = 5
 
 
 class _Dial:
-    """One connection on its way: what it has said last (0 upgrade, 1 SUBSCRIBE, 2 a close frame)."""
+    """Hold one connection on its way: what it has said last (0 upgrade, 1 SUBSCRIBE, 2 a close frame)."""
 
     __slots__ = ("have", "sock", "stage")
 

@@ -1,18 +1,18 @@
 """The load client: many subscribers on raw sockets, in one process that only receives and compares.
 
 Settings (see `lab.Lab.load`): host, port, path, ca (a file; null: no TLS); sources (their names; subscribers
-are dealt to them in turn); subscribers; mode ("push", "pull" or "mixed": in turn), credits (pull: the
-balance that is renewed when half of it is used); protocol; subscribe (further members of SUBSCRIBE: a list,
-dealt in turn); sets (so many kinds of subscribers whose events have other bytes: see `subscriptions`); bases
-(the first offset of every partition), first (the record that the first event holds), warm and total (records
-of the warm-up, and with those of the run, of each source); stalled (so many further subscribers do not read
-until they are told to); delays (so many subscribers note when they receive), periods (for which delays are
-told); churn (subscribers that go and come per second); capture (a file for the events that were read; null:
-none).
+are dealt to them in turn); subscribers; mode ("push", "pull" or "mixed": in turn), credits (pull: the balance
+that is renewed when half of it is used); protocol; subscribe (further members of SUBSCRIBE: a list, dealt in
+turn); sets (so many kinds of subscribers whose events have other bytes: see `subscriptions`); bases (the
+first offset of every partition), first (the record that the first event holds), warm and total (records of
+the warm-up, and with those of the run, of each source); stalled (so many further subscribers do not read
+until the word `read`); delays (so many subscribers note when they receive), periods (for which delays are
+reported); churn (subscribers that go and come per second); capture (a file for the events that were read;
+null: none).
 
 Says `ready` when all are subscribed, `warm` and `done` (the time) when the last client has read its last
-event, then `result`. Told `read`, the stalled ones read until they have everything too, and it says
-`drained`; told `stop`, it stops and says what it has.
+event, then `result`. On `read` the stalled ones read until they have everything too, and it says `drained`.
+On `stop` it stops and says what it has.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Stream = tuple[str, int]
 
 _RECEIVE_BYTES = 256 * 1024
 _CALM = 0.95
-"""Nobody goes or comes any more when this part of all events has been read: the last to come gets some."""
+"""No client goes or comes any more when this part of all events has been read: the last one gets some."""
 
 
 class Client:
-    """One subscriber. credits: the balance it renews (0: push). asked: what it has given credit for. stream:
-    whose bytes it gets.
+    """Hold one subscriber. credits: the balance it renews (0: push). asked: what it has given credit for.
+    stream: whose bytes it gets.
 
     notes: what it notes about delays, if it does."""
 
@@ -76,7 +76,7 @@ class Client:
 
 
 class Load:
-    """All subscribers of one run. clients: those that read; left: those that have gone."""
+    """Hold all subscribers of one run. clients: those that read; left: those that have gone."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -105,7 +105,7 @@ class Load:
         self._poll.register(sys.stdin, select.EPOLLIN)
 
     def note_delays(self) -> None:
-        """From here on the first subscribers note when they receive."""
+        """Let the first subscribers note from here on when they receive."""
         for client in list(self.clients.values())[: self.settings["delays"]]:
             client.notes = Notes(client.reader.position)
 
@@ -115,8 +115,7 @@ class Load:
             self._read_from(client)
 
     def read(self, events: int, *, churn: bool = False) -> bool:
-        """Until every client has read so many events of its source. False: told to stop, or all
-        connections are lost."""
+        """Read until every client has read so many events. False: stopped, or all connections are lost."""
         waiting = {n for n, client in self.clients.items() if client.reader.events < events}
         # A client is done where its reference is complete and it has all of it: no need to count.
         complete = all(len(reference.ends) >= events for reference in self.references.values())
@@ -201,7 +200,7 @@ class Load:
         self._poll.register(client.sock, select.EPOLLIN)
 
     def _replace_one(self, waiting: set[int]) -> None:
-        """The one that came first of those that note no delays goes, another comes."""
+        """Replace the one that came first of those that note no delays."""
         number = next(n for n, client in self.clients.items() if client.notes is None)
         client = self.clients.pop(number)
         waiting.discard(number)

@@ -23,7 +23,7 @@ _MOST_RECORDS = 500
 
 
 def message(topic: str, record: Any) -> str:
-    """A record as the gateway's clients get it (Kiwi protocol, RESULT)."""
+    """Return a record as the gateway's clients get it (Kiwi protocol, RESULT)."""
     return json.dumps(
         {
             "type": "RESULT",

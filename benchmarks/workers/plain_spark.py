@@ -42,8 +42,8 @@ _BATCH_SECONDS = 170.0
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that had records. ended, computed: ns of the monotonic clock. offsets: by partition, behind its
-    last record."""
+    """Hold a batch that had records. ended, computed: ns of the monotonic clock. offsets: by partition,
+    behind its last record."""
 
     records: int
     seconds: float
@@ -53,16 +53,16 @@ class Batch:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Puts every batch into a queue; None: the query has ended."""
+    """Put every batch into a queue; None: the query has ended."""
 
     def __init__(self, batches: queue.SimpleQueue[Batch | None]) -> None:
         self._batches = batches
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Nobody asks."""
+        """Do nothing: not needed."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nobody asks."""
+        """Do nothing: not needed."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         self._batches.put(None)
@@ -152,7 +152,7 @@ def _stream(spark: SparkSession, job: dict[str, Any]) -> None:
 
 
 def _fresh(spark: SparkSession, job: dict[str, Any], read: list[Batch], warm: int) -> dict[str, float]:
-    """How long the records of all batches but the first `warm` took until they were computed."""
+    """Return how long the records of all batches but the first `warm` took until they were computed."""
     records = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", job["bootstrap"])
@@ -178,8 +178,9 @@ def _fresh(spark: SparkSession, job: dict[str, Any], read: list[Batch], warm: in
 
 
 def _json(spark: SparkSession, rows: int, repeat: int) -> dict[str, list[float]]:
-    """Seconds of `repeat` times each: `columns` and `texts`, the rows computed as they are and as JSON and
-    thrown away; `arrow` and `arrow_texts`, brought to Python; `pieces`, taken apart as the gateway does."""
+    """Return the seconds of `repeat` times each: `columns` and `texts`, the rows computed as they are and as
+    JSON and thrown away; `arrow` and `arrow_texts`, brought to Python; `pieces`, taken apart as the gateway
+    does."""
     n = F.col("id")
     frame = spark.range(0, rows, 1, 2).select(
         n.alias("n"),

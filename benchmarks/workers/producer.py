@@ -3,12 +3,12 @@ those of the run, of each topic), first (the number of the first record of the w
 the warm-up come at the rate), size, batch_bytes (of one Kafka batch), rate (records per second of each topic;
 0: as fast as the broker takes them).
 
-As fast as possible: all batches are made before the clock starts, so that it costs the run little. At a
-rate: every record says when it was made, which is right before it is given to the client, and what is due is
-made every few milliseconds; how late that was is told.
+As fast as possible: all batches are made before the clock starts, so that it costs the run little. At a rate:
+every record says when it was made, which is right before it is given to the client, and what is due is made
+every few milliseconds; how late that was is reported.
 
-Says `ready`; then sends the warm-up when told, says `sent`, and the run when told again: `started` (the time
-before the first record), and `sent` when all are acknowledged.
+Says `ready`. On a word it sends the warm-up and says `sent`. On the next word it sends the run, and says
+`started` (the time before the first record) and `sent` when all are acknowledged.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def _send(producer: AIOKafkaProducer, batches: dict[Place, list[Any]]) -> 
 async def _send_at_a_rate(
     producer: AIOKafkaProducer, settings: dict[str, Any], first: int, stop: int
 ) -> dict[str, float]:
-    """Returns how late records were made, as percentiles in ms. Raises what the broker refused."""
+    """Return how late records were made, as percentiles in ms. Raises what the broker refused."""
     topics, partitions, size = settings["topics"], settings["partitions"], settings["size"]
     rate = settings["rate"] * len(topics)
     tick = _LARGE_TICK if rate >= _LARGE_RATE else _TICK

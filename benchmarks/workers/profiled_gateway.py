@@ -40,7 +40,7 @@ def main() -> int:
         part = file.with_suffix(".part")
         part.write_text(json.dumps({"samples": [[count, stack] for stack, count in samples.items()]}))
         samples.clear()
-        part.rename(file)  # whoever waits for it finds it whole
+        part.rename(file)  # the process that waits for it finds it whole
 
     signal.signal(signal.SIGPROF, sample)
     signal.signal(signal.SIGUSR1, write)

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 @asynccontextmanager
 async def reading(bootstrap: str, topic: str, partitions: int) -> AsyncIterator[Any]:
-    """The consumer, once it stands at the end of every partition."""
+    """Yield the consumer, once it stands at the end of every partition."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:

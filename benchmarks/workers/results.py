@@ -19,7 +19,7 @@ _SAMPLE = 20
 
 
 def said(load: Load, begun: int, ended: int) -> dict[str, Any]:
-    """As JSON. begun, ended: of the measured part, ns of the monotonic clock."""
+    """Return it as JSON. begun, ended: of the measured part, ns of the monotonic clock."""
     settings = load.settings
     expected = settings["total"] - settings["first"]
     everyone = [*load.clients.values(), *load.left]
@@ -73,7 +73,7 @@ def said(load: Load, begun: int, ended: int) -> dict[str, Any]:
 
 
 def _wrong_order(clients: list[Client], check: Check, load: Load) -> list[str]:
-    """What is wrong with clients whose events came in an order of their own."""
+    """Return what is wrong with clients whose events came in an order of their own."""
     bases, first = load.settings["bases"], load.settings["first"]
     here = {id(client) for client in load.clients.values()}
     found: list[str] = []
@@ -88,7 +88,7 @@ def _wrong_order(clients: list[Client], check: Check, load: Load) -> list[str]:
 
 
 def _wrong_gaps(client: Client, check: Check) -> list[str]:
-    """Whether the ranges of a client's notices are those of the events that it did not get."""
+    """Check whether the ranges of a client's notices are those of the events that it did not get."""
     for begin, end, ranges in client.reader.gaps:
         have: dict[str, list[int]] = {}
         for one in check.places[begin:end]:

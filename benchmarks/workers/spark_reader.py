@@ -4,7 +4,7 @@ Settings: host, port, path, source; query (a name of `spark_queries`), records (
 warm (those of them that are a warm-up), seconds (until the source must run).
 
 Says `ready` when subscribed, `warm` and `done` (the time) when the results of the warm-up, and all, are
-there, then `result`. Told `stop` before that, it stops, says `done`, and has read a part.
+there, then `result`. On `stop` before that it stops and says `done`, and has read a part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.workers import child
 EVENT = WORDS["kiwi"].event
 _RECEIVE_BYTES = 256 * 1024
 _SURPLUS_SECONDS = 0.3
-"""How long it is waited for events that should not come."""
+"""How long to wait for events that should not come."""
 
 
 class _Event(msgspec.Struct):
@@ -39,7 +39,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class Counted:
-    """How far the results are, by their number."""
+    """Measure how far the results are, by their number."""
 
     def __init__(self, query: SparkQuery) -> None:
         assert query.rows is not None
@@ -51,14 +51,14 @@ class Counted:
         return self._rows(records)
 
     def look(self, data: bytearray) -> int:
-        """How many events there are."""
+        """Return how many events there are."""
         self._seen += data.count(EVENT, self._at)
         self._at = max(0, len(data) - len(EVENT) + 1)
         return self._seen
 
 
 class Grouped:
-    """How far the results are, by how many records their newest rows stand for."""
+    """Measure how far the results are, by how many records their newest rows stand for."""
 
     def __init__(self, query: SparkQuery) -> None:
         self._latest: dict[tuple[int, int], int] = {}
@@ -69,7 +69,7 @@ class Grouped:
         return records
 
     def look(self, data: bytearray) -> int:
-        """How many records they stand for."""
+        """Return how many records they stand for."""
         while (found := bounds(data, self._at)) is not None:
             begin, self._at = found
             if data.startswith(EVENT, begin):
@@ -81,8 +81,8 @@ class Grouped:
 
 
 class Client:
-    """data: all that came behind the SUBSCRIBE_OK. ends, times: how much there was after each receive, and
-    when that was (ns)."""
+    """Hold what a client got. data: all that came behind the SUBSCRIBE_OK. ends, times: how much there was
+    after each receive, and when that was (ns)."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._source = settings["source"]
@@ -165,8 +165,8 @@ def main() -> None:
 
 
 def _result(client: Client, query: SparkQuery, settings: dict[str, Any], *, whole: bool) -> dict[str, Any]:
-    """What the events say. delivery: ms from the end of a batch in Spark to its rows here, fresh: from the
-    making of a record, both behind the warm-up."""
+    """Return what the events say. delivery: ms from the end of a batch in Spark to its rows here, fresh: from
+    the making of a record, both behind the warm-up."""
     rows, ends, control = _rows(client.data)
     faults = faults_of_places(rows)
     if client.closed:
@@ -199,7 +199,7 @@ def _result(client: Client, query: SparkQuery, settings: dict[str, Any], *, whol
 
 
 def _rows(data: bytearray) -> tuple[list[Row], list[int], dict[str, int]]:
-    """All rows, where each ends, and how many frames were no row, by type."""
+    """Return all rows, where each ends, and how many frames were not rows, by type."""
     rows: list[Row] = []
     ends: list[int] = []
     control: dict[str, int] = {}

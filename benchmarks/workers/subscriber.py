@@ -14,7 +14,7 @@ _CONNECT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is. tls: how to shake hands; None: not at all."""
+    """Say where a server is. tls: how to shake hands; None: not at all."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Address:
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """For a server whose certificate comes from the authority in this file, whatever host it names."""
+    """Trust the authority in this file, whatever host its certificates name."""
     context = ssl.create_default_context(cafile=ca)
     context.check_hostname = False
     return context
@@ -32,8 +32,8 @@ def trusting(ca: str) -> ssl.SSLContext:
 def subscribed(
     address: Address, commands: Sequence[Mapping[str, object]], answered: bytes
 ) -> tuple[socket.socket, bytes]:
-    """A subscribed, blocking socket, and what came behind the answers to the commands, in each of which there
-    is `answered`. SystemExit where it is refused."""
+    """Return a subscribed, blocking socket, and what came behind the answers to the commands. In each answer
+    there is `answered`. SystemExit where it is refused."""
     sock = socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if address.tls is not None:
@@ -57,7 +57,7 @@ def subscribed(
 
 
 def established(sock: socket.socket) -> bool:
-    """Whether the kernel holds this connection for open in both directions."""
+    """Return whether the kernel holds this connection for open in both directions."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\x01"
 
 

@@ -24,7 +24,7 @@ from kiwi_gw.cli import main as gateway
 
 
 class Watch(trio.abc.Instrument):
-    """Of the thread in which it is made."""
+    """Watch the thread in which it is made."""
 
     def __init__(self) -> None:
         thread = threading.get_native_id()
@@ -47,7 +47,7 @@ class Watch(trio.abc.Instrument):
             self._computed = computed, task.name
 
     def worst(self) -> dict[str, Any]:
-        """Since it was asked last."""
+        """Return the worst since it was asked last."""
         found = {
             "held": [self._held[0] / 1e6, self._held[1]],
             "computed": [self._computed[0] / 1e6, self._computed[1]],
@@ -58,7 +58,7 @@ class Watch(trio.abc.Instrument):
         return found
 
     def _now(self) -> tuple[int, int, int]:
-        """The clock, processor time of the thread, and how long it has waited for a processor (ns)."""
+        """Return the clock, processor time of the thread, and how long it has waited for a processor (ns)."""
         queued = int(os.pread(self._schedule, 80, 0).split()[1])
         return time.monotonic_ns(), time.thread_time_ns(), queued
 
@@ -74,7 +74,7 @@ def main() -> int:
     def write(*_: object) -> None:
         part = file.with_suffix(".part")
         part.write_text(json.dumps(watch.worst()))
-        part.rename(file)  # whoever waits for it finds it whole
+        part.rename(file)  # the process that waits for it finds it whole
 
     signal.signal(signal.SIGUSR1, write)
     trio.run = watched  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What a plugin declares to the gateway, and what that gives it to work with."""
+"""What a plugin declares to the gateway, and what the gateway gives it to work with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kiwi_gw.model import (
 
 @dataclass(frozen=True, slots=True)
 class PluginContext:
-    """What a plugin knows of the gateway that it works in.
+    """Describe the gateway to a plugin that works in it.
 
     sections: the validated configuration sections that plugins declared. sources: the settings of all
     sources by id, in the order of the file. worker, workers: which of how many processes that all run this
@@ -52,10 +52,10 @@ class _Uncounted:
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source is built with: its id, the sections, and the services that its type asked for.
+    """Hold what a source is built with: its id, the sections, and the services that its type asked for.
 
     altered: whether it takes the place of another source that had its id in this gateway, by a reload.
-    figures: where it counts what only it can count.
+    metrics: where it counts what only it can count.
     """
 
     source_id: str
@@ -67,7 +67,7 @@ class SourceContext:
 
 @dataclass(frozen=True, slots=True)
 class SourceDescription:
-    """What the gateway must know of a source before it is built.
+    """Describe a source to the gateway before it is built.
 
     schema: what its events look like on the wire.
     id: what it is called if its settings have no `id` (which is then optional in the file).
@@ -96,7 +96,7 @@ S = TypeVar("S", bound=Section, default=Any)
 
 @dataclass(frozen=True, slots=True)
 class SourceType(Generic[S]):
-    """One value of `type` in the `sources` of the configuration.
+    """Declare one value of `type` in the `sources` of the configuration.
 
     settings: the keys of such a source. It must have `type: Literal[name]`; `id` and `subscriber` are
         added by the gateway where the model does not declare them.
@@ -106,9 +106,9 @@ class SourceType(Generic[S]):
     validate: what is wrong with a source beside the others, whose settings it gets by id (of those that have
         no mistakes): by the path below the source, in words that are shown at file:line. A file with such a
         mistake is not used. It must be pure.
-    start_ms: how long its sources may take until they are ready: as long a SUBSCRIBE waits for one that is
-        starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
-    figures: metrics that its sources have beside those of every source (`SourceContext.metrics`).
+    start_ms: how long its sources may take until they are ready. A SUBSCRIBE waits so long for one that
+        is starting, unless `subscriber.subscribe_timeout_ms` says otherwise.
+    metrics: those that its sources have beside those of every source (`SourceContext.metrics`).
     vet: asked at a reload, before it replaces a source that works: whether one with these settings can. Its
         findings of level `error` refuse the reload, and so does an error that it raises, or no answer within
         `start_ms`. It has the services of the new source.
@@ -126,7 +126,7 @@ class SourceType(Generic[S]):
 
     @property
     def common_description(self) -> SourceDescription:
-        """What is the same for all its sources."""
+        """Return what is the same for all its sources."""
         return self.common if isinstance(self.common, SourceDescription) else SourceDescription(self.common)
 
     def description_of(self, settings: S) -> SourceDescription:
@@ -136,9 +136,9 @@ class SourceType(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class ServiceType:
-    """Something that sources share (a connection pool, a process), opened when first needed and closed
-    after the last source that uses it. `open` returns an async context manager whose value the sources
-    find in `SourceContext.services`. It is entered and left in the same task."""
+    """Declare what sources share (a connection pool, a process): opened when first needed, closed after the
+    last source that uses it. `open` returns an async context manager, whose value the sources find in
+    `SourceContext.services`. It is entered and left in the same task."""
 
     name: str
     open: Callable[[PluginContext], AbstractAsyncContextManager[object]]
@@ -147,8 +147,8 @@ class ServiceType:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSection:
-    """A top-level key of the configuration that a plugin declares. `settings` must have defaults for all
-    its keys unless `required`."""
+    """Declare a top-level key of the configuration. `settings` needs defaults for all keys unless
+    `required`."""
 
     name: str
     settings: type[Section]

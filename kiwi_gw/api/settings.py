@@ -1,4 +1,4 @@
-"""What configuration is made of."""
+"""The base of every part of the configuration."""
 
 from __future__ import annotations
 

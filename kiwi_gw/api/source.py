@@ -1,4 +1,4 @@
-"""What a source is, and what it may be able to do beside."""
+"""What a source is, and what it may be able to do besides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kiwi_gw.model import (
 
 
 class Publisher(Protocol):
-    """Where a source puts its events. Given to `Source.run`, valid until that returns."""
+    """Take the events of a source. Given to `Source.run`, valid until that returns."""
 
     async def ready(self, positions: Positions) -> None:
         """Say that the source works, and that the next event of every partition is the one at `positions`.
@@ -37,18 +37,17 @@ class Publisher(Protocol):
     def describe(self, members: str) -> None:
         """Say what the values of the events from now on are made of, in DDL (`carrier STRING, n BIGINT`;
         empty: anything). A subscription that is opened from now on and whose query names other members is
-        refused. Values stay as they are, whatever the types say. ValueError: it is no such schema.
-        """
+        refused. Values stay as they are, whatever the types say. Raises ValueError if the text is not a
+        schema."""
 
     def report_degraded(self, message: str) -> None:
-        """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`), or with
-        an empty message that nothing does any more. Subscribers see it; it must name
-        nothing secret."""
+        """Say what keeps the source from its origin for now (`the Kafka cluster does not answer`). An empty
+        message: nothing does any more. Subscribers see it; it must name nothing secret."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """One named stream of events, made by `SourceType.build`. Making it does no I/O."""
+    """Provide one named stream of events. Made by `SourceType.build`, which does no I/O."""
 
     async def run(self, publisher: Publisher, start: Positions | None) -> None:
         """Read events and publish them, on Trio.
@@ -65,15 +64,15 @@ class Source(Protocol):
 
 @runtime_checkable
 class HasStatistics(Protocol):
-    """What a source can also do if it can see how far it is behind its origin: it feeds `source_lag_records`
-    and `source_stalled_seconds`."""
+    """Say how far a source is behind its origin, if it can see that. Feeds `source_lag_records` and
+    `source_stalled_seconds`."""
 
     def statistics(self) -> SourceStatistics:
-        """Asked about once a second while `Source.run` runs. Answers at once from what is known: no I/O."""
+        """Return what is known now, without I/O. Called about once a second while `Source.run` runs."""
 
 
 class SourceMetrics(Protocol):
-    """Where a source counts what its type has declared in `SourceType.metrics`. KeyError for other names.
+    """Count for a source what its type declares in `SourceType.metrics`. KeyError for other names.
 
     What is added and observed is kept over restarts of the source; a gauge is gone with it.
     """
@@ -89,33 +88,34 @@ class SourceMetrics(Protocol):
 
 
 class HistoryReader(Protocol):
-    """Reads a source again, from a position on. Used by one task at a time."""
+    """Read a source again, from a position on. Used by one task at a time."""
 
     async def read(self, until: Positions) -> Batch:
         """Return the next events whose offsets are below `until`, at most about a megabyte of them.
 
-        `starts` of what is returned are the reader's positions before it; they move from batch to batch
-        over holes too (compaction, markers of transactions), so a batch may be empty. Where a partition
-        has reached `until`, or began beyond it, nothing of it is read. The reader is there as soon as the
-        position, not the last event, of every partition has reached `until`; then an empty batch with
-        these `starts` is returned at once. `until` never moves back, and names events that exist or
-        existed. What the source no longer has, below `until`, is announced by a `gap`, with its ranges.
+        `starts` of what is returned are the reader's positions before it; they move from batch to batch over
+        holes too (compaction, markers of transactions), so a batch may be empty. Of a partition that has
+        reached `until`, or began beyond it, nothing is read. The reader has arrived as soon as the position
+        of every partition (not its last event) has reached `until`. Then an empty batch with these `starts`
+        is returned at once. `until` never moves back, and names events that exist or existed. Events below
+        `until` that the source no longer has are announced by a `gap` with their ranges.
 
-        Waits while the source is out of reach. Cancelled, it has read nothing: the same events come again.
+        Waits while the source is out of reach. A cancelled call has read nothing: the same events come again.
         """
 
 
 @runtime_checkable
 class History(Protocol):
-    """What a source can also do if its events can be read again. One whose type is `replayable` must be this.
+    """Read the events of a source again, where that is possible. A source whose type is `replayable` must be
+    this.
 
-    Asked while `Source.run` is running, from other tasks, and after a finite one has returned by itself,
-    until everyone has read the rest. Calls wait while the origin is out of reach. One that raises is tried
-    again after a pause, but `SourceChanged` and `SourceFailed` mean the same as from `run`.
+    Called from other tasks while `Source.run` runs. A finite source is still called after `run` has returned,
+    until every subscription has read the rest. Calls wait while the origin is out of reach. One that raises
+    is tried again after a pause, but `SourceChanged` and `SourceFailed` mean the same as from `run`.
     """
 
     async def offset_range(self) -> OffsetRange:
-        """Say what there is now."""
+        """Return the first and the next offset of every partition, as they are now."""
 
     async def at(self, timestamp: int) -> Positions:
         """Find in every partition the first event at or after `timestamp` (ms), or where the next will be."""

@@ -1,1 +1,1 @@
-"""A client of a gateway's Kiwi protocol, on Trio. Of the server's code it has the messages alone."""
+"""A client of a gateway's Kiwi protocol, on Trio. It imports only the messages of the server's code."""

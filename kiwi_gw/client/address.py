@@ -1,4 +1,4 @@
-"""Where a gateway is, as people write it."""
+"""Addresses of a gateway, as people write them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _SCHEMES = {"ws": False, "http": False, "wss": True, "https": True}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """host, port: where to connect, unless `socket_path` is set. resource: path and query of the request,
-    which may hold a token."""
+    """Hold where a gateway is. host, port: where to connect, unless `socket_path` is set. resource: path and
+    query of the request, which may hold a token."""
 
     host: str
     port: int
@@ -22,13 +22,13 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """What goes in the `Host` header (RFC 9110, 7.2)."""
+        """Return the value of the `Host` header (RFC 9110, 7.2)."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
     @property
     def loopback(self) -> bool:
-        """Whether what is sent there cannot leave this machine."""
+        """Return whether what is sent there cannot leave this machine."""
         if self.socket_path is not None or self.host == "localhost":
             return True
         try:
@@ -37,7 +37,7 @@ class Address:
             return False
 
     def __str__(self) -> str:
-        """For people and logs: without the query, which may hold a token."""
+        """Format it for people and logs: without the query, which may hold a token."""
         path = self.resource.partition("?")[0]
         if self.socket_path is not None:
             return f"unix:{self.socket_path}" + ("" if path == "/" else f":{path}")
@@ -48,7 +48,8 @@ def parse_address(text: str) -> Address:
     """Read `ws://host:port/path`, `wss://`, `http://`, `https://`, `host:port`, `host`,
     `unix:/path/to/socket` and `unix:/path/to/socket:/resource`.
 
-    Without a scheme the port defaults to 8000, the gateway's own. ValueError, in words, for the rest.
+    Without a scheme the port defaults to 8000, the gateway's own. Raises ValueError, in words, for anything
+    else.
     """
     if text.startswith("unix:"):
         path, _, resource = text.removeprefix("unix:").partition(":")

@@ -9,12 +9,12 @@ _TICK = 0.1
 
 
 class Credits:
-    """One pull subscription's account.
+    """Account for the credits of one pull subscription.
 
-    Without a rate: `window` events are asked for, and again as many as are missing when half are used.
-    With a rate (events per second): every `interval` seconds what that time is worth, and never more
-    than that is outstanding, so that a quiet hour does not end in a burst.
-    limit: never ask for more than this many in all.
+    Without a rate: `window` events are asked for, and again as many as are missing when half are used. With a
+    rate (events per second): every `interval` seconds the events of that time are asked for. Never more are
+    outstanding, so that a quiet hour does not end in a burst. limit: never ask for more than this many in
+    all.
     """
 
     def __init__(self, window: int, rate: float | None = None, limit: int | None = None) -> None:
@@ -27,11 +27,11 @@ class Credits:
 
     @property
     def outstanding(self) -> int:
-        """Asked for and not yet received."""
+        """Return how many events were asked for and not yet received."""
         return self._outstanding
 
     def received(self) -> int:
-        """One event was dealt with. Returns how many to ask for now; 0: nothing."""
+        """Count one event as dealt with. Returns how many to ask for now; 0: none."""
         self._outstanding = max(0, self._outstanding - 1)
         if self.interval is not None or self._outstanding * 2 > self._ceiling:
             return 0

@@ -31,12 +31,12 @@ Data = Mapping[str, Any]
 
 
 class MalformedMessage(KiwiError):  # noqa: N818  (it states what the server is)
-    """The server sent something that is not a message of the Kiwi protocol."""
+    """Report that the server sent something that is not a message of the Kiwi protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """RESULT. frame: the message as it came, a JSON text. data: its `data`."""
+    """Hold a RESULT. frame: the message as it came, a JSON text. data: its `data`."""
 
     frame: str
     data: Data
@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """NOTICE. frame: as it came."""
+    """Hold a NOTICE. frame: as it came."""
 
     frame: str
     data: AnyNotice
@@ -52,7 +52,7 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class UnknownMessage:
-    """A message of a type that this client does not know. To be ignored, as protocols grow."""
+    """Hold a message of a type that this client does not know. To be ignored, as protocols grow."""
 
     type: str
     data: Data = field(default_factory=dict)
@@ -75,8 +75,7 @@ def encode(command: ClientMessage) -> str:
 
 
 def parse(frame: str | bytes) -> Message:
-    """Read one frame of the server. MalformedMessage for anything that is not an object with a `type` and a
-    `data`."""
+    """Read one frame. Raises MalformedMessage if it is not an object with a `type` and a `data`."""
     if isinstance(frame, bytes):
         raise MalformedMessage("the server sent a binary frame; this is not the Kiwi protocol")
     try:
@@ -117,7 +116,7 @@ def _known(kind: str, data: dict[str, Any]) -> ServerMessage | None:
 
 
 def _unwrapped(response: CommandResponse) -> ServerMessage:
-    """Return what the answer of an original server means to a client that waits for it."""
+    """Return the answer of an original server as the message that a client waits for."""
     data = response.data
     refused = Refused(data.source_id, data.error or "no reason given")
     match data.type:

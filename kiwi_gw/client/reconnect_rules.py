@@ -16,7 +16,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Trying again unchanged would not help."""
+    """Say that trying again unchanged would not help."""
 
     why: str
 
@@ -30,8 +30,8 @@ _RATE_LIMITED_WAIT = 10.0
 
 
 def after_close(code: int, reason: str | None) -> Ending:
-    """For a close frame. 44xx asks a client to come back, 45xx to stay away; a policy close (1008) is a
-    bad message unless it says that it was too many."""
+    """Return what a close frame means. 44xx asks a client to come back, 45xx to stay away. A policy close
+    (1008) is a bad message unless it says that there were too many."""
     why = f"closed by the server: {code}" + (f" {reason}" if reason else "")
     if code == 1006:
         return Retry("connection lost")
@@ -44,7 +44,7 @@ def after_close(code: int, reason: str | None) -> Ending:
 
 
 def after_refusal(status: int, retry_after: str | None, body: bytes) -> Ending:
-    """For a handshake that was answered with an HTTP status. `retry_after`: the header, in seconds."""
+    """Return what an HTTP status in answer to a handshake means. `retry_after`: the header, in seconds."""
     why = f"refused by the server: HTTP {status}"
     if detail := _detail(body):
         why = f"{why}: {detail}"

@@ -10,10 +10,10 @@ from kiwi_gw.client.messages import Data
 
 
 class ResumePoint:
-    """Where to go on: the positions behind the last event that was received.
+    """Hold where to go on: the positions behind the last event that was received.
 
-    They are the gateway's own words (in SUBSCRIBE_OK, LAG, POSITIONS, SUBSCRIPTION_CLOSED), which only it
-    understands; events that say their partition and offset, as those of Kafka do, move them on.
+    The gateway sends them (in SUBSCRIBE_OK, LAG, POSITIONS and SUBSCRIPTION_CLOSED), and only it understands
+    them. Events with a partition and an offset, such as those of Kafka, move them on.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class ResumePoint:
 
     @property
     def positions(self) -> dict[str, object] | None:
-        """Return them; None: unknown, so nothing can be resumed."""
+        """Return the positions; None: unknown, so nothing can be resumed."""
         return None if self._positions is None else dict(self._positions)
 
     @property
@@ -31,7 +31,7 @@ class ResumePoint:
         return self._since
 
     def update(self, positions: Mapping[str, object] | UnsetType) -> None:
-        """Take what a message of the gateway says of where the subscription is, if it does."""
+        """Take the positions of a message of the gateway, if it has any."""
         if not isinstance(positions, UnsetType):
             self._positions = dict(positions)
             self._since = 0
@@ -50,6 +50,6 @@ class ResumePoint:
             self._positions[str(partition)] = offset + 1
 
     def forget(self) -> None:
-        """Forget what means nothing to the gateway."""
+        """Forget positions that mean nothing to the gateway."""
         self._positions = None
         self._since = 0

@@ -33,7 +33,7 @@ MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 
 class ConnectionLost(KiwiError):  # noqa: N818  (it states what happened)
-    """The connection could not be made, or is over; `ending` says what that means."""
+    """Report that the connection could not be made, or is over; `ending` says what that means."""
 
     def __init__(self, ending: Ending) -> None:
         self.ending = ending
@@ -42,7 +42,7 @@ class ConnectionLost(KiwiError):  # noqa: N818  (it states what happened)
 
 @dataclass(frozen=True, slots=True)
 class SilenceTimeouts:
-    """Seconds of silence before the server is asked for a sign of life, and to wait for that."""
+    """Hold the seconds of silence before the server is asked for a sign of life, and to wait for that."""
 
     silence: float = 20.0
     answer: float = 10.0
@@ -71,10 +71,10 @@ def dialler(ssl_context: ssl.SSLContext | None = None) -> Dial:
 
 
 class _SilenceMeter(trio.abc.Stream):
-    """A stream that knows since when it waits for bytes, and when there will be no more.
+    """Measure since when a stream waits for bytes, and note when there will be no more.
 
-    Silence counts only while the stream is read: a client that is busy with what it has hears nothing
-    either, and its server is not dead.
+    Silence counts only while the stream is read: a client that is busy with what it has receives nothing
+    either, though its server is alive.
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
@@ -107,7 +107,7 @@ class _SilenceMeter(trio.abc.Stream):
 
 
 class ClientConnection:
-    """An open WebSocket connection. Every failure of it is raised as `ConnectionLost`."""
+    """Hold an open WebSocket connection. Every failure of it is raised as `ConnectionLost`."""
 
     def __init__(self, ws: WebSocketConnection, heard: _SilenceMeter) -> None:
         self._ws = ws
@@ -256,8 +256,8 @@ async def _handshake(
 
 @asynccontextmanager
 async def _one_error() -> AsyncIterator[None]:
-    """Out of a nursery comes a group. What it says about the connection becomes one `ConnectionLost`; of
-    anything else a single error is raised as itself."""
+    """Replace the exception group of a nursery by one error. What it says about the connection becomes one
+    `ConnectionLost`; a single other error is raised as itself."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -24,11 +24,11 @@ from kiwi_gw.errors import KiwiError
 from kiwi_gw.model import Mode
 
 CLOSE_NOTICE_SECONDS: Final = 5.0
-"""How long a subscription whose REQUEST was refused is waited for to be closed by the server."""
+"""How long to wait until the server closes a subscription whose REQUEST was refused."""
 
 ANSWER_SECONDS: Final = 120.0
-"""How long SUBSCRIBE may take; a gateway waits for a source that is starting, a minute if it is Spark's. That
-the server is still there is seen by pings meanwhile."""
+"""How long SUBSCRIBE may take; a gateway waits for a source that is starting, a minute if it is Spark's.
+Pings show meanwhile that the server is there."""
 
 STEADY_SECONDS: Final = 10.0
 """A subscription that lived this long was a good one: the next wait is a short one again."""
@@ -39,17 +39,16 @@ POSITIONS_EVERY_MS: Final = 1000
 
 
 class WatchEnded(KiwiError):  # noqa: N818  (it states what happened)
-    """Watching ended for a reason that trying again would not change. The message is for people."""
+    """Report that watching ended, and that trying again would not help. The message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPlan:
-    """What to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
-    limit: how many events in all. window: how many a pull subscription without a rate asks for at once.
-    wait: also try again when the first connection cannot be made.
-    start: where to begin, as the protocol's `from`; None: with the next event.
-    resume: whether to go on behind the last event after a reconnect, or with what comes then.
-    where, select: a query in SQL: which events, and what of them; None: all."""
+    """Describe what to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
+    limit: how many events in all. window: how many a pull subscription without a rate asks for at once. wait:
+    also try again when the first connection cannot be made. start: where to begin, as the protocol's `from`;
+    None: with the next event. resume: whether to go on behind the last event after a reconnect, or with what
+    comes then. where, select: a query in SQL: which events, and what of them; None: all."""
 
     source_id: str
     mode: str = "push"
@@ -67,7 +66,7 @@ class WatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionOpened:
-    """The subscription is open; also after every reconnect.
+    """Say that the subscription is open; also after every reconnect.
 
     resumed: the positions that it goes on from after one; None: it does not.
     repeats: how many events before the reconnect were behind those, and may come again.
@@ -81,7 +80,7 @@ class SubscriptionOpened:
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """The connection or the subscription is gone; the next attempt follows after `seconds`."""
+    """Say that the connection or the subscription is gone; the next attempt follows after `seconds`."""
 
     why: str
     seconds: float
@@ -89,7 +88,7 @@ class Reconnecting:
 
 @dataclass(frozen=True, slots=True)
 class NotResumed:
-    """The gateway cannot go on where the last connection was; it begins with what comes now."""
+    """Say that the gateway cannot go on where the last connection was; it begins with what comes now."""
 
     why: str
 
@@ -97,8 +96,8 @@ class NotResumed:
 Happening = Event | Noticed | SubscriptionOpened | NotResumed | Reconnecting
 
 Take = Callable[[Happening], Awaitable[None]]
-"""What to do with what happens, in order. Nothing more is read until it returns, so that a slow taker
-slows the server down instead of filling memory. It must not raise."""
+"""Takes what happens, in order. Nothing more is read until it returns, so that a slow one slows the server
+down instead of filling memory. It must not raise."""
 
 _FINISHED = frozenset({"", "ended", "limit", "until"})  # empty: a server that gives no reason codes
 _RESUBSCRIBE = frozenset({"altered", "changed", "overflow"})
@@ -107,10 +106,10 @@ _RESUBSCRIBE = frozenset({"altered", "changed", "overflow"})
 async def watch(
     address: Address, plan: WatchPlan, take: Take, *, dial: Dial, backoff: Backoff | None = None
 ) -> None:
-    """Return when `plan.limit` events were taken or the source has ended; else goes on for ever.
+    """Return when `plan.limit` events were taken or the source has ended; else go on for ever.
 
-    Raises Stopped where the server refuses in a way that trying again would not change, or where the
-    first connection cannot be made and `plan.wait` is false.
+    Raises WatchEnded where the server refuses in a way that trying again would not change, or where the first
+    connection cannot be made and `plan.wait` is false.
     """
     await _Watch(address, plan, take, dial, backoff or Backoff(jitter=1.0)).run()
 
@@ -158,7 +157,7 @@ class _Watch:
         await trio.sleep(seconds)
 
     async def _converse(self, connection: ClientConnection) -> None:
-        """Serve one subscription on one connection. Return when all is done; raises Lost or Stopped."""
+        """Serve one subscription on one connection until all is done. Raises ConnectionLost or WatchEnded."""
         plan = self._plan
         opened = await self._subscribe(connection)
         self._begun = True
@@ -175,8 +174,8 @@ class _Watch:
             nursery.cancel_scope.cancel()
 
     async def _subscribe(self, connection: ClientConnection) -> SubscriptionOpened:
-        """Begin the first time at the start of the plan, then from where the last connection was, if that is
-        known, or else with what comes now."""
+        """Subscribe: the first time from the start of the plan. Later from where the last connection was; if
+        that is not known, from now on."""
         plan = self._plan
         # A snapshot that was cut short is worth nothing: it is taken again.
         again = self._begun and not (plan.resume and plan.start == "snapshot")

@@ -13,14 +13,14 @@ _LONGEST_UNIX_PATH = 107  # sun_path of Linux, without its final zero
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """A host name or IP address (a v6 one without brackets) and a port; port 0 lets the system choose."""
+    """Hold a host name or IP address (v6 without brackets) and a port; the system chooses for port 0."""
 
     host: str
     port: int
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Return whether only this machine can reach it."""
         return self.host.lower() == "localhost" or is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class TcpAddress:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """The path of a Unix socket."""
+    """Hold the path of a Unix socket."""
 
     path: str
 
@@ -45,7 +45,7 @@ Address = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """`127.0.0.1:8000`, `[::1]:8000` or `unix:/run/kiwi-gw.sock`. Raises ValueError, in words."""
+    """Read `127.0.0.1:8000`, `[::1]:8000` or `unix:/run/kiwi-gw.sock`. Raises ValueError, in words."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         if not path or "\0" in path:
@@ -73,8 +73,9 @@ def is_loopback(host: str) -> bool:
 
 
 def clash(one: Address, other: Address) -> bool:
-    """Return whether both cannot be listened on. A wildcard takes its port on every address, and `[::]` on
-    those of IPv4 with it; port 0 is never the same twice. Names of hosts are not looked up."""
+    """Return whether only one of two addresses can be listened on. A wildcard takes its port on every
+    address, and `[::]` on those of IPv4 with it; port 0 is never the same twice. Names of hosts are not
+    looked up."""
     if isinstance(one, UnixAddress):
         return isinstance(other, UnixAddress) and os.path.abspath(one.path) == os.path.abspath(other.path)
     if isinstance(other, UnixAddress):

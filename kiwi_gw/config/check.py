@@ -1,4 +1,4 @@
-"""Checks a part of the data against its model; what is wrong becomes problems of the document."""
+"""Check a part of the data against its model; what is wrong becomes problems of the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that depend on other sources: those must exist, and not depend on them in turn."""
+"""Sources that depend on other sources: those must exist, and must not depend on them in turn."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def check_dependencies(
 ) -> None:
     """Report what is wrong as problems of the document, each at the place that names the other source.
 
-    depends: by the id of a source where it stands and on whom it depends. known: the ids of all sources;
-    None: not all of them are known.
+    depends: by the id of a source, where it stands and the ids that it depends on. known: the ids of all
+    sources; None: not all of them are known.
     """
     reported: set[frozenset[str]] = set()
     edges = {key: value for key, (_, value) in depends.items()}
@@ -46,7 +46,7 @@ def closure(depends: Mapping[str, Sequence[str]], changed: Collection[str]) -> s
 
 
 def _way(depends: Mapping[str, Sequence[str]], begin: str, end: str) -> tuple[str, ...]:
-    """Find a shortest way from one source to another along what they depend on, with both; empty: none."""
+    """Find a shortest way between two sources along what they depend on, with both ends; empty: none."""
     ways: dict[str, tuple[str, ...]] = {begin: (begin,)}
     waiting = [begin]
     for here in waiting:

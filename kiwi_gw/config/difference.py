@@ -41,11 +41,11 @@ at once: to new connections where it concerns a connection, to sources by restar
 
 @dataclass(frozen=True, slots=True)
 class ConfigDifference:
-    """added, removed, altered, untouched: ids of sources, each in exactly one of them.
+    """Hold what changed. added, removed, altered, untouched: ids of sources, each in exactly one of them.
 
-    An altered source has other settings, other `subscriber` or `window` values that hold for it, or a
-    section that it reads has changed, or a source that it depends on is altered or new. live,
-    restart_needed: dotted keys that have changed, the sources apart; secrets are only named.
+    A source is altered if its settings, or the `subscriber` or `window` values that hold for it, are others.
+    It is also altered if a section that it reads has changed, or a source that it depends on is altered or
+    new. live, restart_needed: dotted keys that have changed, the sources apart; secrets are only named.
     """
 
     added: tuple[str, ...]
@@ -94,7 +94,7 @@ def _altered(
         return True
     if old.blocks != new.blocks:
         return True
-    # What all sources share is no setting of this one.
+    # What all sources share is not a setting of this one.
     shared = dict.fromkeys(SHARED_BY_ALL_SOURCES, 0)
     if old.window.model_copy(update=shared) != new.window.model_copy(update=shared):
         return True

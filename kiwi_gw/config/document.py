@@ -1,9 +1,9 @@
 """A YAML file as plain data, with the line of everything in it.
 
-Scalars are resolved by the rules of YAML 1.2 (`on` and `yes` are text, `010` is ten), keys are always
-text, and there are no dates. Substitution happens in the parsed scalars, never in the text, so a value
-cannot add keys, lists or lines; a plain scalar is resolved again after it (`${PORT}` gives a number), a
-quoted one stays text.
+Scalars are resolved by the rules of YAML 1.2 (`on` and `yes` are text, `010` is ten), keys are always text,
+and there are no dates. Substitution happens in the parsed scalars, never in the text, so a value cannot add
+keys, lists or lines. After it a plain scalar is resolved again (`${PORT}` gives a number); a quoted one stays
+text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WORDS: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class DocumentLocations:
-    """Where everything in a document comes from.
+    """Hold where everything in a document comes from.
 
     lines: of every path. blocks: of the first line of every literal block (`|`), whose lines are lines of the
     file. origins: environment variable by path, for what did not come from the file.
@@ -53,7 +53,7 @@ class DocumentLocations:
     origins: Mapping[Path, str]
 
     def of(self, path: Path, line: int = 0) -> tuple[str, int]:
-        """Return the file and the line, from 1, of what stands at `path`, or of the nearest thing around it.
+        """Return the file and the line (from 1) of what stands at `path`, or of the nearest thing around it.
 
         line: which line of a text, from 0. What came from the environment has the name of its variable
         instead of a file, and line 0.
@@ -70,7 +70,7 @@ class DocumentLocations:
 
 @dataclass(slots=True)
 class Document:
-    """What was read, and what is wrong with it so far.
+    """Hold what was read, and what is wrong with it so far.
 
     data: mappings, lists, text, numbers, booleans and None; what could not be resolved is None.
     lines, blocks, origins: as in `DocumentLocations`.
@@ -101,13 +101,13 @@ class Document:
         return DocumentLocations(self.file, self.lines, self.blocks, self.origins)
 
     def spoil(self, path: Path, message: str) -> None:
-        """Add a problem, after which no other about that path is of interest."""
+        """Add a problem that makes all others about that path pointless."""
         self.complain(path, message)
         self.broken.add(path)
 
 
 def dotted(path: Path) -> str:
-    """`sources[2].topic`."""
+    """Return a path as people write it: `sources[2].topic`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -175,7 +175,7 @@ def _syntax(error: yaml.MarkedYAMLError, line: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes and marks plain scalars, which YAML 1.1's rules would resolve too early."""
+    """Compose nodes and mark plain scalars, which YAML 1.1's rules would resolve too early."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: object) -> str:
         if kind is yaml.ScalarNode:
@@ -218,8 +218,8 @@ class _DataBuilder:
     def _mapping(
         self, node: yaml.MappingNode, path: Path, known: dict[str, object], depth: int
     ) -> dict[str, object]:
-        """`known`: what a mapping that merges this one has already, and which therefore wins.
-        `depth`: how many merges led here; a mapping may merge itself."""
+        """Build a mapping. `known`: what a mapping that merges this one has already, and which therefore
+        wins. `depth`: how many merges led here; a mapping may merge itself."""
         found = dict(known)
         own: dict[str, int] = {}
         merged: list[yaml.Node] = []

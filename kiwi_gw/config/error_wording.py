@@ -21,7 +21,7 @@ _NOUNS = {
     "timezone": "a time with its zone, like 2026-01-31T12:00:00Z",
     "url": "a URL",
 }
-"""What YAML calls what pydantic calls a dictionary or a tuple, by the first word of an error's kind."""
+"""YAML's words for what pydantic calls a dictionary or a tuple, by the first word of an error's kind."""
 _ABOUT_TYPES = re.compile(
     r"([a-z]+)_(\w*type|\w*parsing|parsing_size|from_float|required|aware|syntax_violation)"
 )
@@ -36,7 +36,7 @@ def noun(kind: str, context: Mapping[str, object]) -> str | None:
 
 
 def wrong_type(nouns: Iterable[str], value: object, secret: bool) -> str:
-    """`must be a whole number or text, not a list`."""
+    """Word a wrong type: `must be a whole number or text, not a list`."""
     wanted = " or ".join(dict.fromkeys(nouns))
     message = f"must be {wanted}, not {describe(value, secret)}"
     if wanted == "text" and isinstance(value, (int, float)):
@@ -66,7 +66,7 @@ def describe(value: object, secret: bool) -> str:
 
 
 def other(message: str, context: Mapping[str, object], value: object, secret: bool) -> str:
-    """Word an error that is not about the type: what a validator said, or what pydantic says."""
+    """Word an error that is not about the type, with what a validator or pydantic says."""
     if "error" in context:
         return str(context["error"])
     message, count = re.subn(r"^Input should be\b", "must be", message)
@@ -77,7 +77,7 @@ def other(message: str, context: Mapping[str, object], value: object, secret: bo
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'topic'?`, or nothing."""
+    """Return `; did you mean 'topic'?`, or an empty text."""
     near = difflib.get_close_matches(word, list(known), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -83,7 +83,7 @@ def json_schema(plugins: PluginManager) -> Schema:
 
 
 def text(schema: Schema) -> str:
-    """As it is committed."""
+    """Return the schema as it is committed."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -124,7 +124,7 @@ def _source_items(names: dict[str, str]) -> Schema:
 
 
 def _finish(schema: Schema, enums: Schema) -> None:
-    """From what pydantic writes to draft-07 for files as people write them, in place."""
+    """Turn what pydantic writes into draft-07 for files as people write them, in place."""
     schema.pop("title", None)
     if (enum := enums.get(schema.get("$ref", "").removeprefix(_DEFINITIONS))) is not None:
         del schema["$ref"]  # a list of words is clearer where it is used

@@ -1,4 +1,4 @@
-"""From a file and the environment to settings, or to every problem that it has."""
+"""Make settings of a file and the environment, or find every problem that they have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kiwi_gw.plugin_manager import PluginManager, missing_extra
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A valid configuration with the plugins it needs, and no others.
+    """Hold a valid configuration with the plugins it needs, and no others.
 
     text_hash: SHA-256 of the file's text. files: what was read besides it (secrets): if one of them
     changes, the configuration may have changed. places: where everything in it stands.
@@ -55,7 +55,7 @@ class LoadedConfig:
         )
 
     def place(self, finding: Diagnostic) -> tuple[str, int] | None:
-        """File and line that a finding is about; None where it is about none."""
+        """Return the file and the line that a finding is about; None where it is about no place."""
         if not finding.where or self.places is None:
             return None
         return self.places.of(self._path(finding), finding.line)
@@ -79,8 +79,8 @@ def load(
     environ: Mapping[str, str] = os.environ,
     known: PluginManager | None = None,
 ) -> LoadedConfig:
-    """Read a configuration file. Raises ConfigError with every problem, sorted by line. Does no other I/O
-    than to read files.
+    """Read a configuration file. Raises ConfigError with every problem, sorted by line. The only I/O is
+    reading files.
 
     known: plugins that are taken from there where the file names them, not imported (as tests do).
     """

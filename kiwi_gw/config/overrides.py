@@ -21,7 +21,7 @@ _SHORT: Mapping[str, Path] = {"NAME": ("name",), "PLUGINS": ("plugins",)}
 def override(
     document: Document, environ: Mapping[str, str], dialects: Mapping[str, DialectType[Any]]
 ) -> None:
-    """Put what the environment says over what the file says. dialects: by name, those that are known before
+    """Put settings of the environment over those of the file. dialects: by name, those that are known before
     the file is read."""
     short = dict(_SHORT)
     for name, dialect in dialects.items():
@@ -53,7 +53,7 @@ def _path(name: str, short: Mapping[str, Path]) -> Path | None:
 
 def _set(document: Document, path: Path, name: str, text: str) -> None:
     if not isinstance(document.data, dict):
-        return  # reported by the loader: the file is no mapping
+        return  # reported by the loader: the file is not a mapping
     here: object = document.data
     place: list[str | int] = []
     for position, part in enumerate(path):

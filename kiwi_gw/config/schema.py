@@ -169,9 +169,9 @@ OWN_SECTIONS = ("server", "subscriber", "window", "logging", "metrics")
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """One source. `settings` is the model of its type; `subscriber` and `window` are what holds for it, the
-    general ones with its own on top; `line` is where it stands in the file; `blocks` what it says to single
-    protocols."""
+    """Describe one source. `settings` is the model of its type; `subscriber` and `window` are what holds for
+    it, the general ones with its own on top; `line` is where it stands in the file; `blocks` what it says to
+    single protocols."""
 
     id: str
     type: str
@@ -183,7 +183,7 @@ class SourceSettings:
 
     @property
     def buffer_capacity(self) -> int:
-        """How many events a subscription may be behind; never more than the window holds."""
+        """Return how many events a subscription may be behind; never more than the window holds."""
         return min(self.subscriber.buffer_capacity or self.window.events, self.window.events)
 
     @property
@@ -193,8 +193,8 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A valid configuration. `sources` by id in the order of the file; `sections` those of the plugins, with
-    their defaults where the file has none; `dialects` those of the protocols, likewise; `plugins` all that it
+    """Hold a valid configuration. `sources` by id in the order of the file; `sections` those of the plugins
+    and `dialects` those of the protocols, with their defaults where the file has none. `plugins`: all that it
     needs, named or implied, in load order, without those that are always there."""
 
     name: str

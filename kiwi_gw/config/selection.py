@@ -27,12 +27,12 @@ _NO_HOOKS = (
     "WASM hooks do not run here; write Python hooks of these names (kiwi_gw/hookspecs.py) and name them in "
     "plugins: [module:object]"
 )
-"""What the original's section `hooks` gets."""
+"""The answer to the section `hooks` of the original server."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSelection:
-    """The source types and the sections that the loaded plugins provide, by name."""
+    """Hold the source types and the sections that the loaded plugins provide, by name."""
 
     types: Mapping[str, SourceType]
     sections: Mapping[str, ConfigSection]
@@ -48,8 +48,8 @@ def select(document: Document, data: Mapping[str, object], plugins: PluginManage
 
 
 class _Search:
-    """Looks through the installed plugins, once, and only if something is declared by none that is named
-    like it: importing them takes time."""
+    """Look through the installed plugins, once, and only if no plugin of that name declares what is sought:
+    importing them takes time."""
 
     def __init__(self, plugins: PluginManager) -> None:
         self._plugins = plugins
@@ -58,7 +58,7 @@ class _Search:
 
     @property
     def others(self) -> InstalledPlugin:
-        """Those that do not come with the gateway."""
+        """Return those that do not come with the gateway."""
         if self._others is None:
             self._others = installed(self._plugins, ours=False)
         return self._others

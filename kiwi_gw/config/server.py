@@ -228,5 +228,5 @@ class ServerSettings(Section):
 
     @property
     def admin_wanted(self) -> bool:
-        """Whether the file asks for the admin address, which must not be missing then."""
+        """Return whether the file asks for the admin address, which must not be missing then."""
         return "admin_address" in self.model_fields_set

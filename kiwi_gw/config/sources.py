@@ -24,7 +24,7 @@ _LONGEST_ID = 255  # bytes
 
 
 class SourceSettingsReader:
-    """Makes `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document.
+    """Make `SourceSettings` of the items of `sources`; what is wrong becomes problems of the document.
 
     blocks: what a source may say to single protocols, by key. needed: names of sections that sources read,
     with the types that do and the first source of each.
@@ -53,7 +53,7 @@ class SourceSettingsReader:
         self.needed: dict[str, dict[str, Path]] = {}
 
     def read(self, items: object) -> dict[str, SourceSettings]:
-        """By id, in the order of the file."""
+        """Return the settings of the sources by id, in the order of the file."""
         if items is None:
             return {}
         if not isinstance(items, list):
@@ -94,7 +94,7 @@ class SourceSettingsReader:
         name = item.get("type")
         if not isinstance(name, str):
             wrong = f"must be text, not {describe(name, False)}" if "type" in item else "is missing"
-            # Not what is known here: plugins that no source of the file needs were not asked.
+            # Types are not listed here: plugins that no source of the file needs were not asked.
             self._document.complain((*where, "type"), f"{wrong}; `kiwi-gw plugins` lists the types")
             return None
         kind = self._types.get(name)
@@ -120,7 +120,7 @@ class SourceSettingsReader:
         if settings is None or source_id is None:
             return None
         if getattr(settings, "id", "") is None:
-            # As if it were written down, so that writing it down is no change.
+            # As if it were in the file, so that adding it there changes nothing.
             settings = settings.model_copy(update={"id": source_id})
         line = self._document.lines.get(where, 0)
         return SourceSettings(source_id, name, settings, subscriber, window, line, blocks)
@@ -144,8 +144,8 @@ class SourceSettingsReader:
         source_id: str | None,
         where: Path,
     ) -> None:
-        """Check whether it can be read again, and note what it reads and on whom it depends. Of one whose
-        settings are wrong only what is the same for all of the type."""
+        """Check whether it can be read again, and note what it reads and which sources it depends on. If its
+        settings are wrong, only what all of its type have in common is checked."""
         if source_id is not None and description is not None and description.depends:
             self._depends[source_id] = (where, tuple(description.depends))
         if description is None:

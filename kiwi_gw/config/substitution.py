@@ -26,11 +26,11 @@ _LARGEST_FILE = 1024 * 1024
 
 
 class SubstitutionError(ValueError):
-    """Something that cannot be substituted; the message says what would be right."""
+    """Report something that cannot be substituted; the message says what would be right."""
 
 
 class Substitution:
-    """Replaces what is in `${...}`. `files`: every file that was read, in the order of first use;
+    """Replace what is in `${...}`. `files`: every file that was read, in the order of first use;
     `unreadable`: whether one of them could not be."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ class Substitution:
         self.unreadable = False
 
     def expand(self, text: str, depth: int = 0) -> str:
-        """`text` with everything substituted. Raises SubstitutionError."""
+        """Return `text` with everything substituted. Raises SubstitutionError."""
         if depth > _DEEPEST:
             raise SubstitutionError(f"substitutions are nested more than {_DEEPEST} deep")
         pieces: list[str] = []

@@ -20,7 +20,7 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 class Unreadable(enum.Enum):
-    """Why a source steps over events that its origin still has."""
+    """Say why a source steps over events that its origin still has."""
 
     DAMAGED = "damaged"  # they cannot be decoded
     TOO_LARGE = "too_large"
@@ -28,7 +28,7 @@ class Unreadable(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Events that the source itself gave up before a batch (history gone, a record too large).
+    """Describe events that the source itself gave up before a batch (history gone, a record too large).
 
     `count` is None where the source cannot know how many there were. unreadable: why, if they are still
     there; it feeds `source_decode_errors_total`.
@@ -41,7 +41,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The events that a source handed over together, held as columns.
+    """Hold the events that a source handed over together, as columns.
 
     partitions, offsets: where each event is; offsets grow within a partition.
     columns: by name, every one as long as `offsets`; what they mean is said by the source's `EventSchema`.
@@ -63,7 +63,8 @@ class Batch:
         return len(self.offsets)
 
     def column(self, name: str) -> Sequence[object]:
-        """Return the named column; `partition` and `offset` are columns too. KeyError if there is none."""
+        """Return the named column, `partition` and `offset` included. Raises KeyError if it does not
+        exist."""
         if name == "offset":
             return self.offsets
         if name == "partition":

@@ -1,4 +1,4 @@
-"""What `kiwi-gw check` finds out."""
+"""The findings of `kiwi-gw check`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """What `kiwi-gw check` found out about one thing that the configuration names.
+    """Hold what `kiwi-gw check` found out about one thing that the configuration names.
 
-    `subject` names it (`kafka topic flights`), `message` says how it is, and what to do if it is wrong; it
-    may have several lines.
+    `subject` names it (`kafka topic flights`). `message` says how it is and what to do if it is wrong;
+    it may have several lines.
     where: what it is about, as a path in the configuration: keys of mappings and indexes of lists, a source
         by its index or its id (`("sources", "delays", "sql")`); empty: nothing in particular.
     line: if that is a text of several lines, which of them, from 0.

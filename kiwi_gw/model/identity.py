@@ -1,4 +1,4 @@
-"""Who a client is, and what it shows to say so."""
+"""The identity of a client, and the credentials that it shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client is. `expires_at`: seconds since the epoch, wall clock; None: never.
+    """Say who a client is. `expires_at`: seconds since the epoch, wall clock; None: never.
 
     anonymous: it has shown no credentials, so its address tells it from others; the name says nothing.
     authenticator: the plugin that let it in, empty if none was asked. The gateway writes it, over whatever a
@@ -28,7 +28,7 @@ ANONYMOUS = Identity("anonymous", anonymous=True)
 
 @dataclass(frozen=True, slots=True)
 class HeadCredential:
-    """An HTTP request head as a credential. Header names are lower case; `query` has no token removed."""
+    """Hold an HTTP request head as a credential. Header names are lower case; `query` still has tokens."""
 
     method: str
     path: str
@@ -44,7 +44,7 @@ class HeadCredential:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A user and a password, as a login message carries them."""
+    """Hold a user and a password, as a login message carries them."""
 
     user: str
     password: str = field(repr=False)
@@ -52,7 +52,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token, as a message carries it."""
+    """Hold a bearer token, as a message carries it."""
 
     text: str = field(repr=False)
 

@@ -18,7 +18,7 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PositionCodec:
-    """How a source writes positions as JSON for clients, and reads them back.
+    """Write a source's positions as JSON for clients, and read them back.
 
     `dump` returns a JSON object; `load` raises ValueError, in words, for one that it did not write.
     place: how one offset is written where ranges are announced (LAG), if a number means nothing to clients.
@@ -59,14 +59,14 @@ BY_PARTITION = PositionCodec(
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What a source still has of every partition: its first event, and where the next to come will be."""
+    """Say what a source still has of every partition: its first event, and where the next to come will be."""
 
     first: Positions
     end: Positions
 
 
 class Lineage(Protocol):
-    """Says of which history positions are, so that no reader goes on in another one with the same numbers.
+    """Say of which history positions are, so that no reader goes on in another one with the same numbers.
 
     It writes members beside the positions that clients are given. Where the source's codec reads them back,
     what it returns says of which history the positions are; without, they are taken as they are.
@@ -80,7 +80,7 @@ class Lineage(Protocol):
 
     async def learn(self, given: Sequence[Positions]) -> None:
         """Ask the origin once about all of these, however many clients have brought them, in turns with other
-        tasks. It may not be able to say yet: `knows` tells."""
+        tasks. It may not be able to say yet: see `knows`."""
 
     def unknown(self, given: Positions) -> str:
         """Say what the origin has not said yet of these positions; empty if nothing."""
@@ -91,9 +91,9 @@ class Lineage(Protocol):
 
 @runtime_checkable
 class HasLineage(Protocol):
-    """What a source can also do if its offsets may come to mean other events (a topic that is created anew, a
-    log that is cut off): its positions say of which history they are. It must be an `api.History`, too."""
+    """Say of which history a source's positions are. For sources whose offsets may come to mean other events
+    (a topic that is created anew, a log that is cut off). Such a source must be an `api.History`, too."""
 
     @property
     def lineage(self) -> Lineage:
-        """That of its positions; the right one from before `Source.run` calls `ready` on."""
+        """Return the lineage of its positions; the right one from before `Source.run` calls `ready` on."""

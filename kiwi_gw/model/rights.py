@@ -1,4 +1,4 @@
-"""What a client may do, and the answers to that."""
+"""What a client may do, and the answers to the question whether it may."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No. `code` is stable (`invalid_token`, `token_expired`, `forbidden`); `message` is for people and
-    names nothing secret. `retry`: whether the same client may come back with new credentials."""
+    """Answer no. `code` is stable (`invalid_token`, `token_expired`, `forbidden`); `message` is for people
+    and names nothing secret. `retry`: whether the same client may come back with new credentials."""
 
     code: str
     message: str
@@ -26,5 +26,5 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Yes: what an action needs that is closed unless a plugin opens it (`runtime.hooks`). A
-    refusal of another plugin still forbids it."""
+    """Answer yes to an action that is closed unless a plugin opens it (`runtime.hooks`). A refusal
+    of another plugin still forbids it."""

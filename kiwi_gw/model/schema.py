@@ -9,7 +9,7 @@ from typing import Literal
 
 
 class FieldEncoding(enum.Enum):
-    """How one column becomes a JSON value."""
+    """Say how one column becomes a JSON value."""
 
     INT = "int"  # int; with `none`, that number becomes null
     TEXT = "text"  # bytes as UTF-8 text, null for None; not UTF-8: null and `{name}Base64` is added
@@ -24,7 +24,7 @@ class FieldEncoding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One member of an event's JSON object. `column` defaults to `name`.
+    """Describe one member of an event's JSON object. `column` defaults to `name`.
 
     `base64_fallback` (for TEXT): whether bytes that are not UTF-8 are added as `{name}Base64`.
     `parsed` (for TEXT): bytes that are JSON text are written as that JSON, others as text.
@@ -44,7 +44,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class EventSchema:
-    """The JSON objects that a source's events become: the members in their order, by variant.
+    """Describe the JSON objects that a source's events become: the members in their order, by variant.
 
     `variants` holds other forms of the same event that a dialect may ask for by name; where a source
     has no such variant it gets `fields`.
@@ -64,7 +64,7 @@ it), anything (base64 text), or one Avro datum."""
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """What queries make of the bytes in the columns `value` and `key`; other values are used as they are.
+    """Say what queries make of the bytes in the columns `value` and `key`; other values are used as they are.
 
     avro_schema: JSON text, for `avro`. fields: the types of the value, as text (`carrier STRING, delay
     BIGINT`); empty: those of each record. close: an event that a query cannot be evaluated for ends its

@@ -15,7 +15,8 @@ from kiwi_gw.model.schema import AS_JSON, Decode, EventSchema, ValueAs
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """What everybody may know about a source. `replayable`: it can be read again from positions.
+    """Hold what every client and plugin may know about a source. `replayable`: it can be read again from
+    positions.
 
     blocks: what its configuration says to single protocols, by the name of the block. value_as: how its
     configuration wants values to be written; None: as in its schema. members: what its values are made of, in
@@ -36,7 +37,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatistics:
-    """What a source knows of its origin at the moment.
+    """Hold what a source knows of its origin at the moment.
 
     behind: by partition, how many records the origin has that were not handed over yet (where it has no
         counts, a difference of offsets); empty where the source cannot know.
@@ -51,7 +52,7 @@ class SourceStatistics:
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """A metric that a type of sources has for itself, with the label `source`.
+    """Declare a metric that a type of sources has for itself, with the label `source`.
 
     name: without the gateway's prefix, with its unit (`spark_batch_duration_seconds`). kind: `counter` (its
     name ends in `_total`), `gauge` or `histogram`. meaning: a sentence. merge: what becomes of the gauges of
@@ -66,5 +67,5 @@ class MetricSpec:
 
     @property
     def grows(self) -> bool:
-        """Whether it is added to, and never goes back."""
+        """Return whether it is added to, and never goes back."""
         return self.kind == "counter"

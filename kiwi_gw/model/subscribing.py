@@ -16,14 +16,15 @@ class StartAt(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """In every partition, the first event with this timestamp (ms since the epoch) or a later one."""
+    """Begin in every partition at the first event with this timestamp (ms since the epoch) or a later one."""
 
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtPositions:
-    """`positions` in the JSON form of the source's codec; a partition that is not named: its first event.
+    """Begin at `positions`, in the JSON form of the source's codec; a partition that is not named: its first
+    event.
 
     skip_missing: events that the source no longer has are a loss that is announced; else a refusal.
     """
@@ -51,7 +52,7 @@ class OverflowPolicy(enum.Enum):
 
 
 class CloseReason(enum.Enum):
-    """Why a subscription ended, as `reason` in SUBSCRIPTION_CLOSED."""
+    """Say why a subscription ended, as `reason` in SUBSCRIPTION_CLOSED."""
 
     ENDED = "ended"
     REMOVED = "removed"

@@ -13,13 +13,13 @@ from kiwi_gw.model.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The fragments of one batch for one wire key: one buffer and where each event ends in it.
+    """Hold the fragments of one batch for one wire key: one buffer and where each event ends in it.
 
     ends: as long as the batch; an event that yields nothing (filtered, withheld) ends where it began.
     prefix_counts: of the events that yield something, one longer than the batch; None: all do.
     prefix_counts_by_label: the same by label, for a dialect whose fragments serve several limits at once.
-    unsendable: indexes of events that were given up for their size, ascending.
-    bad: how many events could not be encoded or evaluated.
+    unsendable: indexes of events that were given up for their size, ascending. decode_errors: how many events
+    could not be encoded or evaluated.
     """
 
     buffer: bytes
@@ -47,7 +47,7 @@ Steps = Generator[None, None, T]
 
 @dataclass(slots=True)
 class TimeSlice:
-    """How long the evaluation of a batch may go on before it gives way: until the clock says so.
+    """Say how long the evaluation of a batch may go on before it gives way: until the clock says so.
 
     held: bytes of what was made so far, kept up by its maker. clock: monotonic seconds.
     """
@@ -73,11 +73,11 @@ def at_once(steps: Steps[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What a transform has left of a batch.
+    """Hold what a transform has left of a batch.
 
     kept: indexes of the events that stay, ascending; None: all of them. columns: those that are not as
-    before, by name, each with one value for every event that stays. bad: how many events it could not be
-    evaluated for.
+    before, by name, each with one value for every event that stays. decode_errors: how many events it could
+    not be evaluated for.
     """
 
     kept: Sequence[int] | None = None
@@ -87,7 +87,7 @@ class Transformed:
 
 @dataclass(frozen=True, slots=True)
 class EventTransform:
-    """One link of the chain that changes or withholds the events of a source for some clients.
+    """Change or withhold the events of a source for some clients, as one link of a chain.
 
     apply: must be pure: the same batch always gives the same. It does not change the batch.
     key: clients whose links have equal keys share the encoded bytes; None shares with no other.
@@ -101,7 +101,7 @@ class EventTransform:
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """How one dialect writes the events of one source.
+    """Say how one dialect writes the events of one source.
 
     key: everything that decides the bytes, but `transform`: equal keys share them. `encode` must be pure.
     join: None, each fragment is a whole frame; else it makes one frame of a run of fragments.
@@ -124,8 +124,8 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Interceptor:
-    """An `EventTransform` that looks at one event after the other: simpler, and ten times as slow. It
-    changes only columns that the batch has.
+    """Change or withhold one event after the other: simpler than an `EventTransform`, and ten times as slow.
+    It changes only columns that the batch has.
 
     apply: must be pure: the same record always gives the same answer. It returns the record, a changed copy,
     or None to withhold it. key: as that of a transform.

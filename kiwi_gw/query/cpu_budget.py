@@ -1,9 +1,10 @@
-"""How much time a query may take for one event and how much room for one batch, and for reading itself.
+"""How much time a query may take for one event, how much room for one batch, and how much time for reading
+itself.
 
 A batch is evaluated in turns, and what a turn leaves is evaluated later (`model.TimeSlice`): so nothing is
-lost because others came before. What one event may take is bounded here: limits of texts and trees bound it,
-but not by much, for a pattern that RE2 has no small automaton for takes microseconds for every character.
-Where one call may take long, it asks before it begins.
+lost because others came before. The time for one event is bounded here. Limits of texts and trees bound it
+only loosely: a pattern for which RE2 has no small automaton takes microseconds for every character. A call
+that may take long asks before it begins.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _clock: Final = time.thread_time
 
 
 class _Time(threading.local):
-    """The time of what runs now in this thread. (Queries run in one thread, one after the other; another one
-    reads and compiles before the first of them comes.)
+    """Hold the time of what runs now in this thread. (Queries run in one thread, one after the other; another
+    one reads and compiles before the first of them comes.)
 
-    until: when it is used up; infinite where no turn has begun, None if the clock was not looked at yet: most
-    turns are over before that. again: it was used up once, and begun again: a pause of the garbage collector
-    is not the query's fault.
+    until: when it is used up; infinite where no turn has begun. None if the clock was not looked at yet: most
+    turns are over before that. again: it was used up once and begun again, for a pause of the garbage
+    collector is not the query's fault.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ _time: Final = _Time()
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Give what is inside the time of one event. Inside of another one it has what that has."""
+    """Give the time of one event to the block. A block inside another one shares the time of that."""
     begun = begin()
     try:
         yield
@@ -63,7 +64,7 @@ def limited() -> Iterator[None]:
 
 
 def begin() -> bool:
-    """Begin a turn. Returns what `end` has to be given."""
+    """Begin a turn. Returns the argument for `end`."""
     if _time.until != math.inf:
         return False
     _time.until, _time.again = None, False

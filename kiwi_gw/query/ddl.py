@@ -22,7 +22,7 @@ def parse_ddl(text: str) -> Type:
     """Read top-level fields of an object, or one type alone.
 
     Raises:
-        QueryError: the text is no such schema; with the position.
+        QueryError: the text is not a schema; with the position.
     """
     return _DdlReader(text).whole()
 

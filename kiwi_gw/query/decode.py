@@ -25,9 +25,10 @@ _UNREADABLE: Final = (ValueError, RecursionError)  # msgspec's errors are ValueE
 
 
 def decoder(form: Form, avro_schema: str = "") -> Decoder:
-    """Make values of a column. Only bytes are decoded: None and all else stays as it is.
+    """Return a function that makes values of a column. Only bytes are decoded: None and all else stays as it
+    is.
 
-    avro_schema: for `avro`; a ValueError if it is none. ModuleNotFoundError: what Avro needs is not there.
+    avro_schema: for `avro`; a ValueError if it is not a schema. ModuleNotFoundError: no package for Avro.
     """
     if form == "json":
         return _json
@@ -35,7 +36,7 @@ def decoder(form: Form, avro_schema: str = "") -> Decoder:
 
 
 def mistake(decode: Decode) -> str | None:
-    """Say what is wrong with it, for the author of the configuration; None: nothing."""
+    """Say what is wrong with it, for the author of the configuration; None if it is right."""
     try:
         if "avro" in (decode.value, decode.key):
             decoder("avro", decode.avro_schema)
@@ -140,8 +141,7 @@ def objects(names: Sequence[str], columns: Iterable[Column]) -> Column:
 
 
 def headers(column: Column) -> Column:
-    """Make one object of pairs of names and bytes: of a name that comes twice the last, null if it is no
-    text."""
+    """Make one object of pairs of names and bytes. Of equal names the last counts; null if not text."""
     return [{name: _header(value) for name, value in row} for row in column]  # type: ignore[attr-defined]
 
 

@@ -1,9 +1,8 @@
 """What queries see of a batch: its columns as values, made when they are first read.
 
-Theory of operation. Every query of every client reads the same batch, one after the other, while it is the
-newest one: so what was decoded is kept with the batch, for a short while. That holds for the last few
-batches; an older one that is read again (for a subscription that is behind, or in history) is decoded again,
-once for all that read it then.
+Theory of operation. The queries of all clients read the same batch, one after the other, while it is the
+newest one. So what was decoded is kept with the batch, for the last few batches. An older one that is read
+again (for a subscription that is behind, or in history) is decoded again, once for all that read it then.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NO_COLUMN: Final = ("key", "headers", "timestamp")
 
 
 class DecodedBatch:
-    """One batch as queries see it. `decode` says how its bytes are read."""
+    """Show one batch to queries. `decode` says how its bytes are read."""
 
     __slots__ = ("_columns", "_decode", "_decoded", "_memo", "_query_results", "batch")
 
@@ -54,8 +53,8 @@ class DecodedBatch:
         return id(self.batch), self._decode
 
     def column(self, root: str) -> Sequence[Value]:
-        """Return the values of a root, one per event: `key`, `value`, `partition`, `offset`, `timestamp`
-        (ms) or `headers`. KeyError for another one.
+        """Return the values of a root, one per event. Roots: `key`, `value`, `partition`, `offset`,
+        `timestamp` (ms), `headers`. Raises KeyError for another one.
 
         The value of a source whose events have no column `value` is an object of the columns that they have.
         """
@@ -64,7 +63,7 @@ class DecodedBatch:
         return self._columns[root]
 
     def decoded(self, roots: Iterable[str], turn: TimeSlice) -> Steps[None]:
-        """Make these columns, in turns. Of two that do so at a time both find what the other has done."""
+        """Make these columns, in turns. Two that do so at a time share what each has done."""
         for root in roots:
             while root not in self._columns:
                 self._make_some(root)
@@ -73,7 +72,7 @@ class DecodedBatch:
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what was derived from this batch before under the same key, or make it. Nothing is kept if
-        that raises. For keys of which there are few: none that clients make."""
+        that raises. For a small number of keys: not for any that clients make."""
         if key not in self._memo:
             self._memo[key] = make()
         return cast(T, self._memo[key])
@@ -129,7 +128,7 @@ def _upto(column: Sequence[object], first: int) -> int:
 
 
 class _QueryResults:
-    """What queries made of batches: what was needed last, within bounds of bytes."""
+    """Keep what queries made of batches: what was needed last, within bounds of bytes."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[DecodedBatch, Hashable], tuple[object, int]] = OrderedDict()
@@ -171,7 +170,7 @@ _query_results: Final = _QueryResults()
 
 
 class _NewestBatches:
-    """The last few batches, decoded. They hold their batches, so an id means one batch while in here."""
+    """Keep the last few batches, decoded. They hold their batches, so an id means one batch while in here."""
 
     def __init__(self) -> None:
         self._views: OrderedDict[tuple[int, Decode], DecodedBatch] = OrderedDict()

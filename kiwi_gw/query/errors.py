@@ -1,4 +1,4 @@
-"""What is wrong with a query."""
+"""The error of a query that cannot be used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMPARED, _LONGEST, _APART = 20, 24, 4
 
 
 class QueryError(KiwiError):
-    """A query that cannot be used. The message is for its author.
+    """Report a query that cannot be used. The message is for its author.
 
     position: of the first character that is wrong in the text, from 0; None: it is about all of it.
     part: which text that is, where a query has several (`where`, `select`). words: the message without both.

@@ -35,7 +35,8 @@ PROJECTION: Final = "value of the query"
 
 
 def query_transform(query: Query, compiled: CompiledQuery, info: SourceInfo) -> EventTransform:
-    """Leave the events that pass; what it makes of each is in a column of its own, for `projected(info)`.
+    """Make the transform of a query: the events that pass stay. The projection of each is in a column of its
+    own, for `projected(info)`.
 
     Raises EncodingFailed for an event that the query cannot be evaluated for, if the source says so.
     """

@@ -1,4 +1,4 @@
-"""How large a client's query may be, and its results."""
+"""The limits of a client's query and of its results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kiwi_gw.query.tree import Cast, FunctionCall, Node, Path, Query
 
 # Of the text of a query: characters, and bytes of its UTF-8.
 MAX_TEXT: Final = 4096
-# Of its tree: calls in calls, and calls, casts, paths and constants in all.
+# Of its tree: the depth of calls in calls; and calls, casts, paths and constants in all.
 MAX_DEPTH: Final = 50
 MAX_NODES: Final = 300
 # Steps of one path.

@@ -1,6 +1,6 @@
 """Which members that a filter names were in none of the newest events: what a typo looks like from outside.
 
-Looked at for a subscription that has passed nothing for a while, once, and never per event.
+They are sought once for a subscription that has passed nothing for a while, and never per event.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NAMED, _SHOWN = 3, 64
 
 
 def missing_members(query: Query, batches: Sequence[Batch], decode: Decode) -> str | None:
-    """Name the members of `value` that the filter has and none of the newest events, in a sentence. None: it
-    names none such, or no event could be looked at. batches: the newest, in order."""
+    """Return a sentence that names the members of `value` which the filter has and none of the newest events.
+    None: the filter names none such, or no event could be looked at. batches: the newest, in order."""
     if query.where is None:
         return None
     values = list(_values(batches, decode))

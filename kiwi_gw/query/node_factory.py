@@ -1,4 +1,4 @@
-"""Makes nodes of a tree, and counts them: how deep a text is and how many parts it has is up to a client."""
+"""Make nodes of a tree, and count them: a client decides how deep a text is and how many parts it has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ L = TypeVar("L", Literal, Path)
 
 
 class NodeFactory:
-    """Makes the nodes of one text. Each is counted once, when it is made: its parts are known by then. One
+    """Make the nodes of one text. Each is counted once, when it is made: its parts are known by then. One
     that is meant twice counts twice.
 
     All of it raises QueryError for a node that is too deep or has too many parts.

@@ -26,9 +26,9 @@ from kiwi_gw.query.weighted_lru import WeightedLru
 
 Matches = Callable[[str], bool]
 
-# What RE2 may use for the program of a pattern and for the states that texts bring it into: a client has many
-# patterns, and chooses them. A quarter of a program's room is all that one with a large program is left with,
-# so it looks at a text more slowly.
+# Bytes that RE2 may use for the program of a pattern and for the states that texts bring it into: a client
+# has many patterns, and chooses them. A large program leaves a quarter of that to the states, so its pattern
+# looks at a text more slowly.
 _MEMORY: Final = 20 * 1024
 _LEAN: Final = 8 * 1024
 # Of the patterns of one query: beyond it they are lean.
@@ -38,7 +38,7 @@ _A_CHARACTER: Final = 40
 # Of patterns that no query holds.
 _MOST_RECENT: Final = 1 << 20
 _PLAIN: Final = frozenset(r".^$*+?()[]{}|\ ".strip())
-# What RE2 multiplies, and what it has long tables for: either takes it milliseconds to give up.
+# Counts, which RE2 multiplies, and classes with long tables: with either it takes milliseconds to give up.
 _COUNTED: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}", re.ASCII)
 _TABLES: Final = re.compile(r"\\[pP]|\[:\^")
 
@@ -46,11 +46,11 @@ _TOO_MANY: Final = "the patterns of the query make too large programs together"
 
 
 class PatternError(Exception):
-    """A pattern that cannot be used. The message says why."""
+    """Report a pattern that cannot be used. The message says why."""
 
 
 class RegexPattern:
-    """A regular expression of RE2. steps: of its program. bytes: what it may come to hold."""
+    """Hold a regular expression of RE2. steps: the size of its program. bytes: the most that it may hold."""
 
     __slots__ = ("__weakref__", "bytes", "finditer", "fullmatch", "groups", "search", "steps")
 
@@ -62,7 +62,7 @@ class RegexPattern:
 
 
 class PatternSet:
-    """The patterns of the query that is being compiled."""
+    """Hold the patterns of the query that is being compiled."""
 
     def __init__(self) -> None:
         self.patterns: dict[tuple[str, bool, bool], RegexPattern] = {}
@@ -98,8 +98,8 @@ _recent: Final[WeightedLru[RegexPattern]] = WeightedLru(_MOST_RECENT)
 
 @contextmanager
 def one_query() -> Iterator[PatternSet]:
-    """Count the patterns that are made in here as those of one query: what they hold, and their steps, as
-    making programs takes time. What this gives keeps the patterns."""
+    """Count the patterns that are made in the block as those of one query: what they hold, and their steps,
+    as making programs takes time. The yielded set keeps the patterns."""
     held = _compiling.held = PatternSet()
     try:
         yield held
@@ -111,7 +111,7 @@ def regex(pattern: str, *, any_case: bool = False, dot_all: bool = False) -> Reg
     """Return the pattern, made or shared.
 
     Raises:
-        PatternError: RE2 has nothing for it, or its program would be too large.
+        PatternError: RE2 does not support it, or its program would be too large.
     """
     held = _compiling.held
     if held is None:
@@ -177,7 +177,7 @@ def shown(pattern: str) -> str:
 
 
 def is_plain(pattern: str) -> bool:
-    """Tell whether a regular expression means just itself; looking for it takes no program."""
+    """Return whether a regular expression means just itself; looking for it takes no program."""
     return len(pattern) <= MAX_TEXT and not _PLAIN.intersection(pattern)
 
 

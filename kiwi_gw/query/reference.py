@@ -15,7 +15,7 @@ from kiwi_gw.query.functions.base import Function
 
 FILE, PART = "QUERIES.md", "functions"
 
-# What a module of functions is called; operators that are written as functions are on numbers.
+# Titles of the modules of functions; operators that are written as functions are on numbers.
 _TITLES: Final = {
     "conditionals": "Choices",
     "operators": "Numbers",
@@ -29,7 +29,7 @@ _TITLES: Final = {
 
 
 def tables() -> str:
-    """Write one table for each kind of functions, of those that are written as such."""
+    """Write one table for each kind of functions that have a `usage`."""
     by_title: dict[str, list[Function]] = {title: [] for title in _TITLES.values()}
     for module, functions in modules().items():
         title = _TITLES.get(module, module.capitalize())

@@ -19,7 +19,7 @@ _KEPT: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The type of `value`."""
+    """Hold the type of `value`."""
 
     value: Type
 
@@ -28,7 +28,7 @@ class Schema:
         """Read `a INT, b STRUCT<c: STRING, d: ARRAY<DOUBLE>>`: fields of an object, or one type alone.
 
         Raises:
-            QueryError: the text is no such schema; with the position.
+            QueryError: the text is not a schema; with the position.
         """
         return Schema(parse_ddl(ddl))
 
@@ -38,7 +38,7 @@ class Schema:
         return _known.get(ddl, len(ddl), lambda: Schema.parse(ddl))
 
     def at(self, path: Path) -> Type:
-        """Return the type of what is there; ANY below what has no schema.
+        """Return the type of the value at a path; ANY below a value without a schema.
 
         Raises:
             QueryError: the schema has nothing there.

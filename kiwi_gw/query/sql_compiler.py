@@ -15,9 +15,9 @@ from kiwi_gw.query.tree import Node, Path, Query, walk
 def compile_sql(
     query: Query, fields: str = "", bytecode: Bytecode | None = None, *, members: str = ""
 ) -> CompiledQuery:
-    """Compile the query. fields: the schema of the values of its source, which may have more to say against
-    it than the query alone; empty: it has none. bytecode: as in `compile_query`. members: a schema of which
-    only the names count, for values that are as they are.
+    """Compile the query. fields: the schema of the values of its source, by which more may be wrong than in
+    the query alone; empty: no schema. bytecode: as in `compile_query`. members: a schema of which only the
+    names count, for values that are as they are.
 
     Raises:
         QueryError: it cannot be used; `part` says which text is meant.
@@ -52,7 +52,7 @@ def _naming_the_part(query: Query, schema: Schema | None) -> Iterator[None]:
 
 
 def _look_up(query: Query, schema: Schema) -> None:
-    """Check that there is everything that a query names."""
+    """Check that everything that a query names exists."""
     parts: list[tuple[str, Node]] = [("select", column.value) for column in query.select or ()]
     if query.where is not None:
         parts.insert(0, ("where", query.where))

@@ -1,7 +1,7 @@
 """The expression tree that both front ends make and the compiler reads.
 
 Operators and functions are all `FunctionCall`s, by one canonical name each (`and`, `<=`, `+`, `like`,
-`concat`, `caql.=`); what there is, and what it means, is in `kiwi_gw.query.functions`. Trees are equal if
+`concat`, `caql.=`). All of them, with their meaning, are in `kiwi_gw.query.functions`. Trees are equal if
 they mean the same, wherever they stood in their texts: equal queries share the bytes that are made for them.
 """
 
@@ -15,7 +15,7 @@ Constant = None | bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant. `1` and `1.0` and `true` are three different ones: see `key`."""
+    """Hold a constant. `1` and `1.0` and `true` are three different ones: see `key`."""
 
     value: Constant
     position: int = field(default=0, compare=False)
@@ -27,7 +27,8 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A value of the record: the name of a root (`value`, `data`), then members and, from 0, array items."""
+    """Hold where a value of the record is: a root (`value`, `data`), then members and array items (from
+    0)."""
 
     root: str
     steps: tuple[str | int, ...] = ()
@@ -40,7 +41,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """An operator or a function. `case`: condition, value, condition, value ..., and the value otherwise."""
+    """Apply an operator or a function. `case` has pairs of condition and value, then the value otherwise."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -53,7 +54,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Another type, or NULL where that cannot be. to: Spark's name of it, in capitals (`BIGINT`)."""
+    """Cast to another type; NULL where that cannot be. to: Spark's name of it, in capitals (`BIGINT`)."""
 
     value: Node
     to: str
@@ -79,7 +80,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One value of a projection. name: where it is in the result, member in member.
+    """Hold one value of a projection. name: where it is in the result, member in member.
 
     lenient: a value that is missing in the record is left out, and not null.
     """
@@ -95,15 +96,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a subscription wants of its source. where: which events (None: all). select: what of them (None:
-    their value as it is)."""
+    """Describe what a subscription wants of its source. where: which events (None: all). select: what of them
+    (None: their value as it is)."""
 
     where: Node | None = None
     select: tuple[Column, ...] | None = None
 
     @property
     def key(self) -> str:
-        """Equal for queries that give the same, whole: it belongs to the key of the bytes."""
+        """Return a text that is equal for queries that give the same. It is part of the key of the bytes."""
         where = "" if self.where is None else self.where.key
         select = "*" if self.select is None else ";".join(column.key for column in self.select)
         return f"{select}|{where}"

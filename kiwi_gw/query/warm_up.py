@@ -1,4 +1,4 @@
-"""What the first query of a process would otherwise wait for."""
+"""The work that the first query of a process would otherwise wait for."""
 
 from __future__ import annotations
 

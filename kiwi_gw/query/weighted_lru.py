@@ -1,4 +1,4 @@
-"""What was made of the texts that were used last, for the next use."""
+"""A cache of what was made of the texts that were used last."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class WeightedLru(Generic[T]):
-    """Keeps what weighs no more than `most` together, and always the last; what was not needed for longest
-    goes first.
+    """Keep values of no more weight than `most` together, and always the last. The one that was not needed
+    for longest goes first.
 
-    Weight and not number: clients choose the texts. A dear query is a thousand objects, and all of Python
-    stands still while its garbage collector walks over those that are kept.
+    Weight counts and not number, for clients choose the texts. A dear query is a thousand objects, and all of
+    Python stands still while its garbage collector walks over the kept ones.
     """
 
     def __init__(self, most: int) -> None:

@@ -42,7 +42,7 @@ def serve(answer: Callable[[bytes], bytes], seconds: float = QUESTION_SECONDS) -
 
 
 def main() -> None:
-    """Run as that process."""
+    """Run the worker process."""
     os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

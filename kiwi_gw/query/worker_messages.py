@@ -1,7 +1,7 @@
 """What the gateway and its worker process say to each other about a query.
 
 A text of 4 KiB takes up to 9 ms to be read, and nearly as much again to be compiled. The worker does both, so
-that all that is wrong with it is known. What comes back is its tree, and the code of its loops.
+that every mistake in the text is known. It returns the tree, and the code of the loops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS: Final = re.compile(r"\w+|[^\s\w]")
 
 
 def is_small(*texts: str | None) -> bool:
-    """Tell whether 5 ms are enough to read and compile the query of these texts."""
+    """Return whether 5 ms are enough to read and compile the query of these texts."""
     written = [text for text in texts if text is not None]
     if sum(len(text.encode("utf-8", "surrogatepass")) for text in written) > SMALL_QUERY_BYTES:
         return False
@@ -44,7 +44,7 @@ def caql_question(text: str, roots: tuple[str, ...]) -> bytes:
 
 
 def answer(asked: bytes) -> bytes:
-    """Find, in the worker, the query or what is wrong with it. Takes as long as that takes."""
+    """Find, in the worker, the query or what is wrong with it. May take long."""
     language, *texts = pickle.loads(asked)  # noqa: S301  the gateway has written it
     try:
         query, bytecode = (_sql if language == "sql" else _caql)(*texts)
@@ -54,7 +54,7 @@ def answer(asked: bytes) -> bytes:
 
 
 def _sql(where: str | None, select: str | None) -> tuple[Query, Bytecode]:
-    # The other side of this has no need of the compiler before it has a query.
+    # Imported late: the gateway needs no compiler before it has a query.
     from kiwi_gw.query.sql_compiler import compile_sql_bytecode
 
     query = sql.read(where, select)
@@ -69,7 +69,7 @@ def _caql(text: str, roots: tuple[str, ...]) -> tuple[Query, Bytecode]:
 
 
 def decode_answer(found: bytes) -> tuple[Query, Bytecode]:
-    """Take out the query that the worker has read, and the bytecode of its loops.
+    """Read the worker's answer: the query, and the bytecode of its loops.
 
     Raises:
         QueryError: it cannot be used.

@@ -51,7 +51,7 @@ class CounterSettings(Section):
 
 
 class Counter:
-    """Publishes `min` at once when it starts, then the next count at every interval, up to and with `max`.
+    """Publish `min` at once when it starts, then the next count at every interval, up to and with `max`.
 
     The event with count n has the offset n - min. Intervals are counted from the start, so that a late
     event does not delay those after it. After a restart it goes on with the count that is due next.

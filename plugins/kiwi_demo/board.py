@@ -25,7 +25,7 @@ class _Row:
 
 
 class Board:
-    """Takes RESULTs of `delays-by-carrier`. Rows of an hour that is over do not replace newer ones."""
+    """Take RESULTs of `delays-by-carrier`. Rows of an hour that is over do not replace newer ones."""
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
@@ -54,5 +54,5 @@ class Board:
 
 
 def clock(moment: str) -> str:
-    """Hours and minutes of a timestamp in ISO 8601."""
+    """Return the hours and minutes of a timestamp in ISO 8601."""
     return moment[11:16]

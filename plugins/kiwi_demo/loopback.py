@@ -16,12 +16,12 @@ _METADATA, _VERSION, _CORRELATION = 3, 1, 1
 
 
 class BrokerError(KiwiError):
-    """The broker could not be started or does not answer. The message has the end of its log."""
+    """Report that the broker could not be started or does not answer. The message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of a cluster: its id and its two ports on loopback."""
+    """Describe one node of a cluster: its id and its two ports on loopback."""
 
     id: int
     port: int

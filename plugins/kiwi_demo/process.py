@@ -26,11 +26,11 @@ _LEASH = 'read -r _; kill -9 "-$1" 2>/dev/null'
 
 
 class ProcessError(KiwiError):
-    """A child process that did not start, or ended when it should not have."""
+    """Report a child process that did not start, or ended when it should not have."""
 
 
 class Child:
-    """One child process with its group and its leash. Make it with `Child.start`."""
+    """Hold one child process with its group and its leash. Make it with `Child.start`."""
 
     def __init__(self, process: trio.Process, leash: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -80,7 +80,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """Return None while it runs; negative: the signal that ended it."""
         return self._process.poll()
 
     def signal(self, number: signal.Signals) -> None:

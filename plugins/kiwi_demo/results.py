@@ -19,7 +19,7 @@ _FIRST_TABLE_SECONDS = 1.0  # after the first row: the others of its batch are c
 
 
 class Results:
-    """Watches both Spark sources of the demo. One that fails is said, and does not end the others."""
+    """Watch both Spark sources of the demo. One that fails is reported, and does not end the others."""
 
     def __init__(self, address: Address, say: Callable[[str], None]) -> None:
         self._say = say

@@ -1,4 +1,5 @@
-"""`kiwi-gw demo`: a broker, real flights replayed into it, a gateway, who watches, and Spark's results.
+"""The command `kiwi-gw demo`: a broker, real flights replayed into it, a gateway, its clients, and Spark's
+results.
 
 Everything runs on loopback, in processes that end with this one. The broker's data and the logs lie in
 a folder of this run, which is removed at its end.
@@ -43,12 +44,12 @@ _CATCH_UP_SECONDS = 2.0
 
 
 class DemoFailed(KiwiError):  # noqa: N818  (it says what happened)
-    """The parts are there, but nothing arrived."""
+    """Report that the parts are there, but nothing arrived."""
 
 
 @dataclass
 class _Run:
-    """What one run of the demo counts."""
+    """Hold what one run of the demo counts."""
 
     say: Callable[[str], None]
     produced: int = 0

@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 2.0  # seconds between attempts: the gateway is our own, and Sp
 
 
 class Viewer:
-    """Watches one source in one mode. `received` and `lags` count events and LAG notices.
+    """Watch one source in one mode. `received` and `lags` count events and LAG notices.
 
     label: what its lines begin with; the mode, if empty. words: an event's data on one line; an empty
     line is not shown.
@@ -49,7 +49,7 @@ class Viewer:
         self._words = words or in_words
 
     async def run(self) -> None:
-        """Watch until cancelled. Raise `Stopped` where the gateway refuses for good."""
+        """Watch until cancelled. Raises `WatchEnded` where the gateway refuses for good."""
         backoff = Backoff(longest=_LONGEST_PAUSE, jitter=1.0)
         await watch(self._address, self._plan, self.take, dial=dialler(), backoff=backoff)
 

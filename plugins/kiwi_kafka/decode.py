@@ -56,7 +56,7 @@ class DecodeSettings(Section):
 
     @property
     def decode(self) -> Decode:
-        """As the gateway wants it. Reads the file of the Avro schema."""
+        """Return it as the gateway wants it. Reads the file of the Avro schema."""
         avro = self.avro_schema.read_text(encoding="utf-8") if self.avro_schema is not None else ""
         return Decode(self.value, self.key, avro, self.ddl or "")
 

@@ -1,4 +1,5 @@
-"""The section `kafka` in the names of Kafka's Java client, for what reads the same cluster with that."""
+"""The section `kafka` in the names of Kafka's Java client, for programs that read the same cluster with
+it."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ _LOGIN = {
 def java_options(settings: KafkaSettings) -> dict[str, str]:
     """Return what a Java client needs to speak to the same brokers as the same user.
 
-    Certificates and keys are given as text, not as names of files, so that they work on other machines,
-    too. Where no `ca` is set, Java trusts the authorities that it comes with. Reads files: call it in a
-    worker thread. PluginError: a file cannot be read, or Java cannot use what is in it.
+    Certificates and keys are given as text, not as names of files, so that they work on other machines, too.
+    Where no `ca` is set, Java trusts the authorities that it comes with. Reads files: call it in a worker
+    thread. Raises PluginError if a file cannot be read, or Java cannot use what is in it.
     """
     client, security = settings.client, settings.security
     options = {

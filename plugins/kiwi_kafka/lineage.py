@@ -1,9 +1,9 @@
-"""Of which history the positions in a topic are: its id, and the epochs of the leaders that had its log.
+"""The history that positions in a topic belong to: its id, and the epochs of the leaders that had its log.
 
 A log may be cut off (an election of a leader that lacks records that others had) and grow again: offsets then
 mean other records, and nothing else shows it. Each leader has an epoch, a number that grows; brokers know
-where the records of each epoch end (KIP-101, KIP-320). So what is kept here is, by partition, an epoch and
-how far the log reached under it. It still reaches so far exactly if the end of that epoch is not before.
+where the records of each epoch end (KIP-101, KIP-320). So an epoch is kept for each partition, with how far
+the log reached under it. The log still reaches so far exactly if that epoch does not end before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OTHERS = "these offsets mean other records now"
 
 
 class Cluster(Protocol):
-    """What answers a lineage: `TopicLookup`."""
+    """Answer a lineage; implemented by `TopicLookup`."""
 
     async def find(self, topic: str) -> TopicDescription:
         """Return the topic, as soon as it exists."""
@@ -39,7 +39,7 @@ class Cluster(Protocol):
 
 
 class TopicLineage:
-    """What is known of one topic, for all its sources, and over their restarts."""
+    """Hold what is known of one topic, for all its sources, and over their restarts."""
 
     def __init__(self, cluster: Cluster, name: str, topic_id: bytes) -> None:
         self.topic_id = topic_id
@@ -86,7 +86,7 @@ class TopicLineage:
         """End it: the log is another one by now, which gets a lineage of its own."""
         self.ended = True
 
-    # --- `kiwi_gw.api.TopicLineage` ---
+    # --- `kiwi_gw.model.positions.Lineage` ---
 
     def marks(self, positions: Positions) -> Mapping[str, object]:
         marks: dict[str, object] = {} if self.topic_id == NO_ID else {TOPIC: topic_text(self.topic_id)}
@@ -149,8 +149,8 @@ class TopicLineage:
         return text is not None and self.topic_id != NO_ID and text != topic_text(self.topic_id)
 
     def _open(self, given: Positions) -> Iterator[tuple[int, int]]:
-        """Find the partitions and epochs of which it is not known where they end, and should be. Of
-        partitions that are not there, and where brokers have no epochs, there is nothing to learn."""
+        """Yield the partitions and epochs whose end is not known, and should be. Nothing can be learnt of
+        partitions that are not there, or where brokers have no epochs."""
         if not isinstance(given, LineagePositions) or self._is_another(given):
             return
         newest, ends = self._newest, self._ends
@@ -177,7 +177,7 @@ class TopicLineage:
 
 
 async def _in_turns(given: Sequence[Positions]) -> AsyncIterator[Positions]:
-    """Give each of them; now and then others have their turn."""
+    """Yield each of them; now and then other tasks have their turn."""
     count = 0
     for one in given:
         yield one

@@ -13,7 +13,7 @@ from kiwi_gw.api import KiwiError
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """Name one partition of one topic."""
 
     topic: str
     partition: int
@@ -23,7 +23,7 @@ HeaderPairs = Sequence[tuple[str, bytes | None]]
 
 
 class KafkaRecord(Protocol):
-    """What is used of a record of the client."""
+    """Name what is used of a record of the client."""
 
     offset: int
     timestamp: int
@@ -34,7 +34,7 @@ class KafkaRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """Records of one partition, and the offset of the next one to read.
+    """Hold records of one partition, and the offset of the next one to read.
 
     `next` is behind the last record or further: compaction and transaction markers leave holes.
     epoch: of the leader that wrote the last batch before `next`; -1 where it is not known.
@@ -47,7 +47,7 @@ class FetchedPartition:
 
 
 class UnreachableError(KiwiError):
-    """No broker answered in time. The message says which were asked and what happened."""
+    """Report that no broker answered in time. The message says which were asked and what happened."""
 
 
 NO_ID = bytes(16)
@@ -56,7 +56,7 @@ NO_ID = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What the cluster says about a topic that exists.
+    """Hold what the cluster says about a topic that exists.
 
     id: 16 bytes, other ones after it was deleted and created anew; zeros where the broker has no ids.
     leaders: node id of the leader by partition, -1 where there is none at the moment.
@@ -72,13 +72,13 @@ class TopicDescription:
 
     def is_another(self, known_id: bytes) -> bool:
         """Return whether this is another topic than the one of the same name that had this id. Without ids
-        this cannot be told, and it counts as the same."""
+        this is not known, and it counts as the same."""
         return NO_ID not in (known_id, self.id) and self.id != known_id
 
 
 @dataclass(frozen=True, slots=True)
 class MissingTopic:
-    """A topic that cannot be looked at: it does not exist, or (`denied`) the client may not know."""
+    """Describe a topic that cannot be looked at: it does not exist, or (`denied`) the client may not know."""
 
     name: str
     denied: bool = False
@@ -86,7 +86,7 @@ class MissingTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsResult:
-    """Offsets by partition, and the nodes that did not answer in time.
+    """Hold offsets by partition, and the nodes that did not answer in time.
 
     refused: partitions of which the broker never says it, and why: it is too old, or this client may not
     know.
@@ -98,7 +98,7 @@ class OffsetsResult:
 
 
 class OffsetOutOfRangeError(KiwiError):
-    """`tps` (with the offsets asked for) are not held by the brokers: too old, or beyond the end."""
+    """Report that the brokers do not hold `tps` (with the offsets asked for): too old, or beyond the end."""
 
     def __init__(self, tps: Mapping[TopicPartition, int]) -> None:
         self.tps = tps
@@ -106,7 +106,7 @@ class OffsetOutOfRangeError(KiwiError):
 
 
 class RecordTooLargeError(KiwiError):
-    """The record at `offset` is larger than the client can fetch; the client is behind it already."""
+    """Report that the record at `offset` is too large to be fetched; the client is behind it already."""
 
     def __init__(self, tp: TopicPartition, offset: int) -> None:
         self.tp = tp
@@ -115,7 +115,7 @@ class RecordTooLargeError(KiwiError):
 
 
 class TopicAuthorizationError(KiwiError):
-    """This client may not read `topic`."""
+    """Report that this client may not read `topic`."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -123,11 +123,11 @@ class TopicAuthorizationError(KiwiError):
 
 
 class CorruptRecordsError(KiwiError):
-    """Something that was fetched cannot be decoded; the client does not say which partition it was."""
+    """Report that fetched bytes cannot be decoded; the client does not say of which partition."""
 
 
 class AdminClient(Protocol):
-    """Looks at the cluster on connections of its own, which no waiting fetch blocks. Creates nothing.
+    """Look at the cluster on connections of its own, which no waiting fetch blocks. Creates nothing.
 
     Every method raises UnreachableError when no broker answers within the probe timeout.
     """
@@ -164,7 +164,7 @@ class AdminClient(Protocol):
 
 
 class Consumer(Protocol):
-    """One client that fetches. Every method raises OSError or KiwiError when it can no longer work."""
+    """Fetch as one client. Every method raises OSError or KiwiError when it can no longer work."""
 
     async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read exactly these partitions, each from its offset. To be called once."""
@@ -184,9 +184,9 @@ class Consumer(Protocol):
     ) -> dict[str, list[FetchedPartition]]:
         """Return what has come, by topic; nothing after `wait_ms`. `only`: empty for all.
 
-        Cancelling it loses nothing. What it raises beside OSError: OffsetOutOfRangeError,
-        RecordTooLargeError, TopicAuthorizationError, CorruptRecordsError; what had been fetched may then be
-        lost, so `seek` everything.
+        Cancelling it loses nothing. Beside OSError it raises OffsetOutOfRangeError, RecordTooLargeError,
+        TopicAuthorizationError and CorruptRecordsError. What had been fetched may then be lost, so `seek`
+        everything.
         """
 
     def set_fetch_interval(self, wait_ms: int) -> None:
@@ -196,7 +196,7 @@ class Consumer(Protocol):
 
 
 class ClientFactory(Protocol):
-    """Makes admin clients and consumers. Both raise UnreachableError when no broker answers in time."""
+    """Make admin clients and consumers. Both raise UnreachableError when no broker answers in time."""
 
     async def admin(self) -> AdminClient: ...
 

@@ -16,7 +16,7 @@ TOPIC, EPOCHS = "topic", "epochs"
 
 
 class LineagePositions(dict[int, int]):
-    """Positions with what was said of their history.
+    """Hold positions with what was said of their history.
 
     topic: the topic's id, as text; None: it was not said. epochs: by partition, the epoch of a leader and how
     far the log reached under it; only of partitions that have a position, which is not their beginning.

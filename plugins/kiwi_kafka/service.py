@@ -69,7 +69,7 @@ class Kafka:
 
     @property
     def up(self) -> bool:
-        """Whether the cluster answered the last probe."""
+        """Return whether the cluster answered the last probe."""
         return self._cluster_monitor.up
 
     def report_outages_to(self, listener: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -78,7 +78,7 @@ class Kafka:
 
     @property
     def consumers(self) -> tuple[int, ...]:
-        """How many partitions each consumer in use reads."""
+        """Return how many partitions each consumer in use reads."""
         return tuple(task.partitions for task in self._tasks if task.topic_readers)
 
     def is_same(self, info: TopicDescription) -> bool:
@@ -105,7 +105,7 @@ class Kafka:
     ) -> Iterator[TopicReader]:
         """Have the topic read from `positions` (of all partitions) on, as long as the block lasts.
 
-        headers: whether batches have a column of headers. follow: whether partitions that are added
+        headers: whether batches have a column of headers. follow_new_partitions: whether added partitions
         join; if not, the reader ends with SourceChanged.
         """
         lineage = self.lineage(info)

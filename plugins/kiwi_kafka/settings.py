@@ -134,7 +134,7 @@ class KafkaSettings(Section):
 
     @property
     def servers(self) -> list[str]:
-        """The bootstrap servers as `host:port`, in their order."""
+        """Return the bootstrap servers as `host:port`, in their order."""
         value = self.bootstrap_servers
         names = value.split(",") if isinstance(value, str) else value
         return [name.strip() for name in names]

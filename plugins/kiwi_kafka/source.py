@@ -26,7 +26,7 @@ from kiwi_kafka.settings import KafkaSourceSettings
 
 
 class KafkaSource:
-    """Events from the end of the topic on, or from given positions.
+    """Publish events from the end of the topic on, or from given positions.
 
     While the cluster is away `run` goes on waiting: its subscriptions stay. A topic that does not exist
     is waited for. What was deleted before it was read is announced as a gap. While `run` is running it
@@ -43,15 +43,16 @@ class KafkaSource:
         self.lineage: TopicLineage = TopicLineage(kafka.lookup, self._topic, NO_ID)
 
     def statistics(self) -> SourceStatistics:
-        """Behind the end that the brokers let a reader of committed records read up to (with no open
-        transaction, the high watermark). The topic monitor asks for it every `probe_interval_ms`, 20 topics
-        at a time; reading costs nothing for it. An offset that holds no record counts like one that does."""
+        """Return how far it is behind the end that the brokers let a reader of committed records read up to
+        (with no open transaction, the high watermark). The topic monitor asks for it every
+        `probe_interval_ms`, 20 topics at a time; reading costs nothing for it. An offset that holds no record
+        counts like one that does."""
         behind = self._topic_reader.behind if self._topic_reader is not None else {}
         return SourceStatistics(behind, self._kafka.up)
 
     async def run(self, publisher: Publisher, start: Positions | None) -> None:
-        """Publish the topic until cancelled. SourceChanged: it was deleted, created anew, cut off, or (if so
-        set) has grown."""
+        """Publish the topic until cancelled. Raises SourceChanged if it was deleted, created anew or cut off,
+        or (if so set) has grown."""
         with self._kafka.report_outages_to(publisher.report_degraded):
             info, positions = await self._begin(start)
             with self._kafka.open_reader(
@@ -88,8 +89,8 @@ class KafkaSource:
     async def offset_range(self) -> OffsetRange:
         """Return the first record that the cluster keeps of every partition, and where the next one will be.
 
-        The end is the cluster's (of committed records), not where this gateway's own reading is: a client
-        may come with positions from another gateway that is a little further. SourceChanged as in `run`.
+        The end is the cluster's (of committed records), not where this gateway's own reading is: a client may
+        come with positions from another gateway that is a little further. Raises SourceChanged as `run`.
         """
         return await self._kafka.lookup.offset_range(await self._live())
 

@@ -26,9 +26,9 @@ def token_of(
 ) -> str | Refusal | None:
     """Return the one token of a request; None if it brings no credentials at all.
 
-    Looked for in `Authorization: Bearer` (RFC 6750, 2.1), then in the query (2.3), then among the
-    offered subprotocols. The same token twice is fine, two different ones are refused: which one was
-    meant would depend on who reads the request.
+    It is sought in `Authorization: Bearer` (RFC 6750, 2.1), then in the query (2.3), then among the offered
+    subprotocols. The same token twice is fine. Two different ones are refused: which one was meant would
+    depend on the reader of the request.
     """
     found: list[str] = []
     other_scheme = False

@@ -1,7 +1,7 @@
 """One bounded HTTP GET in a thread of its own.
 
-The thread is what keeps the promise of the deadline: name resolution and a server that sends a byte
-now and then know no timeout. Those who wait go on after the deadline and break the connection off.
+The thread makes the deadline hold: name resolution has no timeout, nor has a server that sends a byte now and
+then. The caller goes on after the deadline and breaks the connection off.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kiwi_tokens.settings import is_loopback
 
 
 class Fetch:
-    """Fetches `url` once. `arrived(fetch, document, failure)` is called in the fetching thread; exactly
-    one of document and failure (words) is not empty. Then `done` is set; `good` is for `arrived` to set.
+    """Fetch `url` once. `arrived(fetch, document, failure)` is called in the fetching thread; exactly one of
+    document and failure (words) is not empty. Then `done` is set; `good` is for `arrived` to set.
 
     Redirects are not followed: keys come from the address in the configuration and from nowhere else.
     Proxies are taken from the environment, trusted authorities from the system (`SSL_CERT_FILE`).
@@ -98,7 +98,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _Watched(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens connections, and says of each that it was made, so that it can be broken off."""
+    """Open connections, and say of each that it was made, so that it can be broken off."""
 
     def __init__(self, connected: Callable[[http.client.HTTPConnection], None]) -> None:
         super().__init__(context=ssl.create_default_context())

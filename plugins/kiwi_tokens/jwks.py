@@ -27,16 +27,16 @@ _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "EdD
 
 
 _DAMAGED = (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, OverflowError)
-"""What PyJWT and cryptography raise for a key that is none, whatever its members hold."""
+"""What PyJWT and cryptography raise for a value that is not a key, whatever its members hold."""
 
 
 class KeysUnavailable(Exception):  # noqa: N818  (it says what is the case)
-    """Whether there is such a key cannot be known now. It may be known later."""
+    """Report that it cannot be known now whether there is such a key. It may be known later."""
 
 
 class KeySet(Protocol):
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
-        """Return the key for such a token; None if there is none. May block for as long as a fetch may take.
+        """Return the key for such a token, or None. May block for as long as a fetch may take.
 
         Raises KeysUnavailable.
         """
@@ -46,8 +46,8 @@ class KeySet(Protocol):
         Answers at once."""
 
     def changed(self) -> bool:
-        """Return whether other keys are good than when this was asked last. Answers at once; what must be
-        read or fetched anew for that is, in a thread."""
+        """Return whether other keys are good than when this was asked last. Answers at once; a file or an
+        address is read again in a thread."""
 
 
 def thumbprint(key: VerifyingKey) -> str:
@@ -67,7 +67,7 @@ def thumbprints(table: KeyTable) -> frozenset[str]:
 
 
 class SecretKey:
-    """One secret, shared with the issuer."""
+    """Hold one secret, shared with the issuer."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
@@ -86,9 +86,9 @@ class SecretKey:
 def parse_key_set(document: bytes, algorithms: Sequence[str]) -> KeyTable:
     """Read the usable signature keys of a JWKS document.
 
-    A key is left out, with a line in the log, if it is private, symmetric, weak, damaged, for another
-    use or for none of `algorithms`. None may be left: so an issuer withdraws them all. Raises ValueError, in
-    words that quote nothing of the document, if it is no key set.
+    A key is left out, with a line in the log, if it cannot be used: private, symmetric, weak, damaged, for
+    another use or for none of `algorithms`. No key may be left: so an issuer withdraws them all. Raises
+    ValueError if the document is not a key set, in words that quote nothing of it.
     """
     if len(document) > MAX_DOCUMENT:
         raise ValueError("it is too large")
@@ -121,8 +121,8 @@ def find_key(table: KeyTable, kid: str | None, algorithm: str) -> jwt.PyJWK | No
 
 
 def is_conclusive(table: KeyTable, kid: str | None) -> bool:
-    """Return whether a newer key set could make no difference to a token that names this key: it is there (so
-    the token has the wrong algorithm), or the token names none."""
+    """Return whether a newer key set could make no difference to a token that names this key. So it is if the
+    key is there (the token has the wrong algorithm), or the token names none."""
     return kid is None or any(kid == known for known, _ in table)
 
 

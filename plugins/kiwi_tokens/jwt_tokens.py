@@ -35,14 +35,14 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SignedBy:
-    """What is kept of a token whose signature was good, beside its claims: by which key that was."""
+    """Hold what is kept of a token whose signature was good, beside its claims: by which key that was."""
 
     algorithm: str
     key: str
 
 
 class JwtTokens:
-    """Checks the tokens of one issuer.
+    """Check the tokens of one issuer.
 
     before: the one of the configuration before this; where it had the same keys, they are shared.
     """
@@ -60,7 +60,7 @@ class JwtTokens:
         self._keys: KeySet = before._keys if before is not None and same else _keys(settings)
 
     def check(self, token: str, now: float) -> tuple[Identity, SignedBy] | Refusal:
-        """Return who it is, and what to `judge` it by later. now: seconds since the epoch.
+        """Return the client's identity, and what to `judge` it by later. now: seconds since the epoch.
 
         May block while keys are fetched; never raises for what is in the token.
         """
@@ -83,7 +83,7 @@ class JwtTokens:
         return identity if isinstance(identity, Refusal) else (identity, SignedBy(algorithm, thumbprint(key)))
 
     def judge(self, identity: Identity, signed: SignedBy, now: float) -> Identity | Refusal:
-        """Return who it is by the rules and keys of now. Answers at once; never for longer than before."""
+        """Return the identity by the current rules and keys, at once; it never expires later than before."""
         if signed.algorithm not in self._algorithms or not self._keys.has(signed.key):
             return WITHDRAWN
         found = self._identity(identity.claims, now)
@@ -97,8 +97,8 @@ class JwtTokens:
         return self._keys.changed()
 
     def _header(self, token: str) -> tuple[str, str | None]:
-        """(`alg`, `kid`) of a token that may be looked at further. Every other way to name a key in a
-        header (`jku`, `jwk`, `x5u`, `x5c`) is the sender's and is not looked at."""
+        """Return (`alg`, `kid`) of a token that may be looked at further. The other ways to name a key in a
+        header (`jku`, `jwk`, `x5u`, `x5c`) are the sender's and are not looked at."""
         if token.count(".") != 2:  # also: no JWE, which has five parts
             raise _Unacceptable("the token is not valid")
         header: Mapping[str, Any] = jwt.get_unverified_header(token)
@@ -124,8 +124,8 @@ class JwtTokens:
         return claims
 
     def _identity(self, claims: Mapping[str, Any], now: float) -> Identity | Refusal:
-        """Return who has these claims, if they are good here and now. `expires_at` is `exp`, or as long as a
-        token may last, plus the leeway: until then the same token is accepted again."""
+        """Return the identity with these claims, if they are good here and now. `expires_at` is `exp`, or as
+        long as a token may last, plus the leeway: until then the same token is accepted again."""
         if claims.get("iss") != self._issuer:
             return invalid("the token is from another issuer")
         audience = claims.get("aud")
@@ -152,7 +152,7 @@ class JwtTokens:
 
 
 class _Unacceptable(Exception):  # noqa: N818
-    """The token is refused; the message is for the client."""
+    """Refuse the token; the message is for the client."""
 
 
 def _is_time(value: object) -> bool:

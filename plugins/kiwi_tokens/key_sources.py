@@ -36,7 +36,7 @@ RETRY_PAUSE = 5.0
 
 
 class _StoredKeys:
-    """The last good key set, and what is known of it. Written under the lock only."""
+    """Hold the last good key set, and what is known of it. Written under the lock only."""
 
     def __init__(self, algorithms: Sequence[str]) -> None:
         self._algorithms = algorithms
@@ -63,7 +63,7 @@ class _StoredKeys:
 
 
 class FileKeys(_StoredKeys):
-    """A key set in a file, read again when the file has changed (also by a swapped symlink)."""
+    """Read a key set from a file, again when the file has changed (also by a swapped symlink)."""
 
     def __init__(self, path: Path, algorithms: Sequence[str]) -> None:
         super().__init__(algorithms)
@@ -85,7 +85,7 @@ class FileKeys(_StoredKeys):
             self._read_if_changed()
 
     def _stamp(self) -> tuple[int, ...]:
-        """Return what is different of another file; empty if there is none."""
+        """Return values that another file does not share; empty if there is no file."""
         try:
             state = os.stat(self._path)
         except OSError:
@@ -124,8 +124,8 @@ class FileKeys(_StoredKeys):
 
 
 class RemoteKeys(_StoredKeys):
-    """A key set at an address, fetched when it is first needed, when it has grown old, and when a token
-    names a key that is not in it; at most one fetch at a time."""
+    """Fetch a key set from an address: when it is first needed, when it has grown old, and when a token names
+    a key that is not in it. At most one fetch runs at a time."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class RemoteKeys(_StoredKeys):
             return self._table
 
     def _refresh_if_old(self) -> bool | None:
-        """None: the key set is young enough. Else whether a fetch, now or just under way, brought one."""
+        """Return None if the key set is young enough, else whether a current fetch brought one."""
         with self._lock:
             if not self._start_if_old():
                 return None

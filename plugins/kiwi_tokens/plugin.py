@@ -45,8 +45,9 @@ _REVOKED = Refusal("revoked", "the token is not valid any more")
 
 @dataclass(frozen=True, slots=True)
 class CredentialOrigin:
-    """How an identity of this plugin came about: by the static token with this `fingerprint`, by a signature,
-    or (by neither) without credentials. It cannot be forged: a claim in a token is never of this type."""
+    """Say how an identity of this plugin came about: by the static token with this `fingerprint`, by a
+    signature, or (by neither) without credentials. It cannot be forged: a claim in a token is never of this
+    type."""
 
     fingerprint: str = ""
     signed: SignedBy | None = None
@@ -61,7 +62,7 @@ class _Configured:
 
 
 class TokensPlugin:
-    """Asks for a token on every connection, and allows what the roles allow and nothing else.
+    """Ask for a token on every connection, and allow what the roles allow and nothing else.
 
     clock: seconds since the epoch, for the expiry of static tokens and in `authorize`.
     """
@@ -158,8 +159,8 @@ class TokensPlugin:
         )
 
     def _judge(self, state: _Configured, identity: Identity) -> Identity | Refusal | None:
-        """Return who it is by this configuration, maybe a later one than it came with. None: an identity of
-        another plugin."""
+        """Return the identity by this configuration, maybe a later one than it came with. None: an identity
+        of another plugin."""
         origin = identity.claims.get(ORIGIN)
         if not isinstance(origin, CredentialOrigin):
             return None

@@ -12,7 +12,7 @@ from kiwi_tokens.settings import EVERYTHING, RoleSettings
 
 
 class RolePermissions:
-    """The `roles` of the configuration. What no role of a client allows is not allowed."""
+    """Hold the `roles` of the configuration. What no role of a client allows is not allowed."""
 
     def __init__(self, roles: Mapping[str, RoleSettings]) -> None:
         self._roles = {

@@ -46,7 +46,7 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class _SecretSection(Section):
-    """A section whose validation errors never quote what they were given: it may be a secret."""
+    """Keep validation errors from quoting what they were given: it may be a secret."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -132,14 +132,14 @@ class JwtSettings(_SecretSection):
 
     @property
     def allowed_algorithms(self) -> tuple[str, ...]:
-        """In order of preference."""
+        """Return the algorithms in order of preference."""
         if self.algorithms is not None:
             return self.algorithms
         return ("HS256",) if self.secret is not None else ("RS256", "ES256", "EdDSA")
 
     @property
     def keys_come_from(self) -> tuple[object, ...]:
-        """What decides which keys there are."""
+        """Return what decides which keys there are."""
         return self.jwks_url, self.jwks_file, self.secret, self.jwks_ttl_seconds, self.allowed_algorithms
 
     @property

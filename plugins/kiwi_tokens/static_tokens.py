@@ -12,7 +12,7 @@ from kiwi_tokens.settings import StaticToken
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """A static token without the token. `expires_at`: seconds since the epoch.
+    """Hold a static token without the token. `expires_at`: seconds since the epoch.
 
     `fingerprint` tells this token from every other, over reloads too; the token cannot be found from it.
     """
@@ -25,7 +25,8 @@ class StoredToken:
 
 
 class StaticTokens:
-    """Looks tokens up by their SHA-256, in a time that does not depend on which one it is, or whether."""
+    """Look tokens up by their SHA-256, in a time that does not tell which one it is, or whether it is
+    known."""
 
     def __init__(self, tokens: Iterable[StaticToken]) -> None:
         self._entries = tuple(_entry(token) for token in tokens)

@@ -33,7 +33,7 @@ CONTINUATION, PING = 0x0, 0x9
 
 
 class Attacker:
-    """A process that attacks, and the lines of JSON that it says: the last is its result."""
+    """Hold a process that attacks, and the lines of JSON that it says: the last is its result."""
 
     def __init__(self, process: trio.Process) -> None:
         self.pid = process.pid
@@ -41,7 +41,7 @@ class Attacker:
         self._rest = bytearray()
 
     async def says(self, word: str) -> None:
-        """Until it says this."""
+        """Wait until it says this."""
         assert await self._line() == word
 
     async def result(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ async def attacker(
     settings: dict[str, object],
     task_status: trio.TaskStatus[Attacker] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Runs one, until it has ended; for `nursery.start`."""
+    """Run one attacker until it has ended; for `nursery.start`."""
     command_line = [
         sys.executable,
         "-m",
@@ -94,7 +94,7 @@ def connect(port: int) -> socket.socket:
 
 
 def upgraded(port: int, path: str = "/") -> socket.socket:
-    """A WebSocket connection."""
+    """Open a WebSocket connection."""
     sock = connect(port)
     request, accept = handshake("localhost", path)
     sock.sendall(request)
@@ -120,7 +120,7 @@ def reset(sock: socket.socket) -> None:
 
 
 def until_closed(sock: socket.socket) -> int | None:
-    """The code of the server's close frame; None: it closed without one."""
+    """Return the code of the server's close frame; None: it closed without one."""
     data = bytearray()
     code = None
     try:
@@ -135,7 +135,7 @@ def until_closed(sock: socket.socket) -> int | None:
 
 
 def flood(port: int, seconds: float, attackers: int, opening: bytes, more: bytes) -> dict[str, Any]:
-    """So many send as fast as they can, and come back when they were thrown out."""
+    """Let so many clients send as fast as they can, and come back when they were thrown out."""
     codes: Counter[str] = Counter()
     sent: Counter[int] = Counter()
     selector = selectors.DefaultSelector()
@@ -192,7 +192,7 @@ def flood(port: int, seconds: float, attackers: int, opening: bytes, more: bytes
 
 
 def fragments(port: int, seconds: float, attackers: int) -> dict[str, Any]:
-    """P5: one-byte continuations without end."""
+    """Send one-byte continuations without end (P5)."""
     first = bytearray(frame(TEXT, b"x"))
     first[0] &= 0x7F
     piece = bytearray(frame(CONTINUATION, b"x"))
@@ -201,12 +201,12 @@ def fragments(port: int, seconds: float, attackers: int) -> dict[str, Any]:
 
 
 def pings(port: int, seconds: float, attackers: int) -> dict[str, Any]:
-    """P6: as many pings as fit."""
+    """Send as many pings as fit (P6)."""
     return flood(port, seconds, attackers, b"", frame(PING, b"ping") * 1_000)
 
 
 def lengths(port: int) -> dict[str, Any]:
-    """P4: frames that say that they are very long. 2^63 and more (the highest bit), and 10 GB."""
+    """Send frames that say that they are very long (P4): 2^63 and more (the highest bit), and 10 GB."""
     found = {}
     for name, length in (
         ("2^63", 2**63),
@@ -232,9 +232,9 @@ _SLOW = {
 
 
 def slow(port: int, count: int, what: str, seconds: float) -> dict[str, Any]:
-    """C5: connections that say one byte a second of a head, a TLS hello or a body, and stay.
+    """Open connections that say one byte a second of a head, a TLS hello or a body, and stay (C5).
 
-    How long the longest lasted, how many are left, and what they were answered.
+    Returns how long the longest lasted, how many are left, and what they were answered.
     """
     at_once, say = _SLOW[what]
     selector = selectors.DefaultSelector()
@@ -276,7 +276,7 @@ def slow(port: int, count: int, what: str, seconds: float) -> dict[str, Any]:
 
 
 def drops(port: int, count: int) -> dict[str, Any]:
-    """Connections that are opened and dropped, at every stage, in order and not."""
+    """Open connections and drop them, at every stage, in order and not."""
 
     def nothing() -> socket.socket:
         return connect(port)
@@ -309,7 +309,7 @@ def drops(port: int, count: int) -> dict[str, Any]:
 
 
 def storm(port: int, count: int, rounds: int) -> dict[str, Any]:
-    """C7: so many subscribers; all drop at once and all come back, again and again.
+    """Subscribe with so many clients; all drop at once and all come back, again and again (C7).
 
     seconds: until the last one had its SUBSCRIBE_OK and an event, per round.
     """
@@ -329,7 +329,7 @@ def storm(port: int, count: int, rounds: int) -> dict[str, Any]:
 
 
 def _dial(port: int, count: int, hello: bytes) -> list[socket.socket]:
-    """All at once; each has had an event when this returns."""
+    """Connect all at once; each has had an event when this returns."""
     selector = selectors.DefaultSelector()
     heard: dict[socket.socket, bytearray] = {}
     waiting = set()
@@ -363,7 +363,7 @@ def _dial(port: int, count: int, hello: bytes) -> list[socket.socket]:
 
 
 def churn(port: int, cycles: int, clients: int) -> dict[str, Any]:
-    """S6: subscribe and unsubscribe, over and over, and answers counted."""
+    """Subscribe and unsubscribe, over and over, and count the answers (S6)."""
     per_turn = 50
     socks = [upgraded(port) for _ in range(clients)]
     turn = (command("SUBSCRIBE", "beat", mode="pull") + command("UNSUBSCRIBE", "beat")) * per_turn
@@ -396,7 +396,7 @@ def _messages(sock: socket.socket, buffer: bytearray, count: int) -> Iterator[st
 
 
 def texts(port: int, repeat: int) -> dict[str, Any]:
-    """P9: JSON that is meant to hurt, and what each is answered with: a type, or the code of the close."""
+    """Send JSON that is meant to hurt (P9). Returns the answer to each: a type, or the code of the close."""
     wrapped = '{"type":"SUBSCRIBE","sourceId":"beat","mode":"pull","x":%s}'
     found = {}
     for name, text in hostile_json().items():
@@ -410,8 +410,8 @@ def texts(port: int, repeat: int) -> dict[str, Any]:
 
 
 def hostile_json() -> dict[str, str]:
-    """Each within 64 KiB, the largest message of a client (P9 names 100,000 and 1,000,000 for depth and
-    digits: such a message is refused by its length)."""
+    """Return texts that are each within 64 KiB, the largest message of a client. P9 names 100,000 for depth
+    and 1,000,000 for digits: such a message is refused by its length."""
     return {
         "deep arrays": "[" * 30_000 + "]" * 30_000,
         "deep arrays, open": "[" * 65_000,
@@ -443,7 +443,7 @@ def _answer(sock: socket.socket) -> str | int | None:
 
 
 def reader(port: int, seconds: float) -> dict[str, Any]:
-    """No attack: subscribes and reads for so long. `gaps`: offsets that were not the next."""
+    """Subscribe and read for so long, without an attack. `gaps`: offsets that were not the next."""
     buffer = bytearray()
     events, lags, gaps, due = 0, 0, 0, None
     closed = False

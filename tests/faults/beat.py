@@ -50,7 +50,7 @@ _PAGE_KIB = resource.getpagesize() // 1024
 
 
 class BeatSettings(Section):
-    """A source of type `beat`. objects: also count what the garbage collector knows, which is slow."""
+    """Configure a source of type `beat`. objects: also count the garbage collector's objects (slow)."""
 
     type: Literal["beat"]
     id: str
@@ -59,12 +59,12 @@ class BeatSettings(Section):
 
 
 class LoopWatch(trio.abc.Instrument):
-    """The longest that one step of a task has held the event loop, and which task that was.
+    """Measure the longest that one step of a task has held the event loop, and which task that was.
 
-    Time for which the gateway was ready and another process had the processor is not the gateway's: a step
-    that never slept is only charged with what it computed, one that did (a system call that blocks, a lock
-    that another thread has) with all but what any thread waited for a processor. The beat's own steps do not
-    count: they read /proc.
+    Time for which the gateway was ready and another process had the processor is not the gateway's. A step
+    that never slept is only charged with what it computed. One that slept (a system call that blocks, a lock
+    that another thread has) is charged with all but what any thread waited for a processor. The beat's own
+    steps do not count: they read /proc.
     """
 
     def __init__(self) -> None:
@@ -85,13 +85,13 @@ class LoopWatch(trio.abc.Instrument):
             self._worst = (held, task.name)
 
     def worst(self) -> tuple[float, str]:
-        """Seconds and task, since it was asked last."""
+        """Return seconds and task, since it was asked last."""
         worst, self._worst = self._worst, (0.0, "")
         self._queued = self._queued_so_far()
         return worst
 
     def _queued_so_far(self) -> float:
-        """Seconds that threads of this process were ready to run and did not, added up."""
+        """Return the seconds that threads of this process were ready to run and did not, added up."""
         queued = 0
         for thread in Path("/proc/self/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended

@@ -14,13 +14,13 @@ AWAY = "kafka broker away"
 
 DAMAGED = Way(corrupt_every=500, corrupt_in=b"x")
 """Bits turned over in the values: Kafka's checksum covers a record, not its offset, its partition, or the
-length of an answer. Who must fear for those needs TLS."""
+length of an answer. Where those are at risk, TLS is needed."""
 
 Step = Callable[[], Awaitable[None]]
 
 
 def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injection, Phases]]:
-    """By kind, each with the phases that CI can afford."""
+    """Return the faults by kind, each with the phases that CI can afford."""
 
     def applied(both: Way | None = None, *, up: Way | None = None, down: Way | None = None) -> Step:
         async def strike() -> None:

@@ -17,10 +17,10 @@ JAVA = ("-XX:TieredStopAtLevel=1",)
 
 
 class FaultyBroker:
-    """One broker with two ways to it: `bootstrap`, for producers, and through a proxy, for the gateway.
+    """Run one broker with two ways to it: `bootstrap` for producers, and one through a proxy for the gateway.
 
-    A broker tells a client by which address to come back, per listener; that of the second listener is the
-    proxy's. `between` has to be open whenever a gateway is to reach it.
+    A broker names the address by which a client is to come back, per listener; that of the second listener is
+    the proxy's. `between` has to be open whenever a gateway is to reach it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,12 +32,12 @@ class FaultyBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The way past the proxy."""
+        """Return the way past the proxy."""
         return self._held.broker.bootstrap
 
     @property
     def proxied(self) -> str:
-        """The way that faults can be put into."""
+        """Return the way that faults can be put into."""
         return f"127.0.0.1:{self._near}"
 
     @asynccontextmanager
@@ -53,19 +53,19 @@ class FaultyBroker:
         self._held.stop()
 
     async def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         await self._held.do(self._held.broker.kill)
 
     async def start(self) -> None:
-        """Until it answers again."""
+        """Start it, and wait until it answers again."""
         await self._held.do(self._held.broker.start)
 
     async def freeze(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self._held.broker.freeze()
 
     async def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._held.broker.thaw()
 
 
@@ -81,7 +81,7 @@ _REPLICATED = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One broker of a cluster: past the proxy it is `broker.bootstrap`, and `near` is the proxy's port."""
+    """Hold one broker of a cluster: `broker.bootstrap` leads past the proxy, `near` is the proxy's port."""
 
     broker: Broker
     behind: int
@@ -89,7 +89,7 @@ class Member:
 
 
 def three_brokers(folder: Path) -> list[Member]:
-    """Three nodes of one cluster with 256 MiB of heap each, not started.
+    """Make three nodes of one cluster with 256 MiB of heap each, not started.
 
     They only answer together: start them at the same time.
     """
@@ -113,7 +113,7 @@ def three_brokers(folder: Path) -> list[Member]:
 
 
 def _two_ways(node: Node, behind: int, near: int) -> dict[str, str]:
-    """A listener for everybody, and one at `behind` that tells its clients to come to `near`."""
+    """Configure a listener for all clients, and one at `behind` that sends its clients to `near`."""
     here = "127.0.0.1"
     return {
         "listeners": f"PLAINTEXT://{here}:{node.port},PROXIED://{here}:{behind},"

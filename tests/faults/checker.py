@@ -1,4 +1,4 @@
-"""Compares what was produced with what one client was given and told. Pure: no I/O, no clock.
+"""Compare what was produced with the events and notices that one client got. Pure: no I/O, no clock.
 
 One checker for simulated, integration and long runs. A history is what one client received, in order: runs
 of consecutive offsets of a partition, LAG notices, SUBSCRIPTION_CLOSED, and, where it came back, where its
@@ -20,7 +20,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Events with the offsets `first` to `last` of a partition, received one after the other.
+    """Hold events with the offsets `first` to `last` of a partition, received one after the other.
 
     at: when the last of them came, in seconds. values: of each event, where the client kept them.
     """
@@ -34,7 +34,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A LAG notice. ranges: first and last offset given up, per partition; dropped: how many events."""
+    """Hold a LAG notice. ranges: first and last offset given up, per partition; dropped: how many events."""
 
     behind: int
     dropped: int | None
@@ -44,7 +44,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A SUBSCRIPTION_CLOSED notice. positions: next offset per partition; dropped: not given any more."""
+    """Hold a SUBSCRIPTION_CLOSED notice. positions: next offset per partition; dropped: not given."""
 
     reason: str
     dropped: int | None
@@ -53,9 +53,9 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The client has subscribed again, from these positions (next offset per partition) on.
+    """Note that the client has subscribed again, from these positions (next offset per partition) on.
 
-    What it had received behind them comes again by its own wish, and is no duplicate.
+    What it had received behind them comes again by its own wish, and is not a duplicate.
     """
 
     positions: Mapping[int, int]
@@ -66,7 +66,7 @@ Item = Run | Lag | Closed | Resumed
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the producer knows beside the offsets.
+    """Hold what the producer knows beside the offsets.
 
     values: of each record that was acknowledged. sent_at: when it was handed to the producer, in seconds on
     the clock of the runs' `at`. failed: values of records whose production failed: each may be in the topic,
@@ -83,7 +83,7 @@ NO_FACTS = Facts()
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with one history; empty members where nothing is.
+    """Say what is wrong with one history; empty members where nothing is.
 
     lost: produced, neither received nor announced as given up. duplicate: received twice. reorder:
     received after a later one of its partition. skip_unannounced: passed over before any notice said so.
@@ -107,18 +107,18 @@ class Verdict:
 
 
 def produced(ends: Mapping[int, int], starts: Mapping[int, int] | None = None) -> Places:
-    """The records of a topic without holes: `ends` and `starts` are next offsets per partition."""
+    """Return the records of a topic without holes: `ends` and `starts` are next offsets per partition."""
     starts = starts or {}
     return {p: Offsets([(starts.get(p, 0), end - 1)]) for p, end in ends.items() if end > starts.get(p, 0)}
 
 
 def received(history: Sequence[Item]) -> Places:
-    """All that came."""
+    """Return all that came."""
     return places((item.partition, item.first, item.last) for item in history if isinstance(item, Run))
 
 
 def announced(history: Sequence[Item]) -> Places:
-    """All that LAG notices said was given up (their ranges may hold offsets without a record)."""
+    """Return all that LAG notices said was given up (their ranges may hold offsets without a record)."""
     return places((p, *ends) for item in history if isinstance(item, Lag) for p, ends in item.ranges.items())
 
 
@@ -158,7 +158,7 @@ def _waited(lost: Places, facts: Facts, until: float) -> float:
 
 
 class _Walk:
-    """The part of the judgement that depends on the order, and on single events."""
+    """Judge what depends on the order, and on single events."""
 
     def __init__(self, produced: Places, facts: Facts) -> None:
         self.duplicate: list[tuple[int, int, int]] = []

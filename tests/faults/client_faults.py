@@ -23,10 +23,10 @@ async def _nothing() -> None:
 
 
 def client_faults(port: int) -> dict[str, tuple[Injection, Phases]]:
-    """By kind, against the gateway on that port, which must have a source `beat`."""
+    """Return the faults by kind, against the gateway on that port, which must have a source `beat`."""
 
     def at_once(work: Callable[..., Found], right: Callable[[Found], bool], **settings: object) -> Step:
-        """In a thread of ours: too short to be worth a process."""
+        """Attack in a thread of ours: too short to be worth a process."""
 
         async def strike() -> None:
             found = await trio.to_thread.run_sync(partial(work, port, **settings))

@@ -28,14 +28,14 @@ _PROGRESS, _PROGRESS_S = 100, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """brokers: by their ids, from 1 on; ways: the proxies before them, for a gateway."""
+    """Hold three brokers. brokers: by their ids, from 1 on; ways: the proxies before them, for a gateway."""
 
     brokers: list[Broker]
     ways: list[Proxy]
 
     @property
     def bootstrap(self) -> str:
-        """Past the proxies."""
+        """Return the addresses past the proxies."""
         return ",".join(one.bootstrap for one in self.brokers)
 
     @property
@@ -45,7 +45,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """Three brokers that answer, each with all three in its metadata."""
+    """Start three brokers that answer, each with all three in its metadata."""
     members = three_brokers(folder)
     brokers = [one.broker for one in members]
     try:
@@ -68,7 +68,7 @@ async def _all(brokers: Sequence[Broker]) -> None:
 
 
 async def until_whole(bootstrap: str, count: int, topic: str = "") -> None:
-    """Until so many brokers are in the cluster, and all of them in sync for every partition of the topic."""
+    """Wait until so many brokers are in the cluster, and in sync for every partition of the topic."""
 
     async def is_whole(admin: Any) -> bool:
         if len((await admin.describe_cluster())["brokers"]) < count:
@@ -76,12 +76,12 @@ async def until_whole(bootstrap: str, count: int, topic: str = "") -> None:
         partitions = (await admin.describe_topics([topic]))[0]["partitions"] if topic else ()
         return all(len(one["isr"]) == count for one in partitions)
 
-    while not await _asked(bootstrap, is_whole):  # noqa: ASYNC110  (the cluster tells nobody)
+    while not await _asked(bootstrap, is_whole):  # noqa: ASYNC110  (the cluster sends no notice)
         await trio.sleep(_POLL_S)
 
 
 async def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
-    """The id of the broker that leads; -1: none does."""
+    """Return the id of the broker that leads; -1: none does."""
 
     async def leader(admin: Any) -> int:
         found = (await admin.describe_topics([topic]))[0]
@@ -91,7 +91,7 @@ async def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
 
 
 async def _asked(bootstrap: str, question: Callable[[Any], Awaitable[T]]) -> T:
-    """Until a broker answers: one that has just died is still in the list of the others."""
+    """Ask until a broker answers: one that has just died is still in the list of the others."""
 
     async def ask() -> T:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
@@ -110,8 +110,8 @@ async def _asked(bootstrap: str, question: Callable[[Any], Awaitable[T]]) -> T:
 
 
 def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple[Injection, Phases]]:
-    """By kind. What is struck is chosen when it is struck: leadership moves. Without `restore` after it the
-    cluster goes on with two. stage: None: only for its names."""
+    """Return the faults by kind. What is struck is chosen when it is struck: leadership moves. Without
+    `restore` after it the cluster goes on with two. stage: None: only for its names."""
     brokers, topic = them.brokers, "" if stage is None else stage.topic
     struck: list[Broker] = []
 
@@ -147,7 +147,7 @@ def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple
         return ",".join(one.bootstrap for one in brokers if one.running)
 
     async def reassigned(wanted: Replicas) -> None:
-        """Until these hold all of it, and the first of each leads."""
+        """Wait until these hold all of it, and the first of each leads."""
 
         async def is_so(admin: Any) -> bool:
             held = {p: sorted(ids) for p, ids in wanted.items()}
@@ -158,7 +158,7 @@ def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple
 
         await _asked(bootstrap(), lambda admin: reassign(admin, topic, wanted))
         with trio.fail_after(_PATIENCE_S):
-            while not await _asked(bootstrap(), is_so):  # noqa: ASYNC110  (the cluster tells nobody)
+            while not await _asked(bootstrap(), is_so):  # noqa: ASYNC110  (the cluster sends no notice)
                 await trio.sleep(_POLL_S)
 
     async def move_leaders() -> None:
@@ -167,7 +167,7 @@ def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple
         await reassigned({p: [*(one for one in ids if one != lead[p]), lead[p]] for p, ids in held.items()})
 
     async def one_without_leading() -> Broker:
-        """The last one, when it leads nothing any more."""
+        """Return the last one, when it leads nothing any more."""
         last = len(brokers)
         held = await _asked(bootstrap(), lambda admin: replicas(admin, topic))
         await reassigned({p: [*(one for one in ids if one != last), last] for p, ids in held.items()})
@@ -177,7 +177,7 @@ def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple
         await (await one_without_leading()).kill()
 
     async def roll() -> None:
-        """One after the other, each in order; one that is not there comes first."""
+        """Restart one after the other, each in order; one that is not there comes first."""
         for one in sorted(brokers, key=lambda one: one.running):
             await one.stop()
             await one.start()
@@ -195,7 +195,7 @@ def cluster_faults(them: Cluster, stage: Scene | None = None) -> dict[str, tuple
         await reassigned({p: [*ids, len(brokers)] for p, ids in held.items()})
 
     async def isolate_leader() -> None:
-        """Its cluster still has it; the gateway goes on with the partitions of the others."""
+        """Cut the leader off from the gateway, which goes on with the other partitions."""
         found = await find_leader()
         lead = await _asked(bootstrap(), lambda admin: leaders(admin, topic))
         others = [p for p, leader in lead.items() if leader != brokers.index(found) + 1]

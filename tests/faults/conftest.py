@@ -22,7 +22,7 @@ def faulty_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyBr
 
 @pytest.fixture
 def passed(request: pytest.FixtureRequest) -> Callable[[Outcome], None]:
-    """Notes an outcome, for the table at the end of the run, and asserts that it is a good one."""
+    """Note an outcome, for the table at the end of the run, and assert that it is a good one."""
 
     def note(outcome: Outcome) -> None:
         request.config.stash.setdefault(_outcomes, []).append(outcome)

@@ -20,8 +20,8 @@ STALL_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """How many. backlog: records of the topic that one asks for at once. figures: what came of it is put
-    here, by name."""
+    """Say how many readers come. backlog: records of the topic that one asks for at once. figures: what came
+    of it is put here, by name."""
 
     returning: int = 300
     stalled: int = 200
@@ -38,7 +38,7 @@ KINDS = (EVERYTHING, RETURNING, TOGETHER)
 
 
 def scene_of(kind: str, crowd: Crowd) -> dict[str, Any]:
-    """What `kafka_scene` is to be like for it."""
+    """Return what `kafka_scene` is to be like for it."""
     if kind == EVERYTHING:
         return {"backlog": crowd.backlog}
     if kind == RETURNING:
@@ -47,7 +47,7 @@ def scene_of(kind: str, crowd: Crowd) -> dict[str, Any]:
 
 
 def crowd_faults(stage: Scene, crowd: Crowd) -> dict[str, tuple[Injection, Phases]]:
-    """By kind, each in a scene of its own (`scene_of`)."""
+    """Return the faults by kind, each in a scene of its own (`scene_of`)."""
     port, topic = stage.gateway.port, stage.topic
 
     async def ask_for_everything() -> None:
@@ -107,7 +107,7 @@ async def _connections() -> list[str]:
 
 
 async def _watch_unsent(port: int, found: dict[str, Any]) -> None:
-    """The most that the kernel holds for the connections of this port of 127.0.0.1, in bytes."""
+    """Note the most that the kernel holds for the connections of this port of 127.0.0.1, in bytes."""
     local = f"0100007F:{port:04X}"
     while True:
         rows = (line.split() for line in await _connections())

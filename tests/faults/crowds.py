@@ -29,7 +29,7 @@ _PATIENCE = 60.0
 
 
 class Places:
-    """Where one reader is, per partition. gaps: events that were not the next. events: how many came.
+    """Hold where one reader is, per partition. gaps: events that were not the next. events: how many came.
     given_up: notices that say that some never will."""
 
     def __init__(self, at: dict[bytes, int] | None = None) -> None:
@@ -40,7 +40,7 @@ class Places:
         self._rest = b""
 
     def take(self, data: bytes) -> None:
-        """Reads what is whole; positions of frames that are cut are never taken for whole ones."""
+        """Read whole frames; positions in cut frames are never taken for whole ones."""
         data = self._rest + data
         end = data.rfind(b"}")  # every message ends with one, and no number does
         whole, self._rest = data[: end + 1], data[end + 1 :]
@@ -74,7 +74,7 @@ def enough_descriptors(count: int) -> None:
 
 
 def returning(port: int, topic: str, count: int, rounds: int) -> dict[str, Any]:
-    """C7: so many subscribers of a topic that is written to; all drop at once and come back where they were.
+    """Subscribe often to a topic that is written to; all drop at once and come back where they were (C7).
 
     opened: seconds until the last one had its SUBSCRIBE_OK, per round; served: an event behind it.
     """
@@ -107,7 +107,7 @@ def returning(port: int, topic: str, count: int, rounds: int) -> dict[str, Any]:
 def _dial(
     port: int, request: bytes, topic: str, readers: Iterable[Places]
 ) -> tuple[list[socket.socket], float]:
-    """All at once; each has had an event when this returns. Also says when all were subscribed."""
+    """Connect all at once; each has had an event when this returns. Also returns when all were subscribed."""
     selector = selectors.DefaultSelector()
     waiting: dict[socket.socket, int] = {}
     socks, unopened = [], 0
@@ -151,7 +151,7 @@ def _as_json(at: dict[bytes, int]) -> dict[str, int]:
 
 
 def everything(port: int, topic: str, count: int) -> dict[str, Any]:
-    """C10: one that asks for 10^9 events from the first on, and reads `count` of them as fast as it can."""
+    """Ask for 10^9 events from the first on, and read `count` of them as fast as possible (C10)."""
     one = Places()
     began = time.monotonic()
     with upgraded(port) as sock:
@@ -167,7 +167,7 @@ def everything(port: int, topic: str, count: int) -> dict[str, Any]:
 
 
 def stalled(port: int, topic: str, count: int, seconds: float) -> dict[str, Any]:
-    """C2: so many subscribers that read nothing for so long. closed: how many were thrown out."""
+    """Open so many subscribers that read nothing for so long (C2). closed: how many were thrown out."""
     enough_descriptors(count)
     socks = [subscribed(port, topic) for _ in range(count)]
     time.sleep(seconds)

@@ -27,11 +27,12 @@ BEAT: dict[str, object] = {"type": "beat", "id": "beat", "interval_ms": 10}
 
 
 class UnexpectedError(Exception):
-    """What a fault did was not answered as it should be: raised by `strike`, and a reason in the outcome."""
+    """Report a wrong reaction to a fault: raised by `strike`, and a reason in the outcome."""
 
 
 class Result(enum.StrEnum):
-    """PASSED; HANG: what should have gone on did not; FAILED: it did, wrongly, or later than promised."""
+    """Say how it went. HANG: what should have gone on did not; FAILED: it did, wrongly, or later than
+    promised."""
 
     PASSED = "PASSED"
     HANG = "HANG"
@@ -40,7 +41,7 @@ class Result(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Lengths in seconds. patience: how long what should go on is waited for before it is a hang."""
+    """Hold lengths in seconds. patience: how long what should go on is waited for before it is a hang."""
 
     steady: float = 0.5
     impacted: float = 3.0
@@ -50,13 +51,13 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """A fault. strike and heal do it and undo it; heal returns when the other side could answer again.
+    """Describe a fault. strike and heal do it and undo it; heal returns when the other side could answer
+    again.
 
-    notice: the line in the gateway's log that says it was noticed; None: it need not be. The others in
-    seconds: noticed within, the first event at the slowest client after `heal` within, and for how long at
-    most a step of the gateway's loop may take. count: something that the fault makes grow, where it could
-    come to nothing and nobody would see it. restore: what is left to undo, and nobody waits for; `inject`
-    does not do it.
+    notice: the line in the gateway's log that says it was noticed; None: it need not be. The others are
+    bounds in seconds: until it is noticed, from `heal` to the first event at the slowest client, and of a
+    step of the gateway's loop. count: something that the fault makes grow, where it could come to nothing
+    unseen. restore: what is left to undo, and is not waited for; `inject` does not do it.
     """
 
     kind: str
@@ -73,13 +74,13 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one injection. Times in seconds; None: did not happen or was not asked.
+    """Hold what came of one injection. Times in seconds; None: did not happen or was not asked.
 
     noticed: until the gateway's log said so. served: from `heal` to the first event at the slowest watcher.
-    worst_lag: of any record. blocked: the longest step of the gateway's loop. others_late: the latest that
-    an event of the source beside came, others_steady: the same before the fault. held_up: a step of the
-    loop, of the task `blocker`, took too long. That is a figure and no failure, for a hypervisor can take as
-    much, and nobody sees it: who asserts it asks twice.
+    worst_lag: of any record. blocked: the longest step of the gateway's loop. others_late: the latest that an
+    event of the source beside came, others_steady: the same before the fault. held_up: a step of the loop, of
+    the task `blocker`, took too long. That is a figure and not a failure, for a hypervisor can take as much,
+    unseen: tests that assert it ask twice.
     """
 
     kind: str
@@ -98,13 +99,13 @@ class Outcome:
     blocker: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class Beats:
-    """What the watchers of the beat have seen: when, how late, and the gateway's own figures."""
+    """Hold what the watchers of the beat have seen: when, how late, and the gateway's own figures."""
 
     late: list[tuple[float, float]] = field(default_factory=list)
     blocked: list[tuple[float, float, str]] = field(default_factory=list)
@@ -121,7 +122,7 @@ class Beats:
 
 
 class Scene:
-    """A gateway with its clients. topic, flow: nothing where there is no topic that is written to."""
+    """Hold a gateway with its clients. topic, flow: nothing where there is no topic that is written to."""
 
     def __init__(self, gateway: GatewayProcess, topic: str, flow: Flow | None) -> None:
         self.gateway = gateway
@@ -132,7 +133,7 @@ class Scene:
         self.beats = Beats()
 
     async def inject(self, injection: Injection, phases: Phases) -> Outcome:
-        """One fault from a standstill to a standstill."""
+        """Inject one fault, from a standstill to a standstill."""
         run = _Injecting(self, injection, phases)
         hang = None
         try:
@@ -204,12 +205,12 @@ class _Injecting:
                     await one.until(lambda one=one: one.next == ends or one.lost > 0)  # type: ignore[misc]
 
     def _first_event(self, one: Watcher) -> float:
-        """Seconds after `heal`."""
+        """Return how many seconds after `heal` the first event came."""
         came = (item.at for item in one.history if isinstance(item, Run) and item.at is not None)
         return next((at - self._healed for at in came if at > self._healed), 0.0)
 
     def _untold(self, one: Watcher) -> list[str]:
-        """What a client was told of its source since the strike, if not that it fails and is back."""
+        """Return what a client was notified of since the strike, if not that its source fails and is back."""
         told = [(at - self._struck, kind) for at, kind in one.told if at >= self._struck]
         kinds = [kind for _, kind in told]
         if kinds[:1] + kinds[-1:] == ["SOURCE_DEGRADED", "SOURCE_RESTORED"]:
@@ -276,7 +277,7 @@ class _Injecting:
 
 
 def wrong(verdict: Verdict) -> str:
-    """What is not as in a faultless verdict."""
+    """Return what is not as in a faultless verdict."""
     good = asdict(Verdict())
     found = {name: value for name, value in asdict(verdict).items() if value != good[name]}
     found.pop("worst_lag", None)
@@ -284,7 +285,7 @@ def wrong(verdict: Verdict) -> str:
 
 
 def span(history: Sequence[Item]) -> dict[int, Offsets]:
-    """All offsets from the first received to the last, per partition: of a source that leaves none out."""
+    """Return all offsets from the first received to the last, per partition, of a source without holes."""
     runs = [item for item in history if isinstance(item, Run)]
     return {
         p: Offsets(
@@ -295,7 +296,7 @@ def span(history: Sequence[Item]) -> dict[int, Offsets]:
 
 
 def _latest(delays: Iterable[float]) -> float:
-    """The 99th percentile."""
+    """Return the 99th percentile."""
     found = sorted(delays)
     return found[int(len(found) * 0.99)] if found else 0.0
 
@@ -309,7 +310,7 @@ async def scene(
     others: int = 4,
     value: Callable[[Mapping[str, Any]], object] | None = kafka_value,
 ) -> AsyncIterator[Scene]:
-    """Everybody subscribed; gone at the end of the block."""
+    """Subscribe all clients; they are gone at the end of the block."""
     stage = Scene(gateway, topic, flow)
     async with trio.open_nursery() as nursery:
         for number, wish in enumerate(wishes):
@@ -328,7 +329,7 @@ async def scene(
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The figures of many injections of one kind."""
+    """Return the figures of many injections of one kind."""
     first = outcomes[0]
     served = [o.served for o in outcomes if o.served is not None]
     noticed = [o.noticed for o in outcomes if o.noticed is not None]

@@ -14,7 +14,7 @@ _STEP_S = 0.05
 
 
 class Flow:
-    """Records at a rate while it is on, some `every` so many seconds. A step that the broker does not
+    """Send records at a rate while it is on, some `every` so many seconds. A step that the broker does not
     acknowledge is waited for, and what was due meanwhile is left out: the rate is what the producer wants,
     not what it gets."""
 
@@ -44,24 +44,24 @@ class Flow:
         await self._feeder.send(count)
 
     def start(self) -> None:
-        """From a standstill: what was produced before is forgotten."""
+        """Start from a standstill: what was produced before is forgotten."""
         self._sent_at.clear()
         self._stopping = False
         self._idle = trio.Event()
         self._on.set()
 
     async def stop(self) -> None:
-        """Until everything that was sent is acknowledged."""
+        """Wait until everything that was sent is acknowledged."""
         self._stopping = True
         await self._idle.wait()
 
     @property
     def ends(self) -> dict[int, int]:
-        """The next offset of every partition, once it stands still."""
+        """Return the next offset of every partition, once it stands still."""
         sent = self._feeder.sent
         return {p: (sent - p + PARTITIONS - 1) // PARTITIONS for p in range(PARTITIONS)}
 
     def produced(self, starts: dict[int, int]) -> tuple[Places, Facts]:
-        """What has been produced from `starts` on. The producer is idempotent: nothing is there twice."""
+        """Return what was produced from `starts` on. The producer is idempotent: nothing is there twice."""
         values = {(p, n): n * PARTITIONS + p for p, n in self._sent_at}
         return produced(self.ends, starts), Facts(values, dict(self._sent_at))

@@ -23,7 +23,7 @@ KINDS = (
 
 
 def gateway_faults(stage: Scene, words: Words) -> dict[str, tuple[Injection, Phases]]:
-    """By kind, in a gateway with the source `mischief`."""
+    """Return the faults by kind, in a gateway with the source `mischief`."""
 
     def lines(event: str) -> int:
         return sum(line["event"] == event for line in stage.gateway.log)

@@ -37,7 +37,7 @@ LENGTHS = (512, 1_024, 4_096)
 
 @dataclass(slots=True)
 class Greedy:
-    """One client. ids: of its subscriptions by topics, oldest first."""
+    """Play one client. ids: of its subscriptions by topics, oldest first."""
 
     role: str
     chosen: random.Random
@@ -49,16 +49,16 @@ class Greedy:
         return "/events" if self.role == "topics" else "/"
 
     def opening(self) -> list[bytes]:
-        """What it says first."""
+        """Return what it says first."""
         return [command("SUBSCRIBE", self.source, mode="pull")] if self.role == "credits" else []
 
     def turn(self) -> tuple[float, Sequence[bytes]]:
-        """What it says now, and in how many seconds it says more."""
+        """Return what it says now, and in how many seconds it says more."""
         pause, says = ROLES[self.role]
         return pause, says(self)
 
     def hear(self, message: Mapping[str, Any]) -> str:
-        """Under which name a message is counted."""
+        """Return under which name a message is counted."""
         kind = str(message["type"])
         if kind == "subscribe-ack":
             self.ids.append(message["subscriptionId"])
@@ -66,15 +66,15 @@ class Greedy:
 
     @property
     def number(self) -> int:
-        """One that was not there before."""
+        """Return one that was not there before."""
         return self.chosen.randrange(10**9)
 
 
 def greedy(
     port: int, seconds: float, attackers: int, seed: int, source: str, roles: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """So many for so long, dealt to the roles in turn (none: all). Returns how often each answer came, the
-    codes of closed connections among them."""
+    """Run so many clients for so long, dealt to the roles in turn (none: all). Returns how often each answer
+    came, the codes of closed connections among them."""
     chosen = random.Random(seed)
     answers: Counter[str] = Counter()
     selector = selectors.DefaultSelector()
@@ -136,12 +136,12 @@ _EVENTS = (b'{"type":"RESULT"', b'{"type":"event"')
 
 
 def _another(client: Greedy, where: str) -> list[bytes]:
-    """Another query in the place of the one that it has."""
+    """Put another query in the place of the one that it has."""
     return [command("UNSUBSCRIBE", client.source), command("SUBSCRIBE", client.source, where=where)]
 
 
 def _evaluated(client: Greedy) -> list[bytes]:
-    """Long to evaluate for one event, and short."""
+    """Make a query that takes long to evaluate for one event, and a short text."""
     number = client.number
     return _another(
         client,
@@ -159,7 +159,7 @@ def _evaluated(client: Greedy) -> list[bytes]:
 
 
 def _read(client: Greedy) -> list[bytes]:
-    """Long to read, and cheap to evaluate: as long as it may be."""
+    """Make a query that takes long to read, as long as it may be, and is cheap to evaluate."""
     number = client.number
     forms: Sequence[tuple[Callable[[int], str], str, str, str]] = (
         (lambda i: f"value.n{i} * {number} > {i}", " OR ", "", ""),
@@ -179,7 +179,7 @@ def _read(client: Greedy) -> list[bytes]:
 
 
 def _bursts(client: Greedy) -> list[bytes]:
-    """A hundred commands at once, with patterns and formats of dates that once took for ever."""
+    """Make a hundred commands at once, with patterns and formats of dates that once took for ever."""
     number = client.number
     text = client.chosen.choice(
         (
@@ -192,12 +192,12 @@ def _bursts(client: Greedy) -> list[bytes]:
 
 
 def _keys(client: Greedy) -> list[bytes]:
-    """A wire key that nobody had, every 21 ms: cheap, and there are many."""
+    """Make a wire key that no other client had, every 21 ms: cheap, and there are many."""
     return _another(client, f"offset > {client.number}")
 
 
 def _topics(client: Greedy) -> list[bytes]:
-    """Another topic in the place of the oldest: patterns within levels and across them, and queries."""
+    """Put another topic in the place of the oldest: patterns within levels and across them, and queries."""
     number = client.number
     topic = client.chosen.choice(
         (
@@ -215,7 +215,7 @@ def _topics(client: Greedy) -> list[bytes]:
 
 
 def _credits(client: Greedy) -> list[bytes]:
-    """Credit, one by one."""
+    """Give credit, one by one."""
     return [command("REQUEST", client.source, n=1)] * _CREDITS_AT_ONCE
 
 

@@ -34,12 +34,13 @@ _PATIENCE = 30.0
 
 
 class NoNamespacesError(Exception):
-    """This machine does not let us make network namespaces. The message says what it said."""
+    """Report that this machine does not let us make network namespaces. The message says what it said."""
 
 
 async def half_open(vanished_ms: int, dead_ms: int) -> dict[str, float]:
-    """Seconds that a vanished client was kept: `streaming`, one that was being sent to, and `idle`; how late
-    events came to `others`; seconds until its `resources` were back after that."""
+    """Return the seconds that a vanished client was kept: `streaming`, one that was being sent to, and
+    `idle`. Also how late events came to `others`, and the seconds until its `resources` were back after
+    that."""
     command_line = ["unshare", "--user", "--map-root-user", "--net"]
     script = [sys.executable, "-m", "tests.faults.half_open", str(vanished_ms), str(dead_ms)]
     run = partial(trio.run_process, check=False, capture_stdout=True, capture_stderr=True, cwd=ROOT)
@@ -104,7 +105,7 @@ def _did_not_notice(stage: Scene) -> None:
 
 @asynccontextmanager
 async def _far_client(port: int) -> AsyncIterator[trio.Process]:
-    """A process in a namespace of its own, at the other end of a cable."""
+    """Run a process in a namespace of its own, at the other end of a cable."""
     arguments = ["unshare", "--net", sys.executable, "-m", "tests.faults.half_open", "client", str(port)]
     async with trio.open_nursery() as nursery:
         run = partial(trio.run_process, stdin=subprocess.PIPE, stdout=subprocess.PIPE, check=False, cwd=ROOT)
@@ -128,13 +129,13 @@ async def _connected(client: trio.Process) -> None:
 
 
 async def _ip(*words: str, within: int | None = None) -> None:
-    """`ip`, in the namespace of that process."""
+    """Run `ip`, in the namespace of that process."""
     enter = [] if within is None else ["nsenter", f"--net=/proc/{within}/ns/net"]
     await trio.run_process([*enter, "ip", *words], capture_stderr=True)
 
 
 def _client(port: int) -> None:
-    """Two connections: one is sent the beat, the other subscribes and gives no credit."""
+    """Open two connections: one is sent the beat, the other subscribes and gives no credit."""
     os.write(1, b"h")
     sys.stdin.readline()
     socks = []

@@ -51,7 +51,7 @@ class ElectLeadersRequestV0(RequestStruct):  # type: ignore[misc]
 
 
 class ElectLeadersRequest(Request[ElectLeadersRequestV0]):  # type: ignore[misc]
-    """Makes the first replica of each partition its leader."""
+    """Make the first replica of each partition its leader."""
 
     API_KEY = 43
 
@@ -63,17 +63,17 @@ class ElectLeadersRequest(Request[ElectLeadersRequestV0]):  # type: ignore[misc]
 
 
 async def leaders(admin: AIOKafkaAdminClient, topic: str) -> dict[int, int]:
-    """Ids of brokers by partition; -1: none leads."""
+    """Return the ids of brokers by partition; -1: none leads."""
     return {one["partition"]: one["leader"] for one in await _partitions(admin, topic)}
 
 
 async def replicas(admin: AIOKafkaAdminClient, topic: str) -> dict[int, list[int]]:
-    """Who is to hold it, the one that is to lead first."""
+    """Return the brokers that are to hold each partition, the one that is to lead first."""
     return {one["partition"]: list(one["replicas"]) for one in await _partitions(admin, topic)}
 
 
 async def in_sync(admin: AIOKafkaAdminClient, topic: str) -> dict[int, list[int]]:
-    """Who holds all of it."""
+    """Return the brokers that hold all of each partition."""
     return {one["partition"]: sorted(one["isr"]) for one in await _partitions(admin, topic)}
 
 

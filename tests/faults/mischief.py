@@ -1,8 +1,8 @@
 """What can go wrong inside a gateway's process, at a word from outside: a plugin, named
 `tests.faults.mischief:plugin`.
 
-Its source does nothing until it is told to stand in the way of everybody or to fail; and the wall clock that
-this process sees can be put forward and back. The words are in a file that both processes have mapped.
+Its source does nothing until a word makes it stand in the way of all others or fail. The wall clock that this
+process sees can be put forward and back. The words are in a file that both processes have mapped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WORDS = struct.Struct("=ddd")  # seconds that the clock is ahead, seconds to st
 
 
 class Words:
-    """The file, as one of the two processes has it. Setting a word is what the other one sees."""
+    """Hold the file, as one of the two processes has it. The other process sees every word that is set."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -51,7 +51,7 @@ class Words:
 
     @property
     def ahead(self) -> float:
-        """Seconds that the wall clock of the gateway is ahead of the true one."""
+        """Return the seconds that the wall clock of the gateway is ahead of the true one."""
         return self._get(0)
 
     @ahead.setter
@@ -60,7 +60,7 @@ class Words:
 
     @property
     def hold(self) -> float:
-        """For how long the source is to hold up the event loop; it sets this to 0 when it begins."""
+        """Return how long the source is to hold up the event loop; it sets this to 0 when it begins."""
         return self._get(1)
 
     @hold.setter
@@ -69,7 +69,7 @@ class Words:
 
     @property
     def fail(self) -> bool:
-        """Whether the source is to raise; it sets this to False when it does."""
+        """Return whether the source is to raise; it sets this to False when it does."""
         return bool(self._get(2))
 
     @fail.setter
@@ -89,7 +89,7 @@ class MischiefSettings(Section):
 
 
 class MischiefError(Exception):
-    """What the source raises when it is told to fail."""
+    """Fail the source when a word asks for that."""
 
 
 class Mischief:
@@ -109,12 +109,12 @@ class Mischief:
 
 
 def stand_still(seconds: float) -> None:
-    """What no plugin may do."""
+    """Do what no plugin may do."""
     time.sleep(seconds)
 
 
 def _put_clock(words: Words) -> None:
-    """All Python code of this process asks these two for the time of day."""
+    """Replace the two functions that all Python code of this process asks for the time of day."""
     true_time, true_time_ns = time.time, time.time_ns
     time.time = lambda: true_time() + words.ahead
     time.time_ns = lambda: true_time_ns() + int(words.ahead * 1e9)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 
 class Offsets:
-    """A set of offsets of one partition, as disjoint ranges in ascending order."""
+    """Hold a set of offsets of one partition, as disjoint ranges in ascending order."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self._firsts: list[int] = []
@@ -34,7 +34,7 @@ class Offsets:
         return f"Offsets({list(self)})"
 
     def within(self, first: int, last: int) -> Offsets:
-        """Those from `first` to `last`."""
+        """Return those from `first` to `last`."""
         start = max(0, bisect_right(self._firsts, first) - 1)
         found = []
         for index in range(start, len(self._firsts)):
@@ -46,11 +46,11 @@ class Offsets:
         return Offsets(found)
 
     def common(self, other: Offsets) -> Offsets:
-        """Those in both."""
+        """Return those in both."""
         return Offsets(part for first, last in other for part in self.within(first, last))
 
     def without(self, other: Offsets) -> Offsets:
-        """Those not in the other."""
+        """Return those not in the other."""
         left = []
         for first, last in self:
             for low, high in other.within(first, last):
@@ -67,7 +67,7 @@ Places = dict[int, Offsets]
 
 
 def places(parts: Iterable[tuple[int, int, int]]) -> Places:
-    """From (partition, first, last)."""
+    """Make places from (partition, first, last)."""
     found: dict[int, list[tuple[int, int]]] = {}
     for partition, first, last in parts:
         found.setdefault(partition, []).append((first, last))
@@ -75,7 +75,7 @@ def places(parts: Iterable[tuple[int, int, int]]) -> Places:
 
 
 def minus(left: Mapping[int, Offsets], *rights: Mapping[int, Offsets]) -> Places:
-    """What is in `left` and in none of the others."""
+    """Return what is in `left` and in none of the others."""
     kept = {}
     for partition, offsets in sorted(left.items()):
         for right in rights:
@@ -86,6 +86,6 @@ def minus(left: Mapping[int, Offsets], *rights: Mapping[int, Offsets]) -> Places
 
 
 def both(left: Mapping[int, Offsets], right: Mapping[int, Offsets]) -> Places:
-    """What is in both."""
+    """Return what is in both."""
     found = {p: offsets.common(right.get(p, Offsets())) for p, offsets in sorted(left.items())}
     return {partition: offsets for partition, offsets in found.items() if len(offsets)}

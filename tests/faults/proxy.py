@@ -5,8 +5,8 @@
         between.heal()
         between.reset()                        # RST to both ends of every connection
 
-`up` is the direction from whoever connects to the target, `down` the answers. What is applied holds for
-the connections that there are and for those to come.
+`up` is the direction from the client to the target, `down` the answers. What is applied holds for the open
+connections and for those to come.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What happens to the bytes of one direction; as it stands: nothing.
+    """Say what happens to the bytes of one direction; as it stands: nothing.
 
     paused: they wait, and go on when healed. swallowed: they are gone, also the news that an end has closed;
     the connection stays dead when healed, as behind a firewall that has forgotten it. delay: seconds, of
@@ -54,7 +54,7 @@ _CLEAR = Way()
 
 
 class _Pipe:
-    """One connection: two streams, and whether it has lost bytes for good."""
+    """Hold one connection: two streams, and whether it has lost bytes for good."""
 
     def __init__(self, near: trio.SocketStream, far: trio.SocketStream | None) -> None:
         self.near = near
@@ -66,8 +66,8 @@ class _Pipe:
 
 
 class Proxy:
-    """port: where it listens, on 127.0.0.1. So far: accepted: connections; passed: bytes by direction;
-    corrupted: bits turned over."""
+    """Listen on `port` of 127.0.0.1. So far: accepted: connections; passed: bytes by direction; corrupted:
+    bits turned over."""
 
     def __init__(self, port: int, target: int) -> None:
         self.port = port
@@ -83,11 +83,11 @@ class Proxy:
 
     @property
     def open(self) -> int:
-        """Connections that are open now."""
+        """Return the number of connections that are open now."""
         return len(self._pipes)
 
     def apply(self, both: Way | None = None, *, up: Way | None = None, down: Way | None = None) -> None:
-        """From now on; a direction that is not named stays as it is."""
+        """Apply this from now on; a direction that is not named stays as it is."""
         for side, way in (("up", up or both), ("down", down or both)):
             if way is not None:
                 self._ways[side] = way  # type: ignore[index]  # mypy widens the literals of the tuple
@@ -99,7 +99,7 @@ class Proxy:
         self.apply(_CLEAR)
 
     def reset(self) -> None:
-        """RST to both ends of every connection."""
+        """Send RST to both ends of every connection."""
         for pipe in list(self._pipes):
             for end in pipe.ends():
                 with suppress(OSError):
@@ -120,7 +120,7 @@ class Proxy:
         if not self._ways["up"].swallowed:
             try:
                 far = await trio.open_tcp_stream("127.0.0.1", self._target)
-            except OSError:  # nobody listens there: nor do we, as far as who connects can tell
+            except OSError:  # nothing listens there: nor do we, as the client sees it
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 near.socket.close()
                 return
@@ -138,7 +138,7 @@ class Proxy:
                 end.socket.close()
 
     async def _carry(self, pipe: _Pipe, side: Direction) -> None:
-        """One direction of one connection, until its end."""
+        """Carry one direction of one connection, until its end."""
         source, sink = (pipe.near, pipe.far) if side == "up" else (pipe.far, pipe.near)
         if source is None:
             return
@@ -212,7 +212,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy(target: int, port: int = 0) -> AsyncIterator[Proxy]:
-    """A proxy to `target` on 127.0.0.1, on `port` there; 0: a free one. Cuts everything off at the end."""
+    """Open a proxy to `target` on 127.0.0.1, on `port` there (0: a free one). Cuts all off at the end."""
     (listener,) = await trio.open_tcp_listeners(port, host="127.0.0.1")
     one = Proxy(listener.socket.getsockname()[1], target)
     async with trio.open_nursery() as nursery:

@@ -23,8 +23,8 @@ _EVERY = 0.02
 
 
 def queries(port: int, seconds: float, attackers: int, seed: int) -> dict[str, Any]:
-    """So many subscribe with one bomb after the other, half by SQL and half by CaQL, and unsubscribe what
-    they got. Returns how often each answer came, the codes of closed connections among them."""
+    """Subscribe with one bomb after the other, half by SQL and half by CaQL, and unsubscribe what was
+    granted. Returns how often each answer came, the codes of closed connections among them."""
     chosen = random.Random(seed)
     answers: Counter[str] = Counter()
     selector = selectors.DefaultSelector()

@@ -26,7 +26,7 @@ _count = itertools.count()
 
 
 def configuration(sources: Sequence[dict[str, object]] = (BEAT,), **sections: object) -> dict[str, object]:
-    """A gateway with the beat on a free port."""
+    """Configure a gateway with the beat on a free port."""
     return {
         "server": {"address": "127.0.0.1:0"},
         "plugins": PLUGINS,
@@ -39,7 +39,7 @@ def configuration(sources: Sequence[dict[str, object]] = (BEAT,), **sections: ob
 async def faulted_gateway(
     folder: Path, config: dict[str, object], expected_errors: Collection[str] = ()
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway that finds the beat, and the file with the words for mischief (`words`)."""
+    """Run a gateway that finds the beat, and the file with the words for mischief (`words`)."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {"PYTHONPATH": path, VARIABLE: str(folder / WORDS)}
     (folder / WORDS).unlink(missing_ok=True)
@@ -51,7 +51,7 @@ async def faulted_gateway(
 def wishes(
     topic: str, each: int, policy: dict[str, object] | None = None, resume: bool = False
 ) -> list[Wish]:
-    """So many push and so many pull watchers. policy: further members of SUBSCRIBE."""
+    """Return so many push and so many pull watchers. policy: further members of SUBSCRIBE."""
     more = policy or {}
     push = [Wish(topic, more=more, resume=resume)] * each
     return push + [Wish(topic, "pull", 500, more, resume)] * each
@@ -72,7 +72,7 @@ async def kafka_scene(
     every: float | None = None,
     expected_errors: Collection[str] = (),
 ) -> AsyncIterator[Scene]:
-    """A topic of its own, `each` push and pull watchers of it, and four of the beat.
+    """Open a topic of its own, with `each` push and pull watchers of it, and four of the beat.
 
     policy: what watchers ask for in SUBSCRIBE (`{"overflow": "drop_oldest"}`); without it they have Kafka's
     default, `replay`. window: of the gateway; a small one makes them read from Kafka's history. backlog: how
@@ -98,10 +98,9 @@ async def kafka_scene(
 
 
 async def injected(stage: Scene, injection: Injection, phases: Phases) -> Outcome:
-    """What came of it; of a second one if in the first a step of the loop took too long.
+    """Return what came of a fault; of a second one if in the first a step of the loop took too long.
 
-    On a machine that others use, too, a hypervisor may take as much, unseen. What the gateway itself does, it
-    does again.
+    On a shared machine a hypervisor may take as much, unseen. What the gateway itself does, it does again.
     """
     outcome = await stage.inject(injection, phases)
     if outcome.result is Result.PASSED and outcome.held_up and injection.restore is None:

@@ -106,7 +106,7 @@ async def test_tls_hellos_of_one_byte_a_second(tmp_path: Path, figure: Callable[
 
 
 def _connect(port: int, context: ssl.SSLContext) -> float:
-    """Milliseconds."""
+    """Return the milliseconds that a connection takes."""
     began = time.monotonic()
     with (
         socket.create_connection(("127.0.0.1", port), timeout=10) as sock,

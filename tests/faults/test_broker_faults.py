@@ -1,4 +1,4 @@
-"""A broker, or the way to it, fails: nothing is lost or doubled, it ends soon, and nobody else notices.
+"""A broker, or the way to it, fails: nothing is lost or doubled, it ends soon, and no other client notices.
 
 The broker killed with -9 is in tests/integration/test_broker_killed.py, with more clients and records, and in
 `python -m benchmarks.faults`, which also repeats all of these.
@@ -40,7 +40,7 @@ async def test_longer_ones(
 async def test_with_a_window_that_holds_less_than_the_outage(
     faulty_broker: FaultyBroker, tmp_path: Path, passed: Callable[[Outcome], None]
 ) -> None:
-    """What comes at once after it is more than the window holds: it is read again from Kafka."""
+    """Read again from Kafka what comes at once after the outage and is more than the window holds."""
     async with (
         faulty_broker.between() as between,
         kafka_scene(

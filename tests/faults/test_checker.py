@@ -145,7 +145,7 @@ def test_offsets_are_sets(left: list[tuple[int, int]], right: list[tuple[int, in
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Item]:
-    """A faultless history of two partitions with losses that are announced, and then anything done to it."""
+    """Draw a faultless history of two partitions with announced losses, and then anything done to it."""
     history: list[Item] = []
     at = {0: 0, 1: 0}
     while any(at[p] < SIZE for p in at):

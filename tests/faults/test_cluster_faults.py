@@ -32,8 +32,8 @@ def free_mib() -> int:
 
 @pytest.mark.timeout(600)
 async def test_leaders_come_and_go(tmp_path: Path, passed: Callable[[Outcome], None]) -> None:
-    """Out of reach, moved by an operator, killed, all restarted in turn (and with them the controller), one
-    taken out of service."""
+    """Take leaders out of reach, move them, kill them, restart all in turn (with them the controller), and
+    take one out of service."""
     free = free_mib()
     assert free >= NEEDED_MIB, f"three brokers need {NEEDED_MIB} MiB, and {free} MiB are free"
     async with (
@@ -41,7 +41,7 @@ async def test_leaders_come_and_go(tmp_path: Path, passed: Callable[[Outcome], N
         kafka_scene(tmp_path, them.bootstrap, them.proxied, replication=3) as stage,
     ):
         faults = cluster_faults(them, stage)
-        # The one that was killed is started again by the next fault, so that nobody waits for it.
+        # The one that was killed is started again by the next fault, so that no test waits for it.
         for kind in (ISOLATED, MOVED, LEADER_KILLED, ROLLED, DECOMMISSIONED):
             injection, phases = faults[kind]
             passed(await injected(stage, injection, phases))

@@ -1,4 +1,4 @@
-"""Many readers at once, and one that wants everything: nobody loses anything, and others do not notice."""
+"""Many readers at once, and one that wants everything: no reader loses anything, and others do not notice."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.integration
 
 OTHERS_WITHIN = 1.0
 """Seconds by which the others may be late while hundreds come at once; where one asks for everything, half as
-late again as before (but always FLOOR). What it costs them it costs them every time; what else this machine
-does is chance: hence some TRIES."""
+late again as before (but always FLOOR). What it costs them it costs them every time. What else this machine
+does is chance, so there are some TRIES."""
 
 TRIES = 3
 FORGOTTEN_AFTER = 6

@@ -80,7 +80,7 @@ async def test_timeouts_do_not_follow_the_clock_and_tokens_do(tmp_path: Path) ->
 
 
 async def test_a_log_on_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
-    """The disk is full for this process: its files may not grow any more. Then they may again."""
+    """Fill the disk for this process: its files may not grow any more. Then they may again."""
     socket_path, log = tmp_path / "gateway", tmp_path / "log"
     config = configuration(
         [{"type": "counter", "id": "ticks", "min": 0, "interval_ms": 10}],
@@ -117,13 +117,13 @@ async def test_a_log_on_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path)
 
 
 async def events_of(log: Path, event: str) -> None:
-    """Until a line of the log says this."""
-    while f'"{event}"' not in log.read_text():  # noqa: ASYNC110, ASYNC240  (a file tells nobody)
+    """Wait until a line of the log says this."""
+    while f'"{event}"' not in log.read_text():  # noqa: ASYNC110, ASYNC240  (a file sends no notice)
         await trio.sleep(0.05)
 
 
 async def come_and_go(path: Path) -> None:
-    """A client whose end is a line of the log."""
+    """Connect a client whose end is a line of the log."""
     async with await trio.open_unix_socket(path) as stream:
         await stream.send_all(handshake("localhost")[0] + frame(CLOSE, b"\x03\xe8"))
         while await stream.receive_some():
@@ -141,7 +141,7 @@ async def asked(path: Path, target: str) -> dict[str, Any]:
 
 
 async def counted(watcher: trio.SocketStream, at_least: int) -> list[int]:
-    """What a client of the counter was sent so far, and so many events at least."""
+    """Return what a client of the counter was sent so far, and so many events at least."""
     data = bytearray()
     counts: list[int] = []
     async for piece in watcher:

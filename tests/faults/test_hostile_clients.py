@@ -2,7 +2,7 @@
 
 What the others may notice is that processor time is used: their 99th percentile may double (but on a machine
 whose two cores are full of attackers it may always be `FLOOR`). What an attack costs them it costs them every
-time; what else the machine does is chance: hence some `TRIES`.
+time. What else the machine does is chance, so there are some `TRIES`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ANSWERS = {
     "SUBSCRIBE_OK", "SUBSCRIBE_ERROR", "UNSUBSCRIBE_OK", "UNSUBSCRIBE_ERROR",
     "subscribe-ack", "unsubscribe-ack", "event", "RESULT", "error 400", "error 500", "1008",
 }  # fmt: skip
-"""What those may hear who send nothing but queries: no other code, and no other end."""
+"""The codes that clients with nothing but queries may get: no other one, and no other end."""
 
 Figure = Callable[[str, object], None]
 
@@ -47,7 +47,7 @@ Figure = Callable[[str, object], None]
 async def healthy(
     folder: Path, *, objects: bool = False, others: int = 10, **limits: object
 ) -> AsyncIterator[Scene]:
-    """A gateway with so many clients that are well. It may be called gw.example."""
+    """Open a gateway with so many clients that are well. It may be called gw.example."""
     beat = {**BEAT, "objects": objects, "interval_ms": 200 if objects else others}
     server = {"address": "127.0.0.1:0", "limits": limits, "allowed_origins": ["https://gw.example"]}
     config = configuration([beat], server=server)
@@ -60,14 +60,14 @@ async def healthy(
 
 
 def p99(stage: Scene) -> float:
-    """How late events came to those that are well, since this was asked last."""
+    """Return how late events came to those that are well, since this was asked last."""
     late = sorted(late for _, late in stage.beats.late)
     stage.beats.clear()
     return late[int(len(late) * 0.99)]
 
 
 async def back_to(stage: Scene, tasks: int, descriptors: int) -> None:
-    """Until the gateway has no more tasks and descriptors than these."""
+    """Wait until the gateway has no more tasks and descriptors than these."""
     with trio.fail_after(BACK_WITHIN):
         await stage.others[0].until(
             lambda: stage.beats.last["tasks"] <= tasks and stage.beats.last["descriptors"] <= descriptors
@@ -84,7 +84,7 @@ async def test_floods_do_not_slow_down_the_others(tmp_path: Path, figure: Figure
                 figure(f"{name}: codes, MiB sent", (found["codes"], round(found["bytes"] / 2**20, 1)))
                 assert set(found["codes"]) <= {"1008", "none"}
                 assert found["codes"]["1008"] >= 20
-                # Who needs many turns of the loop, as the Kafka client does, is late by as many rounds of it.
+                # A task that needs many turns of the loop (the Kafka client's) is late by as many rounds.
                 return len(stage.beats.late) >= seconds * 100 * ROUNDS
 
             grown = await unnoticed(stage, name, flood, figure)
@@ -143,7 +143,7 @@ async def unnoticed(
     attacking: Callable[[], Awaitable[bool]],
     figure: Figure,
 ) -> int:
-    """Attacks until the others notice no more of it than they may, at most TRIES times. `attacking` returns
+    """Attack until the others notice no more of it than they may, at most TRIES times. `attacking` returns
     whether the loop got round often enough. Returns by how many KiB the gateway has grown."""
     stage.beats.clear()
     await trio.sleep(2 * STEADY)
@@ -232,7 +232,7 @@ async def test_subscribing_and_unsubscribing_leaves_nothing(tmp_path: Path, figu
 
 
 async def settled_objects(stage: Scene) -> int:
-    """What the garbage collector knows, the least of six looks: logs and timers come and go."""
+    """Count the objects of the garbage collector, the least of six looks: logs and timers come and go."""
     stage.beats.clear()
     seen = []
     for _ in range(6):

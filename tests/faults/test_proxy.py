@@ -15,7 +15,7 @@ WORD = b"0123456789" * 100
 
 @pytest.fixture
 async def echo(nursery: trio.Nursery) -> int:
-    """The port of a server that sends back what it gets, and closes when its client does."""
+    """Return the port of a server that sends back what it gets, and closes when its client does."""
 
     async def serve(stream: trio.SocketStream) -> None:
         try:

@@ -37,7 +37,7 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Afflicted:
-    """The scene, and the way between gateway and broker."""
+    """Hold the scene, and the way between gateway and broker."""
 
     stage: Scene
     between: Proxy
@@ -45,7 +45,7 @@ class Afflicted:
     topics: Topics
 
     async def unreachable(self) -> None:
-        """The gateway cannot reach the broker, and knows it: nothing is under way to it any more."""
+        """Cut the gateway off from the broker, until it knows: nothing is under way to it any more."""
         lines = sum(line["event"] == "kafka broker away" for line in self.stage.gateway.log)
         self.between.apply(BLACKHOLE)
         await self.stage.gateway.logged("kafka broker away", count=lines + 1)
@@ -54,7 +54,7 @@ class Afflicted:
         self.between.heal()
 
     async def arrived(self, ends: Mapping[int, int]) -> None:
-        """Until every watcher has come so far."""
+        """Wait until every watcher has come so far."""
         with trio.fail_after(_PATIENCE):
             for one in self.stage.watchers:
                 await one.until(lambda one=one: one.next == ends)  # type: ignore[misc]
@@ -66,7 +66,7 @@ class Afflicted:
             assert one.complaints == []
 
     def judged(self, everything: Places, facts: Facts) -> None:
-        """Nothing is wrong with what any watcher got and was told, and all were told the same."""
+        """Assert that nothing is wrong with what any watcher got, and that all got the same notices."""
         for one in self.stage.watchers:
             assert judge(one.history, everything, facts) == Verdict(), one.name
             assert (one.lost, one.complaints) == (0, []), one.name
@@ -77,7 +77,7 @@ class Afflicted:
 def afflicted(
     faulty_broker: FaultyBroker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Callable[..., Any]:
-    """Opens the scene on a new topic of so many partitions."""
+    """Open the scene on a new topic of so many partitions."""
 
     @asynccontextmanager
     async def opened(

@@ -18,14 +18,14 @@ _READ_BYTES = 65_536
 
 
 def kafka_value(event: Mapping[str, Any]) -> object:
-    """The number of a record of `tests.integration.feeder`."""
+    """Return the number of a record of `tests.integration.feeder`."""
     return int(event["value"][:12])
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a watcher asks for. more: further members of its SUBSCRIBE. resume: whether it comes back when its
-    connection ends, and goes on where it was."""
+    """Say what a watcher asks for. more: further members of its SUBSCRIBE. resume: whether it comes back when
+    its connection ends, and goes on where it was."""
 
     source: str
     mode: str = "push"
@@ -35,11 +35,9 @@ class Wish:
 
 
 class Watcher:
-    """history: what it was given since `cut`. next: where it is, per partition. lost: how many of its
-    connections have ended without its wish. complaints: what no protocol allows. told: what it was told about
-    its source, and when (SOURCE_DEGRADED, SOURCE_RESTORED).
-
-    """
+    """Keep what a client is given. history: since `cut`. next: where it is, per partition. lost: how many of
+    its connections have ended without its wish. complaints: what no protocol allows. told: what notices said
+    of its source, and when (SOURCE_DEGRADED, SOURCE_RESTORED)."""
 
     def __init__(
         self,
@@ -67,7 +65,7 @@ class Watcher:
         self._subscribed = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled, or its connection has ended (and it does not resume)."""
+        """Run until cancelled, or its connection has ended (and it does not resume)."""
         told_started = False
         while True:
             self._subscribed = False
@@ -86,12 +84,12 @@ class Watcher:
                 return
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Looked at whenever something has come."""
+        """Wait until this is so, looking whenever something has come."""
         while not done():
             await self._told.wait()
 
     def cut(self) -> list[Item]:
-        """The history so far; a new one begins."""
+        """Return the history so far; a new one begins."""
         history, self.history = self.history, []
         return history
 

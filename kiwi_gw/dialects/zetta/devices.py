@@ -1,12 +1,12 @@
 """Queries for devices: `{server}/query/{CaQL}` over what the topics of events say of devices.
 
-A device is the second and third level of a concrete topic, `{type}/{id}`. A connection has *seen* it when it
-read an event with such a topic: it reads the sources for that, from the newest event of every key on where
-they keep those. So no client learns of a device from events that are kept from them.
+A device is the second and third level of a concrete topic, `{type}/{id}`. A connection has *seen* a device
+when it has read an event with such a topic. To that end it reads the sources, from the newest event of every
+key on where they keep those. So no client learns of a device from events that it may not read.
 
-Theory of operation. The first event of a device that a subscription reads is the one that carries the
-message about it. Which that is, is remembered by its place in its source, so that the same batch always gives
-the same bytes. The format is the subscription's own and not shared.
+Theory of operation. The first event of a device that a subscription reads is the one that carries the message
+about it. That event is remembered by its place in its source, so that the same batch always gives the same
+bytes. The format is the subscription's own and not shared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Device = tuple[str, ...]
 
 
 class SeenDevices:
-    """What one subscription knows of devices: where each was first seen."""
+    """Remember what one subscription knows of devices: where each was first seen."""
 
     __slots__ = ("first_seen", "head", "topic_filter")
 
@@ -39,7 +39,7 @@ class SeenDevices:
         self.first_seen: dict[_Device, tuple[int, int, int]] = {}
 
     def first(self, device: _Device, place: tuple[int, int, int]) -> bool:
-        """Whether this is the event with which the device is first seen. place: reader, partition, offset."""
+        """Return whether the device is first seen with this event. place: reader, partition, offset."""
         found = self.first_seen.get(device)
         if found is None:
             if len(self.first_seen) >= MAX_DEVICES:

@@ -22,7 +22,7 @@ def _wall() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ZettaDialect:
-    """Implements `kiwi_gw.dialect_api.Dialect`.
+    """Implement `kiwi_gw.dialect_api.Dialect`.
 
     server: the first level of topics of sources that name none of their own. wall: ms since the epoch.
     clock: monotonic seconds.
@@ -63,6 +63,6 @@ class ZettaDialect:
 
 
 def filters_multiple(query: str) -> bool:
-    """Whether the query of the request asks for `filterMultiple`; of several the last one counts."""
+    """Return whether the query of the request asks for `filterMultiple`; of several the last one counts."""
     given = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "filterMultiple"]
     return bool(given) and given[-1] in ("true", "1")

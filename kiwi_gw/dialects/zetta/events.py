@@ -42,11 +42,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 PLAIN_IDS: Final = 128
-"""What a topic alone makes of a source with one topic is made for all, if its id is not above this."""
+"""The frames of a lone topic, of a source with one topic, are shared up to this id."""
 
 
 class StreamMember:
-    """A subscription that reads a source. limited: whether its events are counted."""
+    """Hold a subscription that reads a source. limited: whether its events are counted."""
 
     __slots__ = ("limited", "marks", "number", "topic_filter")
 
@@ -54,7 +54,7 @@ class StreamMember:
         self.number, self.topic_filter, self.limited = number, topic_filter, limited
         mark = b"%d %d %b " % (number, limited, topic_filter.key.encode())
         self.marks: Final = mark, mark + topic_filter.pattern.digest
-        """What it adds to a wire key: where its pattern leaves nothing out, and where it does."""
+        """Its part of a wire key: where its pattern leaves no event out, and where it does."""
 
 
 _Frame = tuple[bytes, int, tuple[int, ...]]
@@ -72,8 +72,8 @@ def events_wire(
     multiple: those without a query share one frame, with the list of their ids; others have a list of one.
 
     A client chooses its queries, and the patterns that leave some of the source's events out. It does not
-    choose ids, which count up from 1, nor has it more than one form of a source by them; what those take that
-    are not the same for most is charged to it.
+    choose ids, which count up from 1, and has only one form of a source by them. Forms that are not the same
+    for most clients are charged to it.
     """
     selecting = [stream.selects(member.topic_filter.pattern) for member in members]
     made = blake2b(digest_size=20)
@@ -85,14 +85,14 @@ def events_wire(
     key = f"zetta {multiple} {max_event_bytes} {made.hexdigest()}"
     events = _Events(stream, tuple(members), multiple, max_event_bytes)
     queries = any(member.topic_filter.query is not None for member in members)
-    # One topic, one frame, no query: what is to be done is the source's matter, and no client's.
+    # One topic, one frame, no query: the work depends on the source alone, not on a client.
     plain = len(members) == 1 and members[0].number <= PLAIN_IDS and not queries
     simple = stream.naming.static is not None and plain
     return WireFormat(key, events, steps=None if simple else events.steps, chosen=queries or any(selecting))
 
 
 class _Events:
-    """Makes the fragments of a batch."""
+    """Make the fragments of a batch."""
 
     __slots__ = (
         "_limited",
@@ -141,10 +141,10 @@ class _Events:
         return (yield from self._each(view, topics, made, turn))
 
     def _alike(self, view: DecodedBatch, head: bytes, lines: Sequence[EventBody]) -> Encoded | None:
-        """All events have a frame with this head. None if one of them is too large.
+        """Write a frame with this head for every event. None if one of them is too large.
 
-        Measured against appending to a buffer: joining is nearly twice as fast, and leaves to other ids
-        nothing but the separators and the copying.
+        Measured against appending to a buffer: joining is nearly twice as fast, and other ids then cost only
+        the separators and the copying.
         """
         stream = self._stream
         lengths = view.memo(("zetta lengths", stream), lambda: list(map(len, cast(Sequence[bytes], lines))))
@@ -167,7 +167,7 @@ class _Events:
         made: Sequence[EventBodies],
         turn: TimeSlice,
     ) -> Steps[Encoded]:
-        """Event by event. made: the data as they are, and what each of the queries leaves of them."""
+        """Write the frames event by event. made: the data as they are, and what each query leaves of them."""
         length, most = len(view.batch), self._max_event_bytes
         end = MOST_BATCH_BYTES + 2 * view.batch.cost * len(self._members)
         each = [topics] * length if isinstance(topics, str) else topics
@@ -213,7 +213,7 @@ class _Events:
             prefix_counts_by_label[number] = array("Q", accumulate(marks, initial=0))
             if turn.over:
                 yield
-        # Events that had no data, and those that a query could not be asked for: the most of one.
+        # Events without data, or that a query could not be evaluated for: the largest number of one query.
         decode_errors = max(item.decode_errors for item in made)
         return Encoded(
             bytes(buffer), ends, prefix_counts, prefix_counts_by_label, tuple(unsendable), decode_errors
@@ -255,7 +255,7 @@ class _Events:
 def _count(
     plan: Sequence[_Frame], lines: Sequence[Sequence[EventBody]], index: int, counted: Mapping[int, bytearray]
 ) -> None:
-    """Note for whom among those that count this event is one."""
+    """Mark the event for those labels that count it."""
     for _, place, numbers in plan:
         if numbers and lines[place][index] is not None:
             for number in numbers:

@@ -9,7 +9,7 @@ from kiwi_gw.query.patterns import PatternError, RegexPattern, regex
 
 
 class AnyLevel(enum.Enum):
-    """Levels that hold no name."""
+    """Name the levels that hold no name."""
 
     ONE = "*"  # exactly one level
     MANY = "**"  # any number of levels
@@ -17,18 +17,19 @@ class AnyLevel(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RegexLevel:
-    """A level in which a regular expression is found, anchored only where it says so itself (`^`, `$`)."""
+    """Hold a level in which a regular expression is found, anchored only by its own `^` and `$`."""
 
     regex: RegexPattern
 
     def means(self, name: str) -> bool:
-        """Whether it is found in a level: within the steps of one topic (MAX_PROGRAM) times the bytes of an
-        event's (MAX_TOPIC), half of what one call of a query may take (`effort.heavy`)."""
+        """Return whether it is found in a level. Costs at most the steps of one topic (MAX_PROGRAM) times the
+        bytes of an event's (MAX_TOPIC), half of what one call of a query may take
+        (`kiwi_gw.query.cpu_budget`)."""
         return self.regex.search(name.encode(errors="surrogatepass")) is not None
 
     @property
     def steps(self) -> int:
-        """How many its program has."""
+        """Return how many steps its program has."""
         return self.regex.steps
 
 
@@ -37,7 +38,7 @@ Level = str | AnyLevel | RegexLevel
 
 
 class InvalidLevel(ValueError):  # noqa: N818  (it states what the level is)
-    """The level cannot be used. The message says why."""
+    """Report that the level cannot be used. The message says why."""
 
 
 def level(text: str) -> Level:
@@ -65,8 +66,8 @@ def _regular(expression: str, wrong: str) -> RegexLevel:
 
 
 def _of_glob(text: str) -> str:
-    """Write the regular expression of a pattern with `*` (any run, also none) and `[...]` (one of these
-    characters, `[!...]` one that is none of them), as in Python's fnmatch; a `?` is itself."""
+    """Write the regular expression of a pattern, as in Python's fnmatch. `*` is any run, also none. `[...]`
+    is one of these characters, `[!...]` any other one; a `?` is itself."""
     parts: list[str] = ["(?s)^"]
     index = 0
     while index < len(text):
@@ -85,7 +86,7 @@ def _of_glob(text: str) -> str:
 
 
 def _end_of_class(text: str, start: int) -> int | None:
-    """Where the `]` is; one that stands first is a character. None: there is none, so `[` is itself."""
+    """Return where the `]` is (a first one is a character). None: there is none, so `[` is itself."""
     first = start + text.startswith("!", start)
     end = text.find("]", first + text.startswith("]", first))
     return None if end < 0 else end

@@ -1,4 +1,4 @@
-"""Which sources are read for a client of this protocol, and for which of its subscriptions each.
+"""The sources that are read for a client of this protocol, and the subscriptions that each serves.
 
 There is one core subscription (a *reader* here) per source that a topic may match, for all topics of the
 connection; its wire format writes the events of every topic that matches, in the order of their ids. When
@@ -27,8 +27,9 @@ LOOKED_AT: Final = 8
 
 @dataclass(slots=True)
 class MultiplexedReader:
-    """One core subscription. members: whom it serves, in the order of their ids; before: whom it served until
-    it was last reconfigured. snapshot: it begins with the newest event of every key."""
+    """Hold one core subscription. members: the topic subscriptions that it serves, in the order of their ids;
+    before: those that it served until it was last reconfigured. snapshot: it begins with the newest event of
+    every key."""
 
     handle: int
     info: SourceInfo
@@ -39,7 +40,7 @@ class MultiplexedReader:
 
 
 class MultiplexedReaders:
-    """The readers of one connection. subscriptions: by id, kept by the session. stream: the topics of a
+    """Hold the readers of one connection. subscriptions: by id, kept by the session. stream: the topics of a
     source. multiple: one event for all topics without a query (`filterMultiple`)."""
 
     def __init__(
@@ -71,14 +72,13 @@ class MultiplexedReaders:
         return self._sources.get(source_id)
 
     def appeared(self, info: SourceInfo) -> Iterator[Command]:
-        """Read a new source, also one that was there under this id before: what is left of that is still
-        sent."""
+        """Read a new source, also in place of an ended one of this id, whose rest is still sent."""
         self._sources[info.id] = info
         self._joined.pop(info.id, None)
         yield from self.read(info)
 
     def read(self, info: SourceInfo) -> Iterator[Command]:
-        """Read a source for all that want something of it."""
+        """Read a source for all subscriptions that want something of it."""
         yield from self._join(info)
         for item in [item for item in self._subscriptions.values() if item.topic_filter.devices]:
             yield from self.look_for_devices(item, info)
@@ -99,7 +99,7 @@ class MultiplexedReaders:
                 yield None
 
     def _join(self, info: SourceInfo, new: TopicSubscription | None = None) -> Iterator[Command]:
-        """Have a source read for all that want it. new: it alone is new among those."""
+        """Have a source read for all that want it. new: the only new one among those."""
         reader = self._joined.get(info.id)
         members = {} if reader is None else dict(reader.members)
         if reader is not None and new is not None:

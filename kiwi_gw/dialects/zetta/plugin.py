@@ -1,4 +1,4 @@
-"""Registers the Zetta protocol."""
+"""The hook that registers the Zetta protocol."""
 
 from __future__ import annotations
 

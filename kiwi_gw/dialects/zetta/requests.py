@@ -1,7 +1,7 @@
 """Read what a Zetta client sends: subscribe, unsubscribe and ping (Multiplexed WebSocket Streams).
 
 JSON in a text or a binary frame. Whatever is wrong with it becomes a `RequestError` with the error in words;
-nothing here raises. Members that there are not are ignored.
+nothing here raises. Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NUMBER = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class RequestError:
-    """An error, to be answered. topic: what the request has as its topic, as it is written there; None: the
-    answer has no such member."""
+    """Hold an error, to be answered. topic: what the request has as its topic, as it is written there; None:
+    the answer has no such member."""
 
     code: int
     message: str
@@ -40,7 +40,7 @@ class RequestError:
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """A subscribe. written: the topic as JSON, exactly as it came. limit: None for all events."""
+    """Hold a subscribe. written: the topic as JSON, exactly as it came. limit: None for all events."""
 
     topic: str
     written: bytes
@@ -49,7 +49,7 @@ class TopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """An unsubscribe. number: None if no subscription can have that id."""
+    """Hold an unsubscribe. number: None if no subscription can have that id."""
 
     number: int | None
 
@@ -76,7 +76,7 @@ def read(message: str | bytes) -> Request:
 
 
 def _look_closer(message: str | bytes) -> Request:
-    """Find out what is wrong with it, if anything is: of a member that comes twice the last one counts."""
+    """Find out what is wrong with a message, if anything is. Of a repeated member the last one counts."""
     try:
         members = _read_members(message if isinstance(message, str) else str(message, "utf-8"))
     except msgspec.ValidationError:

@@ -1,12 +1,11 @@
 """One client's half of the Zetta protocol: which topics it wants, and which sources are read for them.
 
-Theory of operation. Every subscription is a topic; `MultiplexedReaders` has those sources read that it may
-match.
-Topics last: those that named a source learn that it has ended, and if it comes back it is read again. To a
-client that may not read a source, it does not exist.
+Theory of operation. Every subscription is a topic; `MultiplexedReaders` reads the sources that it may match.
+Topics outlive sources: those that named one learn that it has ended, and it is read again if it comes back.
+For a client that may not read a source, it does not exist.
 
-Commands are made one at a time, from what is true at that moment: carrying one out may bring a notice that
-changes it (a limit is reached) before the next one is made.
+Commands are made one at a time, from the state of that moment. Carrying one out may bring a notice that
+changes the state (a limit is reached) before the next one is made.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ _PASSING = (RefusalCode.FAILED, RefusalCode.TOO_MANY_WIRE_KEYS)
 
 
 class ZettaSession:
-    """Implements `kiwi_gw.core.commands.Session`.
+    """Implement `kiwi_gw.core.commands.Session`.
 
     stream: the topics of a source. multiple: one event for all topics without a query (`filterMultiple`).
     wall: ms since the epoch. clock: monotonic seconds.
@@ -126,7 +125,7 @@ class ZettaSession:
                 yield self._error(code, topic, words, violation=Violation.MESSAGE)
 
     def notice(self, notice: Notice) -> Iterable[Command]:
-        """Say what it means for the client. Notices about readers that are given up mean nothing."""
+        """Return what a notice makes the session do. Notices about readers that are given up do nothing."""
         match notice:
             case Offloaded(handle=str(handle)):
                 return self._answered(handle, notice)
@@ -195,14 +194,14 @@ class ZettaSession:
         limit = None if request.limit is None else LabelLimit(request.limit)
         new = TopicSubscription(number, request.written, wanted, limit)
         if request.limit == 0:
-            yield from self._left(new)  # not behind those that are left: that would keep as many as it likes
+            yield from self._left(new)  # not behind other steps: a client could make any number wait
             return
         self._subscriptions[number] = new
         if wanted.devices:
             new.devices = SeenDevices(request.written, number, self._multiple, wanted)
         steps = self._readers.refresh(new), self._acknowledge(new)
-        # Once all sources are read: what is published from then on reaches the client. But what there is of
-        # devices comes as soon as a source is read, and before the client knows the id it could be lost.
+        # Acknowledged once all sources are read: what is published from then on reaches the client. But known
+        # devices come as soon as a source is read; before the client knows the id they could be lost.
         yield from self._in_turns(chain(*(reversed(steps) if wanted.devices else steps)))
 
     def _acknowledge(self, new: TopicSubscription) -> Iterator[Command]:

@@ -1,7 +1,7 @@
-"""What one message brings about at many sources, some of it now and the rest after others had their turn.
+"""The steps that one message brings about at many sources: some run now, the rest after others had a turn.
 
-A topic may mean all sources that there are, and each costs what a subscription costs. So what is to be done
-is a run of steps: so many are done at once, and their time is charged to the client like that of its queries.
+A topic may mean all sources, and each costs what a subscription costs. So the work is a run of steps. Some
+are done at once, and their time is charged to the client like that of its queries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CommandSteps = Iterator[Command | None]
 
 
 class StepQueue:
-    """The steps that one client's messages have left to do, in order."""
+    """Hold the steps that one client's messages have left to do, in order."""
 
     def __init__(self, compiling: CompilingBudget) -> None:
         self._compiling = compiling
@@ -31,11 +31,11 @@ class StepQueue:
 
     @property
     def waits(self) -> float | None:
-        """Seconds until there is a turn for what is left; None if nothing is, or it is being done."""
+        """Return the seconds until the next turn; None if nothing is left, or it is being done."""
         return self._compiling.wait_seconds() if self._left and not self._runs else None
 
     def do(self, steps: CommandSteps) -> Iterator[Command]:
-        """Do these behind those that are left: now, if there are none."""
+        """Do these steps behind those that are left: at once, if none is left."""
         self._left.append(steps)
         if len(self._left) == 1:
             yield from self.go_on()

@@ -1,4 +1,4 @@
-"""What the topic of a subscription asks for: a pattern of topics, or devices, and a query over those."""
+"""What the topic of a subscription asks for: a pattern of topics or of devices, and a query over those."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEVICE_ROOTS: Final = ("device", "id", "type", "name", "state")
 
 @dataclass(frozen=True, slots=True)
 class TopicFilter:
-    """What a subscription wants.
+    """Describe what a subscription wants.
 
     pattern: of concrete topics; of servers, if it asks for devices. query: None if all that match are wanted
     as they are; key: equal for queries that give the same. projects: whether the query selects something.
@@ -39,32 +39,32 @@ class TopicFilter:
 
     @property
     def concrete(self) -> bool:
-        """Whether it names the one topic that it means."""
+        """Return whether it names the one topic that it means."""
         return self.pattern.concrete and not self.devices
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedTopic:
-    """The topic of a subscription, read as far as that takes no time."""
+    """Hold the topic of a subscription, read as far as that takes no time."""
 
     text: str
     topic: Topic
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """What its query sees."""
+        """Return the roots that its query sees."""
         return DEVICE_ROOTS if self.topic.of_devices else EVENT_ROOTS
 
     @property
     def question(self) -> bytes | None:
-        """What a worker is to be asked of its query; None: it is read and compiled in no time."""
+        """Return the question about its query for a worker; None: it is read and compiled in no time."""
         query = self.topic.query
         return None if query is None or is_small(query) else caql_question(query, self.roots)
 
 
 def parse_topic(text: str, most_bytes: int = MAX_TEXT) -> ParsedTopic:
-    """Read the topic of a subscription, but not its query. most_bytes: of that. ValueError, in words with
-    the position, for one that is none, or was refused lately."""
+    """Read the topic of a subscription, but not its query. most_bytes: of that. Raises ValueError, in words
+    with the position, if the text is not a topic or was refused lately."""
     known = _refused.known(text)
     if known is not None:
         raise ValueError(known)
@@ -78,7 +78,7 @@ def parse_topic(text: str, most_bytes: int = MAX_TEXT) -> ParsedTopic:
 
 
 def filter_of(wanted: ParsedTopic, answer: bytes | Unanswered | None = None) -> TopicFilter:
-    """Read the query, too. answer: what the worker has found, if it was asked. ValueError as above."""
+    """Read the query, too. answer: of the worker, if it was asked. Raises ValueError as `parse_topic`."""
     topic = wanted.topic
     if topic.query is None:
         return TopicFilter(topic.pattern, topic.of_devices)
@@ -96,7 +96,7 @@ _refused: Final[WeightedLru[str]] = WeightedLru(MAX_KEPT)
 
 
 def _wrong(text: str, words: str) -> ValueError:
-    """Remember that it is."""
+    """Remember that the text is wrong, and return the error."""
     if len(text) <= MAX_KEPT and _refused.known(text) is None:
         _refused.keep(text, len(text) + len(words), words)
     return ValueError(words)
@@ -108,6 +108,6 @@ def _with_query(wanted: ParsedTopic, text: str, answer: bytes | None) -> TopicFi
     query, bytecode = (caql.read(text, wanted.roots), None) if answer is None else decode_answer(answer)
     made = compile_query(query, frozenset(wanted.roots), bytecode=bytecode)
     topic = wanted.topic
-    # As small as that: it is in the key of every form that the connection has. 4 KiB of query are not.
+    # A digest, for the key is in that of every form of the connection: 4 KiB of query would be too large.
     key = blake2b(query.key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return TopicFilter(topic.pattern, topic.of_devices, made, key, query.select is not None)

@@ -1,8 +1,9 @@
-"""Which concrete topic every event of a source has.
+"""The concrete topic of every event of a source.
 
-A field of a template is text as it is, a number or a boolean as JSON writes it. What is null, missing, an
-array, an object or cannot be decoded makes no topic. A `/` in a field makes more levels, for a field may hold
-a whole topic; what then has an empty level, fewer than two or too many is none either.
+A field of a template is text as it is, a number or a boolean as JSON writes it. A value that is null,
+missing, an array or an object, or cannot be decoded, makes no topic. A `/` in a field makes more levels, for
+a field may hold a whole topic. An event makes no topic either if it would have an empty level, fewer than two
+levels or too many.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ColumnAccess(Protocol):
-    """What is read of `kiwi_gw.query.decoded_batch.DecodedBatch`."""
+    """Name what is read of `kiwi_gw.query.decoded_batch.DecodedBatch`."""
 
     def column(self, root: str) -> Sequence[Value]: ...
 
 
 class TopicNaming:
-    """The topics of one source's events.
+    """Hold the topics of one source's events.
 
     static: the one topic of all of them, None: they have fields.
     """
@@ -57,13 +58,13 @@ class TopicNaming:
         return [_topic(self._template, values) for values in zip(*columns, strict=True)]
 
     def may_match(self, pattern: TopicPattern) -> bool:
-        """Whether some event may have a topic that the pattern means."""
+        """Return whether some event may have a topic that the pattern means."""
         if self.static is not None:
             return pattern.matches(self.static)
         return pattern.may_match(self._levels)
 
     def must_match(self, pattern: TopicPattern) -> bool:
-        """Whether a pattern that may match means the topics of all events."""
+        """Return whether a pattern that may match means the topics of all events."""
         return self.static is not None or pattern.must_match(self._levels)
 
 
@@ -131,7 +132,7 @@ def _topic(made_by: TopicTemplate, values: Iterable[Value]) -> str | None:
 
 
 class _TopicMemo(dict[str, str | None]):
-    """Topics by the text of the only field of their template."""
+    """Keep topics by the text of the only field of their template."""
 
     def __init__(self, made_by: TopicTemplate) -> None:
         super().__init__()

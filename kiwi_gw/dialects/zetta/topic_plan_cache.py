@@ -1,4 +1,4 @@
-"""What the formats of clients remember of topics, within bounds of bytes for each and for all together.
+"""What the formats of clients remember of topics, within a bound of bytes for each and one for all together.
 
 A format knows for every concrete topic which frames an event on it makes. Sources have as many topics as they
 like, and clients as many formats as they may: what was used longest ago is forgotten, and made again.
@@ -19,7 +19,7 @@ P = TypeVar("P")
 
 
 class TopicPlanCache(Generic[P]):
-    """The plans of formats, each with its own table, which is kept here until it is forgotten."""
+    """Keep the plans of formats, each in its own table, until they are forgotten."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[int, tuple[dict[str, P], int]] = OrderedDict()

@@ -37,15 +37,15 @@ _check_json = msgspec.json.Decoder(Raw).decode
 
 @dataclass(frozen=True, slots=True)
 class EventBodies:
-    """Of every event its line. bad: how many have none because something about them is wrong."""
+    """Hold the line of every event. decode_errors: how many have none because of an error."""
 
     lines: Sequence[EventBody]
     decode_errors: int
 
 
 class TopicStream:
-    """The events of one source. server: the first level of its topic if it names none. wall: ms since the
-    epoch, for events that do not say when they were produced."""
+    """Describe the events of one source. server: the first level of its topic if it names none. wall: ms
+    since the epoch, for events that do not say when they were produced."""
 
     def __init__(self, info: SourceInfo, server: str, wall: Callable[[], int]) -> None:
         block: Any = info.blocks.get("zetta")
@@ -62,11 +62,11 @@ class TopicStream:
         self._root = "value" if self._data is None else field_path(self._data).root
 
     def may_match(self, pattern: TopicPattern) -> bool:
-        """Whether some event may have a topic that the pattern means."""
+        """Return whether some event may have a topic that the pattern means."""
         return self.naming.may_match(pattern)
 
     def selects(self, pattern: TopicPattern) -> bool:
-        """Whether a pattern that may match leaves events out. If not, it decides nothing of the bytes."""
+        """Return whether a pattern that may match leaves events out. If not, it does not change the bytes."""
         return not self.naming.must_match(pattern)
 
     @property
@@ -78,11 +78,11 @@ class TopicStream:
         return decoded(batch, self._info.decode)
 
     def named(self, seen: DecodedBatch, turn: TimeSlice) -> Steps[None]:
-        """Have decoded, in turns, what `topics` reads at once."""
+        """Decode, in turns, what `topics` reads at once."""
         return seen.decoded(self._named, turn)
 
     def decoded(self, seen: DecodedBatch, turn: TimeSlice, *, queried: bool) -> Steps[None]:
-        """Have decoded, in turns, what `lines` reads at once as well. queried: queries read it, too."""
+        """Decode, in turns, what `lines` reads at once as well. queried: queries read it, too."""
         roots = {self._root} if queried or not self._as_it_is else set()
         return seen.decoded(roots | self._named, turn)
 
@@ -109,8 +109,8 @@ class TopicStream:
     def described(
         self, seen: DecodedBatch, devices: Mapping[int, tuple[str, ...]], wanted: TopicFilter, turn: TimeSlice
     ) -> Steps[tuple[dict[int, bytes], int]]:
-        """Make, in turns, the lines of those events that tell of a device which passes the query; and say how
-        many were bad."""
+        """Make, in turns, the lines of those events that tell of a device which passes the query. Returns
+        them, and how many events were bad."""
         if not devices:
             return {}, 0
         yield from seen.decoded(self._telling, turn)
@@ -144,7 +144,7 @@ class TopicStream:
         return made, decode_errors + texts.count(b"")
 
     def timestamps(self, seen: DecodedBatch) -> Sequence[int]:
-        """When each was produced, in ms since the epoch; where it does not say, when it was looked at."""
+        """Return when each was produced, in ms since the epoch; if unknown, when it was looked at."""
         return seen.memo(("zetta timestamps", self), lambda: self._timestamps(seen))
 
     # --- inside ----------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class TopicStream:
 
 
 def same_topics(one: SourceInfo, other: SourceInfo) -> bool:
-    """Whether their streams are equal: that reads nothing else of them."""
+    """Return whether the streams of two sources are equal: streams depend on nothing else of them."""
     return _read_of(one) == _read_of(other)
 
 
@@ -224,13 +224,13 @@ def _read_of(info: SourceInfo) -> tuple[object, ...]:
 
 
 def _usual(server: str, info: SourceInfo) -> str:
-    """Make the topic of a source that names none: an id is any text, and a topic has no empty level."""
+    """Return the topic of a source that names none: an id is any text, and a topic has no empty level."""
     bare = re.sub(r"[{}\0]", "", f"{server}/{info.type}/{info.id}/events")
     return "/".join(level for level in bare.split("/") if level)
 
 
 def _json(time: int, value: Any) -> EventBody:
-    """JSON text, checked, for one broken event must not break the connections that get it."""
+    """Check JSON text and make its line: one broken event must not break the connections that get it."""
     if value is None:
         return b'%d,"data":null}' % time
     try:

@@ -18,7 +18,7 @@ MAX_DEVICE_QUERIES: Final = 4
 
 @dataclass(slots=True)
 class TopicSubscription:
-    """One topic of the client.
+    """Hold one topic of the client.
 
     held: errors that are sent behind its `subscribe-ack`; None: that was sent. lost: given up since a
     loss was said; unknown: and more, uncounted; told_at: when that was. over: sources of which it was
@@ -42,7 +42,7 @@ class TopicSubscription:
 
     @property
     def has_lost(self) -> bool:
-        """Whether there is a loss to be said."""
+        """Return whether there is a loss to be said."""
         return self.lost > 0 or self.unknown
 
     def lose(self, events: int | None) -> None:
@@ -51,8 +51,8 @@ class TopicSubscription:
         self.unknown = self.unknown or events is None
 
     def losses(self, now: float) -> str:
-        """Say what it has lost, once. In events of the sources: what a query or a pattern would have left of
-        them is unknown."""
+        """Return a sentence on what it has lost, once. It counts events of the sources: what a query or a
+        pattern would have left of them is unknown."""
         lost, unknown = self.lost, self.unknown
         self.lost, self.unknown, self.told_at = 0, False, now
         if unknown:
@@ -61,7 +61,7 @@ class TopicSubscription:
 
 
 def too_many(wanted: TopicFilter, held: Collection[TopicSubscription], limits: SessionLimits) -> str | None:
-    """Say why a client with these subscriptions can have no other one that wants this; None: it can."""
+    """Say why a client with these subscriptions may not have another one that wants this; None: it may."""
     most = limits.subscriptions
     if most and len(held) >= most:
         return f"a connection can have at most {most} subscriptions"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ROOTS: Final = ("key", "value", "partition", "offset", "timestamp", "headers")
-"""What a field begins with: what queries see of an event, too."""
+"""What a field may begin with: the same as in queries."""
 
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _PATH: Final = re.compile(r"([a-z]+)((?:\.[^.\[\]{}]+|\[[0-9]{1,9}\])*)")
@@ -21,7 +21,7 @@ _STEP: Final = re.compile(r"\.([^.\[\]{}]+)|\[([0-9]+)\]")
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """Where in an event a value is: what it begins with, then members and, from 0, array items."""
+    """Say where in an event a value is: what it begins with, then members and array items (from 0)."""
 
     root: str
     steps: tuple[str | int, ...] = ()
@@ -29,19 +29,19 @@ class FieldPath:
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplate:
-    """Text and fields in turn: `texts` is one longer than `paths`."""
+    """Hold text and fields in turn: `texts` is one longer than `paths`."""
 
     texts: tuple[str, ...]
     paths: tuple[FieldPath, ...]
 
     @property
     def levels(self) -> tuple[str | None, ...]:
-        """The levels; None: one with a field in it, and that may become several."""
+        """Return the levels; None: one with a field in it, and that may become several."""
         return tuple(None if "\0" in level else level for level in "\0".join(self.texts).split("/"))
 
 
 def field_path(text: str) -> FieldPath:
-    """Read `value.reading.items[0]`. ValueError, in words, for what is none."""
+    """Read `value.reading.items[0]`. ValueError, in words, for a text that is not a path."""
     found = _PATH.fullmatch(text)
     if found is None or found[1] not in ROOTS:
         raise ValueError(f"must be a path like value.celsius, from {', '.join(ROOTS)}, not {text!r}")

@@ -30,15 +30,15 @@ MOST_CHARACTERS: Final = 16 * 1024 * 1024
 """Answers that are remembered, of pattern and topic, and the characters of both."""
 
 DEVICE_QUERY: Final = "query"
-"""The second level with which a topic is no pattern but a query over devices."""
+"""The second level with which a topic is not a pattern but a query over devices."""
 
 
 class TopicError(KiwiError):
-    """A topic that cannot be subscribed to (error 400). The message is for its author."""
+    """Report a topic that cannot be subscribed to (error 400). The message is for its author."""
 
 
 class _LevelAutomaton:
-    """The levels of a pattern as sets of places, one bit each: bit n stands before level n.
+    """Walk the levels of a pattern as sets of places, one bit each: bit n stands before level n.
 
     A `**` can be stepped over, one at the end cannot. Two in a row mean no more than one.
     """
@@ -70,7 +70,7 @@ class _LevelAutomaton:
         self._accept = place
 
     def run(self, concrete: Sequence[str]) -> bool:
-        """Whether the levels of a concrete topic are meant."""
+        """Return whether the levels of a concrete topic are meant."""
         here = self._stepped_over(1)
         for name in concrete:
             here = self._step(here, name)
@@ -100,8 +100,8 @@ class _LevelAutomaton:
         return bool(here & self._accept)
 
     def must_run(self, levels: Sequence[str | None]) -> bool:
-        """Whether every such topic is meant, as far as the levels before the first unknown one tell: there,
-        a `**` at the end takes in what follows."""
+        """Return whether every such topic is meant, as far as the levels before the first unknown one tell.
+        There, a `**` at the end takes in what follows."""
         here = self._stepped_over(1)
         for name in levels:
             if here & self._last:
@@ -113,7 +113,7 @@ class _LevelAutomaton:
 
     @property
     def patterns(self) -> int:
-        """Levels that are regular expressions."""
+        """Return how many levels are regular expressions."""
         return len(self._patterns)
 
     def _stepped_over(self, places: int) -> int:
@@ -121,7 +121,7 @@ class _LevelAutomaton:
 
 
 class TopicPattern:
-    """Which concrete topics are meant. Equal for equal texts."""
+    """Say which concrete topics are meant. Equal for equal texts."""
 
     __slots__ = ("_program", "concrete", "digest", "patterns", "text")
 
@@ -135,7 +135,7 @@ class TopicPattern:
         self.patterns: Final = self._program.patterns
 
     def matches(self, concrete: str) -> bool:
-        """Whether a concrete topic is meant. Asked again it costs a look into a table of bounded size."""
+        """Return whether a concrete topic is meant. Later calls look it up in a table of bounded size."""
         found = _matches.get((self.digest, concrete))
         return _matches.keep(self.digest, concrete, self.decide(concrete)) if found is None else found
 
@@ -144,7 +144,7 @@ class TopicPattern:
         return self._program.run(concrete.split("/"))
 
     def may_match(self, levels: Sequence[str | None]) -> bool:
-        """Whether a topic could be meant of which some levels are not known. None: one level or more."""
+        """Return whether a topic could be meant, with some levels unknown. None: one level or more."""
         known = _written("may", levels)
         found = _template_matches.get((self.digest, known))
         if found is None:
@@ -152,7 +152,7 @@ class TopicPattern:
         return found
 
     def must_match(self, levels: Sequence[str | None]) -> bool:
-        """Whether all topics are meant of which some levels are not known; false where that is not plain."""
+        """Return whether all topics with some unknown levels are meant; false where that is not plain."""
         known = _written("must", levels)
         found = _template_matches.get((self.digest, known))
         if found is None:
@@ -170,8 +170,8 @@ class TopicPattern:
 
 
 class _MatchCache(dict[tuple[bytes, str], bool]):
-    """By the digest of the pattern and the topic, and not by the pattern: of a client that makes one after
-    another, the programs of all its regular expressions would be kept, 100 KB each."""
+    """Keep answers by the digest of the pattern and the topic. By the pattern itself, the programs of all
+    regular expressions of a client that makes one after another would be kept, 100 KB each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,13 +191,13 @@ _template_matches: Final = _MatchCache()
 
 
 def _written(question: str, levels: Sequence[str | None]) -> str:
-    """Write what is asked of the levels of a template, in which no name has a NUL."""
+    """Write the key of a question about the levels of a template, in which no name has a NUL."""
     return f"{question}/" + "/".join(name or "\0" for name in levels)
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a client subscribes to. text: as it was sent.
+    """Hold what a client subscribes to. text: as it was sent.
 
     server: its first level. pattern: the concrete topics that are meant; of a device query, the servers.
     query: the CaQL behind the `?`; of a device query all that is behind `/query/`. None: there is none.
@@ -215,10 +215,10 @@ class Topic:
 def parse(text: str) -> Topic:
     """Read what a topic means.
 
-    Levels are split at `/` outside braces, the query at the first `?` outside braces and double quotes (a
-    quote that is never closed is a character like others). `{server}/query/...` is a device query, whatever
-    follows: a type of devices that is called so is reached with `[q]uery` or `{^query$}`.
-    Raises TopicError.
+    Levels are split at `/` outside braces. The query begins at the first `?` outside braces and double quotes
+    (a quote that is never closed is a character like others). `{server}/query/...` is a device query,
+    whatever follows: a type of devices that is called so is reached with `[q]uery` or `{^query$}`. Raises
+    TopicError.
     """
     if len(text) > MAX_PATTERN + MAX_TEXT:
         raise TopicError(f"a topic has at most {MAX_PATTERN + MAX_TEXT} characters")
@@ -290,8 +290,8 @@ def _split(text: str) -> tuple[list[str], int, bool]:
 
 
 def _closing_brace(text: str, start: int) -> int:
-    """Where the brace at `start` is closed: quantifiers in between have their own braces, escaped ones and
-    those of a class (`[{]`) are characters. Raises TopicError."""
+    """Return where the brace at `start` is closed. Quantifiers in between have their own braces; escaped ones
+    and those of a class (`[{]`) are characters. Raises TopicError."""
     depth, index, in_class = 0, start, False
     while index < len(text):
         here = text[index]

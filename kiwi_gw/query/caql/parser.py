@@ -1,7 +1,7 @@
 """Reads CaQL: `[select ...] [where ...] [order by ...]`, keywords in any case, names as they are written.
 
-Conditions are read with a stack: parentheses may be nested at will, and nothing here calls itself. What may
-stand somewhere is looked for there, so a name may be what is a keyword elsewhere.
+Conditions are read with a stack: parentheses may be nested at will, and nothing here calls itself. A keyword
+is only recognized where it may stand, so a name may be a word that is a keyword elsewhere.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _Found = re.Match[str]
 
 @dataclass(frozen=True, slots=True)
 class _Junction:
-    """Conditions that are joined by one word, however they were put in parentheses."""
+    """Hold conditions that are joined by one word, however they were put in parentheses."""
 
     word: str
     parts: list[Node]
@@ -74,7 +74,7 @@ _Condition = FunctionCall | _Junction
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """A column as it was written. alias: None, none was given."""
+    """Hold a column as it was written. alias: None, none was given."""
 
     path: Path
     alias: str | None
@@ -82,7 +82,7 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A word or an open parenthesis on the stack of a condition, for what comes behind it."""
+    """Hold a word or an open parenthesis on the stack of a condition, for what comes behind it."""
 
     word: str
     position: int
@@ -93,7 +93,7 @@ _BINDS: Final = {"(": 0, "or": 1, "and": 2, "not": 3}
 
 
 class CaqlParser:
-    """Reads one text. roots: the names with which a path may begin."""
+    """Read one text. roots: the names with which a path may begin."""
 
     def __init__(self, text: str, roots: Sequence[str]) -> None:
         self._text = text
@@ -106,7 +106,7 @@ class CaqlParser:
         """Read all of the text.
 
         Raises:
-            QueryError: it is no query, or larger than one may be; with the position.
+            QueryError: it is not a query, or larger than one may be; with the position.
         """
         select = self._selection() if self._take(_SELECT) else None
         where = self._condition() if self._take(_WHERE) else None
@@ -161,7 +161,7 @@ class CaqlParser:
         return _columns(chosen, self._roots[0])
 
     def _refuse_order(self, position: int) -> NoReturn:
-        """Read to the end, so that what is wrong there is said first."""
+        """Read to the end, so that a mistake behind it is reported first; then refuse `order by`."""
         self._expect(_BY)
         while True:
             self._path(self._expect(_PATH))
@@ -225,7 +225,7 @@ class CaqlParser:
         return condition
 
     def _compared(self, left: Path | Literal) -> FunctionCall:
-        """Read what is asked about an operand."""
+        """Read the comparison or test of an operand."""
         call = self._nodes.call
         if found := self._take(_COMPARISON):
             open_ = 0

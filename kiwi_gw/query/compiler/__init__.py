@@ -1,9 +1,9 @@
 """Compiles a query into loops over the decoded columns of a batch.
 
-`query_codegen` puts them together of what the others write: `expression_codegen` expressions (with `calls`,
-`comparisons` and `choices`), `paths` the members of a record, `projection` and `result_json` the result. What
-comes of it is a `compiled_query`. `code_fragments` is what they write; `event_budget` bounds what it makes
-for one event, `footprint` what it keeps.
+`query_codegen` puts them together of what the other modules write. `expression_codegen` writes expressions
+(with `calls`, `comparisons` and `choices`), `paths` the members of a record, `projection` and `result_json`
+the result. What they write are `code_fragments`, and the outcome is a `compiled_query`. `event_budget` bounds
+what a query makes for one event, `footprint` estimates what it keeps.
 """
 
 from __future__ import annotations

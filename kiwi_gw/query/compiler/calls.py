@@ -22,7 +22,7 @@ _SHORT: Final = frozenset((int, float, bool))
 
 
 class CallCodegen:
-    """Writes calls whose arguments are written already."""
+    """Write calls whose arguments are written already."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -31,7 +31,7 @@ class CallCodegen:
         """Choose the function for the types of these arguments.
 
         Raises:
-            QueryError: there is none for them; with the position.
+            QueryError: no function takes them; with the position.
         """
         if found.bind is None:
             raise QueryError(f"{found.name} cannot be here", position)
@@ -86,7 +86,7 @@ class CallCodegen:
         return f"({name} := {code.text})", name
 
     def _read(self, text: str, code: CodeFragment, cost: FunctionCost) -> str:
-        """Write an argument of a call; if it may be long, and the call reads all of it, that is counted."""
+        """Write an argument of a call. It is counted if it may be long and the call reads all of it."""
         kind = code.type.kind
         if code.is_constant or cost.work is WorkGrowth.CONSTANT or kind not in _LONG:
             return text
@@ -108,8 +108,8 @@ class CallCodegen:
     def _folded(
         self, binding: Binding, codes: list[CodeFragment], position: int, cost: FunctionCost
     ) -> CodeFragment | None:
-        """Evaluate a call of constants; None if that fails, as the records will say why, or if the result is
-        too large to be kept: then it is made for every record."""
+        """Evaluate a call of constants. None if that fails, as the records will say why. None, too, if the
+        result is too large to be kept: then it is made for every record."""
         values = [code.constant for code in codes]
         looked_at = sum(len(value) for value in values if isinstance(value, str))
         if cost.work is WorkGrowth.PATTERN and looked_at > MAX_FOLDED_PATTERN:
@@ -122,7 +122,7 @@ class CallCodegen:
 
 
 def _large(value: Value) -> bool:
-    """Tell whether a result for constants is more than a query keeps of one."""
+    """Return whether a result for constants is larger than a query keeps."""
     if isinstance(value, list):
         return len(value) > MAX_FOLDED_ITEMS or sum(map(len, filter(_is_text, value))) > MAX_FOLDED
     return isinstance(value, str) and len(value) > MAX_FOLDED

@@ -11,7 +11,7 @@ from kiwi_gw.query.values.types import ANY, NULL, Type, common
 
 
 class ChoiceCodegen:
-    """Writes choices whose conditions and values are written already."""
+    """Write choices whose conditions and values are written already."""
 
     def __init__(self, calls: CallCodegen) -> None:
         self._calls = calls
@@ -53,8 +53,8 @@ class ChoiceCodegen:
         return CodeFragment(last.text, met, last.constant, position)
 
     def _ahead(self, values: list[CodeFragment], met: Type) -> tuple[list[str], list[CodeFragment]]:
-        """Return what evaluates the values ahead, and the values as names: if the type of a choice depends on
-        the values of the record, all of them are needed."""
+        """Return source that evaluates the values ahead, and the values as names. All of them are needed
+        where the type of a choice depends on the values of the record."""
         if met != ANY or len([value for value in values if value.type != NULL]) < 2:
             return [], values
         tests: list[str] = []
@@ -83,7 +83,7 @@ class ChoiceCodegen:
         """Cast the values to the type that all of them have in common.
 
         Raises:
-            QueryError: there is none.
+            QueryError: they have none in common.
         """
         met = common(tuple(value.type for value in values))
         if met is None or (

@@ -22,7 +22,7 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class CodeFragment:
-    """An expression in Python. constant: its value, if it has the same for every record, else VARIABLE."""
+    """Hold an expression in Python. constant: its value if all records have the same, else VARIABLE."""
 
     text: str
     type: Type
@@ -39,7 +39,7 @@ class CodeFragment:
 
 
 class Namespace:
-    """The names of one compiled query. made, text, read: of its budget."""
+    """Hold the names of one compiled query. made, text, read: those methods of its budget."""
 
     def __init__(self) -> None:
         self.names: dict[str, object] = {}
@@ -51,7 +51,7 @@ class Namespace:
 
     @property
     def budget_resets(self) -> list[str]:
-        """Return statements that give an event a budget of its own, as far as that is in use."""
+        """Return statements that give an event a budget of its own, if the budget is used."""
         limits = {"left": (MAX_MADE, self.made, self.text), "unread": (MAX_READ, self.read)}
         return [
             f"{self.name_of(self.allowance)}.{name} = {most}"

@@ -32,7 +32,7 @@ _NUMBERS: Final = {
 
 
 class ComparisonCodegen:
-    """Writes logic and comparisons whose operands are written already."""
+    """Write logic and comparisons whose operands are written already."""
 
     def __init__(self, calls: CallCodegen) -> None:
         self._calls = calls

@@ -18,8 +18,8 @@ _REFERENCE: Final = 40
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class CompiledQuery:
-    """A query, ready to run. roots: the columns that it needs, and no others. at_once: so many events are
-    evaluated between two looks at the clock; 0: it is looked at behind every event.
+    """Hold a query, ready to run. roots: the columns that it needs, and no others. at_once: so many events
+    are evaluated between two looks at the clock; 0: it is looked at behind every event.
 
     A column has one value for each event of a batch: None, bool, int, float, str, list, dict as decoded, or
     `UNDECODABLE`.
@@ -40,9 +40,9 @@ class CompiledQuery:
     def filter(self, columns: Columns, length: int) -> tuple[list[int], int]:
         """Return the indexes of the events that the filter passes, and how many could not be evaluated.
 
-        An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it, or if the
-        filter makes more of it than it may, or takes too long for it (`cpu_budget`). length: the events of
-        the batch.
+        An event is bad, and not kept, if a column that the query needs is UNDECODABLE for it. It is bad, too,
+        if the filter makes more of it than it may, or takes too long for it (`cpu_budget`). length: the
+        events of the batch.
         """
         return at_once(self.filter_steps(columns, length, TimeSlice()))
 
@@ -69,9 +69,9 @@ class CompiledQuery:
     def project(self, columns: Columns, indexes: Sequence[int], cost: int = 0) -> list[bytes]:
         """Return the projection of each of these events as JSON; b"" for one that cannot be evaluated.
 
-        A member that is NULL is null, a lenient one that is missing is left out; dates and timestamps are
-        texts of ISO 8601 in UTC, NaN and the infinities are texts. Only for queries with a
-        `select`. cost: bytes of the batch; the texts of all events may be a few times that (`cpu_budget`).
+        A member that is NULL is null; a lenient one that is missing is left out. Dates and timestamps are
+        texts of ISO 8601 in UTC; NaN and the infinities are texts. Only for queries with a `select`. cost:
+        bytes of the batch; the texts of all events may be a few times that (`cpu_budget`).
         """
         return at_once(self.project_steps(columns, indexes, TimeSlice(), cost))
 

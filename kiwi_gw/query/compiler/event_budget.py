@@ -2,8 +2,8 @@
 and what they read of its long texts and arrays.
 
 Functions hand their results to other functions. So what is made on the way is counted too, and nothing that
-one event brings about takes more room than this. A text that the event has is there once, and 40 calls may
-look at all of it: so that is counted for each of them.
+one event brings about takes more room than this. A text of the event exists once, but 40 calls may look at
+all of it, so reading is counted for each call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FEW: Final = SHORT // _READ
 
 
 class EventBudget:
-    """Of one loop. left: bytes that may still be made for the event that it is at, unread: and be read; the
-    loop sets both."""
+    """Bound what one loop makes and reads for an event. left: bytes that may still be made for the current
+    event; unread: bytes that may still be read. The loop sets both."""
 
     __slots__ = ("left", "unread")
 
@@ -58,7 +58,7 @@ class EventBudget:
         return found if found is value else self.made(found)
 
     def read(self, value: Value, pace: int = 1) -> Value:
-        """Return the value to a call that reads all of it. pace: for how many bytes each of them counts.
+        """Return the value to a call that reads all of it. pace: how many bytes each byte counts for.
 
         Raises:
             RecordError: the calls for this event have read too much.
@@ -83,7 +83,7 @@ class EventBudget:
 
 
 def weight(value: Value, most: int) -> int:
-    """Count the bytes of a value as far as JSON has them, and of its items; up to `most`, no further."""
+    """Count the bytes of a value as JSON, with its items; at most up to `most`."""
     if isinstance(value, list) and set(map(type, value)) == {str}:
         return _ITEM * (1 + len(value)) + sum(map(len, value))
     size = 0

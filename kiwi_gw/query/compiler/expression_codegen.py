@@ -29,7 +29,7 @@ _SPLIT: Final = 10
 
 
 class ExpressionCodegen:
-    """Writes the expressions of one loop. definitions: functions that what it wrote needs."""
+    """Write the expressions of one loop. definitions: functions that the written source needs."""
 
     def __init__(self, namespace: Namespace, paths: Paths) -> None:
         self._namespace = namespace
@@ -42,7 +42,7 @@ class ExpressionCodegen:
     # Values
 
     def value(self, node: Node, depth: int = 0) -> CodeFragment:
-        """Write what the expression gives: None for NULL.
+        """Write the value of an expression: None for NULL.
 
         Raises:
             QueryError: the expression cannot be; with the position.
@@ -108,7 +108,7 @@ class ExpressionCodegen:
         return boolean(f"(None if {test} is None else not {name})")
 
     def _is(self, node: FunctionCall, depth: int) -> CodeFragment:
-        """Write what is never NULL itself: its truth is its value."""
+        """Write an expression that is never NULL itself: its truth is its value."""
         return boolean(self._truth(node, True, depth))
 
     def _between(self, node: FunctionCall, depth: int) -> CodeFragment:
@@ -130,7 +130,7 @@ class ExpressionCodegen:
     # Truths
 
     def truth(self, node: Node, wanted: bool = True, depth: int = 0) -> str:
-        """Write what is true where the expression is TRUE (wanted) or FALSE (not wanted)."""
+        """Write source that is true where the expression is TRUE (wanted) or FALSE (not wanted)."""
         if not isinstance(node, FunctionCall):
             return self._comparisons.truth(self.value(node, depth), wanted)
         name = node.name

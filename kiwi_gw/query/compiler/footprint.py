@@ -21,9 +21,9 @@ _COUNTED: Final = (
 
 
 def estimate(query: Query, loops: tuple[Callable[..., Any], ...]) -> dict[str, int]:
-    """Estimate the bytes of a query and of the functions that were made for it with all that is in their
-    namespaces, by what they are: its text (its key, and that of its filter), its constants and code, its
-    patterns."""
+    """Estimate the bytes of a query and of the functions made for it, with all that is in their namespaces.
+    They are returned by what they are: its text (its key, and that of its filter), its constants and code,
+    its patterns."""
     spaces = [loop.__globals__ for loop in loops]
     text = getsizeof(query.key) + (0 if query.where is None else getsizeof(query.where.key))
     found = {"its text": text, "its constants and code": 0, "its patterns": 0}
@@ -43,8 +43,7 @@ def estimate(query: Query, loops: tuple[Callable[..., Any], ...]) -> dict[str, i
 
 
 def _inside(one: object, spaces: list[dict[str, Any]]) -> Iterable[object]:
-    """List what an object keeps. What is in a namespace or a function and none of these is the gateway's
-    own."""
+    """List what an object keeps. Anything else in a namespace or a function is the gateway's own."""
     match one:
         case dict():
             return [*one, *(value for name, value in one.items() if name != "__builtins__")]

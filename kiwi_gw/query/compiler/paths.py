@@ -21,12 +21,12 @@ _LARGE: Final = ("ARRAY", "OBJECT", "MAP")
 
 
 class Paths:
-    """The paths of some expressions. A path that is named more than once is read ahead, in `head`."""
+    """Read the paths of some expressions. A path that is named more than once is read ahead, in `head`."""
 
     def __init__(
         self, nodes: list[Node], variables: Mapping[str, str], namespace: Namespace, schema: Schema | None
     ) -> None:
-        """variables: the name of the variable of each root."""
+        """Find which paths to read ahead. variables: the name of the variable of each root."""
         self._variables = variables
         self._space = namespace
         self._schema = schema

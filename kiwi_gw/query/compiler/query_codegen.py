@@ -72,7 +72,7 @@ _recent: Final[WeightedLru[CompiledQuery]] = WeightedLru(MAX_KEPT)
 def _compiled(
     query: Query, known: frozenset[str], schema: Schema | None, given: Bytecode
 ) -> tuple[CompiledQuery, Bytecode]:
-    """Compile the query, and say which bytecode it has. given: what is known of that, and was weighed."""
+    """Compile the query, and return its bytecode, too. given: the bytecode, if known and weighed."""
     bytecode = dict(given)
     try:
         with cpu_budget.limited(), patterns.one_query() as held:  # constants are evaluated here
@@ -103,8 +103,8 @@ def _refuse_beyond(parts: dict[str, int]) -> None:
 
 
 def _plain(where: Node | None) -> int:
-    """Count the events that a filter may look at between two looks at the clock: 0 where one of its
-    terms may take longer for a longer text: a function, or two long texts or arrays that are compared."""
+    """Count the events that a filter may look at between two looks at the clock. 0 where one of its terms may
+    take longer for a longer text: a function, or a comparison of two long texts or arrays."""
     terms = 1
     for node in () if where is None else walk(where):
         if isinstance(node, Cast) or (isinstance(node, FunctionCall) and node.name not in _PLAIN):

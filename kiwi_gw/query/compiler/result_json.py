@@ -28,7 +28,7 @@ def encode_result(result: Value) -> bytes:
 
 
 def _finite(value: Value) -> Value:
-    """Put texts instead of numbers that JSON does not have."""
+    """Replace numbers that JSON does not have by texts."""
     if type(value) is float:
         return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, dict):
@@ -39,7 +39,7 @@ def _finite(value: Value) -> Value:
 
 
 def check_weight(*values: Value) -> None:
-    """Check, before many columns become one text, that together they are no larger than that may be.
+    """Check that these columns are not too large to become one text together.
 
     Raises:
         RecordError: they are.

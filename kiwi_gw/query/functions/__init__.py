@@ -32,7 +32,7 @@ def function(name: str, position: int | None = None) -> Function:
     """Find a function or operator.
 
     Raises:
-        QueryError: there is none of that name; it says where it belongs, if it does somewhere.
+        QueryError: there is none of that name. It says where the name belongs, if it is one elsewhere.
     """
     found = registry().get(name)
     if found is None:

@@ -1,7 +1,8 @@
 """What a function is to the compiler, and to the documentation.
 
 Each module of functions has a tuple `FUNCTIONS`. Most functions are `typed`: fixed types of arguments and
-result, NULL if one argument is. What decides its types by those of its arguments gives a `bind` of its own.
+result, NULL if one argument is. A function whose types depend on those of its arguments gives a `bind` of its
+own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ VARIABLE: Final = Sentinel("VARIABLE")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument, as it is known before there is a record.
+    """Describe one argument, as it is known before there is a record.
 
     constant: its value if it is a literal, else VARIABLE.
     """
@@ -35,7 +36,7 @@ Arguments = tuple[Argument, ...]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A function for arguments of certain types.
+    """Describe a function for arguments of certain types.
 
     result: the type of its result. call: gives the result for the values of the arguments; pure; may raise
     RecordError. wants: for each argument the type that it is cast to first, None: as it is. strict: NULL in
@@ -52,11 +53,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function or operator by its canonical name.
+    """Describe a function or operator by its canonical name.
 
-    arguments: fewest and most (None: any number). bind: raises QueryError for types that it has nothing for;
-    None: the compiler itself knows what to do (`and`, `case`). cost: what a call may cost. usage and
-    summary are for readers; without `usage` it is not in the tables of functions.
+    arguments: fewest and most (None: any number). bind: raises QueryError for types that are not supported;
+    None: the compiler writes it itself (`and`, `case`). cost: what a call may cost. usage and summary are for
+    readers; without `usage` it is not in the tables of functions.
     """
 
     name: str
@@ -84,10 +85,10 @@ def typed(
 ) -> Function:
     """Make a function with fixed types.
 
-    usage: as a reader writes it, name first: `left(s, n)`. cost: only what makes numbers, dates and truths of
-    such needs to say nothing. optional: so many of the last arguments can be
-    left out. repeated: the last one can come again and again. tried: raises QueryError for constants that it
-    has nothing for; asked before the types are.
+    usage: as a reader writes it, name first: `left(s, n)`. cost: may be left out only where numbers, dates
+    and truths are made of such. optional: so many of the last arguments can be left out. repeated: the last
+    one can come again and again. tried: raises QueryError for constants that are not supported; called before
+    the types are checked.
     """
     name = usage.partition("(")[0]
     if cost is None:
@@ -115,7 +116,7 @@ def _small(type_: Type) -> bool:
 
 
 def accepted(given: Type, wanted: Type) -> bool:
-    """Tell whether Spark casts the one type to the other by itself, for an argument."""
+    """Return whether Spark casts the one type to the other by itself, for an argument."""
     if given == wanted or wanted == ANY or given in (ANY, NULL) or given.kind == wanted.kind:
         return True
     if wanted == STRING:

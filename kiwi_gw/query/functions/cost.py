@@ -17,7 +17,7 @@ from kiwi_gw.query.values import RecordError, Value
 
 
 class ResultKind(Enum):
-    """What is new in a result, and so takes room of its own."""
+    """Say what is new in a result, and so takes room of its own."""
 
     NOTHING = "a value of a fixed size, or one that was there before"
     TEXT = "a text"
@@ -26,7 +26,7 @@ class ResultKind(Enum):
 
 
 class WorkGrowth(Enum):
-    """How the time of a call grows."""
+    """Say how the time of a call grows."""
 
     CONSTANT = "not with its arguments"
     LINEAR = "with the size of its arguments and of its result"
@@ -35,13 +35,13 @@ class WorkGrowth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCost:
-    """A contract. Whatever `makes` says is at most MAX_STRING bytes or MAX_ITEMS items; what would be more is
-    an error of the event.
+    """Declare the cost of a function. A result (`makes`) is at most MAX_STRING bytes or MAX_ITEMS items; a
+    larger one is an error of the event.
 
     factor: bytes (items) of a result for each byte (item) of all arguments; None: an argument says how many,
-    up to the cap. plus: so many more, whatever the arguments. ahead: gives, for the arguments of a call, how
-    many characters or items it makes at least; asked before the call, where that could be many. pace: a byte
-    of a long argument counts for so many, of those that the calls for one event may read.
+    up to the cap. plus: so many more, whatever the arguments. ahead: gives the least number of characters or
+    items that a call with these arguments makes; asked before the call, where that could be many. pace: how
+    many bytes a byte of a long argument counts for, of those that the calls for one event may read.
     """
 
     makes: ResultKind = ResultKind.NOTHING
@@ -53,7 +53,7 @@ class FunctionCost:
 
 
 FIXED: Final = FunctionCost(work=WorkGrowth.CONSTANT)
-"""A number, a truth, a date, out of such, or out of the length or an end of a text."""
+"""A number, a truth or a date: made of such, or of the length or an end of a text."""
 LOOKS: Final = FunctionCost()
 """The same out of texts or arrays; or one of the arguments, or what is in it."""
 SEEKS: Final = FunctionCost(pace=2)
@@ -63,7 +63,7 @@ MATCHES: Final = FunctionCost(work=WorkGrowth.PATTERN)
 
 @lru_cache(maxsize=256)
 def capped(call: Callable[..., Value], cost: FunctionCost) -> Callable[..., Value]:
-    """Make of a function one that is not called for what would certainly be beyond its cap."""
+    """Wrap a function so that it is not called where its result would certainly be beyond its cap."""
     ahead = cost.ahead
     if ahead is None:
         return call

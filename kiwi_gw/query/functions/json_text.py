@@ -22,7 +22,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @lru_cache(maxsize=32)
 def _steps(path: str) -> tuple[str | int, ...] | None:
-    """Read a path like `$.a[0]['b'][*]`; None: it is none."""
+    """Read a path like `$.a[0]['b'][*]`; None: it is not a path."""
     if not path.startswith("$"):
         return None
     found: list[str | int] = []
@@ -41,7 +41,7 @@ def _decoded(text: str) -> Value:
     """Decode JSON text; None: it is not JSON.
 
     Raises:
-        RecordError: the text is too long to be read: what it says may be some thirty times as large.
+        RecordError: the text is too long to be read: its values may take some thirty times as much room.
     """
     if len(text) > MAX_JSON:
         raise RecordError(f"a JSON text of more than {MAX_JSON} characters")

@@ -60,7 +60,7 @@ def _sign(number: float) -> float:
 
 
 def _round(value: Value, scale: int = 0) -> Value:
-    """Round as Spark does: the type stays; a scale below 0 rounds to tens, hundreds and so on."""
+    """Round as Spark does: the type stays. A scale below 0 rounds to tens, hundreds and so on."""
     number = arithmetic.number(value)
     if type(number) is int:
         if scale >= 0:

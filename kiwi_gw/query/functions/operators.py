@@ -1,4 +1,4 @@
-"""Operators: comparisons, arithmetic, LIKE, IN, and what the compiler writes out itself."""
+"""Operators: comparisons, arithmetic, LIKE and IN, and those that the compiler writes out itself."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def comparison(name: str, call: Operation) -> Function:
 
 @lru_cache(maxsize=256)
 def _narrowly(call: Operation, one: Type, other: Type) -> Operation:
-    """Compare a text of the record with an INT, to which it is cast: 32 bits are fewer than the comparison
-    would take by itself."""
+    """Compare a text of the record with an INT, to which it is cast: to 32 bits, fewer than the comparison
+    itself would take."""
     if not (one.dynamic and other == INT) and not (one == INT and other.dynamic):
         return call
 

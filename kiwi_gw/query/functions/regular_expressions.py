@@ -16,7 +16,7 @@ from kiwi_gw.query.patterns import PatternError, shown
 from kiwi_gw.query.values import RecordError, Value, check_count, check_length
 from kiwi_gw.query.values.types import BOOLEAN, INT, STRING, Type
 
-# A search for all matches looks from each to the end in the worst case: so many characters in all.
+# Characters in all: in the worst case a search for all matches looks from each one to the end.
 _STEPS: Final = 16_000_000
 
 
@@ -134,7 +134,7 @@ def _function(
     cost: FunctionCost,
     optional: int = 0,
 ) -> Function:
-    """Make a function whose second argument is a pattern; what is constant is tried with an empty text."""
+    """Make a function whose second argument is a pattern; constants are tried with an empty text."""
     kinds = [int if want == INT else str for want in wants[1:]]
 
     def try_constants(arguments: Arguments) -> None:

@@ -72,12 +72,12 @@ _REPEATED: Final = FunctionCost(
 
 
 def _as_long(factor: int) -> FunctionCost:
-    """Declare: for each character at least one, of so many bytes for one of its."""
+    """Declare a cost: at least one character for each, of so many bytes for one of its."""
     return FunctionCost(ResultKind.TEXT, factor=factor, ahead=len)
 
 
 def _trim(usage: str, strip: Callable[..., str], summary: str) -> Function:
-    """Make a trim: which signs comes first, and of what second, as after `trim(` in Spark."""
+    """Make a trim. The characters to remove come first, the text second, as after `trim(` in Spark."""
 
     def trim(one: str, other: str | None = None) -> str:
         text, signs = (one, " ") if other is None else (other, one)
@@ -87,7 +87,7 @@ def _trim(usage: str, strip: Callable[..., str], summary: str) -> Function:
 
 
 def _each(signs: str) -> str:
-    """Return each sign once: `strip` looks at all of them for every character.
+    """Return each character once: `strip` looks at all of them for every character of the text.
 
     Raises:
         RecordError: they are too many for that.

@@ -10,7 +10,7 @@ from kiwi_gw.query.sql.vocabulary import CLAUSES, IN_SPARK, NO_SUBQUERIES
 
 
 class Cursor:
-    """Goes through the tokens of a text, one after the other. here: the next one."""
+    """Go through the tokens of a text, one after the other. here: the next one."""
 
     def __init__(self, text: str, max_tokens: int) -> None:
         """Begin at the first token. Raises QueryError as `tokenized`."""

@@ -1,4 +1,4 @@
-"""Functions, and what looks like one and has words of its own: CASE, CAST, TRIM and others."""
+"""Functions, and forms that look like one but have words of their own: CASE, CAST, TRIM and others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIMS: Final = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
 
 class Expressions(Protocol):
-    """What reads the arguments: the parser."""
+    """Read the arguments: implemented by the parser."""
 
     cursor: Cursor
     nodes: NodeFactory

@@ -21,7 +21,7 @@ def number(text: str, position: int) -> tuple[Literal, str | None]:
     suffix is a DOUBLE here.
 
     Raises:
-        QueryError: it is none, or too large.
+        QueryError: it is not a number, or too large.
     """
     found = _NUMBER.fullmatch(text.removeprefix("-"))
     if found is None:

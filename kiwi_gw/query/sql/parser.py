@@ -1,4 +1,4 @@
-"""What of Spark's SQL a query may say, read by recursive descent into the tree of queries.
+"""The part of Spark's SQL that a query may use, read by recursive descent into the tree of queries.
 
 Operators from loose to tight: OR; AND; NOT; comparisons and predicates (LIKE, IN, BETWEEN, IS); `+`, `-`
 and `||`; `*`, `/`, `%` and DIV; signs; `::`, members and items. Where Spark's reading of operators side by
@@ -32,7 +32,7 @@ _TOGETHER: Final = "put what belongs together in parentheses"
 
 
 class Parser:
-    """Reads one text: an expression, or columns with commas between them."""
+    """Read one text: an expression, or columns with commas between them."""
 
     def __init__(self, text: str, max_tokens: int) -> None:
         """Take the text apart. Raises QueryError: it has no token, or too many."""
@@ -45,14 +45,14 @@ class Parser:
         """Read one expression, to the end of the text.
 
         Raises:
-            QueryError: it is none, or larger than a query may be; with the position.
+            QueryError: it is not an expression, or larger than a query may be; with the position.
         """
         found = self.one()
         self.cursor.expect_end()
         return found
 
     def columns(self) -> list[tuple[str, Node, int]]:
-        """Read columns: of each its name, its value, and where the name (or, without one, the value) is.
+        """Return the columns: the name of each, its value, and where the name is (without one: the value).
 
         A column without a name has that of its last member, as in Spark, or is called as it is written.
 
@@ -142,7 +142,7 @@ class Parser:
         return found
 
     def _word_of_predicate(self) -> str:
-        """Return the next word, or the one behind NOT."""
+        """Return the next word, or the one behind NOT, which says which predicate it is."""
         here = self.cursor.here.upper
         return self.cursor.ahead().upper if here == "NOT" else here
 
@@ -271,7 +271,7 @@ class Parser:
         return self.nodes.leaf(Literal(text, first.start))
 
     def _word(self, token: SqlToken) -> Node:
-        """Read what begins with a word: a function, a constant, CASE, or a member."""
+        """Read an expression that begins with a word: a function, a constant, CASE or a member."""
         cursor, word, place, ahead = self.cursor, token.upper, token.start, self.cursor.ahead()
         if word == "INTERVAL" and ahead.kind is not Kind.END and ahead.upper != ".":
             cursor.wrong(NO_INTERVALS)

@@ -30,7 +30,7 @@ ROOTS: Final = frozenset(("key", "value", "partition", "offset", "timestamp", "h
 
 
 def read(where: str | None, select: str | None) -> Query:
-    """Read the trees of a condition and of columns; None: there is none. `select` may be `*`, which is none
+    """Read the trees of a condition and of columns; None: no query. `select` may be `*`, which is no query
     too.
 
     QueryError, its position in the text that is wrong (`QueryError.part` says which: `where` or `select`).

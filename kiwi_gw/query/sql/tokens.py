@@ -32,7 +32,7 @@ _SHOWN: Final = 40
 
 
 class Kind(Enum):
-    """What a token is. An END is behind the last one of every text."""
+    """Say what a token is. An END is behind the last one of every text."""
 
     WORD = "word"
     NAME = "name in backquotes"
@@ -44,8 +44,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """text: of a name or a string what it means, else as it is written. upper: of a word or a sign, in
-    capitals; else a line feed, which is neither. start, end: its place in the text of the query."""
+    """Hold a token. text: of a name or a string what it means, else as it is written. upper: of a word or a
+    sign, in capitals; else a line feed, which is neither. start, end: its place in the text of the query."""
 
     kind: Kind
     text: str
@@ -62,7 +62,7 @@ def tokenized(text: str, max_tokens: int) -> list[SqlToken]:
     """Return the tokens of a text, with an END.
 
     Raises:
-        QueryError: they are none or too many, or something is never closed; with the position.
+        QueryError: there are no tokens or too many, or something is never closed; with the position.
     """
     tokens: list[SqlToken] = []
     place = _behind_blanks(text, 0)

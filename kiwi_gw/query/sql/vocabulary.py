@@ -1,4 +1,4 @@
-"""The words and types of queries in SQL, and what is said of those that are not here."""
+"""The words and types of queries in SQL, and what is said of those that are not supported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES: Final = {
 RESERVED: Final = frozenset(
     "AND OR NOT IN IS LIKE ILIKE RLIKE REGEXP BETWEEN WHEN THEN ELSE AS SELECT DISTINCT".split()  # noqa: SIM905
 )
-"""Words that are no names where a value must come; as the name of a member every word is one."""
+"""Words that are not names where a value must come; as the name of a member every word is one."""
 
 DECIMALS: Final = ("DECIMAL", "DEC", "NUMERIC")
 NO_DECIMALS: Final = "there are no decimals here: use DOUBLE, or BIGINT"

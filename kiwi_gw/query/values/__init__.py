@@ -13,13 +13,13 @@ from typing import Final, final
 
 from kiwi_gw.query.limits import MAX_ITEMS, MAX_STRING
 
-# JSON is as deep as it likes to be; what a value is, only its type says.
+# JSON may have any depth; only its type says what a value is.
 Value = object
 
 
 @final
 class Sentinel:
-    """A thing that is no value. There is one of each, to be compared with `is`."""
+    """Mark a thing that is not a value. There is one of each, to be compared with `is`."""
 
     __slots__ = ("_name",)
 
@@ -37,7 +37,7 @@ MISSING: Final = Sentinel("MISSING")
 
 
 class RecordError(Exception):
-    """An expression cannot be evaluated for this record: it is bad, and the next one may be good."""
+    """Report that an expression cannot be evaluated for this record, which is bad. The next may be good."""
 
 
 def check_text(text: str) -> str:

@@ -22,7 +22,7 @@ _SPECIAL: Final = {
 
 
 class _WrongError(Exception):
-    """A value is not of the type that its place in the schema has."""
+    """Report a value that is not of the type that its place in the schema has."""
 
 
 Coercion = Callable[[Value], Value]
@@ -30,7 +30,7 @@ Coercion = Callable[[Value], Value]
 
 @lru_cache(maxsize=1024)
 def coercion(type_: Type) -> Coercion:
-    """Make what turns a decoded value into one of the type; None for what is of another."""
+    """Make a function that turns a decoded value into one of the type; None for a value of another."""
     strictly = _strictly(type_)
 
     def coerce(value: Value) -> Value:
@@ -45,7 +45,7 @@ def coercion(type_: Type) -> Coercion:
 
 
 def _strictly(type_: Type) -> Coercion:
-    """Make the same for values that are not None; it raises _WrongError for what is of another type."""
+    """Make the same for values that are not None; it raises _WrongError for a value of another type."""
     if type_.kind == "ARRAY":
         item = _nullable(type_.item or ANY)
 

@@ -1,7 +1,7 @@
 """Comparisons of values whose types are only known now. NULL for what cannot be compared.
 
-Numbers compare with numbers (NaN equals itself and is above everything), texts by their characters; a text is
-cast to the type of what it is compared with; a boolean equals 1 or 0; arrays and objects compare NULL.
+Numbers compare with numbers (NaN equals itself and is above everything), texts by their characters. A text is
+cast to the type of what it is compared with. A boolean equals 1 or 0; arrays and objects compare NULL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from kiwi_gw.query.values import Value, convert
 
-# -1, 0, 1 as the first is below, equal to or above the other.
+# -1, 0 or 1: the first is below, equal to or above the other.
 Order = int | None
 
 

@@ -60,7 +60,7 @@ def _integer(value: Value, bits: int) -> int | None:
 
 
 def whole(text: str, bits: int) -> int | None:
-    """Read a text as a whole number: digits after a point do not count, exponents are none."""
+    """Read a text as a whole number: digits after a point do not count, exponents are not allowed."""
     found = _WHOLE.fullmatch(datetimes.trimmed(text))
     if found is None:
         return None

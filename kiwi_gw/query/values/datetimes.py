@@ -31,7 +31,7 @@ def trimmed(text: str) -> str:
 
 
 def read_date(text: str) -> date | None:
-    """Read `2013`, `2013-1`, `2013-01-05`, with anything after a blank or `T`."""
+    """Read `2013`, `2013-1` or `2013-01-05`, with anything after a blank or `T`."""
     found = _DATE.fullmatch(trimmed(text))
     if found is None:
         return None

@@ -48,10 +48,10 @@ _DYNAMIC: Final[dict[str, Conversion]] = {
 
 
 def conversion(given: Type, wanted: Type) -> Conversion:
-    """Convert from a type to one that it is accepted for; from ANY, NULL for values that would not be
-    accepted.
+    """Return the cast from a type to one that it is accepted for. From ANY, it gives NULL for values that
+    would not be accepted.
 
-    The conversion of None is None.
+    The cast of None is None.
     """
     if given.dynamic:
         return _DYNAMIC.get(wanted.kind) or convert.CONVERSIONS[wanted.kind]
@@ -73,10 +73,10 @@ _TYPES: Final[dict[type, Type]] = {
 
 @lru_cache(maxsize=64)
 def settler(static: Type) -> Callable[..., Value]:
-    """Make what casts a choice between values some of which have the types of their records.
+    """Make the cast of a choice between values, some of which have the types of their records.
 
-    static: the type of the others. What it gives takes the chosen value and those of the record, and casts
-    the first to the type of all of them; NULL if there is none.
+    static: the type of the others. The cast takes the chosen value and those of the record, and casts the
+    first to the type of all of them; NULL if there is none.
     """
 
     def settle(chosen: Value, *values: Value) -> Value:

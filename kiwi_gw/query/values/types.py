@@ -11,8 +11,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type. kind: its name. item: of an ARRAY, and of the values of a MAP. fields: of an OBJECT with a
-    schema, in order; by_name: the same."""
+    """Describe a type. kind: its name. item: of an ARRAY, and of the values of a MAP. fields: of an OBJECT
+    with a schema, in order; by_name: the same."""
 
     kind: str
     item: Type | None = None
@@ -36,7 +36,7 @@ class Type:
 
     @property
     def atomic(self) -> bool:
-        """Tell whether it is one value: no array, no object, nothing of unknown type."""
+        """Return whether it is one value: not an array, an object or of unknown type."""
         return self.kind not in {"ARRAY", "OBJECT", "MAP", "ANY", "NULL"}
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def compared(one: Type, other: Type) -> Type | None:
 
 
 def common(types: tuple[Type, ...], *, promote: bool = True) -> Type | None:
-    """Choose the type of a value that is one of several (the branches of CASE); None: there is none.
+    """Choose the type that fits several values (the branches of CASE); None: there is none.
 
     promote: numbers, dates and strings meet in STRING.
     """

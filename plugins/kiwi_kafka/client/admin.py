@@ -40,7 +40,7 @@ _NEVER = (
 
 
 class AioAdminClient:
-    """ids: of topics, as they were last known; for all admin clients of a cluster."""
+    """Implement `AdminClient`. ids: the last known ids of topics, for all admin clients of a cluster."""
 
     def __init__(
         self, loop: AsyncioLoop, client: ReadOnlyClient, within: float, ids: dict[str, bytes]
@@ -163,7 +163,7 @@ class AioAdminClient:
         by_node: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for partition, epoch in epochs.items():
             if info.leaders.get(partition, -1) >= 0:
-                # With the epoch of its leader: one that is no longer, or not yet, that says so instead.
+                # With the epoch of its leader: a broker that does not lead in that epoch says so instead.
                 current = info.epochs.get(partition, -1)
                 by_node[info.leaders[partition]].append((partition, current, epoch))
         known: dict[TopicPartition, int] = {}

@@ -20,17 +20,17 @@ _CLOSE_S: Final = 2.0
 
 
 class AsyncioLoop(Protocol):
-    """What is used of trio-asyncio's event loop."""
+    """Name what is used of trio-asyncio's event loop."""
 
     async def run_aio_coroutine(self, coro: Coroutine[Any, Any, T]) -> T: ...
 
 
 @asynccontextmanager
 async def client_loop(tell: Callable[[str, BaseException | None], None]) -> AsyncIterator[AsyncioLoop]:
-    """Open an asyncio loop for aiokafka, in this Trio thread. tell: called with failures of its own tasks."""
+    """Open an asyncio loop for aiokafka, in this Trio thread. tell: called when a task of its own fails."""
 
     def handle(_: object, context: Mapping[str, Any]) -> None:
-        # trio-asyncio's own handler raises it, which would end the loop for everybody in it.
+        # trio-asyncio's own handler raises it, which would end the loop for all clients in it.
         tell(str(context.get("message")), context.get("exception"))
 
     async with trio_asyncio.open_loop() as loop:
@@ -55,8 +55,8 @@ async def close(loop: AsyncioLoop, client_close: Callable[[], Awaitable[None]]) 
 
 
 def _run_what_is_ready(loop: Any) -> None:
-    """Have the loop run callbacks that are ready one after the other, for a while. By itself it waits for a
-    turn of Trio's before each: for all other tasks, eight times for every record."""
+    """Have the loop run ready callbacks one after the other, for a while. By itself it waits for a turn of
+    Trio's, and so for all other tasks, before each: eight times for every record."""
     run_one = loop._main_loop_one
 
     async def run_some(no_wait: bool = False) -> None:

@@ -124,7 +124,7 @@ class AioConsumer:
 
 
 class LeaderEpochs:
-    """By partition, from which offset on which epoch holds."""
+    """Hold, by partition, from which offset on which epoch holds."""
 
     def __init__(self) -> None:
         self._changes: dict[tuple[str, int], list[tuple[int, int]]] = {}

@@ -18,7 +18,7 @@ LOST: Final = (kafka_errors.KafkaError, OSError, asyncio.CancelledError)
 
 @contextmanager
 def deadline(seconds: float, otherwise: str) -> Iterator[None]:
-    """Give the block so long. UnreachableError: it took longer (`otherwise` says so), or it was lost."""
+    """Give the block so long. Raises UnreachableError if it takes longer (see `otherwise`), or is lost."""
     try:
         with trio.fail_after(seconds), unreachable():
             yield

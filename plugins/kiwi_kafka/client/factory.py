@@ -20,7 +20,7 @@ _HISTORY_WAIT_MS = 100
 
 
 class AioClientFactory:
-    """Opens the clients of one cluster. `loop` must be open as long as any of them is."""
+    """Open the clients of one cluster. `loop` must be open as long as any of them is."""
 
     def __init__(self, loop: AsyncioLoop, settings: KafkaSettings) -> None:
         self._loop = loop

@@ -139,16 +139,16 @@ class OffsetForLeaderEpochRequest(Request[_OffsetForLeaderEpochV3]):  # type: ig
 
 
 class ReadOnlyClient(AIOKafkaClient):  # type: ignore[misc]
-    """A client that never creates a topic by asking for it, and never asks for all topics.
+    """Ask for topics without ever creating one, and never for all topics.
 
-    aiokafka's metadata requests allow the broker to create what is missing, so that a consumer creates
-    the topic it waits for, and a deleted topic anew. It has no option for that: hence `_metadata_update`.
-    Its `bootstrap` does not say why it failed, and leaves a connection open when it is cancelled.
+    aiokafka's metadata requests allow the broker to create what is missing, so that a consumer creates the
+    topic it waits for, and a deleted topic anew. `_metadata_update` is there because aiokafka has no option
+    for that. Its `bootstrap` does not say why it failed, and leaves a connection open when it is cancelled.
 
-    missed: a broker said that the topic of a fetch is not there. In the versions that aiokafka speaks brokers
-    know topics by name only, so the next answer may be from another topic that has that name now.
+    missed: a broker said that the topic of a fetch is gone. In the versions that aiokafka speaks brokers know
+    topics by name only, so the next answer may be from another topic of that name.
     on_batches: called with a partition (topic, number) and the bytes that a fetch brought of it.
-    fetch_interval: seconds from one fetch of a broker to the next, at least.
+    fetch_interval: least seconds from one fetch of a broker to the next.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -244,7 +244,7 @@ class ReadOnlyClient(AIOKafkaClient):  # type: ignore[misc]
 
 
 class ReadOnlyConsumer(AIOKafkaConsumer):  # type: ignore[misc]
-    """A consumer on a `ReadOnlyClient`. connection: options of every client; others: of the consumer."""
+    """Consume through a `ReadOnlyClient`. connection: options of every client; options: of the consumer."""
 
     def __init__(self, connection: Mapping[str, Any], *, fetch_max_wait_ms: int, **options: Any) -> None:
         super().__init__(**connection, fetch_max_wait_ms=fetch_max_wait_ms, **options)
@@ -253,7 +253,7 @@ class ReadOnlyConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
     @property
     def client(self) -> ReadOnlyClient:
-        """What it reads through."""
+        """Return the client that it reads through."""
         return self._client
 
     async def start(self) -> None:
@@ -272,7 +272,7 @@ class ReadOnlyConsumer(AIOKafkaConsumer):  # type: ignore[misc]
         """Fetch every `interval_ms` from now on, so that one fetch brings the records of many; 0: at once.
 
         aiokafka has no such option. A broker that held such a fetch would go through all of its partitions
-        for every record that one of them gets, on the time of the one who sends that record.
+        for every record that one of them gets, on the time of the sender of that record.
         """
         self._client.fetch_interval = interval_ms / 1000
         self._fetcher._fetch_max_wait_ms = 0 if interval_ms else self._usual_wait_ms
@@ -296,7 +296,7 @@ def use_fast_records(fetcher: Any) -> bool:
 
 
 class FastRecords:
-    """The records of one partition in one fetch, behind the methods of a `FetchResult`."""
+    """Hold the records of one partition in one fetch, behind the methods of a `FetchResult`."""
 
     def __init__(self, fetched: FetchResult) -> None:
         self._tp = fetched._topic_partition
@@ -383,7 +383,7 @@ class FastFetches(OrderedDict[Any, Any]):
 
 
 def first_corrupt_batch(data: bytes) -> tuple[int, int, int] | None:
-    """Find the first batch that cannot be decoded: its first and next offset, and where in `data` it ends."""
+    """Return first and next offset of the first batch that cannot be decoded, and its end in `data`."""
     records = MemoryRecords(data)
     end = 0
     while records.has_next():

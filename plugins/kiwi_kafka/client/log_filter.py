@@ -20,7 +20,7 @@ _INTERVAL_S = 30.0
 
 
 class RepeatFilter(logging.Filter):
-    """Lets one line of each kind through in `interval` seconds, and says how many were left out.
+    """Let one line of each kind through in `interval` seconds, and say how many were left out.
 
     A kind is a logger with a message before its arguments are put in.
     """

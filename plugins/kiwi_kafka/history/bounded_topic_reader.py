@@ -1,4 +1,4 @@
-"""What is to be read again of a topic: from positions up to others."""
+"""The part of a topic that is to be read again: from positions up to others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BoundedTopicReader(TopicReader):
         super().__init__(
             info, positions, headers=live.headers, follow_new_partitions=False, lineage=live.lineage
         )
-        self.wanted = False  # whether what is read is waited for
+        self.wanted = False  # whether a call waits for what is read
         self._until: dict[int, int] = {}
 
     @property
@@ -59,8 +59,7 @@ class BoundedTopicReader(TopicReader):
     def skip(
         self, partition: int, to: int, count: int | None = None, unreadable: Unreadable | None = None
     ) -> None:
-        """Give up what `partition` has before offset `to`; what lies beyond the end is no loss of this
-        reader's."""
+        """Give up what `partition` has before `to`; what lies beyond the end is not lost to this reader."""
         super().skip(partition, min(to, self._end(partition)), count, unreadable)
 
     def next_batch(self) -> Batch | None:

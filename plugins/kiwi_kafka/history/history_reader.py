@@ -1,8 +1,7 @@
-"""Reads a topic again, with a consumer of its own, so that no other reading waits for it.
+"""Read a topic again, with a consumer of its own, so that no other reading waits for it.
 
 As in `live/consumer_task.py` the consumer is disposable: the topic reader knows where reading goes on. So a
-read that is cancelled, or that fails, costs a seek or another consumer, and no record is read twice or left
-out.
+read that is cancelled or fails costs a seek or another consumer. No record is read twice or left out.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _NOTHING_S = 1.0
 
 
 class TopicHistoryReader:
-    """A `HistoryReader` of `kiwi_gw.api`. One task uses it at a time; `close` it at last.
+    """Implement `HistoryReader` of `kiwi_gw.api`. One task uses it at a time; `close` it at last.
 
     One read is one turn of the client: at most 1,000 records and about a megabyte, so that the event loop
     does nothing else for no more than a few milliseconds.
@@ -85,7 +84,7 @@ class TopicHistoryReader:
 
     @property
     def idle(self) -> bool:
-        """Whether no one waits for what it reads."""
+        """Return whether no call waits for what it reads."""
         return not self._topic_reader.wanted
 
     async def close(self) -> None:
@@ -207,7 +206,7 @@ class TopicHistoryReader:
         self._arrived |= self._assigned - topic_reader.fetch_positions().keys()
         if trio.current_time() - self._moved < _NOTHING_S:
             return
-        # What compaction leaves at the end of a log shows no client how far it is.
+        # Where compaction has emptied the end of a log, no read shows a client how far it is.
         self._moved = trio.current_time()
         for tp, offset in topic_reader.fetch_positions().items():
             end = await self._lookup.end_if_empty(tp, offset)
@@ -216,4 +215,4 @@ class TopicHistoryReader:
 
 
 def _rests(topic_reader: TopicReader, partition: int) -> None:
-    """Do nothing: a partition that is out of range rests until the next read, which looks after it."""
+    """Do nothing: a partition that is out of range rests until the next read, which handles it."""

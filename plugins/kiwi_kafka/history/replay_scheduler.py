@@ -1,4 +1,4 @@
-"""Which history readers may have a consumer: so many at a time, by turns when there are more."""
+"""The history readers that may have a consumer: a bounded number at a time, by turns when there are more."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _TURN_S = 1.0
 
 
 class ScheduledReader(Protocol):
-    """One that has a turn, or wants one."""
+    """Have a turn, or want one."""
 
     @property
     def idle(self) -> bool:
-        """Whether no one waits for what it reads."""
+        """Return whether no call waits for what it reads."""
 
     async def close(self) -> None:
         """Give the consumer back."""

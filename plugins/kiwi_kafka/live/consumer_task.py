@@ -1,7 +1,7 @@
 """One consumer of the pool, and the task that reads it for all the sources that share it.
 
-The consumer is disposable: whatever it knows about positions, the readers know better. So every trouble
-has one of two cures: send it back to the readers' positions, or throw it away and make another.
+The consumer is disposable, for the readers have the positions that count. So every trouble has one of two
+cures: send it back to the readers' positions, or throw it away and make another.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FEW = 3
 
 
 class ConsumerHost(Protocol):
-    """What a reader needs of the pool."""
+    """Name what a reader needs of the pool."""
 
     async def consumer(self) -> Consumer:
         """Open a new consumer, as soon as a broker answers."""
 
     async def verify(self, topic_readers: Sequence[TopicReader]) -> None:
-        """End or hold those whose topics are not those that they were opened for."""
+        """End or hold the readers whose topics are not those that they were opened for."""
 
     async def find_corrupt_batch(self, tp: TopicPartition, offset: int) -> tuple[int, int] | None:
         """See `FindCorruptBatch`."""
@@ -157,7 +157,7 @@ class ConsumerTask:
         return 0
 
     async def _verify_logs(self, consumer: Consumer) -> bool:
-        """Have it found out whether what came is of the same log. Returns whether there was any doubt."""
+        """Find out whether what came is of the same log. Returns whether there was any doubt."""
         unverified = [topic_reader for topic_reader in self.topic_readers if topic_reader.unverified]
         if not unverified:
             return False
@@ -197,10 +197,10 @@ class ConsumerTask:
 
 
 class _FetchPacer:
-    """Whether a reader should let records gather.
+    """Decide whether a reader should let records gather.
 
-    A fetch costs about as much for one record as for hundreds, and the more the more partitions it names.
-    So a reader with many partitions, which records keep busy, looks only now and then.
+    A fetch costs about as much for one record as for hundreds, and more with every partition that it names.
+    So a busy reader with many partitions looks only now and then.
     """
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class _FetchPacer:
 
     @property
     def wait_ms(self) -> int:
-        """How long a read should wait: an empty one ends the gathering."""
+        """Return how long a read should wait: an empty one ends the gathering."""
         return 2 * self._interval_ms or _WAIT_MS
 
     def next(self, got: int, now: float, longest_ms: int) -> int:

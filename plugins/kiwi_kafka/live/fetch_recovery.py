@@ -1,6 +1,6 @@
-"""What is done about a read that failed, for everything that one consumer reads.
+"""Recovery from a failed read, for everything that one consumer reads.
 
-The readers know where reading has to go on. So every recovery moves them, if something cannot be had, and
+The readers know where reading has to go on. So every recovery moves the readers past what cannot be had, and
 then sends the consumer where they are.
 """
 
@@ -60,7 +60,7 @@ class FetchRecovery:
     async def recover(self, consumer: Consumer, error: Recoverable) -> int:
         """Do what can be done, after which reading goes on. Returns how many records were read meanwhile.
 
-        A reader whose topic cannot be read is over. UnreachableError: another consumer is needed.
+        A reader whose topic cannot be read is over. Raises UnreachableError if another consumer is needed.
         """
         got = 0
         match error:

@@ -1,4 +1,4 @@
-"""What a source holds of the pool: one topic, where its reader is, and what waits to be published."""
+"""A source's share of the pool: one topic, where its reader is, and what waits to be published."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADER = 56 + 8 + 57 + _OBJECT
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records of one topic as columns. `ends`: the next offset of each partition that they touch."""
+    """Hold records of one topic as columns. `ends`: the next offset of each partition that they touch."""
 
     partitions: Sequence[int]
     offsets: Sequence[int]
@@ -34,7 +34,7 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class _UnavailableRange:
-    """Offsets `first` to `next` - 1 of a partition that cannot be had."""
+    """Hold the offsets `first` to `next` - 1 of a partition, which cannot be had."""
 
     partition: int
     first: int
@@ -44,7 +44,7 @@ class _UnavailableRange:
 
 
 class TopicReader:
-    """Where one source is in its topic, and what it has not published yet.
+    """Hold where one source is in its topic, and what it has not published yet.
 
     There are two sets of positions. `next` is where a consumer goes on reading: whatever happens to
     the consumer, the next one is sent there. `_taken` is where the source is, and becomes `starts` of
@@ -189,7 +189,7 @@ class TopicReader:
 
     @property
     def newest(self) -> RecordColumns | None:
-        """Return what came last, if it waits and is no gap."""
+        """Return what came last, if it waits and is not a gap."""
         item = self._queue[-1] if self._queue else None
         return item if isinstance(item, RecordColumns) else None
 

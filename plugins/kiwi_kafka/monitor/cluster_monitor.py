@@ -1,8 +1,8 @@
-"""Whether the cluster is there: one admin client asks it again and again.
+"""Whether the cluster answers: one admin client asks it again and again.
 
-aiokafka does not say when a broker is gone: reads just stay empty. So every `probe_interval_ms` a probe
-asks the cluster something on its own connection, with a deadline. When it fails the cluster is away:
-consumers are closed and everybody who asks waits at the gate. When it answers again, the gate opens.
+aiokafka does not say when a broker is gone: reads just stay empty. So every `probe_interval_ms` a probe asks
+the cluster something on its own connection, with a deadline. When it fails the cluster is away: consumers are
+closed, and all calls to it wait at the gate. When it answers again, the gate opens.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ AWAY = "the Kafka cluster does not answer"
 
 
 class Probe(Protocol):
-    """What the monitor asks for each time, and whom it says that the cluster is away."""
+    """Name what the monitor asks for each time, and what it notifies when the cluster is away."""
 
     async def poll(self, admin: AdminClient) -> None:
-        """Ask the cluster what is worth knowing. UnreachableError: no broker answered."""
+        """Ask the cluster for what is to be watched. Raises UnreachableError if no broker answered."""
 
     def records_received(self) -> int:
         """Return a number that grows when records arrive."""
@@ -51,8 +51,8 @@ class ClusterMonitor:
 
     @contextmanager
     def report_outages_to(self, listener: Callable[[str], None]) -> Iterator[None]:
-        """Tell the listener, as long as the block lasts, what is wrong with the cluster: now, if anything is,
-        and when that changes (an empty message: nothing is)."""
+        """Call the listener, as long as the block lasts, with what is wrong with the cluster: now, if
+        anything is, and when that changes (an empty message: nothing is)."""
         key = object()
         self._listeners[key] = listener
         try:
@@ -64,7 +64,7 @@ class ClusterMonitor:
 
     @property
     def up(self) -> bool:
-        """Whether the cluster answered the last probe."""
+        """Return whether the cluster answered the last probe."""
         return self._away_since is None and self._admin is not None
 
     def probe_now(self) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of the cluster about topics, as soon as it answers, however long that takes."""
+"""Questions to the cluster about topics, which wait for an answer however long that takes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Ask = Callable[[AdminClient, TopicDescription], Awaitable[OffsetsResult]]
 
 
 class TopicLookup:
-    """Asks the cluster. patience: seconds that a partition rests while no leader says whether its log is the
+    """Ask the cluster. patience: seconds that a partition rests while no leader says whether its log is the
     one of before."""
 
     def __init__(self, cluster_monitor: ClusterMonitor, patience: float) -> None:
@@ -37,7 +37,7 @@ class TopicLookup:
         self._patience = patience
         self._refused: set[str] = (
             set()
-        )  # topics of which the log has it that leaders never say where epochs end
+        )  # topics for which it was logged that leaders never say where epochs end
 
     async def find(self, topic: str) -> TopicDescription:
         """Return the topic, as soon as it exists. Waits for ever and creates nothing."""
@@ -130,8 +130,8 @@ class TopicLookup:
     async def trace(
         self, info: TopicDescription, lineage: TopicLineage, positions: Mapping[int, int]
     ) -> None:
-        """Find out of which epoch the log is that has these positions. SourceChanged: it was cut off since
-        the topic was read last."""
+        """Find out to which epoch the log with these positions belongs. Raises SourceChanged if it was cut
+        off since the topic was read last."""
         before = {p: known for p in positions if (known := lineage.known(p)) is not None}
         if before:
             ends = await self.epoch_end_offsets(info, {p: epoch for p, (epoch, _) in before.items()})
@@ -145,9 +145,9 @@ class TopicLookup:
                 lineage.adopt(partition, epochs[partition], positions[partition])
 
     async def resolve_out_of_range(self, topic_reader: TopicReader, partition: int) -> None:
-        """Find out where to go on with a position that is not in the log: it was deleted (announce it, go on
-        at the log's start), or the log ends before it (another topic of that name, or one that was cut
-        off)."""
+        """Find out where to go on with a position that is not in the log. If it was deleted, that is
+        announced, and reading goes on at the log's start. If the log ends before it, it is another topic of
+        that name, or one that was cut off."""
         topic = topic_reader.topic
         unknown = 0.0
         while not topic_reader.ended:

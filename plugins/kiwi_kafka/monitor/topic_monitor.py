@@ -1,4 +1,5 @@
-"""Looks after the topics of the live sources: are they still there, the same ones, as wide, and read?"""
+"""Watch the topics of the live sources: are they still there, the same ones, with as many partitions, and
+read?"""
 
 from __future__ import annotations
 

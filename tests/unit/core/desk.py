@@ -51,7 +51,7 @@ def line(value: object) -> bytes:
 
 
 class Gateway:
-    """A few sources, and what tells sessions of new ones."""
+    """Hold a few sources, and what tells sessions of new ones."""
 
     def __init__(self, *names: str, limits: HubLimits | None = None) -> None:
         self.clock = Clock()
@@ -80,7 +80,7 @@ class Gateway:
 
 
 class Desk:
-    """A connection: carries out what its session wants."""
+    """Carry out what its session wants, as a connection does."""
 
     def __init__(self, gateway: Gateway, session: Session) -> None:
         self.gateway = gateway
@@ -98,7 +98,7 @@ class Desk:
         self.carry_out(self.session.receive(json.dumps(message), self.gateway.clock()))
 
     def hear(self) -> list[Json]:
-        """The messages since the last call."""
+        """Return the messages since the last call."""
         data = bytes(self.writer.wire[self._read :])
         self._read += len(data)
         return [json.loads(text) for text in data.splitlines()]

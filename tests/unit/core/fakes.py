@@ -51,7 +51,7 @@ _TOKEN = re.compile(rb"<(\w+):(\d+):(\d+):(x*)>|\{(\d+)\}|(\[)|(\])")
 
 
 class Clock:
-    """Seconds, moved by the test."""
+    """Hold the seconds, moved by the test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -61,9 +61,9 @@ class Clock:
 
 
 class FakeFrameWriter:
-    """A socket that takes as much as `take` says (given what is offered), with a control lane.
+    """Take as much as `take` says (given what is offered), like a socket with a control lane.
 
-    Having taken less than it was offered it is full, and nothing is tried until `drain`.
+    Once it has taken less than it was offered, it is full, and nothing is tried until `drain`.
     """
 
     def __init__(self, take: Callable[[int], int] | None = None) -> None:
@@ -99,7 +99,7 @@ class FakeFrameWriter:
         self._pump()
 
     def drain(self) -> None:
-        """The client has read: the socket takes bytes again."""
+        """Make room, as if the client had read: the socket takes bytes again."""
         self._full = False
         self._pump()
 
@@ -159,7 +159,7 @@ class FakeFrameWriter:
 
 
 class Mailbox:
-    """The frame writer of a reader that comes by itself, as an HTTP request does."""
+    """Write for a reader that comes by itself, as an HTTP request does."""
 
     writable = False
 
@@ -177,7 +177,7 @@ class Mailbox:
 
 
 class Client:
-    """The owner of subscriptions, with its frame writer: writes every notice behind what was sent."""
+    """Own subscriptions, with their frame writer: every notice is written behind what was sent."""
 
     def __init__(self, take: Callable[[int], int] | None = None) -> None:
         self.writer = FakeFrameWriter(take)
@@ -191,12 +191,12 @@ class Client:
             self.heard(subscription, notice)
 
     def read(self) -> list[Event | Notice]:
-        """What is on the wire, which must be whole events and notices and nothing else."""
+        """Return what is on the wire, which must be whole events and notices and nothing else."""
         return parse(bytes(self.writer.wire), self.notices)
 
     @property
     def places(self) -> list[Place]:
-        """The events that it was sent, in order."""
+        """Return the events that it was sent, in order."""
         return [item.place for item in self.read() if isinstance(item, Event)]
 
     @property
@@ -211,8 +211,8 @@ class Client:
 def take(subscription: Subscription, max_events: int, max_bytes: int) -> bytes:
     """Read as a request does: the bytes of what may be read now, b"" if nothing may.
 
-    The owner is told of a loss before the bytes that follow it are returned; a limit or an end that it is
-    told of meanwhile comes after them.
+    The owner is notified of a loss before the bytes that follow it are returned. A limit or an end that is
+    reported meanwhile comes after them.
     """
     while True:
         if subscription.lag_due:
@@ -229,14 +229,14 @@ def take(subscription: Subscription, max_events: int, max_bytes: int) -> bytes:
 
 @dataclass(frozen=True)
 class Event:
-    """One event as a client reads it. `name` is that of the format."""
+    """Hold one event as a client reads it. `name` is that of the format."""
 
     name: str
     place: Place
 
 
 def parse(data: bytes, notices: Sequence[Notice] = ()) -> list[Event | Notice]:
-    """Reads a wire. AssertionError where anything but whole events and notices is on it."""
+    """Read a wire. AssertionError where anything but whole events and notices is on it."""
     items: list[Event | Notice] = []
     at = 0
     joined = False
@@ -257,7 +257,7 @@ def parse(data: bytes, notices: Sequence[Notice] = ()) -> list[Event | Notice]:
 
 
 def joined(fragments: bytes) -> bytes:
-    """A joiner: `[` and `]` around a run of fragments."""
+    """Join a run of fragments with `[` and `]` around it."""
     assert fragments
     return b"[%b]" % fragments
 
@@ -278,8 +278,8 @@ def names(
     fails: Callable[[Place], bool] | None = None,
     join: Joiner | None = None,
 ) -> WireFormat:
-    """Writes events under a name. keep: which pass its filter; big: which are too large to be sent;
-    fails: which make it raise EncodingFailed."""
+    """Write events under a name. keep: which pass its filter; big: which are too large to be sent; fails:
+    which make it raise EncodingFailed."""
 
     def encode(batch: Batch) -> Encoded:
         places = list(zip(batch.partitions, batch.offsets, strict=True))
@@ -302,7 +302,7 @@ def names(
 
 
 def transform(interceptor: Interceptor) -> EventTransform:
-    """What the hooks make of an interceptor."""
+    """Return what the hooks make of an interceptor."""
     return EventTransform(per_record(interceptor.apply), interceptor.key)
 
 
@@ -317,7 +317,7 @@ def another(budget: RoundBudget) -> None:
 
 
 class RoundByRound(Evaluations):
-    """Each turn of the task that goes on with what is postponed is in another round."""
+    """Put each turn of the task that goes on with what is postponed into another round."""
 
     def __init__(self, shares: CpuShares, budget: RoundBudget, clock: Clock) -> None:
         super().__init__(shares, budget, clock)
@@ -330,7 +330,7 @@ class RoundByRound(Evaluations):
 
 @dataclass
 class World:
-    """One source with its hub; makes its batches and remembers what it made."""
+    """Hold one source with its hub; makes its batches and remembers what it made."""
 
     limits: HubLimits = field(default_factory=HubLimits)
     memory: int = 1 << 40
@@ -365,7 +365,7 @@ class World:
         values: Sequence[object] | None = None,
         keys: Sequence[object] | None = None,
     ) -> Batch:
-        """The next event of each of these partitions, in this order. hole: offsets left out before them."""
+        """Make the next event of each of these partitions, in order. hole: offsets left out before them."""
         for partition in {*self.next} if hole else ():
             self.next[partition] += hole
         if gap is not None:
@@ -407,7 +407,7 @@ class World:
         handle: Hashable = "h",
         payer: Payer | None = None,
     ) -> Subscription:
-        """credit: None, push; else the first balance of a pull subscription. until: in the JSON form."""
+        """Subscribe a client. credit: None, push; else the first balance of a pull one. until: as JSON."""
         made = form or names()
         command = Open(
             handle,

@@ -12,8 +12,8 @@ from tests.unit.core.fakes import Place, World
 
 @dataclass
 class Past:
-    """The history of a `World`'s source. made: what it ever had; unreadable: what it cannot give, which it
-    announces; first: what was deleted lies below it."""
+    """Hold the history of a `World`'s source. made: what it ever had; unreadable: what it cannot give, which
+    it announces; first: what was deleted lies below it."""
 
     world: World
     made: set[Place] = field(default_factory=set)
@@ -33,7 +33,7 @@ class Past:
         return place in self.made and place not in self.compacted and place[1] >= self.first[place[0]]
 
     def read(self, here: dict[int, int], until: Positions, size: int) -> Batch:
-        """`HistoryReader.read`, at most `size` events; moves `here`."""
+        """Read as `HistoryReader.read`, at most `size` events; moves `here`."""
         self.reads += 1
         gaps: dict[int, tuple[int, int]] = {}
         for p, offset in here.items():
@@ -62,7 +62,7 @@ class Past:
 
 
 class Driver:
-    """What `runtime.history_task` does for one reader, step by step."""
+    """Do what `runtime.history_task` does for one reader, step by step."""
 
     def __init__(self, past: Past, reader: SharedHistoryReader) -> None:
         self.past = past
@@ -72,7 +72,7 @@ class Driver:
         self._steps: Iterator[None] | None = None
 
     def step(self, size: int = 5) -> bool:
-        """Whether it did something."""
+        """Return whether it did something."""
         reader = self.reader
         if reader.closed:
             return False
@@ -95,7 +95,7 @@ class Driver:
 
 
 def drive(drivers: Iterable[Driver], size: int = 5) -> None:
-    """Until none of them can go on."""
+    """Drive them until none can go on."""
     going = True
     while going:
         going = sum(driver.step(size) for driver in drivers) > 0

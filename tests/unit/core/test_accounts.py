@@ -1,4 +1,4 @@
-"""Accounts of the processor's time: what may be used, and how long somebody waits who has used more."""
+"""Accounts of the processor's time: what may be used, and how long a client waits that has used more."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BLOCK = HubLimits(window_events=10, overflow=OverflowPolicy.BLOCK, block_timeout
 
 
 def batch(world: World, size: int = 1) -> Batch:
-    """The one that is to come next."""
+    """Make the one that is to come next."""
     return Batch(dict(world.next), [0] * size, range(world.next[0], world.next[0] + size), {}, 0)
 
 

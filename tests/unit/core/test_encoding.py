@@ -37,7 +37,7 @@ def test_encoder_calls_are_events_times_wire_keys_while_everyone_keeps_up() -> N
         world.produce(7)
     assert world.memo.events_encoded == 50 * 7 * 3
     assert world.memo.misses == 50 * 3
-    assert world.memo.bytes == 0  # nobody will come back for them
+    assert world.memo.bytes == 0  # no client will come back for them
     assert all(client.places == world.made for client in clients)
     assert all(client.writer.sends == 50 and client.writer.wakes == 0 for client in clients)
 

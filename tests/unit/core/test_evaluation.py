@@ -28,7 +28,7 @@ DEAR = 0.02
 
 
 def slow(world: World, name: str = "e", seconds: float = DEAR, fails: bool = False) -> WireFormat:
-    """Takes so long for each event, and gives way behind each if it has to."""
+    """Take so long for each event, and give way behind each if it has to."""
     form = names(name)
 
     def steps(batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
@@ -54,7 +54,7 @@ def evaluations(world: World) -> Evaluations:
 
 
 def finish(world: World, seconds: float = 1e9) -> None:
-    """What the gateway's task does, for so long, on a loop that is never idle."""
+    """Do what the gateway's task does, for so long, on a loop that is never idle."""
     until = world.clock.now + seconds
     while (wait := evaluations(world).go_on(idle=False)) is not None and world.clock.now < until:
         world.clock.now += wait + 1e-6
@@ -81,7 +81,7 @@ def test_a_small_batch_earns_a_rest_and_loses_nothing() -> None:
 
 
 def test_no_turn_is_longer_than_one_event() -> None:
-    one = world(CpuShares(0, 0, 0))  # nobody rests
+    one = world(CpuShares(0, 0, 0))  # no client rests
     client = Client()
     one.subscribe(client, slow(one, seconds=0.001))
     before = one.clock.now
@@ -96,7 +96,7 @@ def test_no_turn_is_longer_than_one_event() -> None:
 
 @pytest.mark.parametrize(("used", "budget"), [(0.0, LIGHT_USER_SECONDS), (0.06, ROUND_SECONDS)])
 def test_all_that_is_evaluated_in_a_round_shares_its_budget(used: float, budget: float) -> None:
-    """Who has used more than a tenth of its share has less of a round."""
+    """Give a client that has used more than a tenth of its share less of a round."""
     one = world()
     account = ClientAccount(one.evaluations.shares.connection)  # type: ignore[union-attr]
     account.charge(used, one.clock.now)
@@ -402,7 +402,7 @@ def test_a_query_that_is_exchanged_and_comes_back_while_it_rests_goes_on() -> No
 
 
 class Crowd(RuleBasedStateMachine):
-    """Clients that come, go, exchange their queries, and come back where they were, while queries rest."""
+    """Let clients come, go, exchange their queries and come back where they were, while queries rest."""
 
     def __init__(self) -> None:
         super().__init__()

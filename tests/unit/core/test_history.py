@@ -29,7 +29,7 @@ LIMITS = HubLimits(window_events=10, overflow=OverflowPolicy.REPLAY)
 
 
 class Replayed:
-    """A world with 100 events of two partitions, the last ten of them in the window."""
+    """Hold a world with 100 events of two partitions, the last ten of them in the window."""
 
     def __init__(self, limits: HubLimits = LIMITS) -> None:
         self.world = World(limits, info=REPLAYABLE, start={0: 0, 1: 0})
@@ -106,7 +106,7 @@ def test_a_member_that_stands_still_gives_its_place_up_and_comes_back_where_it_w
 
 @pytest.mark.slow
 def test_members_whose_turn_has_not_come_do_not_stand_still() -> None:
-    """A thousand that wait for the same events get them one after the other, which takes its time."""
+    """Let a thousand wait for the same events: they get them one after the other, which takes its time."""
     it = Replayed()
     clients = [Client() for _ in range(50)]
     for client in clients:
@@ -184,7 +184,7 @@ def test_encodings_of_what_every_member_has_had_are_let_go() -> None:
 
 
 def _encoded(reader: SharedHistoryReader, first: int, last: int) -> list[bool]:
-    """Of which of a reader's entries there are encodings, of those that hold these events."""
+    """Return for each of a reader's entries with these events whether there are encodings of it."""
     found, entry = [], reader.window.find(first)
     while entry is not None and entry.base < last:
         found.append(bool(entry.encodings))
@@ -285,7 +285,7 @@ def test_a_source_that_cannot_be_read_again_has_its_window() -> None:
 
 
 def test_positions_ahead_of_this_gateway_are_stepped_up_to() -> None:
-    """Another gateway was faster: what that one has sent is not sent again."""
+    """Resume where another gateway, which was faster, has sent more: that is not sent again."""
     it, client = Replayed(), Client()
     subscription = it.world.subscribe(client, start=AtPositions({"0": 52, "1": 50}))
     it.world.hub.resolved(subscription, OffsetRange({0: 0, 1: 0}, {0: 60, 1: 60}))
@@ -336,8 +336,8 @@ def test_one_that_resumed_beyond_an_idle_partition_is_sent_to_directly() -> None
 
 
 def resumed_in_the_window(overflow: OverflowPolicy) -> tuple[World, Client, Subscription]:
-    """One that resumed where its offsets lie across batches of the window, and had one event since: it is as
-    near as its capacity allows, so that its policy holds from here on."""
+    """Resume one where its offsets lie across batches of the window, and give it one event: it is as near as
+    its capacity allows, so that its policy holds from here on."""
     world, client = World(HubLimits(window_events=40), info=REPLAYABLE, start={0: 0, 1: 0}), Client()
     for _ in range(5):
         world.produce([0, 1])

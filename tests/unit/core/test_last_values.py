@@ -34,7 +34,7 @@ LATEST = HubLimits(window_events=20, overflow=OverflowPolicy.LATEST, last_values
 
 
 def keyed(world: World, keys: str, partition: int = 0) -> None:
-    """One event for each letter; `-` has no key."""
+    """Make one event for each letter; `-` has no key."""
     world.produce([partition] * len(keys), keys=[None if key == "-" else key.encode() for key in keys])
 
 

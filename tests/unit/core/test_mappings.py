@@ -42,7 +42,7 @@ from tests.unit.core.fakes import Mailbox, take
 
 
 def each(key: Hashable, write: Callable[[object, int], bytes], join: Joiner | None = None) -> WireFormat:
-    """A format that writes every event, b"" where it fails its filter."""
+    """Make a format that writes every event, b"" where it fails its filter."""
 
     def encode(batch: Batch) -> Encoded:
         parts = [write(v, o) for v, o in zip(batch.column("value"), batch.offsets, strict=True)]
@@ -138,7 +138,7 @@ def test_kiwi_push_pull_lag_and_close() -> None:
 
 
 class Zetta:
-    """Topics are glob patterns over source ids with an optional `?least`, a query for larger values."""
+    """Map topics: glob patterns over source ids with an optional `?least`, a query for larger values."""
 
     def __init__(self) -> None:
         self.numbers = count(1)
@@ -173,7 +173,7 @@ class Zetta:
         yield from self.refresh(topic)
 
     def refresh(self, topic: str) -> Iterator[Command]:
-        """What a topic matches has other readers now."""
+        """Reconfigure what a topic matches: it has other readers now."""
         for source in [s for s in self.sources if fnmatchcase(s, topic.partition("?")[0])]:
             matching = {n: t for n, t in self.topics.items() if fnmatchcase(source, t[0].partition("?")[0])}
             limits: dict[Hashable, LabelLimit] = {
@@ -212,7 +212,7 @@ class Zetta:
 
 
 def seen(desk: Desk) -> list[tuple[object, ...]]:
-    """(topic, id, data) of events, (type, id) of the rest."""
+    """Return (topic, id, data) of events and (type, id) of the rest."""
     return [
         (m["topic"], m["subscriptionId"], m["data"])
         if m["type"] == "event"
@@ -489,7 +489,7 @@ def test_lenses_sql_begins_with_the_first_event_and_ends_with_the_last_that_ther
 
 
 class Named:
-    """A subscription with a name. Its consumers take turns; what they acknowledge is kept above it."""
+    """Hold a subscription with a name. Its consumers take turns; what they acknowledge is kept above it."""
 
     def __init__(self, gateway: Gateway, source: str) -> None:
         self.mailbox = Mailbox()
@@ -508,7 +508,7 @@ class Named:
         self.notices.append(notice)
 
     def get(self, max_messages: int = 100, max_bytes: int = 1 << 20) -> list[object]:
-        """What one consumer's GET answers, as values."""
+        """Return what one consumer's GET answers, as values."""
         body = take(self.subscription, max_messages, max_bytes)
         return [m["value"] for m in json.loads(body)["messages"]] if body else []
 

@@ -14,11 +14,11 @@ from tests.unit.core.fakes import Client, World, names
 
 
 def ignore(entry: WindowEntry) -> None:
-    """Nobody is interested in what is evicted."""
+    """Ignore what is evicted."""
 
 
 def weigh(make: Callable[[], object]) -> int:
-    """Bytes that are held after `make`, by what it returns and by what it did."""
+    """Return the bytes that are held after `make`, by what it returns and by what it did."""
     gc.collect()
     tracemalloc.start()
     try:

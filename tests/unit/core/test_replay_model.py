@@ -39,7 +39,7 @@ FORMS = [names("a"), names("a"), names("j", join=joined)]
 
 
 class Reader(Client):
-    """A client with a bounded appetite."""
+    """Read with a bounded appetite."""
 
     def __init__(self) -> None:
         super().__init__(self._take)
@@ -59,7 +59,7 @@ class Reader(Client):
 
 
 class Walk:
-    """Reads one wire against what was produced."""
+    """Read one wire against what was produced."""
 
     def __init__(self, machine: Machine, reader: Reader) -> None:
         self.machine = machine
@@ -97,7 +97,7 @@ class Walk:
         return dict(REPLAYABLE.codec.load(positions))
 
     def check_positions(self, said: dict[int, int]) -> None:
-        """Whoever resumes there misses nothing and gets nothing twice."""
+        """Check that a client that resumes there misses nothing and gets nothing twice."""
         assert said.keys() == self.next.keys()
         for partition, offset in said.items():
             assert offset >= self.next[partition], "behind what was sent"
@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, PARTITIONS - 1), size=st.integers(1, 4), known=st.booleans())
     def lose(self, partition: int, size: int, *, known: bool) -> None:
-        """The source could not read it; nor can its history."""
+        """Lose what the source could not read; nor can its history."""
         first = self.world.next[partition]
         lost = [(partition, first + n) for n in range(size)]
         self.past.unreadable.update(lost)

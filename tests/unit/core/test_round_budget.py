@@ -8,7 +8,7 @@ from kiwi_gw.core.round_budget import MOST_OWED_SECONDS, ROUND_SECONDS, ROUND_SH
 
 
 class Processor:
-    """Its clock."""
+    """Hold the clock of the processor."""
 
     now = 0.0
 

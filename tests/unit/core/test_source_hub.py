@@ -62,7 +62,7 @@ def read_on(client: Client) -> None:
 
 
 class Reader:
-    """Reads by `take`, and writes down what it was told in between."""
+    """Read by `take`, and write down the notices in between."""
 
     def __init__(self, world: World, **options: object) -> None:
         self.log: list[object] = []
@@ -135,7 +135,7 @@ def test_one_client_does_not_use_up_the_wire_keys_of_all() -> None:
     one, more, other = (Payer(ClientAccount(0), identity) for identity in ("ann", "ann", "bob"))
     first = world.subscribe(Client(), chosen("a"), payer=one)
     world.subscribe(Client(), chosen("b"), payer=one)
-    world.subscribe(Client(), chosen("b"), payer=one)  # the same again is no other
+    world.subscribe(Client(), chosen("b"), payer=one)  # the same again does not count as another
     with pytest.raises(SubscribeRefused, match="a connection can have at most 2 different wire keys"):
         world.subscribe(Client(), chosen("c"), payer=one)
     first.hub.reconfigure(first, wire(chosen("c")), {})  # another one instead
@@ -234,7 +234,7 @@ def test_a_large_batch_let_go_half_way_leaves_nobody_behind(monkeypatch: pytest.
 def test_wherever_a_large_batch_is_let_go_nothing_of_it_is_lost(
     monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """Between two pieces, in the midst of one, and before the last."""
+    """Let go between two pieces, in the midst of one, and before the last."""
     monkeypatch.setattr(publishing, "batch_pieces", partial(batch_pieces, most_events=10))
     world, quick, slow = World(HubLimits(slice_seconds=0)), Client(), Client()
     world.subscribe(quick)
@@ -272,7 +272,7 @@ def test_a_source_that_is_stopped_half_way_publishes_no_more(
 
 
 def test_policy_block_reckons_with_every_piece_of_a_batch() -> None:
-    """Each costs the window something of its own."""
+    """Count that each piece costs the window something of its own."""
     size, each = 4_000, 64
     limits = HubLimits(window_bytes=2 * size * each + 6 * ENTRY_OVERHEAD, overflow=OverflowPolicy.BLOCK)
     world, client = World(limits), Client()
@@ -580,7 +580,7 @@ def test_a_large_batch_is_sent_in_pieces_and_a_single_event_may_be_larger_than_o
 def test_wherever_a_large_batch_is_cut_the_rest_comes_once_and_whole(
     direct: int, room: int, full_at: int
 ) -> None:
-    """room: what the socket takes in all. full_at: the send behind which something waits (TLS)."""
+    """Cut a batch. room: what the socket takes in all. full_at: the send behind which data wait (TLS)."""
     world, client = World(HubLimits(direct_bytes=direct)), Client()
     subscription = world.subscribe(client)
     left, sends = room, 0
@@ -739,7 +739,7 @@ def test_another_interceptor_during_fan_out_loses_and_doubles_nothing(key: str |
 
 
 def test_when_all_get_another_interceptor_there_are_enough_wire_keys_for_both() -> None:
-    """After a reload every interceptor is a new one, and subscriptions change over one by one."""
+    """Replace every interceptor, as a reload does: subscriptions change over one by one."""
     world = World(HubLimits(max_wire_keys=4))
     clients = [Client() for _ in range(4)]
     subscriptions = [world.subscribe(client, chosen("e")) for client in clients]
@@ -813,7 +813,7 @@ def test_take_while_it_waits_for_its_source_gives_nothing() -> None:
 
 
 def test_positions_in_more_partitions_than_a_source_has_are_refused_at_once_and_nobody_is_asked() -> None:
-    """So many are not kept until its history has been looked at."""
+    """Refuse them: so many are not kept until the history has been looked at."""
     world = World(info=REPLAYABLE)
     client = Client()
     asked: list[bool] = []

@@ -156,7 +156,7 @@ def test_what_one_opening_causes_may_cancel_the_next_one() -> None:
 
 
 def behind(world: World, events: int = 3, **options: object) -> tuple[Client, object]:
-    """A push client that took one event and then nothing of the next `events`."""
+    """Subscribe a push client that took one event and then nothing of the next `events`."""
     client = Client()
     subscription = world.subscribe(client, **options)  # type: ignore[arg-type]
     world.produce(1)

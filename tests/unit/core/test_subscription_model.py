@@ -47,7 +47,7 @@ def is_kept(place: Place) -> bool:
 
 @dataclass(frozen=True)
 class Form:
-    """A wire format, and what the model knows of it."""
+    """Hold a wire format, and what the model knows of it."""
 
     format: WireFormat
     name: str
@@ -71,7 +71,7 @@ FORMS = [
 
 @dataclass
 class SourceGap:
-    """What the source lost before the event with this number."""
+    """Hold what the source lost before the event with this number."""
 
     at: int
     count: int | None
@@ -79,7 +79,7 @@ class SourceGap:
 
 
 class Reader(Client):
-    """A client with a model of what it should see."""
+    """Act as a client with a model of what it should see."""
 
     def __init__(self, world: World, form: Form) -> None:
         super().__init__(self._take)
@@ -125,7 +125,7 @@ class Reader(Client):
 
 @dataclass
 class Walk:
-    """Reads one client's wire against the list of what was produced."""
+    """Read one client's wire against the list of what was produced."""
 
     reader: Reader
     made: list[Place]
@@ -176,7 +176,7 @@ class Walk:
         self.give_up(head, end.dropped, None)
 
     def give_up(self, upto: int, dropped: int | None, ranges: Ranges | None) -> None:
-        """`dropped` events are said to be lost before the event `upto`, and after what was seen last."""
+        """Count `dropped` events as lost before the event `upto`, and after what was seen last."""
         assert upto >= self.next
         between = range(self.next, upto)
         silent = 0 if not self.reader.filtered else sum(not self.yields(n) for n in between)

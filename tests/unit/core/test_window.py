@@ -19,7 +19,7 @@ def batch(first: int, size: int, cost: int = 0, gap: Gap | None = None) -> Batch
 
 
 def forget(entry: WindowEntry) -> None:
-    """Nobody is interested in what is evicted."""
+    """Ignore what is evicted."""
 
 
 class Reader:
@@ -79,7 +79,7 @@ def test_window_holds_the_newest_batches_within_its_bounds(
 
 
 class Shared:
-    """A window among others, as its own test of who has to give."""
+    """Share memory with other windows, as its own test of which has to give."""
 
     def __init__(self, others: list[Shared], budget: MemoryBudget, max_events: int) -> None:
         self.window = Window(max_events, 1 << 30, budget, {0: 0})

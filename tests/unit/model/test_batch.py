@@ -93,7 +93,8 @@ def test_a_piece_is_encoded_in_less_than_a_turn(name: str, intercepted: bool) ->
 
 
 def best_of(times: int, work: Callable[[], object]) -> float:
-    """Seconds of the processor. What it takes it takes every time; what more it took was chance."""
+    """Return the least seconds of the processor. What it takes it takes every time; what more it took was
+    chance."""
     taken = []
     for _ in range(times):
         began = time.thread_time()
