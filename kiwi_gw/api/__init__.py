@@ -1,4 +1,5 @@
-"""The plugin contract. A plugin imports this module and nothing else of `kiwi_gw`.
+"""The plugin contract. A plugin imports this module (one with a protocol
+`kiwi_gw.dialect_api`, too) and nothing else of `kiwi_gw`.
 
 A source in 30 lines:
 
@@ -7,7 +8,6 @@ A source in 30 lines:
 
     class TickSettings(Section):
         type: Literal["tick"]
-        id: str
 
     SCHEMA = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID), Field("tick", FieldEncoding.INT)))
 

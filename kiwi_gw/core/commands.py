@@ -35,7 +35,7 @@ class Violation(enum.Enum):
 class Reply:
     """Write this, complete with its frame header (`frames.text_frame`), behind all events sent so far.
 
-    breach: what the client has done wrong, to be counted.
+    violation: what the client has done wrong, to be counted.
     """
 
     frame: bytes
@@ -55,7 +55,7 @@ class LabelLimit:
         self.left = left
 
     def __repr__(self) -> str:
-        return f"Limit({self.left})"
+        return f"LabelLimit({self.left})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Open:
     subscription closes).
     overflow, buffer_capacity: None, the source's own. start: where it begins; anything but latest needs the
     right to replay. until: None, for ever; positions otherwise (in the source's JSON form).
-    positions_every: seconds between notices of where it is (PositionsAre); None: without being asked never.
+    positions_every: seconds between notices of where it is (PositionsReported); None: none unless asked for.
     """
 
     handle: Hashable
@@ -152,7 +152,7 @@ class Offload:
 class Close:
     """Close the connection with this WebSocket code and reason (at most 123 bytes of UTF-8).
 
-    breach: what the client is closed for, to be counted.
+    violation: what the client is closed for, to be counted.
     """
 
     code: int
@@ -177,7 +177,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Inspect:
-    """Look at how a subscription does. Answered by Examined, at once, if it is there."""
+    """Look at how a subscription does. Answered by Inspected, at once, if it is there."""
 
     handle: Hashable
 
@@ -190,6 +190,7 @@ Command = (
 class Session(Protocol):
     """One connection's half of a protocol. Never raises for what a client sends.
 
+    `notice` may be called while the commands that `receive` returned are still being carried out.
     now: seconds on a monotonic clock.
     """
 

@@ -115,7 +115,7 @@ class SourceDegraded:
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """The limit with this label is used up. The subscription stands still until it is recast."""
+    """The limit with this label is used up. The subscription stands still until it is reconfigured."""
 
     handle: Hashable
     label: Hashable

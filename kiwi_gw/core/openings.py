@@ -96,7 +96,7 @@ class Openings:
 
     def resolved(self, subscription: Subscription, offset_range: OffsetRange) -> None:
         """Begin where history has answered, if the source can say of which history the positions are; else
-        it stays unresolved. `extent.first` is what was asked for where that is a time."""
+        it stays unresolved. `offset_range.first` is what was asked for where that is a time."""
         where = self._starts.get(subscription)
         if where is StartAt.LATEST or where is StartAt.SNAPSHOT:
             self.begin(subscription)  # it waits for nothing but what is known of its end

@@ -231,27 +231,6 @@ class SourceHub:
             subscription.read_on()
             self.effects.hand_out()
 
-    def moved(self, subscription: Subscription, old: SubscriptionState, new: SubscriptionState) -> None:
-        """Keep in step with a subscription that has changed its state (called by itself)."""
-        if old is SubscriptionState.OPENING:
-            self._openings.remove(subscription)
-        if new in NOT_LIVE:
-            self._not_live[subscription] = None
-        else:
-            self._not_live.pop(subscription, None)
-        if old is SubscriptionState.HISTORY_WAITING:
-            self.replay.remove(subscription)
-        if (new in IN_HISTORY) is not (old in IN_HISTORY):
-            self.replaying += 1 if new in IN_HISTORY else -1
-            self.replay.changed()
-        if new is SubscriptionState.CLOSED:
-            self.subscribers -= 1
-            self.events_sent += subscription.delivery.matched
-            self._reports.remove(subscription)
-            if self.blocking.remove(subscription):
-                self.freed()
-            self.groups.leave(subscription.group, subscription.payer)
-
     def report_degraded(self, message: str) -> None:
         """Send all a notice: the source is cut off from its origin, or (an empty message) works again."""
         if message == self.degradation:
@@ -293,15 +272,6 @@ class SourceHub:
         """End a source that can never work: nothing more is sent."""
         self._finish(HubState.FAILED, CloseReason.FAILED, message, SubscriptionInput.FAILED, None)
 
-    def drained(self, subscription: Subscription) -> None:
-        """Close a subscription that was sent the rest."""
-        end(subscription, self.end_reason, self.end_message, SubscriptionInput.JOINED)
-
-    def end_if_over(self, subscription: Subscription) -> None:
-        """Have one that reads the window from now on end with it, if the source is over."""
-        if self.over:
-            end(subscription, self.end_reason, self.end_message, SubscriptionInput.ENDED)
-
     def withdraw(self, subscription: Subscription, message: str) -> None:
         """Close one whose client has lost its right to this source."""
         end(subscription, CloseReason.UNAUTHORIZED, message, SubscriptionInput.FAILED)
@@ -330,6 +300,36 @@ class SourceHub:
         self.window.clear(self.evicted)
 
     # --- inside ----------------------------------------------------------------------------
+
+    def moved(self, subscription: Subscription, old: SubscriptionState, new: SubscriptionState) -> None:
+        """Keep in step with a subscription that has changed its state (called by itself)."""
+        if old is SubscriptionState.OPENING:
+            self._openings.remove(subscription)
+        if new in NOT_LIVE:
+            self._not_live[subscription] = None
+        else:
+            self._not_live.pop(subscription, None)
+        if old is SubscriptionState.HISTORY_WAITING:
+            self.replay.remove(subscription)
+        if (new in IN_HISTORY) is not (old in IN_HISTORY):
+            self.replaying += 1 if new in IN_HISTORY else -1
+            self.replay.changed()
+        if new is SubscriptionState.CLOSED:
+            self.subscribers -= 1
+            self.events_sent += subscription.delivery.matched
+            self._reports.remove(subscription)
+            if self.blocking.remove(subscription):
+                self.freed()
+            self.groups.leave(subscription.group, subscription.payer)
+
+    def drained(self, subscription: Subscription) -> None:
+        """Close a subscription that was sent the rest."""
+        end(subscription, self.end_reason, self.end_message, SubscriptionInput.JOINED)
+
+    def end_if_over(self, subscription: Subscription) -> None:
+        """Have one that reads the window from now on end with it, if the source is over."""
+        if self.over:
+            end(subscription, self.end_reason, self.end_message, SubscriptionInput.ENDED)
 
     def group_failed(self, group: Group, message: str) -> None:
         """End the subscriptions of a wire key whose fragments cannot be made."""

@@ -41,7 +41,7 @@ class SubscriptionInput(enum.Enum):
     OPEN_FAILED = "open_failed"  # the source did not start in time, or cannot serve the start
     FULL = "full"  # events arrived that could not all be sent (no room, no credit)
     EVICTED = "evicted"  # its next event is no longer, or was never, in the window
-    READER_ASSIGNED = "place_granted"  # it may read history now
+    READER_ASSIGNED = "reader_assigned"  # it may read history now
     JOINED = "joined"  # it reached what stands above it: history -> window -> head
     ENDED = "ended"  # the finite source is over
     REMOVED = "removed"  # removed or altered in the configuration, or changed at its origin

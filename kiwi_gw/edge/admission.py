@@ -2,7 +2,7 @@
 
 Connections are counted in all, per address and per identity; new ones have a rate. What is counted are
 WebSocket connections, from their handshake to their end, of this process. Every one has a
-`CountedConnection`, which its socket's task gives back, whatever becomes of it; so there are at most as many
+`AdmissionSlot`, which its socket's task gives back, whatever becomes of it; so there are at most as many
 entries in here as there are connections, and none when all have left. What a session may ask for (rates,
 subscriptions, queries, sizes) goes to it as `SessionLimits`.
 """
@@ -177,7 +177,7 @@ class Admission:
 
 
 class CountedConnection:
-    """One connection among those that are counted. Implements `runtime.ports.CountedConnection`.
+    """One connection among those that are counted. Implements `runtime.ports.AdmissionSlot`.
 
     client: whose it is, as `client_at` has it.
     """

@@ -1,7 +1,7 @@
 """One WebSocket connection, from a checked handshake to its end.
 
 Theory of operation. One task reads: bytes into frames, messages into the connection, which carries out what
-they ask. It never waits for its own writing, except by not reading while the frame writer's control lane is
+they ask. It never waits for its own writing, except by not reading while the frame writer's control queue is
 full; that is how a client that sends commands and reads no replies is slowed down. All writing goes through
 the frame writer, whose drain task is the only other task of a connection, and only there while the socket is
 full.

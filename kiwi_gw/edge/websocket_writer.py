@@ -1,11 +1,11 @@
 """The sending half of one WebSocket connection.
 
 Theory of operation. There is one writer per connection and no lock: everything that is written passes
-through here, synchronously. Order on the wire: the tail of the frame that the kernel cut, the control
-lane (replies, notices, pongs, the close frame), then events. Fan-out sends events directly while the
-writer is `writable`; as soon as something has to wait, one drain task waits for the socket and pumps: tail,
-lane, then what is prepared of each waiting subscription in turn. So what a stalled client costs is the tail
-of one frame and a bounded lane; its events stay in the window.
+through here, synchronously. Order on the wire: the rest of the frame that the kernel cut (the partial
+frame), the control queue (replies, notices, pongs, the close frame), then events. Fan-out sends events
+directly while the writer is `writable`. As soon as something has to wait, one drain task waits for the socket
+and pumps: partial frame, control queue, then what is prepared of each waiting subscription in turn. So what a
+stalled client costs is the rest of one frame and a bounded queue; its events stay in the window.
 
 A close frame is the last thing that is ever written.
 """
@@ -33,7 +33,7 @@ _STALL_SECONDS = 0.001
 
 
 class WebSocketWriter:
-    """See the top of this file. Implements `core.frame_writer.WebSocketWriter`.
+    """See the top of this file. Implements `core.frame_writer.FrameWriter`.
 
     spawn: starts a task in the connection's nursery. clock: monotonic seconds.
     sent_bytes, taken_at: what the socket took, and when it last took something. closing: called once,
@@ -85,7 +85,7 @@ class WebSocketWriter:
         self._partial_frame = _NOTHING
         self._control_queue: list[bytes] = []
         self._control_bytes = 0
-        self._controls_begun = 0  # bytes of the tail that came from the lane
+        self._controls_begun = 0  # bytes of the partial frame that are controls
         self._pong: bytes | None = None
         self._ready: dict[Subscription, None] = {}
         self._control_room: trio.Event | None = None
@@ -111,9 +111,9 @@ class WebSocketWriter:
                 self._write_now()  # the caller is done: only this sees to what TLS still holds
         return taken
 
-    def hold_remainder(self, tail: bytes) -> None:
-        if tail:
-            self._partial_frame = memoryview(tail)
+    def hold_remainder(self, rest: bytes) -> None:
+        if rest:
+            self._partial_frame = memoryview(rest)
             self.writable = False
 
     def mark_ready(self, subscription: Subscription) -> None:
@@ -185,7 +185,7 @@ class WebSocketWriter:
         return len(self._partial_frame) + self._control_bytes + len(self._pong or b"")
 
     async def wait_room(self) -> None:
-        """Wait until the lane has room again: before more is read that needs replies."""
+        """Wait until the control queue has room again: before more is read that needs replies."""
         while self.control_full and not self._transport.broken:
             self._control_room = self._control_room or trio.Event()
             await self._control_room.wait()
@@ -282,7 +282,7 @@ class WebSocketWriter:
             subscription = next(iter(self._ready))
             del self._ready[subscription]
             if subscription.lag_due:
-                # Its reply lands in the lane, which goes before what is prepared next.
+                # Its reply lands in the control queue, which goes before what is prepared next.
                 self._ready[subscription] = None
                 subscription.owner.notify(subscription, take_lag(subscription, self._clock()))
                 continue
@@ -297,27 +297,27 @@ class WebSocketWriter:
             budget -= max(taken, 1024)
             self._count(taken)
             taken = self._advance_partial(taken)
-            tail = subscription.commit(prepared, taken)
+            rest = subscription.commit(prepared, taken)
             if subscription.readable:
                 self._ready[subscription] = None
-            if tail:
+            if rest:
                 # What `commit` had its owner write comes after the frame that was cut.
-                self._partial_frame = memoryview(tail)
+                self._partial_frame = memoryview(rest)
             if self._partial_frame or taken < prepared.size:
                 return False
         return False
 
     def _advance_partial(self, taken: int) -> int:
-        """So many bytes were taken, those of the tail first. How many were beyond it."""
-        tail = self._partial_frame
+        """So many bytes were taken, those of the partial frame first. Returns how many were beyond it."""
+        partial = self._partial_frame
         # An empty slice would hold on to it all.
-        self._partial_frame = tail[taken:] if taken < len(tail) else _NOTHING
+        self._partial_frame = partial[taken:] if taken < len(partial) else _NOTHING
         if not self._partial_frame:
             self._controls_begun = 0
-        return max(0, taken - len(tail))
+        return max(0, taken - len(partial))
 
     def _begin_controls(self) -> None:
-        """Begin with the lane: from here on it is bytes to be written before anything else."""
+        """Begin with the control queue: from here on it is bytes to be written before anything else."""
         frames = [*self._control_queue] if self._pong is None else [*self._control_queue, self._pong]
         self._pong = None
         self._control_queue.clear()
@@ -339,6 +339,7 @@ class WebSocketWriter:
 
 
 def _notice_due(subscription: Subscription) -> bool:
+    """Ask anew: a type checker takes it that what was asked a moment ago still holds."""
     return subscription.lag_due
 
 

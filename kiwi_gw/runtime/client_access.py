@@ -88,7 +88,7 @@ class ClientAccess:
 
     @property
     def who(self) -> Hashable:
-        """Whose shares it uses (`clients.who_pays`)."""
+        """Whose shares it uses (`client_identity.who_pays`)."""
         client = self._place.client if self._place is not None else None
         return who_pays(self.identity, client, self._number)
 

@@ -80,7 +80,7 @@ class GatewayContext(Protocol):
         """Call `then` in so many seconds, whether the connection is still there or not."""
 
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
-        """Do as `leftovers.Continuations.add`."""
+        """Do as `continuations.Continuations.add`."""
 
 
 class AdmissionSlot(Protocol):
@@ -88,7 +88,7 @@ class AdmissionSlot(Protocol):
 
     @property
     def client(self) -> Hashable:
-        """Return it as `clients.client_at` does."""
+        """Return it as `client_identity.client_at` does."""
 
     def identify(self, identity: Identity) -> Refusal | None:
         """Count it as this one's from now on; a Refusal if that one has too many connections."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Final, Literal, Protocol, cast
+from typing import Final, Literal, Protocol, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw
 from kiwi_gw.codes import CloseCode
 from kiwi_gw.core.commands import Open
 from kiwi_gw.decoding import given, sentence
-from kiwi_gw.dialects.kiwi.messages import ClientMessage, Request, StartPoint, Subscribe, Unsubscribe
+from kiwi_gw.dialects.kiwi.messages import ClientMessage, StartPoint, Subscribe
 from kiwi_gw.dialects.kiwi.nesting import TooManyBrackets, outline
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import AtPositions, AtTime, SourceInfo, Start, StartAt, ValueAs, WireFormat
@@ -29,9 +29,7 @@ from kiwi_gw.model import AtPositions, AtTime, SourceInfo, Start, StartAt, Value
 UnknownMembers = Literal["refuse", "ignore"]
 
 COMMANDS: Final[dict[str, type[ClientMessage]]] = {
-    "SUBSCRIBE": Subscribe,
-    "UNSUBSCRIBE": Unsubscribe,
-    "REQUEST": Request,
+    str(one.__struct_config__.tag): one for one in get_args(ClientMessage)
 }
 """By type."""
 

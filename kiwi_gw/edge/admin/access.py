@@ -2,7 +2,7 @@
 
 Where no plugin authenticates clients, all on this machine may look, and others see metrics and
 health, unless `server.admin_unauthenticated` lets them do everything. Pages in a browser on this machine are
-kept away by the listener, or where plugins authenticate, here: `callers.check_host`.
+kept away by the listener, or where plugins authenticate, here: `caller_checks.check_host`.
 """
 
 from __future__ import annotations

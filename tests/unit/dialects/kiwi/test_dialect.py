@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from kiwi_gw.core.notices import Ended, OpenFailed
 from kiwi_gw.dialect_api import Dialect, SessionLimits, WebSocketRoute
+from kiwi_gw.dialects.kiwi import replies
 from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
+from kiwi_gw.dialects.kiwi.requests import COMMANDS
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import ANONYMOUS, Batch, CloseReason, EventSchema, Field, FieldEncoding, SourceInfo
 from tests.heads import HEAD
@@ -67,3 +71,11 @@ def test_half_characters_in_a_message_do_not_break_the_reply() -> None:
     source = SourceInfo("a", "test", EventSchema(PLAIN))
     (closed,) = client.notice(Ended("a", source, CloseReason.FAILED, "\udcff", {}, 0))
     assert json.loads(texts(closed.frame)[0])["data"]["message"] == "\\udcff"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_refusal(command: str) -> None:
+    """A message of its own, in both envelopes: else a mistake of a client would end its connection."""
+    message = replies.error(command, "s", "no", None)
+    assert f'"{command}_ERROR"'.encode() in (replies.frame(message, "flat") or b"")
+    assert b'"no"' in (replies.frame(message, "nested") or b"")
