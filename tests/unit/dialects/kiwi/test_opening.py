@@ -121,7 +121,11 @@ def test_every_member_of_a_subscribe_is_described() -> None:
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda children: (
         st.lists(children, max_size=3)
         | st.dictionaries(
