@@ -17,12 +17,11 @@ from kiwi_spark.driver import jvm
 from kiwi_spark.driver.checkpoints import CheckpointFiles, Checkpoints, ResumePoint
 from kiwi_spark.driver.connect_files import SparkFiles
 from kiwi_spark.driver.error_classification import classify_error
-from kiwi_spark.driver.gateway_sink import GatewaySink, RowsConnection, collect_rows
+from kiwi_spark.driver.gateway_sink import GatewaySink, RowsConnection, collect_rows, scheduler_pool
 from kiwi_spark.driver.hadoop_files import HadoopFiles
 from kiwi_spark.driver.json_types import as_json, members_of
 from kiwi_spark.driver.progress import ProgressListener, follow
 from kiwi_spark.driver.query_plan import build
-from kiwi_spark.driver.scheduler_pools import scheduler_pool
 from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.topic_sink import TopicSink, find_begun_batch
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryEnded, QueryStarted

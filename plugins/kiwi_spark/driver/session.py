@@ -43,7 +43,7 @@ _SAY_TOO_MUCH: Final = (
     "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",
     # Warns of every query that it will not be planned anew while it runs: no stream ever is.
     "org.apache.spark.sql.execution.streaming.ResolveWriteToStream",
-    # Warns of every pool that no file describes: here every batch has one (see `scheduler_pools`).
+    # Warns of every pool that no file describes: here every batch has one (see `scheduler_pool`).
     "org.apache.spark.scheduler.FairSchedulableBuilder",
 )
 _OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"

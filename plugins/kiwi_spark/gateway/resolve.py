@@ -11,8 +11,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import KiwiError, PluginContext, SourceFailed
-from kiwi_spark.gateway.settings import InputSettings, SparkSettings, SparkSourceSettings, StartTime
-from kiwi_spark.gateway.validation import topic_of
+from kiwi_spark.gateway.settings import InputSettings, SparkSettings, SparkSourceSettings, StartTime, topic_of
 from kiwi_spark.protocol.query_spec import (
     Format,
     QuerySpec,

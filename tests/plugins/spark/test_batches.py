@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from kiwi_gw.api import SourceChanged
 from kiwi_spark.gateway import batches
 from kiwi_spark.gateway.batches import (
+    MAX_ROWS,
     BatchSpool,
     IncomingBatches,
     SourceBatches,
     SpoolBudget,
     TooManyRowsError,
+    offset_of,
 )
-from kiwi_spark.gateway.rows import MAX_ROWS, offset_of
 from kiwi_spark.protocol.messages import (
     BatchRows,
     BatchTaken,
