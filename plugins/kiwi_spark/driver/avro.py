@@ -12,22 +12,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 
+from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.protocol.query_spec import StreamInput
 
 _HEADER: Final = 5  # a zero byte and the id of the schema, four bytes big-endian
 _TIMEOUT: Final = 10.0
 
 
-class RegistryAway(Exception):  # noqa: N818  (it says what happened)
-    """The Schema Registry does not answer."""
-
-
-class SubjectUnknown(Exception):  # noqa: N818
-    """The Schema Registry has no such subject."""
-
-
 def avro_value(value: Column, item: StreamInput) -> Column:
-    """Return the decoded value, null where it cannot be decoded. Raises RegistryAway, SubjectUnknown.
+    """Return the decoded value, null where it cannot be decoded. Raises QueryError.
 
     With a registry each record is decoded by the schema it names, into the newest one of the subject; a
     record of a schema that was registered after the query began is a bad one until the query begins anew.
@@ -58,14 +51,14 @@ def schemas_of(registry: str, subject: str) -> dict[int, str]:
 
 def _get(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
-        raise SubjectUnknown(f"{url} is no URL of a Schema Registry")
+        raise QueryError("query", f"{url} is no URL of a Schema Registry")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:  # noqa: S310  (checked above)
             body: bytes = answer.read()
             return body
     except urllib.error.HTTPError as error:
         if error.code == 404:
-            raise SubjectUnknown(f"{url}: not found") from error
-        raise RegistryAway(f"the Schema Registry does not answer at {url}: {error}") from error
+            raise QueryError("query", f"{url}: not found") from error
+        raise QueryError("unreachable", f"the Schema Registry does not answer at {url}: {error}") from error
     except OSError as error:
-        raise RegistryAway(f"the Schema Registry does not answer at {url}: {error}") from error
+        raise QueryError("unreachable", f"the Schema Registry does not answer at {url}: {error}") from error

@@ -25,6 +25,7 @@ from pyspark import SparkContext, StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.protocol.messages import (
     MAX_PAYLOAD,
     ROWS_BYTES,
@@ -48,18 +49,6 @@ _REFUSED_BY_SPARK: Final = "is bigger than spark.driver.maxResultSize"
 _POOL: Final = "spark.scheduler.pool"
 _numbers = itertools.count()
 _say_once = threading.Lock()
-
-
-class DeliveryLost(Exception):  # noqa: N818  (it says what happened)
-    """The gateway does not take the rows any longer: it went away, or the run is being stopped."""
-
-
-class RowTooLarge(Exception):  # noqa: N818
-    """One row is larger than what a frame may have."""
-
-
-class BatchTooLarge(Exception):  # noqa: N818  (it says what happened)
-    """A batch of results has more bytes than are allowed."""
 
 
 class GatewayConnection:
@@ -107,10 +96,10 @@ class GatewayConnection:
 
 class RowsConnection(GatewayConnection):
     """The connection for the rows of one run. Used by one thread at a time; `close` may come from any: one
-    that waits in `deliver` then gets DeliveryLost."""
+    that waits in `deliver` then gets QueryError."""
 
     def deliver(self, query: str, batch: int, timestamp: int, rows: pa.Table) -> None:
-        """Send a whole batch; return when the gateway has taken it. Raises DeliveryLost, RowTooLarge."""
+        """Send a whole batch; return when the gateway has taken it. Raises QueryError."""
         try:
             self.send(BeginBatch(query=query, batch=batch, timestamp=timestamp))
             for part in parts_of(rows):
@@ -118,13 +107,13 @@ class RowsConnection(GatewayConnection):
             self.send(EndBatch(rows=rows.num_rows))
             answer = self.receive()
         except (OSError, WireError) as error:
-            raise DeliveryLost(f"the gateway does not take batch {batch}: {error}") from error
+            raise QueryError("gone", f"the gateway does not take batch {batch}: {error}") from error
         if answer != BatchTaken(batch=batch):
-            raise DeliveryLost(f"the gateway does not take batch {batch}: its answer is {answer}")
+            raise QueryError("gone", f"the gateway does not take batch {batch}: its answer is {answer}")
 
 
 def parts_of(rows: pa.Table) -> Iterator[BatchRows]:
-    """Cut rows into parts of about ROWS_BYTES each, in their order. Raises RowTooLarge."""
+    """Cut rows into parts of about ROWS_BYTES each, in their order. Raises QueryError."""
     if rows.num_rows == 0:
         return
     step = max(1, rows.num_rows * ROWS_BYTES // max(1, rows.nbytes))
@@ -144,8 +133,8 @@ def _halved(rows: pa.Table) -> Iterator[BatchRows]:
         writer.write_table(rows)
     arrow = out.getvalue().to_pybytes()
     if len(arrow) > MAX_PAYLOAD:
-        raise RowTooLarge(
-            f"a row of {rows.nbytes} bytes is larger than {MAX_PAYLOAD} and cannot be delivered"
+        raise QueryError(
+            "query", f"a row of {rows.nbytes} bytes is larger than {MAX_PAYLOAD} and cannot be delivered"
         )
     yield BatchRows(arrow=arrow)
 
@@ -231,7 +220,7 @@ class GatewaySink(BatchSink):
 def collect_rows(rows: DataFrame, most: int, keep: StorageLevel | None) -> pa.Table:
     """Collect all rows (`key` and `value`, JSON text). most: bytes of them. keep: where Spark keeps them
     while it is asked for their size, before they are collected; None: it is not asked.
-    Raises BatchTooLarge."""
+    Raises QueryError."""
     if keep is None:
         return _checked(rows, most)
     rows.persist(keep)
@@ -260,11 +249,12 @@ def _check(size: int, most: int) -> None:
         raise _too_large(f"{size:,} bytes", most)
 
 
-def _too_large(size: str, most: int) -> BatchTooLarge:
-    return BatchTooLarge(
+def _too_large(size: str, most: int) -> QueryError:
+    return QueryError(
+        "query",
         f"a batch of results has {size}, and `spark.batch_bytes` allows {most:,}: nothing of it is sent. "
         "Allow more, and give Spark the memory for it (`spark.driver.memory`); or filter or aggregate more. "
         "Smaller batches (`max_offsets`, files with `stream: true`, `maxFilesPerTrigger`) need a new "
         "checkpoint, in another `spark.checkpoint_dir` or by another id: with the old one Spark repeats this "
-        "batch as it was"
+        "batch as it was",
     )

@@ -20,11 +20,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
 from kiwi_spark.driver.avro import avro_value
+from kiwi_spark.driver.error_classification import BAD_MARK
 from kiwi_spark.driver.schema_inference import infer
 from kiwi_spark.protocol.query_spec import StreamInput, TableInput
-
-BAD_MARK: Final = "kiwi-gw bad record"
-"""Begins the message of the error that ends a query with `on_bad_record: fail`."""
 
 _KAFKA: Final = {
     # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.

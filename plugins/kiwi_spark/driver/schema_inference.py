@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StructType
 
+from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.protocol.query_spec import StreamInput
 
 SAMPLE: Final = 1000
@@ -32,16 +33,12 @@ class _InferredTopic:
     fresh_until: float = 0.0
 
 
-class SchemaUnknown(Exception):  # noqa: N818  (it says what is missing)
-    """No schema is given, and none can be inferred yet."""
-
-
 _topics_lock: Final = threading.Lock()
 _topics: Final[dict[frozenset[tuple[str, str]], _InferredTopic]] = {}
 
 
 def infer(spark: SparkSession, name: str, item: StreamInput) -> str:
-    """Return DDL of the columns that the records have. Raises SchemaUnknown, and what Spark raises.
+    """Return DDL of the columns that the records have. Raises QueryError, and what Spark raises.
 
     Queries that begin together often read the same topic: it is looked at once for all of them.
     """
@@ -59,8 +56,9 @@ def _infer(spark: SparkSession, name: str, item: StreamInput) -> str:
     records = spark.read.format("kafka").options(**options).load().select(F.col("value").cast("string"))
     found = ddl_of(spark, [row[0] for row in records.limit(SAMPLE).collect()])
     if not found:
-        raise SchemaUnknown(
-            f"input {name} has no schema, and {item.source!r} no JSON object yet to infer it from"
+        raise QueryError(
+            "unreachable",
+            f"input {name} has no schema, and {item.source!r} no JSON object yet to infer it from",
         )
     return found
 

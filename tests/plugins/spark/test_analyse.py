@@ -47,7 +47,7 @@ def test_a_query_is_analysed_with_the_schemas_with_which_it_would_run(
         schema = SimpleNamespace(fields=[])
         return SimpleNamespace(frame=SimpleNamespace(schema=schema), schemas=known, stateful=False)
 
-    monkeypatch.setattr(module, "HadoopFiles", lambda spark: files)
+    monkeypatch.setattr(module, "files_of", lambda spark: files)
     monkeypatch.setattr(module, "build", build)
     monkeypatch.setattr(module, "as_json", lambda frame, key: frame)
     monkeypatch.setattr(module, "check_streaming", lambda rows, query: None)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kiwi_spark.driver import schema_inference
-from kiwi_spark.driver.schema_inference import SchemaUnknown, infer
+from kiwi_spark.driver.error_classification import QueryError
+from kiwi_spark.driver.schema_inference import infer
 from kiwi_spark.protocol.query_spec import StreamInput
 
 SECONDS = 30
@@ -43,7 +44,7 @@ def test_queries_that_begin_together_look_at_a_topic_once(monkeypatch: pytest.Mo
 
 
 def test_who_comes_after_a_failure_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [SchemaUnknown("no record yet")]
+    answers = [QueryError("unreachable", "no record yet")]
 
     def look(spark: object, name: str, item: StreamInput) -> str:
         if answers:
@@ -51,6 +52,6 @@ def test_who_comes_after_a_failure_looks_again(monkeypatch: pytest.MonkeyPatch) 
         return "n INT"
 
     monkeypatch.setattr(schema_inference, "_infer", look)
-    with pytest.raises(SchemaUnknown):
+    with pytest.raises(QueryError, check=lambda error: error.error_kind == "unreachable"):
         infer(SPARK, "a", topic("late"))
     assert infer(SPARK, "a", topic("late")) == "n INT"
