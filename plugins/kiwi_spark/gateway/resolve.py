@@ -38,7 +38,7 @@ async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, st
         return session, {}
     from kiwi_spark.java.connector import connector_conf, fetch_connector
     from kiwi_spark.java.home import java_home
-    from kiwi_spark.java.maven import FetchFailed
+    from kiwi_spark.java.jar_set import FetchFailed
 
     home = await trio.to_thread.run_sync(java_home)
     if connectors := connector_conf(session.conf):
@@ -55,9 +55,8 @@ async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, st
 def _session(settings: SparkSettings) -> SessionSpec:
     conf = {name: _text(value) for name, value in settings.conf.items()}
     folders = [os.path.abspath(folder) for folder in settings.python_path]
-    if settings.remote is not None:
-        return SessionSpec(remote=settings.remote, conf=conf, python_path=folders)
-    return SessionSpec(master=settings.master, conf=conf, python_path=folders)
+    master = settings.master if settings.remote is None else ""
+    return SessionSpec(master=master, remote=settings.remote or "", conf=conf, python_path=folders)
 
 
 def result_bytes(batch_bytes: int) -> int:

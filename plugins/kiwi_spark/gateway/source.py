@@ -255,9 +255,10 @@ class SparkSource:
         self._id = settings.id
         self._spark = spark
         self._query = QuerySupervisor(settings, context, spark)
-        self._out: Publisher | None = None
+        self._batches = spark.batches(self._id)
+        self._out: Publisher
+        self._start: Positions | None = None
         self._ready = False
-        self._anew = False
 
     def statistics(self) -> SourceStatistics:
         """Return whether the query can run (`reachable`). How far it is behind only Spark knows."""
@@ -267,37 +268,31 @@ class SparkSource:
     async def run(self, publisher: Publisher, start: Positions | None) -> None:
         """Run the query. SourceFailed: it can never work, or failed too often. SourceChanged: its checkpoint
         is another one, or part of a batch was published and the rest of it is not known any more."""
-        self._out, self._ready, self._anew = publisher, False, start is None
-        batches = self._spark.batches(self._id)
+        self._out, self._start, self._ready = publisher, start, False
         try:
-            await self._query.run(publisher.report_degraded, partial(self._attend, batches, start))
+            await self._query.run(publisher.report_degraded, self._attend)
         except (SourceFailed, SourceChanged):
-            batches.clear()  # a source that is built again begins anew
+            self._batches.clear()  # a source that is built again begins anew
             raise
         except trio.Cancelled:
-            batches.leave(self)
+            self._batches.leave(self)
             raise
 
-    async def _attend(
-        self, batches: SourceBatches, start: Positions | None, run: QueryRun, started: QueryStarted
-    ) -> None:
-        if self._anew:  # by now the source that had this id before has let go of it
-            batches.clear()
-            self._anew = False
-        batches.enter(self)
-        batches.resume(started, start)
-        if self._out is not None:
-            self._out.describe(started.members)
-        await self._be_ready(batches, start)
-        await self._finish(batches)
+    async def _attend(self, run: QueryRun, started: QueryStarted) -> None:
+        if not self._ready and self._start is None:  # who had this id before has let go of it by now
+            self._batches.clear()
+        self._batches.enter(self)
+        self._batches.resume(started, self._start)
+        self._out.describe(started.members)
+        if not self._ready:
+            self._ready = True
+            await self._be_ready(self._batches)
+        await self._finish()
         while (connection := await run.rows()) is not None:
-            await self._receive(connection, batches)
+            await self._receive(connection)
 
-    async def _be_ready(self, batches: SourceBatches, start: Positions | None) -> None:
-        if self._ready or self._out is None:
-            return
-        self._ready = True
-        at = 0 if start is None else start[0]
+    async def _be_ready(self, batches: SourceBatches) -> None:
+        at = 0 if self._start is None else self._start[0]
         next_at = offset_of(batches.next, 0)
         if batches.committed is not None:
             next_at = offset_of(batches.committed.batch, 0)
@@ -306,17 +301,17 @@ class SparkSource:
         if self._query.degraded:  # being ready means to be out of trouble, and this is not over
             self._out.report_degraded(self._query.degraded)
 
-    async def _receive(self, connection: MessageConnection, batches: SourceBatches) -> None:
+    async def _receive(self, connection: MessageConnection) -> None:
         """Take batches until the connection is over."""
-        incoming = IncomingBatches(batches, self._spark.budget)
+        incoming = IncomingBatches(self._batches, self._spark.budget)
         try:
             while (message := await connection.receive()) is not None:
                 ended = await incoming.take(message)
                 if ended is None:
                     continue
-                if batches.committed is None:
+                if self._batches.committed is None:
                     log.info("a batch came again and was dropped", source=self._id, batch=ended)
-                await self._finish(batches)
+                await self._finish()
                 await connection.send(BatchTaken(batch=ended))
         except WireError as error:
             log.error("the rows of a query cannot be read", source=self._id, error=str(error))
@@ -328,10 +323,10 @@ class SparkSource:
             if cut is not None:
                 log.info("a batch that was not whole was dropped", source=self._id, batch=cut)
 
-    async def _finish(self, batches: SourceBatches) -> None:
+    async def _finish(self) -> None:
         """Publish what was committed, from where it was left."""
-        committed, out = batches.committed, self._out
-        if committed is None or out is None:
+        committed, out = self._batches.committed, self._out
+        if committed is None:
             return
         self._query.batch_arrived()  # first: events come after the notice that all is well
         if committed.lost_from is not None and not committed.gap_announced:
@@ -348,7 +343,7 @@ class SparkSource:
                     committed.published += len(piece)
             first += rows
         committed.spool.close()
-        batches.committed = None
+        self._batches.committed = None
 
     async def _part(self, spool: BatchSpool, index: int) -> bytes:
         """One part of a batch."""

@@ -29,7 +29,7 @@ def maven(monkeypatch: pytest.MonkeyPatch) -> Iterator[MavenServer]:
         monkeypatch.setenv("KIWI_GW_MAVEN", server.address)
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr("kiwi_spark.java.maven._PAUSES", (0.0, 0.0))
+        monkeypatch.setattr("kiwi_spark.java.jar_set._PAUSES", (0.0, 0.0))
         try:
             yield server
         finally:
