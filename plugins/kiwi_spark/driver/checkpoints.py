@@ -152,11 +152,12 @@ class Checkpoints:
         keeps_state = stateful or meta.stateful
         if not query.fresh and (keeps_state or changed != ["code"]):
             whose = "version of Spark" if changed == ["Spark"] else "query"
+            versions = f" (it is of Spark {meta.parts.get('Spark')}, this is {self._spark})"
             raise QueryError(
                 "checkpoint",
                 f"the checkpoint {place} is of another {whose}: {what} differ(s)"
-                f"{self._versions(meta, changed)}. Restore what was changed; or begin afresh from `start`:"
-                f" remove {self._folder}, or set `on_other_checkpoint: new`",
+                f"{versions if 'Spark' in changed else ''}. Restore what was changed; or begin afresh from"
+                f" `start`: remove {self._folder}, or set `on_other_checkpoint: new`",
             )
         if "Spark" not in changed and "inputs" not in changed and not keeps_state:
             return (
@@ -176,11 +177,6 @@ class Checkpoints:
         for name in self._files.names(self._folder):
             if _NUMBER.fullmatch(name) and int(name) < generation - 1:
                 self._files.remove(f"{self._folder}/{name}")
-
-    def _versions(self, meta: CheckpointMeta, changed: list[str]) -> str:
-        if "Spark" not in changed:
-            return ""
-        return f" (it is of Spark {meta.parts.get('Spark')}, this is {self._spark})"
 
     def _next_batch(self, path: str) -> int:
         commits = (int(name) for name in self._files.names(f"{path}/commits") if _NUMBER.fullmatch(name))

@@ -143,7 +143,6 @@ class DriverSupervisor:
         self._nursery: trio.Nursery
         self._outgoing: trio.MemorySendChannel[Message] | None = None
         self._changed = trio.Event()
-        self._failures = 0
         self._wanted = trio.Event()
 
     @property
@@ -173,18 +172,7 @@ class DriverSupervisor:
     async def serve(self) -> None:
         """Keep a driver running, from the first `ready` on, until cancelled."""
         await self._wanted.wait()
-        await self._keep_running()
-
-    # --- inside ---
-
-    def _become(self, state: DriverState) -> None:
-        log.info("spark driver", state=state.value, was=self.state.value, pid=self.pid or None)
-        self.state = state
-        self._changed.set()
-        self._changed = trio.Event()
-
-    async def _keep_running(self) -> None:
-        backoff = Backoff()
+        backoff, failures = Backoff(), 0
         while True:
             began = trio.current_time()
             final = False
@@ -198,8 +186,8 @@ class DriverSupervisor:
             self._become(DriverState.BACKOFF)
             self._gone(self.problem)
             self.deaths += had_session
-            self._failures = 0 if had_session else self._failures + 1
-            if final or self._failures > self._launch.max_restarts:
+            failures = 0 if had_session else failures + 1
+            if final or failures > self._launch.max_restarts:
                 log.error("spark driver cannot be started", problem=self.problem)
                 self._become(DriverState.FAILED)
                 return
@@ -209,6 +197,14 @@ class DriverSupervisor:
             log.warning("spark driver is gone; it is started again", problem=self.problem, pause=pause)
             await trio.sleep(pause)
             self._become(DriverState.STARTING)
+
+    # --- inside ---
+
+    def _become(self, state: DriverState) -> None:
+        log.info("spark driver", state=state.value, was=self.state.value, pid=self.pid or None)
+        self.state = state
+        self._changed.set()
+        self._changed = trio.Event()
 
     async def _live(self) -> str:
         """Run one driver, from its start to its end. Returns why it ended. KiwiError: starting it again

@@ -18,7 +18,7 @@ import trio
 from kiwi_gw.api import PluginContext, SourceFailed
 from kiwi_spark.gateway.batches import SourceBatches, SpoolBudget
 from kiwi_spark.gateway.crash_attribution import GUILTY, CrashAttribution
-from kiwi_spark.gateway.driver_supervisor import DriverState, DriverSupervisor, Launch, MessageConnection
+from kiwi_spark.gateway.driver_supervisor import DriverSupervisor, Launch, MessageConnection
 from kiwi_spark.gateway.redaction import options_of, redact
 from kiwi_spark.gateway.settings import SparkSettings
 from kiwi_spark.protocol.messages import (
@@ -168,11 +168,6 @@ class SparkService:
         self._waiting = Counter[str]()
         self._woken = trio.Event()
         self.driver = DriverSupervisor(launch, self._message, self._rows, self._gone)
-
-    @property
-    def state(self) -> DriverState:
-        """The driver's."""
-        return self.driver.state
 
     def batches(self, source_id: str) -> SourceBatches:
         """Return what is known of the batches of a source, also of one of its id that was built before."""

@@ -262,7 +262,7 @@ class SparkSource:
 
     def statistics(self) -> SourceStatistics:
         """Return whether the query can run (`reachable`). How far it is behind only Spark knows."""
-        reachable = self._spark.state is DriverState.READY and not self._query.degraded
+        reachable = self._spark.driver.state is DriverState.READY and not self._query.degraded
         return SourceStatistics(reachable=reachable, details=self._query.details())
 
     async def run(self, publisher: Publisher, start: Positions | None) -> None:

@@ -55,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Hello(Message, frozen=True, kw_only=True):
     """The first message of every connection, from the driver. token: what it was started with.
 
-    role: `control`, or the id of the source whose rows follow.
+    role: `control`, or the number of the run whose rows follow.
     """
 
     version: int
