@@ -29,10 +29,10 @@ from kiwi_gw.api import (
     Field,
     FieldEncoding,
     Gap,
-    KiwiError,
     PositionCodec,
     Positions,
     SourceChanged,
+    SourceFailed,
 )
 from kiwi_spark.protocol.messages import BatchRows, BeginBatch, EndBatch, Message, QueryStarted, WireError
 
@@ -172,10 +172,6 @@ ABANDONED_SECONDS = 60.0
 """How long a source that was stopped may take until it goes on; then what it has spooled is given up."""
 
 
-class TooManyRowsError(KiwiError):
-    """A batch has more rows than positions can name."""
-
-
 class SpoolBudget:
     """Bytes that all spooled batches may hold in memory together. used: what they hold now."""
 
@@ -249,15 +245,14 @@ class BatchSpool:
 class CommittedBatch:
     """A batch that counts and is not wholly published yet. timestamp: when it was computed (ms).
 
-    lost_from: the first batch that should have come before it and never will; None if nothing is missing.
-    gap_announced: whether that was announced. published: how many of its rows are.
+    lost_from: the first batch that should have come before it and never will, until that is announced; None
+    if nothing is missing. published: how many of its rows are.
     """
 
     batch: int
     timestamp: int
     spool: BatchSpool
     lost_from: int | None = None
-    gap_announced: bool = False
     published: int = 0
 
 
@@ -329,7 +324,7 @@ class IncomingBatches:
         """Take a message. Return the id of the batch that it ends, to be acknowledged: if it is new, it is
         in `SourceBatches.committed`, and is published first.
 
-        WireError: it does not belong there. TooManyRowsError: the batch cannot be numbered. OSError: there is
+        WireError: it does not belong there. SourceFailed: the batch cannot be numbered. OSError: there is
         no room for it.
         """
         if isinstance(message, BeginBatch):
@@ -343,7 +338,7 @@ class IncomingBatches:
         rows = count(message.arrow)
         self._rows += rows
         if self._rows > MAX_ROWS:
-            raise TooManyRowsError(
+            raise SourceFailed(
                 f"batch {begun.batch} has more than {MAX_ROWS:,} rows; a smaller `max_offsets` of its inputs "
                 "makes smaller batches"
             )

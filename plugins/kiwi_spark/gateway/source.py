@@ -24,7 +24,6 @@ from kiwi_spark.gateway.batches import (
     BatchSpool,
     IncomingBatches,
     SourceBatches,
-    TooManyRowsError,
     lost_batches,
     offset_of,
     row_batches,
@@ -315,8 +314,6 @@ class SparkSource:
                 await connection.send(BatchTaken(batch=ended))
         except WireError as error:
             log.error("the rows of a query cannot be read", source=self._id, error=str(error))
-        except TooManyRowsError as error:
-            raise SourceFailed(str(error)) from error
         finally:
             connection.close()
             cut = incoming.cut()
@@ -329,9 +326,9 @@ class SparkSource:
         if committed is None:
             return
         self._query.batch_arrived()  # first: events come after the notice that all is well
-        if committed.lost_from is not None and not committed.gap_announced:
-            committed.gap_announced = True
-            await out.publish(lost_batches(committed.lost_from, committed.batch))
+        if committed.lost_from is not None:
+            gap, committed.lost_from = lost_batches(committed.lost_from, committed.batch), None
+            await out.publish(gap)
         first = 0
         for index, rows in enumerate(committed.spool.counts):
             if committed.published < first + rows:
