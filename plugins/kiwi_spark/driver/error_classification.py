@@ -120,8 +120,7 @@ def classify_error(error: BaseException) -> tuple[ErrorKind, str]:
         error, StreamingQueryException
     ):
         return "query", message_of(error)
-    causes = causes_of(error)
-    return classify_causes(causes)
+    return classify_causes(causes_of(error))
 
 
 def message_of(error: BaseException) -> str:

@@ -67,7 +67,8 @@ class Launch:
 
     command: the words before the path of the socket. prepare: the session, and what to add to the
     environment; KiwiError if that cannot be had. nice: as in `Process.start`. start_seconds: how long
-    making the session may take. max_restarts: so many drivers in a row that never had a session.
+    making the session may take. max_restarts: of drivers in a row that never had a
+    session, and of a query that fails in vain.
     """
 
     prepare: Prepare

@@ -156,8 +156,8 @@ for a moment, and only one of them may use a checkpoint."""
 class SparkService:
     """What sources use: `run` has the driver run a query, `analyse` has it look at one."""
 
-    def __init__(self, launch: Launch, stage_bytes: int, max_restarts: int) -> None:
-        self.max_restarts = max_restarts
+    def __init__(self, launch: Launch, stage_bytes: int) -> None:
+        self.max_restarts = launch.max_restarts
         self.budget = SpoolBudget(stage_bytes)
         self.threads = trio.CapacityLimiter(2)
         self._numbers = itertools.count(1)
@@ -315,9 +315,9 @@ class SparkService:
 
 
 @asynccontextmanager
-async def serving(launch: Launch, stage_bytes: int, max_restarts: int) -> AsyncIterator[SparkService]:
+async def serving(launch: Launch, stage_bytes: int) -> AsyncIterator[SparkService]:
     """Open a service with this driver, as long as the block lasts."""
-    spark = SparkService(launch, stage_bytes, max_restarts)
+    spark = SparkService(launch, stage_bytes)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(spark.serve)
         try:
@@ -338,7 +338,7 @@ async def open_spark(context: PluginContext) -> AsyncIterator[SparkService]:
         start_seconds=settings.start_timeout_ms / 1000,
         max_restarts=settings.max_restarts,
     )
-    async with serving(launch, settings.stage_bytes, settings.max_restarts) as spark:
+    async with serving(launch, settings.stage_bytes) as spark:
         yield spark
 
 

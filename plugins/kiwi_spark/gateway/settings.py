@@ -14,7 +14,7 @@ from kiwi_spark.protocol.query_spec import BATCH_BYTES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_INTERVAL = re.compile(r"\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)", re.IGNORECASE)
+_INTERVAL = re.compile(r"(?i)(\d+) ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)")
 _SPARK_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "avro", "text")
@@ -24,9 +24,10 @@ STREAM_FORMATS = ("json", "avro", "string", "binary", "raw")
 def _interval(value: object) -> object:
     """Write a duration as Spark does; ours (`500ms`) are understood, too."""
     text = f"{value} ms" if type(value) is int else value
-    if not isinstance(text, str) or _INTERVAL.fullmatch(text.strip()) is None:
+    found = _INTERVAL.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None:
         raise ValueError(f"{value!r} is no duration; write `500 ms`, `10 seconds`, `1 hour`, `30 days`")
-    number, unit = re.fullmatch(r"(\d+) ?(\w+)", text.strip()).groups()  # type: ignore[union-attr]
+    number, unit = found.groups()
     return f"{number} {_SPARK_UNITS.get(unit.lower(), unit.lower())}"
 
 

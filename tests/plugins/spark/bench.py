@@ -52,9 +52,9 @@ def launch(mode: str = "", **keys: Any) -> Launch:
 
 @asynccontextmanager
 async def fake_spark(
-    mode: str = "", *, stage_bytes: int = 1 << 20, max_restarts: int = 2, **keys: Any
+    mode: str = "", *, stage_bytes: int = 1 << 20, **keys: Any
 ) -> AsyncIterator[SparkService]:
-    async with serving(launch(mode, **keys), stage_bytes, max_restarts) as spark:
+    async with serving(launch(mode, **keys), stage_bytes) as spark:
         yield spark
 
 
