@@ -41,8 +41,8 @@ _REGISTRY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class InputStream:
-    """A stream ready for the query. schema: DDL inferred for it, empty if none had to be."""
+class InputFrame:
+    """An input ready for the query. schema: DDL inferred for it, empty if none had to be."""
 
     frame: DataFrame
     schema: str = ""
@@ -61,17 +61,17 @@ def table(spark: SparkSession, item: TableInput) -> DataFrame:
     return reader.load(item.path) if item.path else reader.load()
 
 
-def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> InputStream:
+def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> InputFrame:
     """Make a stream of files. known_schema: as in `stream`."""
     inferred = ""
     if not item.schema:  # as Spark infers it of those that are there: a stream of files must have one
         inferred = known_schema or table(spark, item).schema.toDDL()
     options = {"maxFilesPerTrigger": "1000", **item.options}
     reader = spark.readStream.format(item.format).options(**options)
-    return InputStream(reader.schema(item.schema or inferred).load(item.path), inferred)
+    return InputFrame(reader.schema(item.schema or inferred).load(item.path), inferred)
 
 
-def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str = "") -> InputStream:
+def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str = "") -> InputFrame:
     """Make the stream of a query's input `name`. known_schema: what was inferred for it once, when none is
     given."""
     raw = _from_kafka(spark, item)
@@ -80,10 +80,10 @@ def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str 
         columns = [
             F.col(f"_{one}").alias(one) for one in ("key", "value", "partition", "offset", "timestamp")
         ]
-        return InputStream(raw.select(*columns, F.col("headers"), *place))
+        return InputFrame(raw.select(*columns, F.col("headers"), *place))
     if item.format in ("string", "binary"):
         value = F.col("_value").cast("string") if item.format == "string" else F.col("_value")
-        return InputStream(raw.select(value.alias("value"), *place))
+        return InputFrame(raw.select(value.alias("value"), *place))
     inferred = ""
     if item.format == "avro":
         decoded = avro_value(F.col("_value"), item)
@@ -97,7 +97,7 @@ def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str 
         if isinstance(kind, StructType):
             bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
     checked = _checked(raw.withColumn("_decoded", decoded).withColumn("_bad", bad), name, item)
-    return InputStream(checked.select(*_fields(checked, "_decoded"), *place), inferred)
+    return InputFrame(checked.select(*_fields(checked, "_decoded"), *place), inferred)
 
 
 def spark_type(ddl: str) -> DataType:

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.cloudpickle import register_pickle_by_value
@@ -50,37 +50,27 @@ class BuiltQuery:
     """frame: the result. schemas: what was inferred, by input. stateful: whether Spark keeps state for it."""
 
     frame: DataFrame
-    schemas: dict[str, str] = field(default_factory=dict)
-    stateful: bool = False
+    schemas: dict[str, str]
+    stateful: bool
 
 
 def build(
-    spark: SparkSession,
-    query: QuerySpec,
-    known: Mapping[str, str] | None = None,
-    *,
-    distributed: bool = False,
+    spark: SparkSession, query: QuerySpec, known: Mapping[str, str], *, distributed: bool
 ) -> BuiltQuery:
     """Build the result of a query, analysed and not started. spark: a session for this query alone.
 
-    known: schemas inferred before. distributed: as in `Engine`. Raises what Spark raises, and
-    QueryError.
+    known: schemas inferred before. distributed: as in `Engine`. Raises what Spark raises, and QueryError.
     """
-    frames: dict[str, DataFrame] = {}
-    schemas: dict[str, str] = {}
-    for name, item in query.streams.items():
-        ready = inputs.stream(spark, name, item, (known or {}).get(name, ""))
-        if ready.schema:
-            schemas[name] = ready.schema
-        frames[name] = ready.frame
+    ready = {
+        name: inputs.stream(spark, name, item, known.get(name, "")) for name, item in query.streams.items()
+    }
     for name, table in query.tables.items():
-        if not table.stream:
-            frames[name] = inputs.table(spark, table)
-            continue
-        ready = inputs.files(spark, table, (known or {}).get(name, ""))
-        if ready.schema:
-            schemas[name] = ready.schema
-        frames[name] = ready.frame
+        if table.stream:
+            ready[name] = inputs.files(spark, table, known.get(name, ""))
+        else:
+            ready[name] = inputs.InputFrame(inputs.table(spark, table))
+    frames = {name: one.frame for name, one in ready.items()}
+    schemas = {name: one.schema for name, one in ready.items() if one.schema}
     for name, mark in query.watermarks.items():
         frames[name] = frames[name].withWatermark(mark.column, mark.delay)
     for name, frame in frames.items():

@@ -183,10 +183,11 @@ class QueryThread:
         follow(self._start(writer, place), self.number, list(query.streams), self._send)
 
     def _start(self, writer: DataStreamWriter, place: ResumePoint) -> StreamingQuery:
-        with _start_lock:
-            if self._sink is not None:
-                writer = writer.foreachBatch(self._sink)
+        if self._sink is None:
             running = writer.start()
+        else:
+            with _start_lock:
+                running = writer.foreachBatch(self._sink).start()
         self._send(
             QueryStarted(
                 run=self.number,

@@ -66,9 +66,9 @@ class Launch:
     """How to start a driver.
 
     command: the words before the path of the socket. prepare: the session, and what to add to the
-    environment; KiwiError if that cannot be had. nice: as in `Process.start`. start_seconds: how long
-    making the session may take. max_restarts: of drivers in a row that never had a
-    session, and of a query that fails in vain.
+    environment; KiwiError if that cannot be had. nice: as in `DriverProcess.start`. start_seconds: how long
+    making the session may take. max_restarts: of drivers in a row that never had a session, and of a query
+    that fails in vain.
     """
 
     prepare: Prepare
@@ -118,8 +118,8 @@ class MessageConnection:
 class DriverSupervisor:
     """One driver after the other. `serve` runs until it is cancelled.
 
-    state, spark (its version), pid: of the driver that there is. problem: why there is none. deaths: how
-    many drivers ended that had a session.
+    state, spark (its version), pid, token (which it shows on every connection): of the driver that there is.
+    problem: why there is none. deaths: how many drivers ended that had a session.
     """
 
     def __init__(
@@ -138,18 +138,13 @@ class DriverSupervisor:
         self.deaths = 0
         self._launch = launch
         self._message, self._rows, self._gone = message, rows, gone
-        self._token = ""
+        self.token = ""
         self._session: SessionSpec | None = None
         self._reason = ""
         self._nursery: trio.Nursery
         self._outgoing: trio.MemorySendChannel[Message] | None = None
         self._changed = trio.Event()
         self._wanted = trio.Event()
-
-    @property
-    def token(self) -> str:
-        """What the driver that runs shows on every connection."""
-        return self._token
 
     async def ready(self) -> None:
         """Wait until the driver can run queries; the first call has it started. SourceFailed: it never
@@ -232,8 +227,8 @@ class DriverSupervisor:
         """Start it, and attend to it until it has ended. path: of the socket that it connects to. Returns,
         raises: as `_live`."""
         launch = self._launch
-        self._token, self._session, self._reason = secrets.token_urlsafe(32), session, ""
-        process = await DriverProcess.start([*launch.command, path], {**env, TOKEN: self._token}, launch.nice)
+        self.token, self._session, self._reason = secrets.token_urlsafe(32), session, ""
+        process = await DriverProcess.start([*launch.command, path], {**env, TOKEN: self.token}, launch.nice)
         self.pid = process.pid
         self._outgoing, to_send = trio.open_memory_channel[Message](10_000)
         try:
@@ -245,7 +240,7 @@ class DriverSupervisor:
                 nursery.start_soon(self._limit_start)
         finally:
             self._outgoing = None
-            self._token = ""
+            self.token = ""
             await process.end()
             self.pid = 0
         if any(OUTPUT_OF_IMPORT.search(line) for line in process.last_lines):
@@ -288,7 +283,7 @@ class DriverSupervisor:
                 self._end(f"the Spark driver does not keep to the protocol: {error}")
 
     def _knows(self, hello: Hello) -> bool:
-        if not self._token or not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+        if not self.token or not hmac.compare_digest(hello.token.encode(), self.token.encode()):
             return False
         if hello.version != VERSION:
             log.error("the Spark driver is of another version", version=hello.version, wanted=VERSION)

@@ -74,8 +74,8 @@ async def _wait(run: QueryRun, started: QueryStarted) -> None:
 
 
 class QuerySupervisor:
-    """The query of one source. trouble: what keeps it from running, in words for subscribers. What Spark said
-    the last time is for operators, and stays when it is over."""
+    """The query of one source. degraded: what keeps it from running, in words for subscribers. What Spark
+    said the last time is for operators, and stays when it is over."""
 
     def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: SparkService) -> None:
         self.degraded = ""
