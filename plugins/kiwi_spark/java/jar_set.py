@@ -249,3 +249,13 @@ def _keeping(title: str, cache: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FetchFailed(f"cannot keep {title} in {cache}: {error}; set KIWI_GW_CACHE") from error
+
+
+def default_cache() -> Path:
+    """Return where what is fetched or made once is kept, outside of any clone: `$KIWI_GW_CACHE`, else
+    `$XDG_CACHE_HOME/kiwi-gw`, else `~/.cache/kiwi-gw`."""
+    own = os.environ.get("KIWI_GW_CACHE")
+    if own:
+        return Path(own).absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (base / "kiwi-gw").absolute()
