@@ -4,7 +4,7 @@ A batch counts as a whole or not at all (see `gateway/batches.py`), so all of it
 has any: its size has a bound. A larger one is refused, never cut. Spark's tasks hold in the JVM all that they
 return, before anything could be counted here; so where nothing bounds what a batch has, its size is asked for
 first, which Spark answers without holding it. Elsewhere Spark itself ends a job whose tasks return too much
-(`resolve.result_bytes`); it cannot bound what one task alone returns.
+(`spark.driver.maxResultSize`); it cannot bound what one task alone returns.
 """
 
 from __future__ import annotations

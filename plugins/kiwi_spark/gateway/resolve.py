@@ -47,7 +47,8 @@ async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, st
         except FetchFailed as error:
             raise OSError(str(error)) from error
     conf = session.conf | connectors
-    conf.setdefault("spark.driver.maxResultSize", str(result_bytes(settings.batch_bytes)))
+    # Of all tasks of a job. More than a batch: what Spark adds has room, and so has a small table for a join.
+    conf.setdefault("spark.driver.maxResultSize", str(settings.batch_bytes + 64 * 1024 * 1024))
     conf.setdefault("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|keystore")
     return msgspec.structs.replace(session, conf=conf), {"JAVA_HOME": str(home)}
 
@@ -57,13 +58,6 @@ def _session(settings: SparkSettings) -> SessionSpec:
     folders = [os.path.abspath(folder) for folder in settings.python_path]
     master = settings.master if settings.remote is None else ""
     return SessionSpec(master=master, remote=settings.remote or "", conf=conf, python_path=folders)
-
-
-def result_bytes(batch_bytes: int) -> int:
-    """Return the most bytes that the tasks of one job may return, all together. batch_bytes: of a batch of
-    results. It is more than that: what Spark adds has room, and so has a small table for a join.
-    """
-    return batch_bytes + 64 * 1024 * 1024
 
 
 def resolve(settings: SparkSourceSettings, context: PluginContext, *, fresh: bool = False) -> QuerySpec:

@@ -234,7 +234,7 @@ class SparkService:
         SourceFailed: no driver can be started.
         """
         await self.driver.ready()
-        run = self._begin(None, _ignore_progress)
+        run = self._begin(None, lambda progress: None)  # it has no batches
         self.driver.send(AnalyseQuery(run=run.number, query=query, explain=explain))
         over = await run.ended()
         found = run.analysed
@@ -340,7 +340,3 @@ async def open_spark(context: PluginContext) -> AsyncIterator[SparkService]:
     )
     async with serving(launch, settings.stage_bytes) as spark:
         yield spark
-
-
-def _ignore_progress(progress: BatchProgress | QueryIdle) -> None:
-    """Do nothing: a query that is analysed has no batches."""

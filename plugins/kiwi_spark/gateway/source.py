@@ -87,7 +87,7 @@ class QuerySupervisor:
         self._settings = settings
         self._context = context
         self._spark = spark
-        self._tell: Callable[[str], None] = _ignore
+        self._tell: Callable[[str], None] = lambda trouble: None  # it does not run yet
         self._failures_in_a_row = 0
         self._made_progress = False
         self._bad_records = 0
@@ -236,10 +236,6 @@ def _words(trouble: str, message: str) -> str:
     """Return what notices say of an error that may pass."""
     other = [words for mark, words in _NOT_KAFKA if mark in message] if trouble == "unreachable" else []
     return other[0] if other else DEGRADED_BY[trouble]
-
-
-def _ignore(trouble: str) -> None:
-    """Do nothing: it does not run yet."""
 
 
 class SparkSource:
