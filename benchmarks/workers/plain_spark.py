@@ -31,7 +31,7 @@ from benchmarks.workers import child
 from kiwi_spark.driver.gateway_sink import parts_of
 from kiwi_spark.driver.json_types import as_json
 from kiwi_spark.driver.session import open_session
-from kiwi_spark.gateway.rows import row_batches
+from kiwi_spark.gateway.batches import row_batches
 from kiwi_spark.java.connector import connector_conf
 from kiwi_spark.java.home import java_home
 from kiwi_spark.protocol.query_spec import SessionSpec

@@ -26,8 +26,8 @@ import trio
 from kiwi_demo.jars import fetch_broker
 from kiwi_demo.loopback import HOST, BrokerError, Node, answers, is_free, port_pair
 from kiwi_demo.process import Child, ProcessError, tail
-from kiwi_spark.java.cache import default_cache
 from kiwi_spark.java.home import java_home
+from kiwi_spark.java.jar_set import default_cache
 
 _READY_POLL = 0.1
 _TRIES_FOR_A_PORT = 3

@@ -10,10 +10,8 @@ from typing import Final
 
 import trio
 
-from kiwi_spark.java.cache import default_cache
 from kiwi_spark.java.connector import fetch_connector
-from kiwi_spark.java.jar_set import JarSet, read_lock
-from kiwi_spark.java.maven import FetchFailed
+from kiwi_spark.java.jar_set import FetchFailed, JarSet, default_cache, read_lock
 
 KAFKA_VERSION: Final = "4.1.0"
 

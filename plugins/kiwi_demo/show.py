@@ -31,7 +31,7 @@ from kiwi_demo.viewer import Viewer
 from kiwi_gw.client.address import Address, parse_address
 from kiwi_gw.client.watch import WatchPlan
 from kiwi_gw.errors import KiwiError
-from kiwi_spark.java.cache import default_cache
+from kiwi_spark.java.jar_set import default_cache
 
 TOPIC = "flights"
 PARTITIONS = 4

@@ -11,20 +11,20 @@ from kiwi_gw.api import (
     Decode,
     Diagnostic,
     PluginContext,
+    PluginError,
     Section,
     ServiceType,
     SourceDescription,
     SourceType,
     hookimpl,
 )
+from kiwi_spark.gateway.batches import BY_BATCH, SCHEMA
 from kiwi_spark.gateway.diagnostics import spark_check, spark_explain, vet, without_sink
 from kiwi_spark.gateway.metrics import SPARK_METRICS
-from kiwi_spark.gateway.rows import BY_BATCH, SCHEMA
 from kiwi_spark.gateway.service import open_spark
-from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
-from kiwi_spark.gateway.sink import SERVICE, SINK_SCHEMA, refuse_workers
+from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings, validate
+from kiwi_spark.gateway.sink import SERVICE, SINK_SCHEMA, too_many_workers
 from kiwi_spark.gateway.source import build_source
-from kiwi_spark.gateway.validation import validate
 
 _COMMON = SourceDescription(SCHEMA, codec=BY_BATCH, decode=Decode(value="json", key="json"))
 
@@ -76,7 +76,8 @@ def config_sections() -> Sequence[ConfigSection]:
 @hookimpl
 def configure(context: PluginContext) -> None:
     """PluginError: several processes would each run a query whose results only one of them can have."""
-    refuse_workers(context, without_sink(context.sources.values()))
+    if wrong := too_many_workers(context, without_sink(context.sources.values())):
+        raise PluginError(wrong)
 
 
 @hookimpl

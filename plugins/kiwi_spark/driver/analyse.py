@@ -6,12 +6,10 @@ import re
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import is_remote
 
+from kiwi_spark.driver.checkpoint_files import files_of
 from kiwi_spark.driver.checkpoints import Checkpoints
-from kiwi_spark.driver.connect_files import SparkFiles
 from kiwi_spark.driver.error_classification import causes_of, classify_error, message_of
-from kiwi_spark.driver.hadoop_files import HadoopFiles
 from kiwi_spark.driver.json_types import as_json
 from kiwi_spark.driver.query_plan import build, check_streaming, explained
 from kiwi_spark.driver.session import Engine
@@ -28,8 +26,7 @@ def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> Que
     which it would run, are inferred, for which Kafka is asked."""
     try:
         with engine.temporary_session() as spark:
-            files = SparkFiles(spark) if is_remote() else HadoopFiles(spark)
-            known = Checkpoints(files, query.checkpoint, query.source, spark.version).schemas()
+            known = Checkpoints(files_of(spark), query.checkpoint, query.source, spark.version).schemas()
             built = build(spark, query, known, distributed=engine.distributed)
             rows = as_json(built.frame, query.key)
             check_streaming(rows, query)

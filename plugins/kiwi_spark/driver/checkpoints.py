@@ -12,35 +12,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
+from kiwi_spark.driver.checkpoint_files import CheckpointFiles
+from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.driver.query_identity import code_of, tokens
 from kiwi_spark.protocol.query_spec import QuerySpec
 
 _NUMBER: Final = re.compile(r"\d+")
-
-
-class CheckpointFiles(Protocol):
-    """The few things done with files. All raise what Spark raises."""
-
-    def read(self, path: str) -> str | None:
-        """Read the text of a file, None if there is none."""
-
-    def write(self, path: str, text: str) -> None:
-        """Replace a file as a whole."""
-
-    def names(self, folder: str) -> list[str]:
-        """List what is in a folder, nothing if there is none."""
-
-    def remove(self, folder: str) -> None:
-        """Remove a folder with all that is in it, if it is there and this kind of files can do so."""
-
-
-class CheckpointRefused(Exception):  # noqa: N818  (it says what happened)
-    """The checkpoint is another query's, or another Spark's."""
 
 
 class CheckpointMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,24 +106,25 @@ class Checkpoints:
         return f"{self._folder}/meta.json"
 
     def meta(self) -> CheckpointMeta | None:
-        """Read what is there, None if nothing is. Raises CheckpointRefused if it cannot be understood."""
+        """Read what is there, None if nothing is. Raises QueryError if it cannot be understood."""
         text = self._files.read(self._meta_path)
         if text is None:
             return None
         try:
             return msgspec.json.decode(text, type=CheckpointMeta)
         except msgspec.MsgspecError as error:
-            raise CheckpointRefused(
-                f"{self._meta_path} cannot be read ({error}); remove {self._folder} to begin afresh"
+            raise QueryError(
+                "checkpoint",
+                f"{self._meta_path} cannot be read ({error}); remove {self._folder} to begin afresh",
             ) from error
 
     def schemas(self) -> dict[str, str]:
-        """Read the schemas that were inferred for the inputs when it was made. Raises CheckpointRefused."""
+        """Read the schemas that were inferred for the inputs when it was made. Raises QueryError."""
         meta = self.meta()
         return {} if meta is None else meta.schemas
 
     def take(self, query: QuerySpec, stateful: bool, schemas: dict[str, str]) -> ResumePoint:
-        """Decide where the query goes on, and note it. Raises CheckpointRefused."""
+        """Decide where the query goes on, and note it. Raises QueryError."""
         now = parts_of(query, self._spark)
         meta = self.meta()
         notes: list[str] = []
@@ -169,10 +152,12 @@ class Checkpoints:
         keeps_state = stateful or meta.stateful
         if not query.fresh and (keeps_state or changed != ["code"]):
             whose = "version of Spark" if changed == ["Spark"] else "query"
-            raise CheckpointRefused(
+            versions = f" (it is of Spark {meta.parts.get('Spark')}, this is {self._spark})"
+            raise QueryError(
+                "checkpoint",
                 f"the checkpoint {place} is of another {whose}: {what} differ(s)"
-                f"{self._versions(meta, changed)}. Restore what was changed; or begin afresh from `start`:"
-                f" remove {self._folder}, or set `on_other_checkpoint: new`"
+                f"{versions if 'Spark' in changed else ''}. Restore what was changed; or begin afresh from"
+                f" `start`: remove {self._folder}, or set `on_other_checkpoint: new`",
             )
         if "Spark" not in changed and "inputs" not in changed and not keeps_state:
             return (
@@ -192,11 +177,6 @@ class Checkpoints:
         for name in self._files.names(self._folder):
             if _NUMBER.fullmatch(name) and int(name) < generation - 1:
                 self._files.remove(f"{self._folder}/{name}")
-
-    def _versions(self, meta: CheckpointMeta, changed: list[str]) -> str:
-        if "Spark" not in changed:
-            return ""
-        return f" (it is of Spark {meta.parts.get('Spark')}, this is {self._spark})"
 
     def _next_batch(self, path: str) -> int:
         commits = (int(name) for name in self._files.names(f"{path}/commits") if _NUMBER.fullmatch(name))

@@ -12,8 +12,7 @@ from typing import NoReturn
 
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.analyse import analyse
-from kiwi_spark.driver.connection import GatewayConnection
-from kiwi_spark.driver.gateway_sink import RowsConnection
+from kiwi_spark.driver.gateway_sink import GatewayConnection, RowsConnection
 from kiwi_spark.driver.query_thread import QueryThread
 from kiwi_spark.driver.session import Engine, open_engine
 from kiwi_spark.protocol.messages import (

@@ -121,7 +121,7 @@ class ConnectEngine:
 
         spark = self._kind(connection=address_of(self._remote, session))
         # A session that is let go of ends the threads that all clients share, also those of the others.
-        spark.client.close = _nothing
+        spark.client.close = lambda: None
         # Half a minute; by default it takes ten to learn that the server is away.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=10_000)])
         return spark
@@ -132,18 +132,12 @@ class ConnectEngine:
         spark.version  # noqa: B018  (asks the server)
 
 
-def stop_all(spark: SparkSession) -> int:
-    """Stop what runs in a session, and say how many queries that were. Returns when they are over."""
-    running = spark.streams.active
-    for one in running:
+def stop_all(spark: SparkSession) -> None:
+    """Stop what runs in a session. Returns when it is over."""
+    for one in spark.streams.active:
         print(f"a query of an earlier client is stopped: {one.name} {one.id}", flush=True)
         one.stop()
-    return len(running)
 
 
 def _disconnect(spark: Any) -> None:
     spark.client._channel.close()
-
-
-def _nothing() -> None:
-    pass

@@ -10,13 +10,10 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException, StreamingQueryException
 
-from kiwi_spark.driver.avro import RegistryAway, SubjectUnknown
-from kiwi_spark.driver.checkpoints import CheckpointRefused
-from kiwi_spark.driver.gateway_sink import BatchTooLarge, DeliveryLost, RowTooLarge
-from kiwi_spark.driver.inputs import BAD_MARK
-from kiwi_spark.driver.json_types import ColumnsUnfit
-from kiwi_spark.driver.schema_inference import SchemaUnknown
 from kiwi_spark.protocol.query_spec import ErrorKind
+
+BAD_MARK: Final = "kiwi-gw bad record"
+"""Begins the message of the error that ends a query with `on_bad_record: fail`."""
 
 _LONGEST: Final = 2000  # characters of a message
 _SERVER_AWAY: Final = re.compile(
@@ -43,8 +40,12 @@ class Cause:
     message: str
 
 
-class TransformFailed(Exception):  # noqa: N818  (it says what happened)
-    """`transform` cannot be imported, or raised while it built the query."""
+class QueryError(Exception):
+    """A query cannot go on, for a reason that is known here and said in our words."""
+
+    def __init__(self, error_kind: ErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.error_kind = error_kind
 
 
 # Looked for in every cause, in this order: the first that is found anywhere counts.
@@ -111,22 +112,15 @@ def classify_causes(causes: Sequence[Cause]) -> tuple[ErrorKind, str]:
 
 def classify_error(error: BaseException) -> tuple[ErrorKind, str]:
     """Return the same of any exception that building or running a query raised."""
-    if isinstance(error, RegistryAway | SchemaUnknown):
-        return "unreachable", str(error)
-    if isinstance(error, CheckpointRefused):
-        return "checkpoint", str(error)
-    if isinstance(error, DeliveryLost):
-        return "gone", str(error)
-    if isinstance(error, SubjectUnknown | TransformFailed | ColumnsUnfit | RowTooLarge | BatchTooLarge):
-        return "query", str(error)
+    if isinstance(error, QueryError):
+        return error.error_kind, str(error)
     if (text := str(error)) and _SERVER_AWAY.search(text) and not isinstance(error, Py4JJavaError):
         return "unreachable", f"the Spark Connect server does not answer: {_last_of(error)}"[:_LONGEST]
     if isinstance(error, AnalysisException | ParseException) and not isinstance(
         error, StreamingQueryException
     ):
         return "query", message_of(error)
-    causes = causes_of(error)
-    return classify_causes(causes)
+    return classify_causes(causes_of(error))
 
 
 def message_of(error: BaseException) -> str:

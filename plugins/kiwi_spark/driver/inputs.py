@@ -12,33 +12,37 @@ A record without a value (a tombstone) has nulls in the columns of its value: it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import ArrayType, DataType, StructType
 
-from kiwi_spark.driver.avro import avro_value
-from kiwi_spark.driver.schema_inference import infer
+from kiwi_spark.driver.error_classification import BAD_MARK, QueryError
 from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
-BAD_MARK: Final = "kiwi-gw bad record"
-"""Begins the message of the error that ends a query with `on_bad_record: fail`."""
-
-_KAFKA: Final = {
-    # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
-    "kafka.default.api.timeout.ms": "10000",
-    "kafka.request.timeout.ms": "9000",
-    "kafkaConsumer.pollTimeoutMs": "20000",
-}
+# How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
+_TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "9000"}
+_KAFKA: Final = {**_TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
 _BROKEN: Final = "_kiwi_broken"
-_SAMPLE: Final = 200  # characters of a bad record that are shown
+_SHOWN: Final = 200  # characters of a bad record
+_LOOKED_AT: Final = 1000  # records from which a schema is inferred
+_FRESH_SECONDS: Final = 10.0  # so long what was inferred holds for other queries
+_AVRO_HEADER: Final = 5  # a zero byte and the id of the schema, four bytes big-endian
+_REGISTRY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class InputStream:
-    """A stream ready for the query. schema: DDL inferred for it, empty if none had to be."""
+class InputFrame:
+    """An input ready for the query. schema: DDL inferred for it, empty if none had to be."""
 
     frame: DataFrame
     schema: str = ""
@@ -57,17 +61,17 @@ def table(spark: SparkSession, item: TableInput) -> DataFrame:
     return reader.load(item.path) if item.path else reader.load()
 
 
-def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> InputStream:
+def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> InputFrame:
     """Make a stream of files. known_schema: as in `stream`."""
     inferred = ""
     if not item.schema:  # as Spark infers it of those that are there: a stream of files must have one
         inferred = known_schema or table(spark, item).schema.toDDL()
     options = {"maxFilesPerTrigger": "1000", **item.options}
     reader = spark.readStream.format(item.format).options(**options)
-    return InputStream(reader.schema(item.schema or inferred).load(item.path), inferred)
+    return InputFrame(reader.schema(item.schema or inferred).load(item.path), inferred)
 
 
-def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str = "") -> InputStream:
+def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str = "") -> InputFrame:
     """Make the stream of a query's input `name`. known_schema: what was inferred for it once, when none is
     given."""
     raw = _from_kafka(spark, item)
@@ -76,10 +80,10 @@ def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str 
         columns = [
             F.col(f"_{one}").alias(one) for one in ("key", "value", "partition", "offset", "timestamp")
         ]
-        return InputStream(raw.select(*columns, F.col("headers"), *place))
+        return InputFrame(raw.select(*columns, F.col("headers"), *place))
     if item.format in ("string", "binary"):
         value = F.col("_value").cast("string") if item.format == "string" else F.col("_value")
-        return InputStream(raw.select(value.alias("value"), *place))
+        return InputFrame(raw.select(value.alias("value"), *place))
     inferred = ""
     if item.format == "avro":
         decoded = avro_value(F.col("_value"), item)
@@ -93,7 +97,7 @@ def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str 
         if isinstance(kind, StructType):
             bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
     checked = _checked(raw.withColumn("_decoded", decoded).withColumn("_bad", bad), name, item)
-    return InputStream(checked.select(*_fields(checked, "_decoded"), *place), inferred)
+    return InputFrame(checked.select(*_fields(checked, "_decoded"), *place), inferred)
 
 
 def spark_type(ddl: str) -> DataType:
@@ -135,7 +139,7 @@ def _json_value(value: Column, kind: DataType) -> Column:
 
 def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
     """Drop bad records, make them null or refuse them, and count them."""
-    sample = F.substring(_text("_value", item), 1, _SAMPLE)
+    sample = F.substring(_text("_value", item), 1, _SHOWN)
     where = F.concat(F.lit("partition "), F.col("_partition"), F.lit(" offset "), F.col("_offset"))
     if item.on_bad_record == "fail":
         # Where it is, and not what it is: subscribers of the query may not be allowed to see the input.
@@ -167,3 +171,110 @@ def _fields(frame: DataFrame, column: str) -> list[Column]:
     if not isinstance(kind, StructType):
         return [F.col(column).alias("value")]
     return [F.col(column).getField(one).alias(one) for one in kind.names if one != _BROKEN]
+
+
+@dataclass(slots=True)
+class _InferredTopic:
+    """What was inferred of a topic, and until when that holds for other queries."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ddl: str = ""
+    fresh_until: float = 0.0
+
+
+_topics_lock: Final = threading.Lock()
+_topics: Final[dict[frozenset[tuple[str, str]], _InferredTopic]] = {}
+
+
+def infer(spark: SparkSession, name: str, item: StreamInput) -> str:
+    """Return DDL of the columns that JSON records have, from the first of them in the topic. Raises
+    QueryError, and what Spark raises.
+
+    Queries that begin together often read the same topic: it is looked at once for all of them.
+    """
+    with _topics_lock:
+        topic = _topics.setdefault(frozenset(item.kafka.items()), _InferredTopic())
+    with topic.lock:
+        if time.monotonic() >= topic.fresh_until:
+            topic.ddl = _infer(spark, name, item)
+            topic.fresh_until = time.monotonic() + _FRESH_SECONDS
+        return topic.ddl
+
+
+def _infer(spark: SparkSession, name: str, item: StreamInput) -> str:
+    options = {**_TIMEOUTS, **item.kafka, "startingOffsets": "earliest", "endingOffsets": "latest"}
+    records = spark.read.format("kafka").options(**options).load().select(F.col("value").cast("string"))
+    found = ddl_of(spark, [row[0] for row in records.limit(_LOOKED_AT).collect()])
+    if not found:
+        raise QueryError(
+            "unreachable",
+            f"input {name} has no schema, and {item.source!r} no JSON object yet to infer it from",
+        )
+    return found
+
+
+def ddl_of(spark: SparkSession, values: list[str | None]) -> str:
+    """Return DDL that fits the JSON objects among the values, in the words of Spark; empty if there is
+    none."""
+    objects = [value for value in values if value is not None and _is_object(value)]
+    if not objects:
+        return ""
+    text = F.schema_of_json(F.lit("[" + ",".join(objects) + "]"))
+    kind = spark.range(1).select(F.from_json(F.lit("[]"), text)).schema[0].dataType
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return ""
+    return ", ".join(
+        f"`{one.name.replace('`', '``')}` {one.dataType.simpleString()}" for one in kind.elementType
+    )
+
+
+def _is_object(value: str) -> bool:
+    try:
+        return isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
+
+
+def avro_value(value: Column, item: StreamInput) -> Column:
+    """Return the decoded value, null where it cannot be decoded. Raises QueryError.
+
+    With a registry each record is decoded by the schema it names, into the newest one of the subject; a
+    record of a schema that was registered after the query began is a bad one until the query begins anew.
+    """
+    if not item.registry:
+        return from_avro(value, item.avro, {"mode": "PERMISSIVE"})
+    versions = schemas_of(item.registry, item.registry_subject)
+    newest = versions[max(versions)]
+    named = F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("int")
+    plain = F.substring(value, _AVRO_HEADER + 1, 2**31 - 1)
+    magic = F.hex(F.substring(value, 1, 1)) == "00"
+    decoded = F.lit(None)
+    for number, schema in versions.items():
+        one = from_avro(plain, schema, {"mode": "PERMISSIVE", "avroSchema": newest})
+        decoded = F.when(magic & (named == number), one).otherwise(decoded)
+    return decoded
+
+
+def schemas_of(registry: str, subject: str) -> dict[int, str]:
+    """Return the schemas of a subject by their ids, oldest first."""
+    base = f"{registry.rstrip('/')}/subjects/{quote(subject, safe='')}/versions"
+    found = {}
+    for version in sorted(json.loads(_get(base))):
+        one = json.loads(_get(f"{base}/{version}"))
+        found[int(one["id"])] = str(one["schema"])
+    return found
+
+
+def _get(url: str) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise QueryError("query", f"{url} is no URL of a Schema Registry")
+    try:
+        with urllib.request.urlopen(url, timeout=_REGISTRY_SECONDS) as answer:  # noqa: S310  (checked above)
+            body: bytes = answer.read()
+            return body
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            raise QueryError("query", f"{url}: not found") from error
+        raise QueryError("unreachable", f"the Schema Registry does not answer at {url}: {error}") from error
+    except OSError as error:
+        raise QueryError("unreachable", f"the Schema Registry does not answer at {url}: {error}") from error

@@ -50,6 +50,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from kiwi_spark.driver.error_classification import QueryError
+
 OPTIONS: Final = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -67,25 +69,24 @@ _DEEP: Final = 20
 """Members in members that are described."""
 
 
-class ColumnsUnfit(Exception):  # noqa: N818  (it says what is wrong)
-    """The columns of a result cannot be the fields of an object."""
-
-
 def as_json(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     """Make two columns, `key` and `value`: the rows as JSON text. `key` names columns; without any it is
     null.
 
-    Raises `ColumnsUnfit`: two columns have one name, or a key is none of them.
+    Raises `QueryError`: two columns have one name, or a key is none of them.
     """
     names = frame.columns
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise ColumnsUnfit(
-            f"{len(twice)} names are borne by more than one column: {', '.join(twice)}; rename them with AS"
+        raise QueryError(
+            "query",
+            f"{len(twice)} names are borne by more than one column: {', '.join(twice)}; rename them with AS",
         )
     missing = [name for name in key if name not in names]
     if missing:
-        raise ColumnsUnfit(f"the key {', '.join(missing)} is no column of the result ({', '.join(names)})")
+        raise QueryError(
+            "query", f"the key {', '.join(missing)} is no column of the result ({', '.join(names)})"
+        )
     plain = frame.toDF(*(f"c{number}" for number in range(len(names))))  # names may have dots
     with _ansi(frame.sparkSession):
         forms = {

@@ -8,17 +8,22 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
-from kiwi_spark.driver import connect_plans, inputs
-from kiwi_spark.driver.error_classification import TransformFailed
+from kiwi_spark.driver import inputs
+from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.protocol.query_spec import QuerySpec
 
 _import_lock = threading.Lock()
+
+_ANALYSED: Final = "== Analyzed Logical Plan =="
+_OPTIMISED: Final = "== Optimized Logical Plan =="
+_PHYSICAL: Final = "== Physical Plan =="
+"""Where the parts of a plan begin on a Spark Connect server, where plans are text."""
 
 _NODE: Final = re.compile(r"^([ :|+-]*)(~?)(\w+)")
 _STEP: Final = 3
@@ -45,46 +50,36 @@ class BuiltQuery:
     """frame: the result. schemas: what was inferred, by input. stateful: whether Spark keeps state for it."""
 
     frame: DataFrame
-    schemas: dict[str, str] = field(default_factory=dict)
-    stateful: bool = False
+    schemas: dict[str, str]
+    stateful: bool
 
 
 def build(
-    spark: SparkSession,
-    query: QuerySpec,
-    known: Mapping[str, str] | None = None,
-    *,
-    distributed: bool = False,
+    spark: SparkSession, query: QuerySpec, known: Mapping[str, str], *, distributed: bool
 ) -> BuiltQuery:
     """Build the result of a query, analysed and not started. spark: a session for this query alone.
 
-    known: schemas inferred before. distributed: as in `Engine`. Raises what Spark raises, SchemaUnknown,
-    TransformFailed, RegistryAway.
+    known: schemas inferred before. distributed: as in `Engine`. Raises what Spark raises, and QueryError.
     """
-    frames: dict[str, DataFrame] = {}
-    schemas: dict[str, str] = {}
-    for name, item in query.streams.items():
-        ready = inputs.stream(spark, name, item, (known or {}).get(name, ""))
-        if ready.schema:
-            schemas[name] = ready.schema
-        frames[name] = ready.frame
+    ready = {
+        name: inputs.stream(spark, name, item, known.get(name, "")) for name, item in query.streams.items()
+    }
     for name, table in query.tables.items():
-        if not table.stream:
-            frames[name] = inputs.table(spark, table)
-            continue
-        ready = inputs.files(spark, table, (known or {}).get(name, ""))
-        if ready.schema:
-            schemas[name] = ready.schema
-        frames[name] = ready.frame
+        if table.stream:
+            ready[name] = inputs.files(spark, table, known.get(name, ""))
+        else:
+            ready[name] = inputs.InputFrame(inputs.table(spark, table))
+    frames = {name: one.frame for name, one in ready.items()}
+    schemas = {name: one.schema for name, one in ready.items() if one.schema}
     for name, mark in query.watermarks.items():
         frames[name] = frames[name].withWatermark(mark.column, mark.delay)
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"`{name}`" if not name.isidentifier() else name)
     result = spark.sql(query.sql) if query.sql else _transformed(query.transform, frames, distributed)
     if not result.isStreaming and query.sink is not None:
-        raise TransformFailed("the result is no stream, and only a stream is written to a `sink`")
+        raise QueryError("query", "the result is no stream, and only a stream is written to a `sink`")
     if not result.isStreaming and (query.trigger or query.streams):
-        raise TransformFailed("the result is no stream: it reads none of the streams among the inputs")
+        raise QueryError("query", "the result is no stream: it reads none of the streams among the inputs")
     return BuiltQuery(result, schemas, keeps_state(analysed_plan(result)))
 
 
@@ -105,18 +100,18 @@ def _transformed(name: str, frames: dict[str, DataFrame], distributed: bool) -> 
         result = transform(frames)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        raise TransformFailed(
-            f"{name}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        raise QueryError(
+            "query", f"{name}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
         ) from error
     if not isinstance(result, DataFrame):
-        raise TransformFailed(f"{name} returned {type(result).__name__}, not a DataFrame")
+        raise QueryError("query", f"{name} returned {type(result).__name__}, not a DataFrame")
     return result
 
 
 def analysed_plan(frame: DataFrame) -> str:
     """Return the analysed plan of a result, as text."""
     if is_remote():
-        return connect_plans.analysed_plan(frame)
+        return _between(_remote_plans(frame), _ANALYSED, _OPTIMISED)
     return str(_jvm_frame(frame).queryExecution().analyzed().toString())
 
 
@@ -150,8 +145,9 @@ def check_streaming(frame: DataFrame, query: QuerySpec) -> None:
     """Raise AnalysisException for what Spark does not do with streams, as its start would."""
     if not frame.isStreaming:
         return
-    if is_remote():
-        connect_plans.check_streaming(frame, query)
+    if is_remote():  # where only a start tells: with nowhere to write to, and stopped at once
+        writer = frame.writeStream.format("noop").outputMode(query.output_mode)
+        writer.trigger(processingTime="1 day").start().stop()
         return
     spark: Any = frame.sparkSession
     sql = spark._jvm.org.apache.spark.sql
@@ -163,15 +159,28 @@ def check_streaming(frame: DataFrame, query: QuerySpec) -> None:
 
 def explained(frame: DataFrame) -> str:
     """Return the analysed and the optimised plan, for people; a stream has a physical one only while it runs.
-    For a frame of a session that nothing else uses any longer."""
+    Over Connect Spark shows the optimised one only of what is no SQL. For a frame of a session that nothing
+    else uses any longer."""
     if is_remote():
-        return connect_plans.explained(frame)
+        plans = _remote_plans(frame)
+        analysed = _between(plans, _ANALYSED, _OPTIMISED)
+        optimised = _between(plans, _OPTIMISED, _PHYSICAL)
+        return f"{_ANALYSED}\n{analysed}" + (
+            f"\n{_OPTIMISED}\n{optimised}" if "AnalysisException" not in optimised else ""
+        )
     spark: Any = frame.sparkSession
     spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")  # else: not without a start
-    plans = _jvm_frame(frame).queryExecution()
-    analysed, optimised = plans.analyzed().toString(), plans.optimizedPlan().toString()
-    return f"== Analyzed Logical Plan ==\n{analysed}\n== Optimized Logical Plan ==\n{optimised}"
+    plan = _jvm_frame(frame).queryExecution()
+    return f"{_ANALYSED}\n{plan.analyzed().toString()}\n{_OPTIMISED}\n{plan.optimizedPlan().toString()}"
 
 
 def _jvm_frame(frame: Any) -> Any:
     return frame._jdf
+
+
+def _remote_plans(frame: Any) -> str:
+    return str(frame._explain_string(extended=True))
+
+
+def _between(plans: str, begin: str, end: str) -> str:
+    return plans.partition(begin)[2].partition(end)[0].strip()

@@ -14,15 +14,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kiwi_spark.driver import jvm
-from kiwi_spark.driver.checkpoints import CheckpointFiles, Checkpoints, ResumePoint
-from kiwi_spark.driver.connect_files import SparkFiles
+from kiwi_spark.driver.checkpoint_files import CheckpointFiles, files_of
+from kiwi_spark.driver.checkpoints import Checkpoints, ResumePoint
 from kiwi_spark.driver.error_classification import classify_error
-from kiwi_spark.driver.gateway_sink import GatewaySink, RowsConnection, collect_rows
-from kiwi_spark.driver.hadoop_files import HadoopFiles
+from kiwi_spark.driver.gateway_sink import GatewaySink, RowsConnection, collect_rows, scheduler_pool
 from kiwi_spark.driver.json_types import as_json, members_of
 from kiwi_spark.driver.progress import ProgressListener, follow
 from kiwi_spark.driver.query_plan import build
-from kiwi_spark.driver.scheduler_pools import scheduler_pool
 from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.topic_sink import TopicSink, find_begun_batch
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryEnded, QueryStarted
@@ -111,27 +109,25 @@ class QueryThread:
         return QueryEnded(run=self.number, error_kind=error_kind, message=message)
 
     def _run(self) -> None:
-        with self._engine.session(self._query) as spark:
-            if is_remote():
-                self._run_remote(spark)
-            else:
-                self._run_here(spark)
-
-    def _run_here(self, spark: SparkSession) -> None:
         query = self._query
-        files = HadoopFiles(spark)
-        rows, place = self._prepare(spark, files)
-        if not rows.isStreaming:
-            self._compute(rows)
-            return
-        listener = ProgressListener(self.number, list(query.streams), self._send)
-        spark.streams.addListener(listener)
-        try:
-            self._stream(spark, files, rows, place)
-        finally:
-            if self._running is not None:  # of the last batch Spark tells a moment later
-                listener.over.wait(_LAST_WORDS_SECONDS)
-            spark.streams.removeListener(listener)
+        with self._engine.session(query) as spark:
+            files = files_of(spark)
+            checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
+            built = build(spark, query, checkpoints.schemas(), distributed=self._engine.distributed)
+            rows = as_json(built.frame, query.key)
+            self._members = members_of(built.frame.schema)
+            if not rows.isStreaming:
+                self._compute(rows)
+                return
+            place = checkpoints.take(query, built.stateful, built.schemas)
+            writer = rows.writeStream.queryName(query.source).outputMode(query.output_mode)
+            writer = writer.option("checkpointLocation", place.path)
+            trigger: Any = {"processingTime": query.trigger} if query.trigger else {"availableNow": True}
+            writer = writer.trigger(**trigger)
+            if is_remote():
+                self._stream_remote(writer, place)
+            else:
+                self._stream(spark, files, writer, place)
 
     def _compute(self, rows: DataFrame) -> None:
         """Bring a result that reads no stream, as one batch: the same one whenever it is brought again."""
@@ -152,10 +148,11 @@ class QueryThread:
         seconds = time.monotonic() - began
         self._send(BatchProgress(run=self.number, batch=0, input_rows=found.num_rows, seconds=seconds))
 
-    def _stream(self, spark: SparkSession, files: HadoopFiles, rows: DataFrame, place: ResumePoint) -> None:
+    def _stream(
+        self, spark: SparkSession, files: CheckpointFiles, writer: DataStreamWriter, place: ResumePoint
+    ) -> None:
         """Run the query to its end. Raises what ended it."""
         query = self._query
-        writer = self._writer(rows, place)
         with self._lock:
             if self._stopping:
                 return
@@ -166,48 +163,31 @@ class QueryThread:
             self._sink = TopicSink(query.sink, before)
         elif self._link is not None:
             self._sink = GatewaySink(self._link, query)
-        with _start_lock:
-            if self._sink is not None:
-                writer = writer.foreachBatch(self._sink)
-            running = writer.start()
-        self._runs(running, place)
-        running.awaitTermination()
+        listener = ProgressListener(self.number, list(query.streams), self._send)
+        spark.streams.addListener(listener)
+        try:
+            self._start(writer, place).awaitTermination()
+        finally:
+            if self._running is not None:  # of the last batch Spark tells a moment later
+                listener.over.wait(_LAST_WORDS_SECONDS)
+            spark.streams.removeListener(listener)
 
-    def _run_remote(self, spark: SparkSession) -> None:
+    def _stream_remote(self, writer: DataStreamWriter, place: ResumePoint) -> None:
         """Over Spark Connect. `foreachBatch` would run in a Python of the server's machine, which need not be
         ours nor have these modules: Spark's own sink writes."""
         query = self._query
         assert query.sink is not None  # noqa: S101  else the gateway has refused it (`unreachable_reason`)
-        rows, place = self._prepare(spark, SparkFiles(spark))
-        writer = self._writer(rows, place).format("kafka").options(**query.sink.options)
-        with self._lock:
-            if self._stopping:
-                return
-        running = writer.option("topic", query.sink.topic).start()
-        self._runs(running, place)
-        follow(running, self.number, list(query.streams), self._send)
+        if self._is_stopping():
+            return
+        writer = writer.format("kafka").options(**query.sink.options).option("topic", query.sink.topic)
+        follow(self._start(writer, place), self.number, list(query.streams), self._send)
 
-    def _prepare(self, spark: SparkSession, files: CheckpointFiles) -> tuple[DataFrame, ResumePoint]:
-        """Return the rows in JSON, and where the query goes on."""
-        query = self._query
-        checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
-        known = checkpoints.schemas()
-        built = build(spark, query, known, distributed=self._engine.distributed)
-        rows = as_json(built.frame, query.key)
-        self._members = members_of(built.frame.schema)
-        if not rows.isStreaming:
-            return rows, ResumePoint("", 0, [])
-        return rows, checkpoints.take(query, built.stateful, built.schemas)
-
-    def _writer(self, rows: DataFrame, place: ResumePoint) -> DataStreamWriter:
-        query = self._query
-        writer = rows.writeStream.queryName(query.source).outputMode(query.output_mode)
-        writer = writer.option("checkpointLocation", place.path)
-        if query.trigger:
-            return writer.trigger(processingTime=query.trigger)
-        return writer.trigger(availableNow=True)
-
-    def _runs(self, running: StreamingQuery, place: ResumePoint) -> None:
+    def _start(self, writer: DataStreamWriter, place: ResumePoint) -> StreamingQuery:
+        if self._sink is None:
+            running = writer.start()
+        else:
+            with _start_lock:
+                running = writer.foreachBatch(self._sink).start()
         self._send(
             QueryStarted(
                 run=self.number,
@@ -221,3 +201,4 @@ class QueryThread:
             self._running = running
         if self._is_stopping():  # since before there was anything to stop
             self._ask_to_stop(running)
+        return running

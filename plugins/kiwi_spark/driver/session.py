@@ -10,9 +10,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import structs
 from py4j.protocol import Py4JError
@@ -43,7 +43,7 @@ _SAY_TOO_MUCH: Final = (
     "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",
     # Warns of every query that it will not be planned anew while it runs: no stream ever is.
     "org.apache.spark.sql.execution.streaming.ResolveWriteToStream",
-    # Warns of every pool that no file describes: here every batch has one (see `scheduler_pools`).
+    # Warns of every pool that no file describes: here every batch has one (see `scheduler_pool`).
     "org.apache.spark.scheduler.FairSchedulableBuilder",
 )
 _OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
@@ -67,24 +67,9 @@ def configuration(session: SessionSpec) -> dict[str, str]:
     return conf
 
 
-class Engine(Protocol):
-    """Where queries run. distributed: whether their Python functions run on other machines than this one."""
-
-    distributed: bool
-
-    @property
-    def version(self) -> str:
-        """Spark's."""
-
-    def session(self, query: QuerySpec) -> AbstractContextManager[SparkSession]:
-        """Open a session for the query of a source alone. Raises what PySpark raises."""
-
-    def temporary_session(self) -> AbstractContextManager[SparkSession]:
-        """Open a session for a moment."""
-
-
 class LocalEngine:
-    """The session of this process, whose queries come back to it."""
+    """The session of this process, whose queries come back to it. distributed: whether their Python functions
+    run on other machines than this one."""
 
     def __init__(self, session: SessionSpec) -> None:
         """Start the JVM. Raises what PySpark raises."""
@@ -94,10 +79,12 @@ class LocalEngine:
 
     @property
     def version(self) -> str:
+        """Return Spark's."""
         return str(self._root.version)
 
     @contextmanager
     def session(self, query: QuerySpec) -> Iterator[SparkSession]:
+        """Open a session for the query of a source alone. Raises what PySpark raises."""
         # Spark never lets go of a session. A query that is started again, while Kafka is away all night, has
         # the one that it had; an altered one must not see what the one before it left there.
         same = structs.replace(query, fresh=False)
@@ -109,7 +96,12 @@ class LocalEngine:
 
     @contextmanager
     def temporary_session(self) -> Iterator[SparkSession]:
+        """Open a session for a moment."""
         yield self._root.newSession()
+
+
+Engine = LocalEngine | ConnectEngine
+"""Where queries run."""
 
 
 def open_engine(session: SessionSpec) -> Engine:

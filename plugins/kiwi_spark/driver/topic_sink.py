@@ -21,7 +21,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from kiwi_spark.driver.scheduler_pools import scheduler_pool
+from kiwi_spark.driver.gateway_sink import BatchSink
 from kiwi_spark.protocol.query_spec import SinkSpec
 
 HEADER: Final = "kiwi-batch"
@@ -62,30 +62,18 @@ class _Times(msgspec.Struct):
     batch_timestamp: int = msgspec.field(default=0, name="batchTimestampMs")
 
 
-class TopicSink:
-    """The `foreachBatch` of a query with a sink. Frames have the columns `key` and `value`, both text.
+class TopicSink(BatchSink):
+    """Writes every batch to the topic. Frames have the columns `key` and `value`, both text.
 
-    before: the batch that may be in the topic already. failure: what writing raised, for what comes out of
-    `foreachBatch` is Spark's account of it. Called in one thread at a time.
+    before: the batch that may be in the topic already.
     """
 
     def __init__(self, sink: SinkSpec, before: BegunBatch | None) -> None:
         self._sink = sink
         self._before = before
-        self.failure: Exception | None = None
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Write the batch. Raises what Spark raises."""
-        try:
-            spark = frame.sparkSession.sparkContext
-            mark = f"{spark.getLocalProperty('sql.streaming.queryId')}:{batch}"
-            with scheduler_pool(spark):
-                self._take(frame, batch, mark)
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def _take(self, frame: DataFrame, batch: int, mark: str) -> None:
+    def take(self, frame: DataFrame, query: str, batch: int) -> None:
+        mark = f"{query}:{batch}"
         rows = frame.select(F.col("key").cast("binary"), F.col("value").cast("binary"))
         before, self._before = self._before, None
         if before is None or before.batch != batch:

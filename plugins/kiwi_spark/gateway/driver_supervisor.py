@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import enum
 import hmac
-import math
 import os
 import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import structlog
 import trio
 
 from kiwi_gw.api import Backoff, KiwiError, SourceFailed
-from kiwi_spark.gateway.connection import MessageConnection
 from kiwi_spark.gateway.driver_process import OUTPUT_OF_IMPORT, DriverError, DriverProcess
 from kiwi_spark.gateway.redaction import redact
 from kiwi_spark.protocol.messages import (
@@ -31,10 +30,12 @@ from kiwi_spark.protocol.messages import (
     VERSION,
     Hello,
     Message,
+    MessageReader,
     OpenSession,
     SessionFailed,
     SessionOpened,
     WireError,
+    frame_of,
 )
 from kiwi_spark.protocol.query_spec import SessionSpec
 
@@ -45,6 +46,7 @@ _LASTED_SECONDS = 30.0
 
 _HELLO_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 0.25
+_READ = 256 * 1024
 
 Prepare = Callable[[], Awaitable[tuple[SessionSpec, Mapping[str, str]]]]
 
@@ -64,8 +66,9 @@ class Launch:
     """How to start a driver.
 
     command: the words before the path of the socket. prepare: the session, and what to add to the
-    environment; KiwiError if that cannot be had. nice: as in `Process.start`. start_seconds: how long
-    making the session may take. max_restarts: so many drivers in a row that never had a session.
+    environment; KiwiError if that cannot be had. nice: as in `DriverProcess.start`. start_seconds: how long
+    making the session may take. max_restarts: of drivers in a row that never had a session, and of a query
+    that fails in vain.
     """
 
     prepare: Prepare
@@ -75,11 +78,48 @@ class Launch:
     max_restarts: int = 5
 
 
+class MessageConnection:
+    """Messages in both directions, each for one task at a time."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._reader = MessageReader()
+        self._waiting: deque[Message] = deque()
+        self._closed = trio.Event()
+
+    async def receive(self) -> Message | None:
+        """Return the next message; None when there will be no more. WireError: that was none."""
+        while not self._waiting:
+            try:
+                data = await self._stream.receive_some(_READ)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return None
+            if not data:
+                return None
+            self._waiting.extend(self._reader.feed(data))
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return self._waiting.popleft()
+
+    async def send(self, message: Message) -> None:
+        """Send. If it is closed nothing is sent, and nothing more will come either."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._stream.send_all(frame_of(message))
+
+    def close(self) -> None:
+        """Close it; a task that waits in `receive` gets None."""
+        self._closed.set()
+        self._stream.socket.close()
+
+    async def wait_closed(self) -> None:
+        """Wait for `close`."""
+        await self._closed.wait()
+
+
 class DriverSupervisor:
     """One driver after the other. `serve` runs until it is cancelled.
 
-    state, spark (its version), pid: of the driver that there is. problem: why there is none. deaths: how
-    many drivers ended that had a session.
+    state, spark (its version), pid, token (which it shows on every connection): of the driver that there is.
+    problem: why there is none. deaths: how many drivers ended that had a session.
     """
 
     def __init__(
@@ -98,17 +138,13 @@ class DriverSupervisor:
         self.deaths = 0
         self._launch = launch
         self._message, self._rows, self._gone = message, rows, gone
-        self._token = ""
-        self._control: trio.MemorySendChannel[MessageConnection] | None = None
+        self.token = ""
+        self._session: SessionSpec | None = None
+        self._reason = ""
+        self._nursery: trio.Nursery
         self._outgoing: trio.MemorySendChannel[Message] | None = None
         self._changed = trio.Event()
-        self._failures = 0
         self._wanted = trio.Event()
-
-    @property
-    def token(self) -> str:
-        """What the driver that runs shows on every connection."""
-        return self._token
 
     async def ready(self) -> None:
         """Wait until the driver can run queries; the first call has it started. SourceFailed: it never
@@ -132,18 +168,7 @@ class DriverSupervisor:
     async def serve(self) -> None:
         """Keep a driver running, from the first `ready` on, until cancelled."""
         await self._wanted.wait()
-        await self._keep_running()
-
-    # --- inside ---
-
-    def _become(self, state: DriverState) -> None:
-        log.info("spark driver", state=state.value, was=self.state.value, pid=self.pid or None)
-        self.state = state
-        self._changed.set()
-        self._changed = trio.Event()
-
-    async def _keep_running(self) -> None:
-        backoff = Backoff()
+        backoff, failures = Backoff(), 0
         while True:
             began = trio.current_time()
             final = False
@@ -157,8 +182,8 @@ class DriverSupervisor:
             self._become(DriverState.BACKOFF)
             self._gone(self.problem)
             self.deaths += had_session
-            self._failures = 0 if had_session else self._failures + 1
-            if final or self._failures > self._launch.max_restarts:
+            failures = 0 if had_session else failures + 1
+            if final or failures > self._launch.max_restarts:
                 log.error("spark driver cannot be started", problem=self.problem)
                 self._become(DriverState.FAILED)
                 return
@@ -168,6 +193,14 @@ class DriverSupervisor:
             log.warning("spark driver is gone; it is started again", problem=self.problem, pause=pause)
             await trio.sleep(pause)
             self._become(DriverState.STARTING)
+
+    # --- inside ---
+
+    def _become(self, state: DriverState) -> None:
+        log.info("spark driver", state=state.value, was=self.state.value, pid=self.pid or None)
+        self.state = state
+        self._changed.set()
+        self._changed = trio.Event()
 
     async def _live(self) -> str:
         """Run one driver, from its start to its end. Returns why it ended. KiwiError: starting it again
@@ -194,130 +227,94 @@ class DriverSupervisor:
         """Start it, and attend to it until it has ended. path: of the socket that it connects to. Returns,
         raises: as `_live`."""
         launch = self._launch
-        self._token = secrets.token_urlsafe(32)
-        process = await DriverProcess.start([*launch.command, path], {**env, TOKEN: self._token}, launch.nice)
+        self.token, self._session, self._reason = secrets.token_urlsafe(32), session, ""
+        process = await DriverProcess.start([*launch.command, path], {**env, TOKEN: self.token}, launch.nice)
         self.pid = process.pid
-        reason = ""
-        control, came = trio.open_memory_channel[MessageConnection](1)
-        outgoing, to_send = trio.open_memory_channel[Message](10_000)
-        self._control, self._outgoing = control, outgoing
+        self._outgoing, to_send = trio.open_memory_channel[Message](10_000)
         try:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(process.log_output)
-                nursery.start_soon(trio.serve_listeners, self._hear, [listener])
-
-                async def watch() -> None:
-                    nonlocal reason
-                    ending = await process.wait()
-                    with trio.move_on_after(_LAST_WORDS_SECONDS):
-                        await process.said_all()
-                    reason = reason or f"the Spark driver has ended ({ending}); the log has what it said"
-                    nursery.cancel_scope.cancel()
-
-                async def talk() -> None:
-                    nonlocal reason
-                    reason = await self._talk(session, came, to_send)
-                    if not reason:
-                        with trio.move_on_after(_LAST_WORDS_SECONDS * 2):  # how it ended tells more
-                            await trio.sleep_forever()
-                        reason = "the Spark driver has closed its connection"
-                    nursery.cancel_scope.cancel()
-
-                nursery.start_soon(watch)
-                nursery.start_soon(talk)
+                nursery.start_soon(trio.serve_listeners, partial(self._hear, to_send), [listener])
+                nursery.start_soon(self._watch, process)
+                nursery.start_soon(self._limit_start)
         finally:
-            self._control = self._outgoing = None
-            self._token = ""
+            self._outgoing = None
+            self.token = ""
             await process.end()
             self.pid = 0
         if any(OUTPUT_OF_IMPORT.search(line) for line in process.last_lines):
             raise DriverError(f"{process.last_lines[-1]}: pip install 'kiwi-gw[spark]'")
-        return reason
+        return redact(self._reason, (session.conf,))
 
-    async def _talk(
-        self,
-        session: SessionSpec,
-        came: trio.MemoryReceiveChannel[MessageConnection],
-        to_send: trio.MemoryReceiveChannel[Message],
-    ) -> str:
-        """Talk until the driver is silent for good. Returns why, empty if it does not say."""
-        limit = self._launch.start_seconds
-        with trio.move_on_after(limit) as starting:
-            connection = await came.receive()
-            try:
-                await connection.send(OpenSession(session=session))
-                reason = await self._converse(connection, to_send, starting)
-                return redact(reason, (session.conf,))
-            finally:
-                connection.close()
-        return f"Spark has not started within {limit:g} s"
+    def _end(self, reason: str) -> None:
+        """End the driver that there is. The first reason counts."""
+        self._reason = self._reason or reason
+        self._nursery.cancel_scope.cancel()
 
-    async def _converse(
-        self,
-        connection: MessageConnection,
-        to_send: trio.MemoryReceiveChannel[Message],
-        starting: trio.CancelScope,
-    ) -> str:
-        answer = await connection.receive()
-        if isinstance(answer, SessionFailed):
-            return answer.message
-        if not isinstance(answer, SessionOpened):
-            return ""
-        starting.deadline = math.inf
-        self.spark = answer.spark
-        self._become(DriverState.READY)
-        log.info("spark driver is ready", spark=answer.spark, pid=answer.pid)
-        async with trio.open_nursery() as nursery:
+    async def _watch(self, process: DriverProcess) -> None:
+        ending = await process.wait()
+        with trio.move_on_after(_LAST_WORDS_SECONDS):
+            await process.said_all()
+        self._end(f"the Spark driver has ended ({ending}); the log has what it said")
 
-            async def send() -> None:
-                async for message in to_send:
-                    await connection.send(message)
+    async def _limit_start(self) -> None:
+        with trio.move_on_after(self._launch.start_seconds):
+            await self.reach({DriverState.READY})
+            return
+        self._end(f"Spark has not started within {self._launch.start_seconds:g} s")
 
-            nursery.start_soon(send)
-            try:
-                while (message := await connection.receive()) is not None:
-                    self._message(message)
-            except WireError as error:
-                nursery.cancel_scope.cancel()
-                return f"the Spark driver does not keep to the protocol: {error}"
-            nursery.cancel_scope.cancel()
-        return ""
-
-    async def _hear(self, stream: trio.SocketStream) -> None:
-        """Find what has connected, and hand its connection on."""
+    async def _hear(self, to_send: trio.MemoryReceiveChannel[Message], stream: trio.SocketStream) -> None:
+        """Find what has connected, and serve it until it is closed: the stream is this task's."""
         connection = MessageConnection(stream)
-        try:
-            known = False
-            with trio.move_on_after(_HELLO_SECONDS):
-                hello = await connection.receive()
-                known = isinstance(hello, Hello) and self._knows(hello)
-            if known:
-                self._take(cast("Hello", hello).role, connection)
-                await connection.wait_closed()  # the stream is this task's
-                return
-        except WireError:
-            pass
-        log.warning("a connection that is not of the Spark driver was refused")
+        hello: Message | None = None
+        with trio.move_on_after(_HELLO_SECONDS), suppress(WireError):
+            hello = await connection.receive()
+        if not isinstance(hello, Hello) or not self._knows(hello):
+            log.warning("a connection that is not of the Spark driver was refused")
+        elif hello.role != "control":
+            self._rows(hello.role, connection)
+            await connection.wait_closed()
+        elif self._session is not None:
+            session, self._session = self._session, None  # there is one of these
+            try:
+                await self._talk(connection, session, to_send)
+            except WireError as error:
+                self._end(f"the Spark driver does not keep to the protocol: {error}")
 
     def _knows(self, hello: Hello) -> bool:
-        if not self._token or not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+        if not self.token or not hmac.compare_digest(hello.token.encode(), self.token.encode()):
             return False
         if hello.version != VERSION:
             log.error("the Spark driver is of another version", version=hello.version, wanted=VERSION)
             return False
         return True
 
-    def _take(self, role: str, connection: MessageConnection) -> None:
-        if role != "control":
-            self._rows(role, connection)
-            return
-        try:
-            if self._control is not None:
-                self._control.send_nowait(connection)
-                return
-        except trio.WouldBlock:
-            pass
-        connection.close()
+    async def _talk(
+        self,
+        connection: MessageConnection,
+        session: SessionSpec,
+        to_send: trio.MemoryReceiveChannel[Message],
+    ) -> None:
+        """Have it open the session, then pass on what is said, until it is silent for good."""
+        await connection.send(OpenSession(session=session))
+        answer = await connection.receive()
+        if isinstance(answer, SessionFailed):
+            self._end(answer.message)
+        if isinstance(answer, SessionOpened):
+            self.spark = answer.spark
+            self._become(DriverState.READY)
+            log.info("spark driver is ready", spark=answer.spark, pid=answer.pid)
+
+            async def send() -> None:
+                async for message in to_send:
+                    await connection.send(message)
+
+            self._nursery.start_soon(send)
+            while (message := await connection.receive()) is not None:
+                self._message(message)
+        await trio.sleep(2 * _LAST_WORDS_SECONDS)  # how it ended tells more
+        self._end("the Spark driver has closed its connection")
 
 
 async def _remove(folder: str) -> None:

@@ -11,8 +11,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import KiwiError, PluginContext, SourceFailed
-from kiwi_spark.gateway.settings import InputSettings, SparkSettings, SparkSourceSettings, StartTime
-from kiwi_spark.gateway.validation import topic_of
+from kiwi_spark.gateway.settings import InputSettings, SparkSettings, SparkSourceSettings, StartTime, topic_of
 from kiwi_spark.protocol.query_spec import (
     Format,
     QuerySpec,
@@ -39,7 +38,7 @@ async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, st
         return session, {}
     from kiwi_spark.java.connector import connector_conf, fetch_connector
     from kiwi_spark.java.home import java_home
-    from kiwi_spark.java.maven import FetchFailed
+    from kiwi_spark.java.jar_set import FetchFailed
 
     home = await trio.to_thread.run_sync(java_home)
     if connectors := connector_conf(session.conf):
@@ -48,7 +47,8 @@ async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, st
         except FetchFailed as error:
             raise OSError(str(error)) from error
     conf = session.conf | connectors
-    conf.setdefault("spark.driver.maxResultSize", str(result_bytes(settings.batch_bytes)))
+    # Of all tasks of a job. More than a batch: what Spark adds has room, and so has a small table for a join.
+    conf.setdefault("spark.driver.maxResultSize", str(settings.batch_bytes + 64 * 1024 * 1024))
     conf.setdefault("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|keystore")
     return msgspec.structs.replace(session, conf=conf), {"JAVA_HOME": str(home)}
 
@@ -56,16 +56,8 @@ async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, st
 def _session(settings: SparkSettings) -> SessionSpec:
     conf = {name: _text(value) for name, value in settings.conf.items()}
     folders = [os.path.abspath(folder) for folder in settings.python_path]
-    if settings.remote is not None:
-        return SessionSpec(remote=settings.remote, conf=conf, python_path=folders)
-    return SessionSpec(master=settings.master, conf=conf, python_path=folders)
-
-
-def result_bytes(batch_bytes: int) -> int:
-    """Return the most bytes that the tasks of one job may return, all together. batch_bytes: of a batch of
-    results. It is more than that: what Spark adds has room, and so has a small table for a join.
-    """
-    return batch_bytes + 64 * 1024 * 1024
+    master = settings.master if settings.remote is None else ""
+    return SessionSpec(master=master, remote=settings.remote or "", conf=conf, python_path=folders)
 
 
 def resolve(settings: SparkSourceSettings, context: PluginContext, *, fresh: bool = False) -> QuerySpec:

@@ -1,11 +1,13 @@
-"""The service `spark`: one driver for all queries of the gateway."""
+"""The service `spark`: one driver for all queries of the gateway, and the runs of queries in it."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final, cast
 from weakref import WeakValueDictionary
 
@@ -15,10 +17,8 @@ import trio
 
 from kiwi_gw.api import PluginContext, SourceFailed
 from kiwi_spark.gateway.batches import SourceBatches, SpoolBudget
-from kiwi_spark.gateway.connection import MessageConnection
 from kiwi_spark.gateway.crash_attribution import GUILTY, CrashAttribution
-from kiwi_spark.gateway.driver_supervisor import DriverState, DriverSupervisor, Launch
-from kiwi_spark.gateway.query_run import QueryRun, RunEnd
+from kiwi_spark.gateway.driver_supervisor import DriverSupervisor, Launch, MessageConnection
 from kiwi_spark.gateway.redaction import options_of, redact
 from kiwi_spark.gateway.settings import SparkSettings
 from kiwi_spark.protocol.messages import (
@@ -28,10 +28,11 @@ from kiwi_spark.protocol.messages import (
     QueryAnalysed,
     QueryEnded,
     QueryIdle,
+    QueryStarted,
     StartQuery,
     StopQuery,
 )
-from kiwi_spark.protocol.query_spec import QuerySpec
+from kiwi_spark.protocol.query_spec import ErrorKind, QuerySpec
 
 log = structlog.get_logger("kiwi_spark")
 
@@ -40,6 +41,111 @@ _GRACE_SECONDS = 0.4
 
 _LOOK_SECONDS = 1.0
 """How often a query that is held back checks whether it may start, if nothing wakes it."""
+
+PROOF_SECONDS = 60.0
+"""A query that has run so long has proved itself, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """Why a run is over. lost: the driver is gone, and with it the reason; else as in `QueryEnded`."""
+
+    error_kind: ErrorKind | None = None
+    message: str = ""
+    lost: bool = False
+
+
+class QueryRun:
+    """A query that the driver was asked to run (or to analyse). Made by the service.
+
+    query: None for one that is only analysed. on_progress: called with what Spark says of every
+    batch, and when it has looked for one in vain.
+    over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one.
+    """
+
+    def __init__(
+        self, number: int, query: QuerySpec | None, on_progress: Callable[[BatchProgress | QueryIdle], None]
+    ) -> None:
+        self.number = number
+        self.query = query
+        self.over: RunEnd | None = None
+        self.analysed: QueryAnalysed | None = None
+        self.worked = False
+        self._started_at = math.inf
+        self._on_progress = on_progress
+        self._started: QueryStarted | None = None
+        self._rows: MessageConnection | None = None
+        self._open: MessageConnection | None = None
+        self._changed = trio.Event()
+
+    @property
+    def proved(self) -> bool:
+        """Return whether the driver does not die of starting it. See `crash_attribution`."""
+        return self.worked or trio.current_time() - self._started_at > PROOF_SECONDS
+
+    async def started(self) -> QueryStarted | RunEnd:
+        """Wait until the query runs, or never will."""
+        while self._started is None:
+            if self.over is not None:
+                return self.over
+            await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+        return self._started
+
+    async def rows(self) -> MessageConnection | None:
+        """Wait for the connection on which the rows come; None when the run is over."""
+        while self._rows is None and self.over is None:
+            await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+        found, self._rows = self._rows, None
+        return found
+
+    async def ended(self) -> RunEnd:
+        """Wait until the run is over."""
+        while self.over is None:
+            await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+        return self.over
+
+    # --- for the service ---
+
+    def receive(self, message: Message) -> None:
+        """Take what the driver says about this run."""
+        if isinstance(message, BatchProgress | QueryIdle):
+            self.worked = True
+            self._on_progress(message)
+        elif isinstance(message, QueryStarted):
+            self._started = message
+            self._started_at = trio.current_time()
+        elif isinstance(message, QueryAnalysed):
+            self.analysed = message
+            self.over = RunEnd()
+        elif isinstance(message, QueryEnded):
+            self.end(RunEnd(message.error_kind, message.message))
+        self._wake()
+
+    def rows_came(self, connection: MessageConnection) -> None:
+        """Take the connection that the driver has made to bring rows."""
+        if self.over is not None:
+            connection.close()
+            return
+        if self._open is not None:  # the driver has given the last one up
+            self._open.close()
+        self._rows = self._open = connection
+        self._wake()
+
+    def end(self, over: RunEnd) -> None:
+        """End the run: nothing more comes."""
+        if self.over is None:
+            self.over = over
+            # A batch that is whole but was not read yet is sent again: it was not acknowledged.
+            if self._open is not None:
+                self._open.close()
+            self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
 
 _LAST: Final = WeakValueDictionary[tuple[str, str], QueryRun]()
@@ -50,8 +156,8 @@ for a moment, and only one of them may use a checkpoint."""
 class SparkService:
     """What sources use: `run` has the driver run a query, `analyse` has it look at one."""
 
-    def __init__(self, launch: Launch, stage_bytes: int, max_restarts: int) -> None:
-        self.max_restarts = max_restarts
+    def __init__(self, launch: Launch, stage_bytes: int) -> None:
+        self.max_restarts = launch.max_restarts
         self.budget = SpoolBudget(stage_bytes)
         self.threads = trio.CapacityLimiter(2)
         self._numbers = itertools.count(1)
@@ -62,11 +168,6 @@ class SparkService:
         self._waiting = Counter[str]()
         self._woken = trio.Event()
         self.driver = DriverSupervisor(launch, self._message, self._rows, self._gone)
-
-    @property
-    def state(self) -> DriverState:
-        """The driver's."""
-        return self.driver.state
 
     def batches(self, source_id: str) -> SourceBatches:
         """Return what is known of the batches of a source, also of one of its id that was built before."""
@@ -133,7 +234,7 @@ class SparkService:
         SourceFailed: no driver can be started.
         """
         await self.driver.ready()
-        run = self._begin(None, _ignore_progress)
+        run = self._begin(None, lambda progress: None)  # it has no batches
         self.driver.send(AnalyseQuery(run=run.number, query=query, explain=explain))
         over = await run.ended()
         found = run.analysed
@@ -146,8 +247,12 @@ class SparkService:
 
     async def serve(self) -> None:
         """Serve until `stop`. Cancellation alone does not end it: queries are to be stopped in order."""
-        with self._scope:
-            await self.driver.serve()
+        try:
+            with self._scope:
+                await self.driver.serve()
+        finally:
+            for run in self._runs.values():
+                run.end(RunEnd(message="the Spark driver was stopped", lost=True))
 
     async def stop(self) -> None:
         """Stop all queries, then the driver. Takes about a second and a half at most; not cancelled."""
@@ -161,11 +266,6 @@ class SparkService:
             self._scope.cancel()
             for batches in self._batches.values():
                 batches.clear()
-
-    def closed(self) -> None:
-        """End what the driver ran, once it is no more."""
-        for run in self._runs.values():
-            run.end(RunEnd(message="the Spark driver was stopped", lost=True))
 
     # --- what the driver says ---
 
@@ -215,18 +315,15 @@ class SparkService:
 
 
 @asynccontextmanager
-async def serving(launch: Launch, stage_bytes: int, max_restarts: int) -> AsyncIterator[SparkService]:
+async def serving(launch: Launch, stage_bytes: int) -> AsyncIterator[SparkService]:
     """Open a service with this driver, as long as the block lasts."""
-    spark = SparkService(launch, stage_bytes, max_restarts)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(spark.serve)
-            try:
-                yield spark
-            finally:
-                await spark.stop()
-    finally:
-        spark.closed()
+    spark = SparkService(launch, stage_bytes)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(spark.serve)
+        try:
+            yield spark
+        finally:
+            await spark.stop()
 
 
 @asynccontextmanager
@@ -241,9 +338,5 @@ async def open_spark(context: PluginContext) -> AsyncIterator[SparkService]:
         start_seconds=settings.start_timeout_ms / 1000,
         max_restarts=settings.max_restarts,
     )
-    async with serving(launch, settings.stage_bytes, settings.max_restarts) as spark:
+    async with serving(launch, settings.stage_bytes) as spark:
         yield spark
-
-
-def _ignore_progress(progress: BatchProgress | QueryIdle) -> None:
-    """Do nothing: a query that is analysed has no batches."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -13,7 +14,7 @@ from kiwi_spark.protocol.query_spec import BATCH_BYTES
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_INTERVAL = re.compile(r"\d+ ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)", re.IGNORECASE)
+_INTERVAL = re.compile(r"(?i)(\d+) ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)")
 _SPARK_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "avro", "text")
@@ -23,9 +24,10 @@ STREAM_FORMATS = ("json", "avro", "string", "binary", "raw")
 def _interval(value: object) -> object:
     """Write a duration as Spark does; ours (`500ms`) are understood, too."""
     text = f"{value} ms" if type(value) is int else value
-    if not isinstance(text, str) or _INTERVAL.fullmatch(text.strip()) is None:
+    found = _INTERVAL.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None:
         raise ValueError(f"{value!r} is no duration; write `500 ms`, `10 seconds`, `1 hour`, `30 days`")
-    number, unit = re.fullmatch(r"(\d+) ?(\w+)", text.strip()).groups()  # type: ignore[union-attr]
+    number, unit = found.groups()
     return f"{number} {_SPARK_UNITS.get(unit.lower(), unit.lower())}"
 
 
@@ -296,3 +298,41 @@ class SparkSourceSettings(Section):
     def sources(self) -> list[str]:
         """Ids of the sources that it reads, each once, in their order."""
         return list(dict.fromkeys(item.source for item in self.inputs.values() if item.source is not None))
+
+
+def topic_of(source: Section) -> str | None:
+    """Return the Kafka topic that the events of a source are in; None where they are in none."""
+    if getattr(source, "type", "") == "kafka":
+        return cast("str", getattr(source, "topic"))  # noqa: B009  its class is another plugin's
+    if isinstance(source, SparkSourceSettings) and source.sink is not None:
+        return source.sink.topic
+    return None
+
+
+def validate(settings: SparkSourceSettings, sources: Mapping[str, Section]) -> Mapping[tuple[str, ...], str]:
+    """Return what is wrong with its inputs: `SourceType.validate`."""
+    mistakes: dict[tuple[str, ...], str] = {}
+    for name, item in settings.inputs.items():
+        origin = sources.get(item.source or "")
+        if origin is None:
+            continue
+        topic = topic_of(origin)
+        where = ("inputs", name, "source")
+        if topic is None:
+            mistakes[where] = _not_a_topic(item.source or "", origin)
+        elif settings.sink is not None and topic == settings.sink.topic:
+            mistakes[where] = (
+                f"{item.source!r} is the topic {topic!r}, to which this query writes, so that it would never "
+                "come to an end of it: give its `sink` another topic"
+            )
+    return mistakes
+
+
+def _not_a_topic(source_id: str, source: Section) -> str:
+    kind = getattr(source, "type", "")
+    instead = (
+        "give that source a sink (`sink: {topic: ...}`)"
+        if isinstance(source, SparkSourceSettings)
+        else "write its events to a Kafka topic, and name the source of type kafka that has the topic"
+    )
+    return f"Spark reads Kafka topics, and {source_id!r} (type {kind}) is none: {instead}"

@@ -7,23 +7,18 @@ the query.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
 from kiwi_gw.api import (
-    Batch,
     Diagnostic,
     EventSchema,
     Field,
     FieldEncoding,
-    HistoryReader,
-    OffsetRange,
     PluginContext,
-    PluginError,
     Positions,
     Publisher,
     SourceContext,
@@ -83,13 +78,6 @@ def too_many_workers(context: PluginContext, without_sink: Sequence[str]) -> str
     )
 
 
-def refuse_workers(context: PluginContext, without_sink: Sequence[str]) -> None:
-    """Raise PluginError where `too_many_workers` has something to say, for `configure`."""
-    message = too_many_workers(context, without_sink)
-    if message is not None:
-        raise PluginError(message)
-
-
 def sink_source(
     topic: str, context: SourceContext, query: RunQuery | None, details: Details = dict
 ) -> SinkSource:
@@ -124,6 +112,7 @@ class SinkSource:
         self._topic = topic
         self._query = query
         self._details = details
+        self.offset_range, self.at, self.read_from = topic.offset_range, topic.at, topic.read_from
 
     async def run(self, publisher: Publisher, start: Positions | None) -> None:
         """Run as the topic's own source does, and run the query."""
@@ -139,23 +128,14 @@ class SinkSource:
         says."""
         return replace(self._topic.statistics(), details=self._details())
 
-    async def offset_range(self) -> OffsetRange:
-        return await self._topic.offset_range()
-
-    async def at(self, timestamp: int) -> Positions:
-        return await self._topic.at(timestamp)
-
-    @asynccontextmanager
-    async def read_from(self, positions: Positions) -> AsyncIterator[HistoryReader]:
-        async with self._topic.read_from(positions) as reader:
-            yield reader
-
 
 class _MergedDegradation:
     """A `Publisher` with several parts that may be degraded: it reports all of it, until all is over."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._out = publisher
+        self.publish, self.describe = publisher.publish, publisher.describe
+        self.wait_subscribed = publisher.wait_subscribed
         self._troubles: list[str] = []
         self.report_degraded = self.part()
 
@@ -177,12 +157,3 @@ class _MergedDegradation:
         await self._out.ready(positions)
         if any(self._troubles):
             self._say()  # being ready means to be out of trouble, of which this is only a part
-
-    async def publish(self, batch: Batch) -> None:
-        await self._out.publish(batch)
-
-    def describe(self, members: str) -> None:
-        self._out.describe(members)
-
-    async def wait_subscribed(self) -> None:
-        await self._out.wait_subscribed()

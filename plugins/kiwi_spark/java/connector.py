@@ -7,8 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from kiwi_spark.java.cache import default_cache
-from kiwi_spark.java.jar_set import JarSet, read_lock
+from kiwi_spark.java.jar_set import JarSet, default_cache, read_lock
 
 SPARK_VERSION: Final = "4.0.0"
 _KAFKA, _AVRO = "spark-sql-kafka-0-10", "spark-avro"

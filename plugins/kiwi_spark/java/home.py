@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kiwi_gw.api import KiwiError
-from kiwi_spark.java.cache import default_cache
+from kiwi_spark.java.jar_set import default_cache
 
 OLDEST = 17
 _VECTOR = "--add-modules=jdk.incubator.vector"

@@ -12,6 +12,8 @@ its class as a tag.
 from __future__ import annotations
 
 import struct
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import msgspec
@@ -53,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Hello(Message, frozen=True, kw_only=True):
     """The first message of every connection, from the driver. token: what it was started with.
 
-    role: `control`, or the id of the source whose rows follow.
+    role: `control`, or the number of the run whose rows follow.
     """
 
     version: int
@@ -203,28 +205,9 @@ class BatchTaken(Message, frozen=True, kw_only=True):
     batch: int
 
 
-DRIVER_MESSAGES: Final = (
-    Hello
-    | OpenSession
-    | StartQuery
-    | StopQuery
-    | AnalyseQuery
-    | SessionOpened
-    | SessionFailed
-    | QueryStarted
-    | BatchProgress
-    | QueryIdle
-    | QueryEnded
-    | QueryAnalysed
-    | BeginBatch
-    | BatchRows
-    | EndBatch
-    | BatchTaken
-)
-
 _LENGTH: Final = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(DRIVER_MESSAGES).decode
+_decode = msgspec.msgpack.Decoder(reduce(or_, Message.__subclasses__())).decode
 
 
 def frame_of(message: Message) -> bytes:

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kiwi_spark.driver.json_types import OPTIONS, ColumnsUnfit, as_json
+from kiwi_spark.driver.error_classification import QueryError
+from kiwi_spark.driver.json_types import OPTIONS, as_json
 from kiwi_spark.driver.session import open_session
 from kiwi_spark.protocol.query_spec import SessionSpec
 from tests.integration.spark.shared_classes import small_jvm
@@ -126,5 +127,5 @@ def test_a_key_is_an_object_of_its_columns(spark: SparkSession) -> None:
 def test_columns_that_make_no_object_are_refused(
     spark: SparkSession, sql: str, key: list[str], message: str
 ) -> None:
-    with pytest.raises(ColumnsUnfit, match=message):
+    with pytest.raises(QueryError, match=message, check=lambda error: error.error_kind == "query"):
         as_json(spark.sql(sql), key)

@@ -13,8 +13,8 @@ from kiwi_gw.api import PluginContext, SourceContext
 from kiwi_gw.model import Batch
 from kiwi_gw.testing import MemoryPublisher
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
+from kiwi_spark.gateway.batches import SCHEMA
 from kiwi_spark.gateway.driver_supervisor import Launch
-from kiwi_spark.gateway.rows import SCHEMA
 from kiwi_spark.gateway.service import SparkService, serving
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.gateway.source import SparkSource
@@ -52,9 +52,9 @@ def launch(mode: str = "", **keys: Any) -> Launch:
 
 @asynccontextmanager
 async def fake_spark(
-    mode: str = "", *, stage_bytes: int = 1 << 20, max_restarts: int = 2, **keys: Any
+    mode: str = "", *, stage_bytes: int = 1 << 20, **keys: Any
 ) -> AsyncIterator[SparkService]:
-    async with serving(launch(mode, **keys), stage_bytes, max_restarts) as spark:
+    async with serving(launch(mode, **keys), stage_bytes) as spark:
         yield spark
 
 

@@ -9,14 +9,14 @@ from functools import partial
 import pytest
 
 from kiwi_gw.api import Backoff
-from kiwi_spark.gateway import driver_supervisor, query_supervisor
+from kiwi_spark.gateway import driver_supervisor, source
 from tests.plugins.spark.maven_server import MavenServer
 
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has failed is started again almost at once: not for who must see that it is away."""
-    for module in (query_supervisor, driver_supervisor):
+    for module in (source, driver_supervisor):
         monkeypatch.setattr(module, "Backoff", partial(Backoff, 0.01, 0.01))
 
 
@@ -29,7 +29,7 @@ def maven(monkeypatch: pytest.MonkeyPatch) -> Iterator[MavenServer]:
         monkeypatch.setenv("KIWI_GW_MAVEN", server.address)
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr("kiwi_spark.java.maven._PAUSES", (0.0, 0.0))
+        monkeypatch.setattr("kiwi_spark.java.jar_set._PAUSES", (0.0, 0.0))
         try:
             yield server
         finally:

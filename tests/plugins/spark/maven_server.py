@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from kiwi_spark.java.maven import Locked
+from kiwi_spark.java.jar_set import Locked
 
 Behaviour = Callable[["Handler", bytes], None]
 

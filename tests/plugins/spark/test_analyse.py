@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -47,10 +47,10 @@ def test_a_query_is_analysed_with_the_schemas_with_which_it_would_run(
         schema = SimpleNamespace(fields=[])
         return SimpleNamespace(frame=SimpleNamespace(schema=schema), schemas=known, stateful=False)
 
-    monkeypatch.setattr(module, "HadoopFiles", lambda spark: files)
+    monkeypatch.setattr(module, "files_of", lambda spark: files)
     monkeypatch.setattr(module, "build", build)
     monkeypatch.setattr(module, "as_json", lambda frame, key: frame)
     monkeypatch.setattr(module, "check_streaming", lambda rows, query: None)
-    answer = analyse(LocalEngine(), 1, QuerySpec(source="s", checkpoint="/c"), explain=False)
+    answer = analyse(cast("Any", LocalEngine()), 1, QuerySpec(source="s", checkpoint="/c"), explain=False)
     assert answer.error == ""
     assert given == [known]

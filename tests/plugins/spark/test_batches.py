@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_gw.api import SourceChanged
+from kiwi_gw.api import SourceChanged, SourceFailed
 from kiwi_spark.gateway import batches
 from kiwi_spark.gateway.batches import (
+    MAX_ROWS,
     BatchSpool,
     IncomingBatches,
     SourceBatches,
     SpoolBudget,
-    TooManyRowsError,
+    offset_of,
 )
-from kiwi_spark.gateway.rows import MAX_ROWS, offset_of
 from kiwi_spark.protocol.messages import (
     BatchRows,
     BatchTaken,
@@ -161,7 +161,7 @@ async def test_what_does_not_belong_there(messages: list[Message], words: str) -
 async def test_more_rows_than_positions_can_name() -> None:
     connection = incoming(known(0))
     await take(connection, begin(0), BatchRows(arrow=b"%d" % MAX_ROWS))
-    with pytest.raises(TooManyRowsError, match="max_offsets"):
+    with pytest.raises(SourceFailed, match="max_offsets"):
         await take(connection, BatchRows(arrow=b"1"))
 
 

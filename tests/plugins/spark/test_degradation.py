@@ -14,13 +14,10 @@ from kiwi_gw.api import SourceContext
 from kiwi_gw.model import Positions
 from kiwi_gw.testing import MemoryPublisher
 from kiwi_spark.driver.progress import follow
-from kiwi_spark.gateway.batches import SourceBatches
+from kiwi_spark.gateway.batches import SCHEMA, SourceBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState
-from kiwi_spark.gateway.query_run import RunEnd
-from kiwi_spark.gateway.query_supervisor import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor
-from kiwi_spark.gateway.rows import SCHEMA
-from kiwi_spark.gateway.service import SparkService
-from kiwi_spark.gateway.source import SparkSource
+from kiwi_spark.gateway.service import RunEnd, SparkService
+from kiwi_spark.gateway.source import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor, SparkSource
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryStarted
 from tests.plugins.spark.bench import context, settings
 

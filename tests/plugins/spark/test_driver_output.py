@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiwi_spark.gateway.driver_output import LONGEST, OutputRecords
+from kiwi_spark.gateway.driver_process import LONGEST, OutputRecords
 
 STACK = """26/11/22 WARN TaskSetManager: Lost task 0.0: java.lang.IllegalStateException: no
 

@@ -15,7 +15,8 @@ import pytest
 from pyspark import StorageLevel
 
 from kiwi_spark.driver import gateway_sink
-from kiwi_spark.driver.gateway_sink import DeliveryLost, RowsConnection, RowTooLarge, parts_of
+from kiwi_spark.driver.error_classification import QueryError
+from kiwi_spark.driver.gateway_sink import RowsConnection, parts_of
 from kiwi_spark.protocol.messages import (
     MAX_MESSAGE,
     ROWS_BYTES,
@@ -63,7 +64,9 @@ def test_a_few_large_rows_among_small_ones_make_no_large_frame() -> None:
 
 
 def test_a_row_larger_than_a_frame_is_an_error_in_words() -> None:
-    with pytest.raises(RowTooLarge, match="cannot be delivered"):
+    with pytest.raises(
+        QueryError, match="cannot be delivered", check=lambda error: error.error_kind == "query"
+    ):
         list(parts_of(table(["x", "y" * MAX_MESSAGE])))
 
 
@@ -86,14 +89,14 @@ def test_what_has_no_bound_is_asked_for_its_size_first_and_computed_once(
 
     def collect_rows(rows: object, most: int, keep: StorageLevel | None) -> None:
         asked.append((most, keep))
-        raise DeliveryLost("enough")
+        raise QueryError("gone", "enough")
 
     monkeypatch.setattr(gateway_sink, "scheduler_pool", lambda context: nullcontext())
     monkeypatch.setattr(gateway_sink, "collect_rows", collect_rows)
     sink = gateway_sink.GatewaySink(
         cast("RowsConnection", None), QuerySpec(source="s", batch_bytes=7, **more)
     )
-    with pytest.raises(DeliveryLost, match="enough"):
+    with pytest.raises(QueryError, match="enough", check=lambda error: error.error_kind == "gone"):
         sink(MagicMock(), 0)
     assert asked == [(7, keep)]
 
@@ -154,7 +157,7 @@ def test_a_batch_is_begun_sent_ended_and_waits_to_be_taken(tmp_path: Path) -> No
 def test_a_batch_that_is_not_taken_is_lost(tmp_path: Path, answer: Message | None) -> None:
     peer = Peer(tmp_path / "s", lambda _: answer)
     link = RowsConnection(peer.path, "secret", "7")
-    with pytest.raises(DeliveryLost, match="batch 3"):
+    with pytest.raises(QueryError, match="batch 3", check=lambda error: error.error_kind == "gone"):
         link.deliver("q", 3, 99, table(["1"]))
     link.close()
     peer.close()
@@ -169,7 +172,7 @@ def test_closing_wakes_the_one_that_waits(tmp_path: Path) -> None:
 
     peer = Peer(tmp_path / "s", answer)
     link = RowsConnection(peer.path, "secret", "7")
-    with pytest.raises(DeliveryLost):
+    with pytest.raises(QueryError, check=lambda error: error.error_kind == "gone"):
         link.deliver("q", 3, 99, table(["1"]))
     ended.set()
     peer.close()

@@ -14,11 +14,9 @@ import trio
 
 from kiwi_demo.broker import Broker
 from kiwi_demo.jars import BROKER, KAFKA_VERSION
-from kiwi_spark.java.cache import default_cache
 from kiwi_spark.java.connector import CONNECTOR, SPARK_VERSION, connector_conf
 from kiwi_spark.java.home import JavaNotFound
-from kiwi_spark.java.jar_set import JarSet, read_lock
-from kiwi_spark.java.maven import FetchFailed, Locked
+from kiwi_spark.java.jar_set import FetchFailed, JarSet, Locked, default_cache, read_lock
 from tests.plugins.spark.maven_server import Handler, MavenServer, half, silent, status, whole
 from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
 
@@ -206,7 +204,7 @@ from pathlib import Path
 import trio
 from kiwi_demo import broker
 from kiwi_spark.java.jar_set import JarSet
-from kiwi_spark.java.maven import Locked
+from kiwi_spark.java.jar_set import Locked
 fetch = JarSet("A jar", "one", (Locked(sys.argv[1], int(sys.argv[2]), sys.argv[3]),)).fetch
 print(trio.run(fetch, Path(sys.argv[4]))[0].read_text())
 """

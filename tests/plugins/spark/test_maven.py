@@ -12,7 +12,7 @@ import pytest
 import trio
 import trustme
 
-from kiwi_spark.java.maven import CENTRAL, FetchFailed, Locked, Repository
+from kiwi_spark.java.jar_set import CENTRAL, FetchFailed, Locked, Repository
 from tests.plugins.spark.maven_server import (
     Behaviour,
     MavenServer,
@@ -36,8 +36,8 @@ def _held(maven: MavenServer) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kiwi_spark.java.maven._SILENCE", 0.2)
-    monkeypatch.setattr("kiwi_spark.java.maven._SLOWEST", len(CONTENT) / 0.4)
+    monkeypatch.setattr("kiwi_spark.java.jar_set._SILENCE", 0.2)
+    monkeypatch.setattr("kiwi_spark.java.jar_set._SLOWEST", len(CONTENT) / 0.4)
 
 
 async def get() -> bytes:
@@ -206,5 +206,5 @@ async def test_certificates_are_checked_against_ssl_cert_file(
     assert await get() == CONTENT
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     # A second try would come too late.
-    monkeypatch.setattr("kiwi_spark.java.maven._PAUSES", (60.0, 60.0))
+    monkeypatch.setattr("kiwi_spark.java.jar_set._PAUSES", (60.0, 60.0))
     assert "CERTIFICATE_VERIFY_FAILED" in await refusal()

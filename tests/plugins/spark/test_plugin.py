@@ -15,7 +15,7 @@ from kiwi_gw.api import BY_PARTITION, PluginContext, PluginError, SourceFailed
 from kiwi_gw.plugin_manager import MissingExtraError, PluginManager
 from kiwi_spark import plugin
 from kiwi_spark.gateway import diagnostics
-from kiwi_spark.gateway.rows import BY_BATCH, SCHEMA
+from kiwi_spark.gateway.batches import BY_BATCH, SCHEMA
 from kiwi_spark.gateway.service import SparkService
 from kiwi_spark.gateway.sink import SINK_SCHEMA
 from tests.plugins.spark.bench import context, fake_spark, settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_spark.driver.error_classification import TransformFailed
+from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.driver.query_plan import _transformed
 
 SECONDS = 30.0
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(name: str) -> str:
-    with pytest.raises(TransformFailed) as caught:
+    with pytest.raises(QueryError, check=lambda error: error.error_kind == "query") as caught:
         _transformed(name, {}, distributed=False)
     return str(caught.value)
 

@@ -17,8 +17,7 @@ from kiwi_spark.gateway.diagnostics import check_folder, notes
 from kiwi_spark.gateway.resolve import prepare, resolve
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.java import connector
-from kiwi_spark.java.jar_set import JarSet
-from kiwi_spark.java.maven import Locked
+from kiwi_spark.java.jar_set import JarSet, Locked
 from kiwi_spark.protocol.query_spec import QuerySpec, TableInput, Watermark
 from tests.plugins.spark.maven_server import MavenServer
 

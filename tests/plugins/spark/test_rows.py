@@ -7,7 +7,15 @@ import pyarrow as pa
 import pytest
 
 from kiwi_gw.testing.batch_rules import check_batch
-from kiwi_spark.gateway.rows import BATCH_ROWS, MAX_ROWS, SCHEMA, count, lost_batches, offset_of, row_batches
+from kiwi_spark.gateway.batches import (
+    BATCH_ROWS,
+    MAX_ROWS,
+    SCHEMA,
+    count,
+    lost_batches,
+    offset_of,
+    row_batches,
+)
 from kiwi_spark.protocol.messages import WireError
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kiwi_spark.driver import schema_inference
-from kiwi_spark.driver.schema_inference import SchemaUnknown, infer
+from kiwi_spark.driver import inputs
+from kiwi_spark.driver.error_classification import QueryError
+from kiwi_spark.driver.inputs import infer
 from kiwi_spark.protocol.query_spec import StreamInput
 
 SECONDS = 30
@@ -30,7 +31,7 @@ def test_queries_that_begin_together_look_at_a_topic_once(monkeypatch: pytest.Mo
         assert go_on.wait(SECONDS)
         return f"{item.source} INT"
 
-    monkeypatch.setattr(schema_inference, "_infer", look)
+    monkeypatch.setattr(inputs, "_infer", look)
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(infer, SPARK, "a", topic("shared"))
         assert looking.wait(SECONDS)
@@ -43,14 +44,14 @@ def test_queries_that_begin_together_look_at_a_topic_once(monkeypatch: pytest.Mo
 
 
 def test_who_comes_after_a_failure_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [SchemaUnknown("no record yet")]
+    answers = [QueryError("unreachable", "no record yet")]
 
     def look(spark: object, name: str, item: StreamInput) -> str:
         if answers:
             raise answers.pop()
         return "n INT"
 
-    monkeypatch.setattr(schema_inference, "_infer", look)
-    with pytest.raises(SchemaUnknown):
+    monkeypatch.setattr(inputs, "_infer", look)
+    with pytest.raises(QueryError, check=lambda error: error.error_kind == "unreachable"):
         infer(SPARK, "a", topic("late"))
     assert infer(SPARK, "a", topic("late")) == "n INT"

@@ -19,8 +19,8 @@ from kiwi_gw.api import SourceFailed
 from kiwi_spark.driver.__main__ import leave
 from kiwi_spark.gateway.driver_process import DriverProcess
 from kiwi_spark.gateway.driver_supervisor import DriverState
-from kiwi_spark.gateway.query_run import RunEnd
 from kiwi_spark.gateway.resolve import resolve
+from kiwi_spark.gateway.service import RunEnd
 from kiwi_spark.protocol.messages import (
     BatchProgress,
     Message,
@@ -49,7 +49,7 @@ def _nothing(progress: BatchProgress | QueryIdle) -> None:
 async def test_it_is_as_nice_as_configured_and_ends_with_the_service(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with fake_spark(nice=13) as spark:
-            assert spark.state is DriverState.STARTING
+            assert spark.driver.state is DriverState.STARTING
             await spark.driver.ready()
             assert spark.driver.spark == "4.0.0-fake"
             pid = spark.driver.pid
@@ -201,7 +201,7 @@ async def test_one_that_cannot_start(mode: str, words: str) -> None:
         async with fake_spark(mode, max_restarts=0, start_seconds=seconds) as spark:
             with pytest.raises(SourceFailed, match=words):
                 await spark.driver.ready()
-            assert spark.state is DriverState.FAILED
+            assert spark.driver.state is DriverState.FAILED
 
 
 async def test_no_place_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ async def test_runs(tmp_path: Path) -> None:
                 assert await run.rows() is not None
             over = await run.ended()
             assert (over.lost, over.error_kind) == (False, None)
-            assert spark.state is DriverState.READY
+            assert spark.driver.state is DriverState.READY
 
 
 async def test_a_query_waits_for_the_one_that_its_source_had_before(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ async def test_analyses(tmp_path: Path) -> None:
             wrong = await spark.analyse(query(tmp_path, {"nonsense": 1}))
             assert isinstance(wrong, QueryAnalysed)
             assert (wrong.line, "PARSE" in wrong.error) == (2, True)
-            assert spark.state is DriverState.READY
+            assert spark.driver.state is DriverState.READY
 
 
 def test_ended_is_for_everybody() -> None:
