@@ -20,11 +20,11 @@ from kiwi_gw.edge.admin.cluster_admin import ClusterAdmin
 from kiwi_gw.edge.admin.counter_store import CounterStore
 from kiwi_gw.edge.admin.worker_api import add_private_routes
 from kiwi_gw.edge.admission import Admission
-from kiwi_gw.edge.asgi import Scope, answering
-from kiwi_gw.edge.dialect_http import described, dialect_app
+from kiwi_gw.edge.dialect_http import described, dialect_handler
 from kiwi_gw.edge.health import SourceHealth, add_health_routes
 from kiwi_gw.edge.landing_page import LandingPage
 from kiwi_gw.edge.listener import Listener, listen
+from kiwi_gw.edge.plain_request import PlainRequest
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.ticket_office import add_ticket_routes
 from kiwi_gw.edge.tickets import FolderTicketStore, Tickets
@@ -85,9 +85,9 @@ def open_listener(
     """Open the ports of a gateway's configuration, with everything that is served on them."""
     settings = gateway.loaded.settings
     routes = Routes(settings.server.limits.max_message_bytes)
-    routes.add_http("GET", "/", answering(LandingPage(settings.name, dialects).answer))
+    routes.add_http("GET", "/", LandingPage(settings.name, dialects).handle)
 
-    async def lists(scope: Scope) -> bool:
+    async def lists(request: PlainRequest) -> bool:
         # Where clients must say who they are, or may not read everything, names are not for everybody.
         return not (gateway.hooks.authenticates or gateway.loaded.plugins.implements("authorize"))
 
@@ -179,7 +179,7 @@ def _add_dialects(
                 if isinstance(route, WebSocketRoute):
                     routes.add_websocket(name, dialect, route)
                 else:
-                    routes.add(route.operation, dialect_app(gateway, admission, route))
+                    routes.add(route.operation, dialect_handler(gateway, admission, route))
             except ValueError as error:
                 raise PluginError(f"protocol {name!r} cannot be served: {error}") from error
 

@@ -10,22 +10,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from kiwi_gw.dialect_api import Operation, read_parameters
-from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
+from kiwi_gw.dialect_api import HttpResponse, Operation, read_parameters
+from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
 from kiwi_gw.edge.routing import Routes
-
-NO_STORE = ((b"cache-control", b"no-store"),)
 
 _REFUSING = 2
 
-Lists = Callable[[Scope], Awaitable[bool]]
+Lists = Callable[[PlainRequest], Awaitable[bool]]
 """Whether the sender of a request may know the names of the sources."""
 
 
-async def anyone(scope: Scope) -> bool:
+async def anyone(request: PlainRequest) -> bool:
     return True
 
 
@@ -98,25 +95,24 @@ def add_health_routes(
     routes.add(READYZ, readiness(view, lists))
 
 
-async def alive(scope: Scope, receive: Receive, send: Send) -> None:
-    """ASGI application: 200 `OK`."""
-    await respond(send, 200, b"OK\n", headers=NO_STORE)
+async def alive(request: PlainRequest) -> HttpResponse:
+    """Answer 200 `OK`."""
+    return HttpResponse(200, b"OK\n", headers=NO_STORE)
 
 
-def readiness(view: HealthView, lists: Lists = anyone) -> App:
-    """ASGI application: 200 or 503 with `Readiness`. Clients that may not know the sources get the rest."""
+def readiness(view: HealthView, lists: Lists = anyone) -> Handler:
+    """Make the handler: 200 or 503 with `Readiness`. Clients that may not know the sources get the rest."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        asked = read_parameters(ReadyParameters, {}, scope["query_string"].decode("latin-1"))
+    async def handle(request: PlainRequest) -> HttpResponse:
+        asked = read_parameters(ReadyParameters, {}, request.head.query)
         verbose = asked.verbose.lower() not in ("0", "false", "no")
         ready = view.ready and not view.draining and view.overload < _REFUSING
         body = Readiness(ready, view.draining, view.overload)
-        if await lists(scope):
+        if await lists(request):
             body.sources = [
                 source if verbose else SourceHealth(source.id, state=source.state) for source in view.sources
             ]
             body.warnings = view.warnings if verbose else UNSET
-        text = msgspec.json.encode(body) + b"\n"
-        await respond(send, 200 if ready else 503, text, b"application/json", NO_STORE)
+        return json_response(body, status=200 if ready else 503)
 
-    return app
+    return handle
