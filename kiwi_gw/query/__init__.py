@@ -10,5 +10,5 @@ for its text, `cpu_budget` for its time, `patterns` for regular expressions (`li
 `weighted_lru` for what is kept of it; a large one is compiled by `worker`, and `worker_messages` is what that
 is asked and answers. `errors` is what is wrong with a query; `sql_compiler` says in which of its two texts,
 and `missing_members` names the members that no recent event has. `warm_up` compiles a first one before a
-client waits for it, and `reference` writes `config/QUERIES.md`.
+client waits for it.
 """
