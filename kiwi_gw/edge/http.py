@@ -16,8 +16,6 @@ from kiwi_gw.edge.request_head import RequestHead, read_head
 from kiwi_gw.edge.routing import HttpMatch, Routes
 from kiwi_gw.edge.upgrade import wants_websocket
 
-__all__ = ["Answered", "ConnectionEnds", "HttpLimits", "serve_http"]
-
 Answered = Callable[[str, str, int, float], None]
 """Told of every request that was answered: its route (empty: there is none), method, status and seconds."""
 

@@ -12,8 +12,9 @@ import trio
 import trio.testing
 
 from kiwi_gw.dialect_api import HttpResponse
-from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
-from kiwi_gw.edge.plain_request import Handler, PlainRequest
+from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import read_head
 from kiwi_gw.edge.routing import Routes
 

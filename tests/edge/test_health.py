@@ -12,7 +12,9 @@ import trio
 import trio.testing
 
 from kiwi_gw.edge.health import HealthView, SourceHealth, add_health_routes
-from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import parse_head
 from kiwi_gw.edge.routing import Routes
 

@@ -9,8 +9,9 @@ import trio
 import trio.testing
 
 from kiwi_gw.dialect_api import HttpResponse
-from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
-from kiwi_gw.edge.plain_request import PlainRequest
+from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds, PlainRequest
 from kiwi_gw.edge.request_head import read_head
 from kiwi_gw.edge.routing import Routes
 from tests.edge.http_bench import (
