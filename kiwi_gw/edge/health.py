@@ -8,7 +8,8 @@ starts, drains or has no memory left for new clients, and lists the sources.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -62,37 +63,30 @@ READYZ: Final = Operation(
 )
 
 
-class HealthView(Protocol):
-    """What the gateway says about itself. Read anew for every request."""
+@dataclass(frozen=True, slots=True)
+class GatewayHealth:
+    """What the gateway says about itself. ready: it has started; draining: it is shutting down; overload: as
+    in `Readiness`; warnings: what an operator should mend, in sentences."""
 
-    @property
-    def sources(self) -> Iterable[SourceHealth]: ...
+    ready: bool
+    draining: bool
+    overload: int
+    warnings: tuple[str, ...]
+    sources: Iterable[SourceHealth]
 
-    @property
-    def ready(self) -> bool:
-        """Whether the gateway has started: new clients would be served."""
 
-    @property
-    def draining(self) -> bool:
-        """Whether it is shutting down."""
-
-    @property
-    def overload(self) -> int:
-        """0; 1: memory is short; 2: so short that new clients would not be served."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What an operator should mend, in sentences."""
+AskHealth = Callable[[], GatewayHealth]
+"""Asked anew for every request."""
 
 
 def add_health_routes(
-    routes: Routes, view: HealthView, *, healthcheck: bool = True, lists: Lists = anyone
+    routes: Routes, ask: AskHealth, *, healthcheck: bool = True, lists: Lists = anyone
 ) -> None:
     """Serve `/livez`, `/readyz` and, if the configuration says so, `/health`."""
     if healthcheck:
         routes.add(HEALTH, alive)
     routes.add(LIVEZ, alive)
-    routes.add(READYZ, readiness(view, lists))
+    routes.add(READYZ, readiness(ask, lists))
 
 
 async def alive(request: PlainRequest) -> HttpResponse:
@@ -100,12 +94,13 @@ async def alive(request: PlainRequest) -> HttpResponse:
     return HttpResponse(200, b"OK\n", headers=NO_STORE)
 
 
-def readiness(view: HealthView, lists: Lists = anyone) -> Handler:
+def readiness(ask: AskHealth, lists: Lists = anyone) -> Handler:
     """Make the handler: 200 or 503 with `Readiness`. Clients that may not know the sources get the rest."""
 
     async def handle(request: PlainRequest) -> HttpResponse:
         asked = read_parameters(ReadyParameters, {}, request.head.query)
         verbose = asked.verbose.lower() not in ("0", "false", "no")
+        view = ask()
         ready = view.ready and not view.draining and view.overload < _REFUSING
         body = Readiness(ready, view.draining, view.overload)
         if await lists(request):

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from kiwi_gw.dialect_api import HttpResponse, read_parameters
 from kiwi_gw.edge.admin.access import AdminAccess, AdminRights
 from kiwi_gw.edge.admin.admin_view import AdminView, Item, ListingPage, Topic
-from kiwi_gw.edge.health import HealthView, add_health_routes
+from kiwi_gw.edge.health import AskHealth, add_health_routes
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.metrics.expose import content_type_for, expose
 from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
@@ -36,7 +36,7 @@ class PageParameters(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def add_admin_routes(
-    routes: Routes, admin_view: AdminView, access: AdminAccess, health: HealthView, *, measured: bool
+    routes: Routes, admin_view: AdminView, access: AdminAccess, health: AskHealth, *, measured: bool
 ) -> None:
     """Serve everything of the admin address. measured: whether there are metrics."""
     add_health_routes(routes, health, lists=access.allows)
