@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 
 from kiwi_gw.dialect_api import HttpResponse, read_parameters
 from kiwi_gw.edge.admin.access import AdminAccess, AdminRights
-from kiwi_gw.edge.admin.admin_view import AdminView, Item, ListingPage, Topic
+from kiwi_gw.edge.admin.admin_view import TOPICS, AdminView, ListingPage, Topic
+from kiwi_gw.edge.admin.views import Item
 from kiwi_gw.edge.health import AskHealth, add_health_routes
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.metrics.expose import content_type_for, expose
@@ -42,8 +43,7 @@ def add_admin_routes(
     add_health_routes(routes, health, lists=access.allows)
     if measured:
         routes.add_http("GET", "/metrics", metrics(admin_view, access))
-    topics: tuple[Topic, ...] = ("sources", "connections", "subscriptions")
-    for topic in topics:
+    for topic in TOPICS:
         for path in (f"/{topic}", f"/api/v1/{topic}"):
             routes.add_http("GET", path, listing(topic, path, admin_view, access))
     routes.add_http("DELETE", "/api/v1/connections/{id}", disconnect(admin_view, access))

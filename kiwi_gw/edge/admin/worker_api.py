@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from kiwi_gw.dialect_api import HttpResponse
-from kiwi_gw.edge.admin.admin_view import AdminView, Topic
+from kiwi_gw.edge.admin.admin_view import TOPICS, AdminView, Topic
 from kiwi_gw.edge.admin.app import page_of
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.plain_request import Handler, PlainRequest, json_response
@@ -20,7 +20,6 @@ INCARNATION = "x-incarnation"
 """Header of a snapshot: how many worked in this slot before this one."""
 
 _READ = 64 * 1024
-_TOPICS: tuple[Topic, ...] = ("sources", "connections", "subscriptions")
 
 
 def add_private_routes(routes: Routes, local_admin: AdminView, incarnation: int) -> None:
@@ -35,7 +34,7 @@ def add_private_routes(routes: Routes, local_admin: AdminView, incarnation: int)
 
     routes.add_http("GET", "/snapshot", snapshot)
     routes.add_http("DELETE", "/connections/{id}", disconnect)
-    for topic in _TOPICS:
+    for topic in TOPICS:
         routes.add_http("GET", f"/{topic}", _page(local_admin, topic))
 
 
