@@ -24,9 +24,8 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
         identity = await identify(gateway, admission, asked)
         body = await asked.read_body(route.max_body_bytes)
-        sources = tuple(
-            info for info in gateway.sources() if gateway.authorize(identity, Action.SUBSCRIBE, info) is None
-        )
+        may = gateway.hooks.authorize
+        sources = tuple(info for info in gateway.sources() if may(identity, Action.SUBSCRIBE, info) is None)
         parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
         answer = route.answer(
             HttpRequest(asked.credential, parameters, identity, route.read_body(body), sources)
