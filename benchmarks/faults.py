@@ -25,7 +25,7 @@ from typing import Any
 import click
 import trio
 
-from kiwi_gw.doc_blocks import rewrite
+from tests.doc_blocks import rewrite
 from tests.faults import broker_faults, client_faults, crowd_faults, gateway_faults
 from tests.faults.brokers import FaultyBroker
 from tests.faults.cluster_faults import Cluster, cluster, cluster_faults

@@ -15,7 +15,7 @@ import click
 from benchmarks import plots, results
 from benchmarks.scenario import Figures, Goal, Scenario
 from benchmarks.scenarios import SCENARIOS
-from kiwi_gw.doc_blocks import rewrite
+from tests.doc_blocks import rewrite
 
 README = Path(__file__).parent.parent / "README.md"
 PART = "benchmarks"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,11 +19,11 @@ from kiwi_gw.edge.admin.cluster_admin import ClusterAdmin
 from kiwi_gw.edge.admin.counter_store import CounterStore
 from kiwi_gw.edge.admin.worker_api import add_private_routes
 from kiwi_gw.edge.admission import Admission
-from kiwi_gw.edge.asgi import Scope, answering
-from kiwi_gw.edge.dialect_http import described, dialect_app
-from kiwi_gw.edge.health import SourceHealth, add_health_routes
+from kiwi_gw.edge.dialect_http import described, dialect_handler
+from kiwi_gw.edge.health import GatewayHealth, SourceHealth, add_health_routes
 from kiwi_gw.edge.landing_page import LandingPage
 from kiwi_gw.edge.listener import Listener, listen
+from kiwi_gw.edge.plain_request import PlainRequest
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.ticket_office import add_ticket_routes
 from kiwi_gw.edge.tickets import FolderTicketStore, Tickets
@@ -34,35 +33,18 @@ from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.workers.worker_config import WorkerConfig, socket_of
 
 
-@dataclass(frozen=True, slots=True)
-class _Health:
-    """Implement `edge.health.HealthView` over the gateway."""
-
-    gateway: Gateway
-
-    @property
-    def sources(self) -> Iterable[SourceHealth]:
-        for runner in self.gateway.runners():
-            info = runner.hub.info
-            yield SourceHealth(
-                info.id, info.type, runner.hub.state.value, runner.last_error or runner.hub.degradation
-            )
-
-    @property
-    def ready(self) -> bool:
-        return self.gateway.started
-
-    @property
-    def draining(self) -> bool:
-        return self.gateway.draining
-
-    @property
-    def overload(self) -> int:
-        return self.gateway.memory_watch.level
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return (*exposure_warnings(self.gateway.loaded), *logs.warnings())
+def _health(gateway: Gateway) -> GatewayHealth:
+    sources = (
+        SourceHealth(
+            runner.hub.info.id,
+            runner.hub.info.type,
+            runner.hub.state.value,
+            runner.last_error or runner.hub.degradation,
+        )
+        for runner in gateway.runners()
+    )
+    warnings = (*exposure_warnings(gateway.loaded), *logs.warnings())
+    return GatewayHealth(gateway.started, gateway.draining, gateway.memory_watch.level, warnings, sources)
 
 
 def build_dialects(loaded: LoadedConfig) -> dict[str, Dialect]:
@@ -85,16 +67,16 @@ def open_listener(
     """Open the ports of a gateway's configuration, with everything that is served on them."""
     settings = gateway.loaded.settings
     routes = Routes(settings.server.limits.max_message_bytes)
-    routes.add_http("GET", "/", answering(LandingPage(settings.name, dialects).answer))
+    routes.add_http("GET", "/", LandingPage(settings.name, dialects).handle)
 
-    async def lists(scope: Scope) -> bool:
+    async def lists(request: PlainRequest) -> bool:
         # Where clients must say who they are, or may not read everything, names are not public.
         return not (gateway.hooks.authenticates or gateway.loaded.plugins.implements("authorize"))
 
     def own_origins() -> Sequence[str]:
         return gateway.loaded.settings.server.allowed_origins
 
-    add_health_routes(routes, _Health(gateway), healthcheck=settings.server.healthcheck, lists=lists)
+    add_health_routes(routes, partial(_health, gateway), healthcheck=settings.server.healthcheck, lists=lists)
     tickets = _tickets(gateway, worker_config)
     admission = Admission(gateway)
     add_ticket_routes(routes, gateway, tickets, admission)
@@ -158,7 +140,7 @@ def open_admin(
         return None
     routes = Routes()
     access = AdminAccess(gateway, local=is_local(sock))
-    add_admin_routes(routes, admin_view, access, _Health(gateway), measured=gateway.measured)
+    add_admin_routes(routes, admin_view, access, partial(_health, gateway), measured=gateway.measured)
     return Listener(gateway, routes, [sock], None, owns_paths=worker_config is None)
 
 
@@ -179,7 +161,7 @@ def _add_dialects(
                 if isinstance(route, WebSocketRoute):
                     routes.add_websocket(name, dialect, route)
                 else:
-                    routes.add(route.operation, dialect_app(gateway, admission, route))
+                    routes.add(route.operation, dialect_handler(gateway, admission, route))
             except ValueError as error:
                 raise PluginError(f"protocol {name!r} cannot be served: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -80,4 +81,13 @@ class ConnectionEnd(KiwiError):  # noqa: N818
 
 
 class EncodingFailed(KiwiError):  # noqa: N818
-    """Report that a wire key has no fragments (an interceptor raised). Its subscriptions are closed."""
+    """The fragments of a wire key cannot be made (an interceptor raised): its subscriptions are closed."""
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """Yield the errors in a group and in the groups in it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

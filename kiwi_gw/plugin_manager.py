@@ -72,12 +72,9 @@ class PluginManager:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return those that were loaded, in this order, without those that always are."""
-        return tuple(name for name in self._names if name not in _BUILT_IN)
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(name for name, plugin in self._pluggy.list_name_plugin() if plugin is not None)
+        """Those that were loaded, in this order, without those that always are."""
+        names = (name for name, plugin in self._pluggy.list_name_plugin() if plugin is not None)
+        return tuple(name for name in names if name not in _BUILT_IN)
 
     def register(self, plugin: object, name: str) -> None:
         """Add a plugin object: a module or an instance whose methods carry `@hookimpl`.
@@ -166,7 +163,7 @@ class PluginManager:
     def _declared(self, hook: str, kind: type[N], word: str, plugin: str | None = None) -> dict[str, N]:
         found: dict[str, N] = {}
         owners: dict[str, str] = {}
-        for owner, ask in self._implementations(hook):
+        for owner, ask in self.each(hook):
             if plugin not in (None, owner):
                 continue
             for item in _ask(owner, hook, ask):
@@ -181,14 +178,6 @@ class PluginManager:
                 owners[item.name] = owner
                 found[item.name] = item
         return found
-
-    def _implementations(self, hook: str) -> Iterator[tuple[str, Callable[[], object]]]:
-        caller: pluggy.HookCaller = getattr(self.hook, hook)
-        # Not called through pluggy, which would not say whose answer is whose.
-        implementations = {item.plugin_name: item.function for item in caller.get_hookimpls()}
-        for name in self._names:
-            if name in implementations:
-                yield name, implementations[name]
 
 
 def _ask_one(item: pluggy.HookImpl, **arguments: object) -> object:

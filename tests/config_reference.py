@@ -15,8 +15,8 @@ from typing import Any
 
 from kiwi_gw.config.difference import NEEDS_RESTART
 from kiwi_gw.config.json_schema import json_schema, text
-from kiwi_gw.doc_blocks import rewrite
 from kiwi_gw.plugin_manager import PluginManager, shipped
+from tests.doc_blocks import rewrite
 
 SCHEMA_FILE, README_FILE, PART = "kiwi-gw.schema.json", "README.md", "keys"
 

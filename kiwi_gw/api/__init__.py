@@ -31,118 +31,62 @@ from __future__ import annotations
 
 import pluggy
 
-from kiwi_gw.api.declarations import (
-    ConfigSection,
-    PluginContext,
-    ServiceType,
-    SourceContext,
-    SourceDescription,
-    SourceType,
-)
-from kiwi_gw.api.settings import Section
-from kiwi_gw.api.source import HasStatistics, History, HistoryReader, Publisher, Source, SourceMetrics
-from kiwi_gw.backoff import Backoff
-from kiwi_gw.codes import RefusalCode
-from kiwi_gw.errors import KiwiError, PluginError, SourceChanged, SourceFailed
-from kiwi_gw.model import (
-    ANONYMOUS,
-    AS_JSON,
-    BY_PARTITION,
-    Action,
-    Batch,
-    Credential,
-    Decode,
-    Diagnostic,
-    Encoded,
-    EventSchema,
-    EventTransform,
-    Field,
-    FieldEncoding,
-    Gap,
-    HasLineage,
-    HeadCredential,
-    Identity,
-    Interceptor,
-    Lineage,
-    MetricSpec,
-    OffsetRange,
-    Password,
-    Permit,
-    PositionCodec,
-    Positions,
-    Ranges,
-    Record,
-    Refusal,
-    SourceInfo,
-    SourceStatistics,
-    Token,
-    Transformed,
-    Unreadable,
-    WireFormat,
-)
-from kiwi_gw.query.decode import mistake as decode_mistake
-from kiwi_gw.units import Bytes, Milliseconds
-from kiwi_gw.wakeup import Wakeup
-
-__all__ = [
-    "ANONYMOUS",
-    "AS_JSON",
-    "BY_PARTITION",
-    "Action",
-    "Backoff",
-    "Batch",
-    "Bytes",
-    "ConfigSection",
-    "Credential",
-    "Decode",
-    "Diagnostic",
-    "Encoded",
-    "EventSchema",
-    "EventTransform",
-    "Field",
-    "FieldEncoding",
-    "Gap",
-    "HasLineage",
-    "HasStatistics",
-    "HeadCredential",
-    "History",
-    "HistoryReader",
-    "Identity",
-    "Interceptor",
-    "KiwiError",
-    "Lineage",
-    "MetricSpec",
-    "Milliseconds",
-    "OffsetRange",
-    "Password",
-    "Permit",
-    "PluginContext",
-    "PluginError",
-    "PositionCodec",
-    "Positions",
-    "Publisher",
-    "Ranges",
-    "Record",
-    "Refusal",
-    "RefusalCode",
-    "Section",
-    "ServiceType",
-    "Source",
-    "SourceChanged",
-    "SourceContext",
-    "SourceDescription",
-    "SourceFailed",
-    "SourceInfo",
-    "SourceMetrics",
-    "SourceStatistics",
-    "SourceType",
-    "Token",
-    "Transformed",
-    "Unreadable",
-    "Wakeup",
-    "WireFormat",
-    "decode_mistake",
-    "hookimpl",
-]
+from kiwi_gw.api.declarations import ConfigSection as ConfigSection
+from kiwi_gw.api.declarations import PluginContext as PluginContext
+from kiwi_gw.api.declarations import ServiceType as ServiceType
+from kiwi_gw.api.declarations import SourceContext as SourceContext
+from kiwi_gw.api.declarations import SourceDescription as SourceDescription
+from kiwi_gw.api.declarations import SourceType as SourceType
+from kiwi_gw.api.settings import Section as Section
+from kiwi_gw.api.source import HasStatistics as HasStatistics
+from kiwi_gw.api.source import History as History
+from kiwi_gw.api.source import HistoryReader as HistoryReader
+from kiwi_gw.api.source import Publisher as Publisher
+from kiwi_gw.api.source import Source as Source
+from kiwi_gw.api.source import SourceMetrics as SourceMetrics
+from kiwi_gw.backoff import Backoff as Backoff
+from kiwi_gw.codes import RefusalCode as RefusalCode
+from kiwi_gw.errors import KiwiError as KiwiError
+from kiwi_gw.errors import PluginError as PluginError
+from kiwi_gw.errors import SourceChanged as SourceChanged
+from kiwi_gw.errors import SourceFailed as SourceFailed
+from kiwi_gw.model import ANONYMOUS as ANONYMOUS
+from kiwi_gw.model import AS_JSON as AS_JSON
+from kiwi_gw.model import BY_PARTITION as BY_PARTITION
+from kiwi_gw.model import Action as Action
+from kiwi_gw.model import Batch as Batch
+from kiwi_gw.model import Credential as Credential
+from kiwi_gw.model import Decode as Decode
+from kiwi_gw.model import Diagnostic as Diagnostic
+from kiwi_gw.model import Encoded as Encoded
+from kiwi_gw.model import EventSchema as EventSchema
+from kiwi_gw.model import EventTransform as EventTransform
+from kiwi_gw.model import Field as Field
+from kiwi_gw.model import FieldEncoding as FieldEncoding
+from kiwi_gw.model import Gap as Gap
+from kiwi_gw.model import HasLineage as HasLineage
+from kiwi_gw.model import HeadCredential as HeadCredential
+from kiwi_gw.model import Identity as Identity
+from kiwi_gw.model import Interceptor as Interceptor
+from kiwi_gw.model import Lineage as Lineage
+from kiwi_gw.model import MetricSpec as MetricSpec
+from kiwi_gw.model import OffsetRange as OffsetRange
+from kiwi_gw.model import Password as Password
+from kiwi_gw.model import Permit as Permit
+from kiwi_gw.model import PositionCodec as PositionCodec
+from kiwi_gw.model import Positions as Positions
+from kiwi_gw.model import Ranges as Ranges
+from kiwi_gw.model import Record as Record
+from kiwi_gw.model import Refusal as Refusal
+from kiwi_gw.model import SourceInfo as SourceInfo
+from kiwi_gw.model import SourceStatistics as SourceStatistics
+from kiwi_gw.model import Token as Token
+from kiwi_gw.model import Transformed as Transformed
+from kiwi_gw.model import Unreadable as Unreadable
+from kiwi_gw.model import WireFormat as WireFormat
+from kiwi_gw.query.decode import decode_mistake as decode_mistake
+from kiwi_gw.units import Bytes as Bytes
+from kiwi_gw.units import Milliseconds as Milliseconds
+from kiwi_gw.wakeup import Wakeup as Wakeup
 
 hookimpl = pluggy.HookimplMarker("kiwi_gw")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
 from kiwi_gw.cli.options import EXIT_CONFIG
 from kiwi_gw.cli.verbs import verbs
-from kiwi_gw.errors import ConfigError, KiwiError
+from kiwi_gw.errors import ConfigError, KiwiError, leaves
 from kiwi_gw.terminal import escape
 
 EXIT_FAILED = 1
@@ -59,7 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         expected, rest = group.split(KiwiError)
         if expected is None or rest is not None:
             raise
-        for leaf in _leaves(expected):
+        for leaf in leaves(expected):
             _complain(leaf)
         return EXIT_FAILED
     return result if isinstance(result, int) else 0
@@ -69,11 +69,3 @@ def _complain(error: BaseException) -> None:
     # Line by line: a message may end with the last lines of a log.
     text = "\n".join(escape(line) for line in str(error).split("\n"))
     click.echo(f"kiwi-gw: {text}", err=True)
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

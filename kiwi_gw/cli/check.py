@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -144,10 +144,10 @@ async def _ask_plugins(loaded: LoadedConfig, seconds: float) -> Sequence[Diagnos
     context = loaded.context(workers=loaded.settings.server.workers)
     answers: dict[str, Sequence[Diagnostic]] = {}
 
-    async def ask(name: str, hook: Callable[..., Any]) -> None:
+    async def ask(name: str, hook: Callable[..., object]) -> None:
         try:
             with trio.fail_after(seconds):
-                connect: _Connect | None = hook(context=context, sources=sources)
+                connect = cast(_Connect | None, hook(context=context, sources=sources))
                 answers[name] = [] if connect is None else list(await connect())
         except trio.TooSlowError:
             answers[name] = [Diagnostic("error", name, f"no answer in {seconds:g} s")]
@@ -155,7 +155,7 @@ async def _ask_plugins(loaded: LoadedConfig, seconds: float) -> Sequence[Diagnos
             answers[name] = [Diagnostic("error", name, f"{type(error).__name__}: {error}")]
 
     async with trio.open_nursery() as nursery:
-        for hook in loaded.plugins.hook.check.get_hookimpls():
-            answers[hook.plugin_name] = []
-            nursery.start_soon(ask, hook.plugin_name, hook.function)
+        for name, hook in loaded.plugins.each("check"):
+            answers[name] = []
+            nursery.start_soon(ask, name, hook)
     return [finding for name in loaded.settings.plugins for finding in answers.get(name, ())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +21,7 @@ from wsproto.utilities import ProtocolError
 
 from kiwi_gw.client.address import Address
 from kiwi_gw.client.reconnect_rules import Ending, GiveUp, Retry, after_close, after_refusal
-from kiwi_gw.errors import KiwiError
+from kiwi_gw.errors import KiwiError, leaves
 
 Dial = Callable[[Address], Awaitable[trio.abc.Stream]]
 
@@ -261,7 +261,7 @@ async def _one_error() -> AsyncIterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        errors = [error for error in _leaves(group) if not isinstance(error, trio.Cancelled)]
+        errors = [error for error in leaves(group) if not isinstance(error, trio.Cancelled)]
         others = [
             error
             for error in errors
@@ -280,14 +280,6 @@ async def _one_error() -> AsyncIterator[None]:
         if errors:
             raise ConnectionLost(Retry(f"the connection failed: {errors[0]}")) from None
         raise
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _refusal(rejected: ConnectionRejected) -> Ending:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kiwi_gw.api import ConfigSection, SourceType
 from kiwi_gw.config import error_wording
@@ -53,21 +54,15 @@ class _Search:
 
     def __init__(self, plugins: PluginManager) -> None:
         self._plugins = plugins
-        self._others: InstalledPlugin | None = None
-        self._all: InstalledPlugin | None = None
 
-    @property
+    @cached_property
     def others(self) -> InstalledPlugin:
-        """Return those that do not come with the gateway."""
-        if self._others is None:
-            self._others = installed(self._plugins, ours=False)
-        return self._others
+        """Those that do not come with the gateway."""
+        return installed(self._plugins, ours=False)
 
-    @property
+    @cached_property
     def all(self) -> InstalledPlugin:
-        if self._all is None:
-            self._all = installed(self._plugins, ours=True)
-        return self._all
+        return installed(self._plugins, ours=True)
 
     def load(self, what: str, owners: Sequence[str]) -> None:
         """Load the plugin that provides it, if one does. Raises PluginError if several do."""

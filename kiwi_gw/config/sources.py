@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from kiwi_gw.api import Section, SourceDescription, SourceType
@@ -15,6 +15,7 @@ from kiwi_gw.config.secret_files import read_secret_files
 from kiwi_gw.config.substitution import Substitution
 from kiwi_gw.model import OverflowPolicy
 
+A = TypeVar("A")
 S = TypeVar("S", bound=Section)
 
 COMMON = ("id", "subscriber", "window")
@@ -77,14 +78,7 @@ class SourceSettingsReader:
         validate, where = self._types[source.type].validate, self._places[source.id]
         if validate is None:
             return
-        try:
-            mistakes = validate(source.settings, others)
-        except Exception as error:  # noqa: BLE001  (a plugin's function; the user needs the line)
-            self._document.spoil(
-                where, f"cannot be checked: {type(error).__name__} in the plugin that reads it"
-            )
-            return
-        for path, message in mistakes.items():
+        for path, message in (self._ask(where, validate, source.settings, others) or {}).items():
             self._document.complain((*where, *path), message)
 
     def _source(self, item: object, where: Path) -> SourceSettings | None:
@@ -112,7 +106,8 @@ class SourceSettingsReader:
         if "window" not in own_keys:
             window = self._window_of(item, where)
         blocks = self._blocks_of(item, where, own_keys)
-        description = self._describe(kind, settings, where)
+        # None if its settings are wrong, or its plugin fails.
+        description = None if settings is None else self._ask(where, kind.description_of, settings)
         source_id = self._id(kind, item, settings, description, where)
         self._unnamed = self._unnamed or source_id is None
         if settings is None or description is not None:
@@ -125,15 +120,13 @@ class SourceSettingsReader:
         line = self._document.lines.get(where, 0)
         return SourceSettings(source_id, name, settings, subscriber, window, line, blocks)
 
-    def _describe(self, kind: SourceType, settings: Section | None, where: Path) -> SourceDescription | None:
-        """Return what its type says of this source; None if its settings are wrong, or its plugin fails."""
-        if settings is None:
-            return None
+    def _ask(self, where: Path, ask: Callable[..., A], *of: object) -> A | None:
+        """Call a plugin's function; None if it fails."""
         try:
-            return kind.description_of(settings)
-        except Exception as error:  # noqa: BLE001  (a plugin's function; the user needs the line)
-            message = f"cannot be checked: {type(error).__name__} in the plugin that reads it"
-            self._document.spoil(where, message)
+            return ask(*of)
+        except Exception as error:  # noqa: BLE001  (the user needs the line)
+            wrong = f"cannot be checked: {type(error).__name__} in the plugin that reads it"
+            self._document.spoil(where, wrong)
             return None
 
     def _check(

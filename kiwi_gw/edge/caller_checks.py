@@ -11,8 +11,8 @@ import structlog
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.edge.admission import Admission, RejectedError, Rejection, rejection
-from kiwi_gw.edge.asgi import Scope
 from kiwi_gw.edge.origin import host_allowed, why_refused
+from kiwi_gw.edge.plain_request import PlainRequest
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.model import HeadCredential, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
@@ -79,11 +79,11 @@ async def check_caller(
 
 
 async def identify(
-    gateway: Gateway, admission: Admission, head: HeadCredential, scope: Scope, *, anonymous: bool = True
+    gateway: Gateway, admission: Admission, request: PlainRequest, *, anonymous: bool = True
 ) -> Identity:
     """Find out who sent a plain request, as for a handshake: until it is known, it counts as a new connection
     of its address. anonymous: whether clients without credentials are welcome. Raises RejectedError."""
-    place = admission.place(scope["client"])
+    head, place = request.credential, admission.place(request.ends.client)
     place.enter()
     try:
         identity = await gateway.authenticate(head)
@@ -91,21 +91,8 @@ async def identify(
             raise rejection(identity)
         if identity.anonymous and not anonymous:
             raise rejection(_NO_ONE)
-        here = scope["server"][0] if scope["server"] is not None else None
-        await check_caller(gateway, head, identity, here, gateway.loaded.settings.server.allowed_origins)
+        origins = gateway.loaded.settings.server.allowed_origins
+        await check_caller(gateway, head, identity, request.ends.here, origins)
     finally:
         place.leave()
     return identity
-
-
-def client_of(scope: Scope) -> str:
-    """Where a request comes from, as it is written in logs."""
-    client = scope["client"]
-    return f"{client[0]}:{client[1]}" if client is not None else "unix"
-
-
-def request_head(scope: Scope) -> RequestHead:
-    """Make the head of the request that an application was called for."""
-    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
-    query, path = scope["query_string"].decode("latin-1"), scope["raw_path"].decode("latin-1")
-    return RequestHead(scope["method"], path, path, query, headers, scope["http_version"], b"")

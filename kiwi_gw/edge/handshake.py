@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.edge.admission import Admission, CountedConnection, RejectedError, Rejection, rejection
 from kiwi_gw.edge.caller_checks import check_caller, check_host, check_origin
-from kiwi_gw.edge.http_exchange import ConnectionEnds
+from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.edge.routing import WebSocketMatch
 from kiwi_gw.edge.ticket_office import tickets_given
@@ -56,7 +56,7 @@ class Handshake:
             identity: Identity | None = self._by_ticket(self._tickets, text, place)
         elif match.served.route.login_seconds is not None:
             # The credentials come in a message; that it is not a page under another name is known only here.
-            check_host(head, _here(ends), self._own_origins(), remote)
+            check_host(head, ends.here, self._own_origins(), remote)
             identity = None
         else:
             identity = await self._by_credentials(credential, ends, place)
@@ -70,7 +70,7 @@ class Handshake:
     ) -> Identity:
         identity = await self._gateway.authenticate(credential)
         if isinstance(identity, Identity):
-            await check_caller(self._gateway, credential, identity, _here(ends), self._own_origins())
+            await check_caller(self._gateway, credential, identity, ends.here, self._own_origins())
         self._admission.check_room()  # others came in meanwhile
         return _counted(identity, place)
 
@@ -98,11 +98,6 @@ def _counted(identity: Identity | Refusal, place: CountedConnection) -> Identity
     if (crowded := place.identify(identity)) is not None:
         raise RejectedError(Rejection.IDENTITY, 503, f"{crowded.code}: {crowded.message}")
     return identity
-
-
-def _here(ends: ConnectionEnds) -> str | None:
-    """Our end of the connection, as `check_host` wants it."""
-    return ends.server[0] if ends.server is not None else None
 
 
 def _subprotocol(match: WebSocketMatch) -> str | None:

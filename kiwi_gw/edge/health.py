@@ -8,24 +8,22 @@ starts, drains or has no memory left for new clients, and lists the sources.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from kiwi_gw.dialect_api import Operation, read_parameters
-from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
+from kiwi_gw.dialect_api import HttpResponse, Operation, read_parameters
+from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
 from kiwi_gw.edge.routing import Routes
-
-NO_STORE = ((b"cache-control", b"no-store"),)
 
 _REFUSING = 2
 
-Lists = Callable[[Scope], Awaitable[bool]]
+Lists = Callable[[PlainRequest], Awaitable[bool]]
 """Whether the sender of a request may know the names of the sources."""
 
 
-async def anyone(scope: Scope) -> bool:
+async def anyone(request: PlainRequest) -> bool:
     return True
 
 
@@ -65,58 +63,51 @@ READYZ: Final = Operation(
 )
 
 
-class HealthView(Protocol):
-    """What the gateway says about itself. Read anew for every request."""
+@dataclass(frozen=True, slots=True)
+class GatewayHealth:
+    """What the gateway says about itself. ready: it has started; draining: it is shutting down; overload: as
+    in `Readiness`; warnings: what an operator should mend, in sentences."""
 
-    @property
-    def sources(self) -> Iterable[SourceHealth]: ...
+    ready: bool
+    draining: bool
+    overload: int
+    warnings: tuple[str, ...]
+    sources: Iterable[SourceHealth]
 
-    @property
-    def ready(self) -> bool:
-        """Whether the gateway has started: new clients would be served."""
 
-    @property
-    def draining(self) -> bool:
-        """Whether it is shutting down."""
-
-    @property
-    def overload(self) -> int:
-        """0; 1: memory is short; 2: so short that new clients would not be served."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What an operator should mend, in sentences."""
+AskHealth = Callable[[], GatewayHealth]
+"""Asked anew for every request."""
 
 
 def add_health_routes(
-    routes: Routes, view: HealthView, *, healthcheck: bool = True, lists: Lists = anyone
+    routes: Routes, ask: AskHealth, *, healthcheck: bool = True, lists: Lists = anyone
 ) -> None:
     """Serve `/livez`, `/readyz` and, if the configuration says so, `/health`."""
     if healthcheck:
         routes.add(HEALTH, alive)
     routes.add(LIVEZ, alive)
-    routes.add(READYZ, readiness(view, lists))
+    routes.add(READYZ, readiness(ask, lists))
 
 
-async def alive(scope: Scope, receive: Receive, send: Send) -> None:
-    """ASGI application: 200 `OK`."""
-    await respond(send, 200, b"OK\n", headers=NO_STORE)
+async def alive(request: PlainRequest) -> HttpResponse:
+    """Answer 200 `OK`."""
+    return HttpResponse(200, b"OK\n", headers=NO_STORE)
 
 
-def readiness(view: HealthView, lists: Lists = anyone) -> App:
-    """ASGI application: 200 or 503 with `Readiness`. Clients that may not know the sources get the rest."""
+def readiness(ask: AskHealth, lists: Lists = anyone) -> Handler:
+    """Make the handler: 200 or 503 with `Readiness`. Clients that may not know the sources get the rest."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        asked = read_parameters(ReadyParameters, {}, scope["query_string"].decode("latin-1"))
+    async def handle(request: PlainRequest) -> HttpResponse:
+        asked = read_parameters(ReadyParameters, {}, request.head.query)
         verbose = asked.verbose.lower() not in ("0", "false", "no")
+        view = ask()
         ready = view.ready and not view.draining and view.overload < _REFUSING
         body = Readiness(ready, view.draining, view.overload)
-        if await lists(scope):
+        if await lists(request):
             body.sources = [
                 source if verbose else SourceHealth(source.id, state=source.state) for source in view.sources
             ]
             body.warnings = view.warnings if verbose else UNSET
-        text = msgspec.json.encode(body) + b"\n"
-        await respond(send, 200 if ready else 503, text, b"application/json", NO_STORE)
+        return json_response(body, status=200 if ready else 503)
 
-    return app
+    return handle

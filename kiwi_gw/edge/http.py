@@ -10,12 +10,11 @@ import structlog
 import trio
 
 from kiwi_gw.edge.http_errors import HttpError, drain_input, refuse
-from kiwi_gw.edge.http_exchange import ClientGone, ConnectionEnds, HttpExchange, HttpLimits
+from kiwi_gw.edge.http_exchange import ClientGone, HttpExchange, HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import RequestHead, read_head
 from kiwi_gw.edge.routing import HttpMatch, Routes
 from kiwi_gw.edge.upgrade import wants_websocket
-
-__all__ = ["Answered", "ConnectionEnds", "HttpLimits", "serve_http"]
 
 Answered = Callable[[str, str, int, float], None]
 """Told of every request that was answered: its route (empty: there is none), method, status and seconds."""
@@ -47,7 +46,7 @@ async def serve_http(
     """Serve the connection from its first request to its end, and close it.
 
     Every request is resolved by `routes`; a WebSocket handshake is refused with 400, since it must be
-    the first request of its connection. Errors of the client are answered, errors of an application
+    the first request of its connection. Errors of the client are answered, errors of a handler
     become 500 with an id that is in the log.
 
     closing: once set, the running request is finished with `Connection: close` and an idle connection
@@ -90,7 +89,7 @@ async def _serve_one(exchange: HttpExchange, head: RequestHead, routes: Routes, 
     except HttpError as error:
         await exchange.answer(error)
         return ""
-    await exchange.run(route.app, route.parameters)
+    await exchange.run(route.handler, route.parameters)
     return route.pattern
 
 

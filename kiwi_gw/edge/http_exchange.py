@@ -1,6 +1,6 @@
-"""One HTTP request and its response, between an ASGI application and a stream.
+"""One HTTP request and its response, between a handler and a stream.
 
-h11 frames the bodies; this adds what it leaves open: sizes, deadlines, and what a failing application or a
+h11 frames the bodies; this adds what it leaves open: sizes, deadlines, and what a failing handler or a
 vanished client means. Every exchange has its own h11 connection, so a request is only ever read by
 `kiwi_gw.edge.request_head` under its limits, and h11 sees one request at a time.
 """
@@ -11,15 +11,14 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import responses
-from urllib.parse import unquote
 
 import h11
 import structlog
 import trio
 
-from kiwi_gw.edge.asgi import App, Message, Scope
+from kiwi_gw.dialect_api import HttpResponse, InvalidRequest
 from kiwi_gw.edge.http_errors import HttpError, http_date
-from kiwi_gw.edge.paths import NO_PARAMETERS
+from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import HeadLimits, RequestHead
 
 _log = structlog.get_logger(__name__)
@@ -47,21 +46,12 @@ class HttpLimits:
     send_seconds: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionEnds:
-    """The two ends of a connection, as ASGI names them; None where they have no address."""
-
-    client: tuple[str, int] | None = None
-    server: tuple[str, int | None] | None = None
-    secure: bool = False
-
-
-class ClientGone(OSError):  # noqa: N818  (ASGI 2.4 wants an OSError from `send`)
-    """Raised by `send`: the client left, or did not read for too long."""
+class ClientGone(Exception):  # noqa: N818  (it says what happened)
+    """The client left, or did not read for too long."""
 
 
 class HttpExchange:
-    """Give it the request head, then `run` it with an application.
+    """Give it the request head, then `run` it with a handler.
 
     last: the response says `Connection: close`. Set it any time before the response begins. status: of the
     response, 0 as long as there is none.
@@ -87,36 +77,35 @@ class HttpExchange:
         self._h11.next_event()  # the Request, which `parse_head` has had from h11 before
         if head.surplus:
             self._h11.receive_data(head.surplus)
-        self._start: Message | None = None  # sent with the first piece of the body, as ASGI asks
-        self._finished = trio.Event()
         self._body_over = not (
             head.header("transfer-encoding") or (head.header("content-length") or "").strip("0")
         )
         if self._body_over:
             self._h11.next_event()  # the EndOfMessage: whether bytes are left is then known without asking
-        self._told_over = False
         self._body_bytes = 0
         self._received = 0
         self._chunks = 0
         self._waited = 0.0
         self._gone = False
-        self._fault: HttpError | None = None
 
     # --- what serve_http uses ------------------------------------------------------------------
 
-    async def run(self, app: App, parameters: Mapping[str, str] = NO_PARAMETERS) -> None:
-        """Run the application to the end of its response. parameters: of the path. Raises ClientGone."""
+    async def run(self, handler: Handler, parameters: Mapping[str, str]) -> None:
+        """Answer with what the handler returns or raises. parameters: of the path. Raises ClientGone."""
         try:
             self._check_length()
-            await app({**self._scope(), "path_params": parameters}, self.receive, self.send)
-            if not self._finished.is_set():
-                raise RuntimeError("the application returned before its response was whole")  # noqa: TRY301
+            await self._respond(
+                await handler(PlainRequest(self._head, parameters, self._ends, self._read_whole_body))
+            )
         except Exception as error:
-            # Whatever an application raises ends its own request only.
+            # Whatever a handler raises ends its own request only.
             if self._gone:
                 raise ClientGone from error
-            fault = self._fault or (error if isinstance(error, HttpError) else None)
-            if fault is None:
+            if isinstance(error, InvalidRequest):
+                fault = HttpError(400, str(error))
+            elif isinstance(error, HttpError):
+                fault = error
+            else:
                 error_id = secrets.token_hex(6)
                 _log.error(
                     "http_app_failed",
@@ -130,15 +119,13 @@ class HttpExchange:
 
     async def answer(self, error: HttpError) -> None:
         """Answer with an error, if no response has begun; if one has, all that is left is to close."""
-        if self._h11.our_state is not h11.SEND_RESPONSE or self._finished.is_set():
+        if self._h11.our_state is not h11.SEND_RESPONSE:
             self.last = True
             return
-        self._start = None
-        body = b"" if self._bodyless(error.status) else f"{error.message}\n".encode()
-        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in error.headers]
-        if any(name == b"upgrade" for name, _ in headers):
-            headers.append((b"connection", b"Upgrade"))
-        await self._respond(error.status, headers, body)
+        headers = error.headers
+        if any(name.lower() == "upgrade" for name, _ in headers):
+            headers = (*headers, ("Connection", "Upgrade"))
+        await self._respond(HttpResponse(error.status, f"{error.message}\n".encode(), headers=headers))
 
     async def rest(self) -> bytes | None:
         """Return the first bytes of the next request (maybe none yet); None if there can be no next one."""
@@ -157,86 +144,31 @@ class HttpExchange:
         """Whether the client sent, or may still be sending, bytes that were not read."""
         return self._h11.their_state in (h11.SEND_BODY, h11.ERROR) or bool(self._h11.trailing_data[0])
 
-    # --- what the application uses -------------------------------------------------------------
-
-    async def receive(self) -> Message:
-        """ASGI `receive`. Raises HttpError for a body that is too large, too slow or malformed."""
-        if self._told_over:
-            await self._wait_disconnected()
-        if self._gone or self._finished.is_set():
-            return {"type": "http.disconnect"}
-        if self._h11.they_are_waiting_for_100_continue:
-            await self._write(self._h11.send(h11.InformationalResponse(status_code=100, headers=[])))
-        try:
-            body = b"" if self._body_over else await self._read_body()
-        except HttpError as error:
-            self._fault = error
-            self.last = True
-            raise
-        if body is None:
-            return {"type": "http.disconnect"}
-        self._told_over = self._body_over
-        return {"type": "http.request", "body": body, "more_body": not self._body_over}
-
-    async def send(self, message: Message) -> None:
-        """ASGI `send`. Raises ClientGone, RuntimeError for messages out of order."""
-        if self._gone:
-            raise ClientGone
-        kind = message["type"]
-        if kind == "http.response.start":
-            if self._start is not None:
-                raise RuntimeError("the response has begun before")
-            self._start = message
-        elif kind == "http.response.body":
-            if self._start is None or self._finished.is_set():
-                raise RuntimeError("no response has begun, or it is over")
-            await self._send_body(message.get("body", b""), more=message.get("more_body", False))
-        else:
-            raise RuntimeError(f"{kind!r} is not known here")
-
     # --- the response --------------------------------------------------------------------------
 
-    async def _send_body(self, body: bytes, *, more: bool) -> None:
-        assert self._start is not None  # noqa: S101
-        status = self._start["status"]
-        out = b""
-        if self._h11.our_state is h11.SEND_RESPONSE:
-            out = self._response(status, list(self._start.get("headers", ())))
-        if body and not self._bodyless(status):
-            out += self._h11.send(h11.Data(data=body))
-        if not more:
-            out += self._h11.send(h11.EndOfMessage())
-        await self._write(out)
-        if not more:
-            self._finished.set()
-
-    async def _respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        headers = [
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"content-length", b"%d" % len(body)),
-            *headers,
-        ]
-        out = self._response(status, headers)
-        if body:
-            out += self._h11.send(h11.Data(data=body))
-        await self._write(out + self._h11.send(h11.EndOfMessage()))
-        self._finished.set()
-
-    def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        self.status = status
+    async def _respond(self, response: HttpResponse) -> None:
+        self.status = response.status
         # A client that was never told to continue may or may not send its body now: it cannot be said
         # where the next request begins.
         if self._closing.is_set() or self._h11.they_are_waiting_for_100_continue:
             self.last = True
+        headers = list(response.headers)
+        if response.status != 204:
+            headers += [
+                ("Content-Type", response.content_type),
+                ("Content-Length", str(len(response.body))),
+            ]
         if self.last:
-            headers = [*headers, (b"connection", b"close")]
-        if not any(name.lower() == b"date" for name, _ in headers):
-            headers = [*headers, (b"date", http_date().encode())]
-        reason = responses.get(status, "")
-        return self._h11.send(h11.Response(status_code=status, headers=headers, reason=reason))
-
-    def _bodyless(self, status: int) -> bool:
-        return self._head.method == "HEAD" or status in (204, 304)
+            headers.append(("Connection", "close"))
+        if not any(name.lower() == "date" for name, _ in headers):
+            headers.append(("Date", http_date()))
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        reason = responses.get(response.status, "")
+        head = h11.Response(status_code=response.status, headers=encoded, reason=reason)
+        out = self._h11.send(head)
+        if self._head.method != "HEAD" and response.status not in (204, 304):
+            out += self._h11.send(h11.Data(data=response.body))
+        await self._write(out + self._h11.send(h11.EndOfMessage()))
 
     async def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -261,6 +193,24 @@ class HttpExchange:
 
     def _too_large(self) -> HttpError:
         return HttpError(413, f"the request body is larger than {self._limits.body_bytes} bytes")
+
+    async def _read_whole_body(self, most: int) -> bytes:
+        """Raises HttpError for a body that is too large, too slow or malformed."""
+        if self._h11.they_are_waiting_for_100_continue:
+            await self._write(self._h11.send(h11.InformationalResponse(status_code=100, headers=[])))
+        body = b""
+        while not self._body_over:
+            try:
+                piece = await self._read_body()
+            except HttpError:
+                self.last = True
+                raise
+            if piece is None:
+                raise ClientGone
+            body += piece
+            if len(body) > most:
+                raise HttpError(413, f"the body is larger than {most} bytes")
+        return body
 
     async def _read_body(self) -> bytes | None:
         """Read the next piece, empty only at the end of the body; None if the client left before it."""
@@ -310,47 +260,10 @@ class HttpExchange:
         return bool(data)
 
     async def _drain_body(self) -> None:
-        """Read what the application left of a small body."""
+        """Read what the handler left of a small body."""
         read = 0
         while not self._body_over and read < _PIPELINED:
             piece = await self._read_body()
             if piece is None:
                 return
             read += len(piece)
-
-    async def _wait_disconnected(self) -> None:
-        """Return when the client leaves or the response is over, whichever is first."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch_client, nursery.cancel_scope)
-            await self._finished.wait()
-            nursery.cancel_scope.cancel()
-
-    async def _watch_client(self, scope: trio.CancelScope) -> None:
-        # What arrives meanwhile is the next request; it is kept, up to a bound.
-        while len(self._h11.trailing_data[0]) < _PIPELINED:
-            try:
-                data = bytes(await self._stream.receive_some(_READ))
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                data = b""
-            if not data:
-                self._gone = True
-                scope.cancel()
-                return
-            self._h11.receive_data(data)
-
-    def _scope(self) -> Scope:
-        head = self._head
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": head.version,
-            "method": head.method,
-            "scheme": "https" if self._ends.secure else "http",
-            "path": unquote(head.path, errors="replace"),
-            "raw_path": head.path.encode(),
-            "root_path": "",
-            "query_string": head.query.encode(),
-            "headers": [(name.encode(), value.encode("latin-1")) for name, value in head.headers],
-            "client": self._ends.client,
-            "server": self._ends.server,
-        }

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kiwi_gw.dialect_api import Dialect, WebSocketRoute
+from kiwi_gw.dialect_api import Dialect, HttpResponse, WebSocketRoute
+from kiwi_gw.edge.plain_request import NO_STORE, PlainRequest
 
 _HOST = re.compile(r"[A-Za-z0-9._~-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 
@@ -18,6 +19,12 @@ class LandingPage:
 
     name: str
     dialects: Mapping[str, Dialect]
+
+    async def handle(self, request: PlainRequest) -> HttpResponse:
+        """Answer a request for `/`."""
+        head = request.head
+        kind, body = self.answer(head.header("accept") or "", head.header("host") or "", request.ends.secure)
+        return HttpResponse(200, body, kind, (*NO_STORE, ("Vary", "accept")))
 
     def answer(self, accept: str, host: str, secure: bool) -> tuple[str, bytes]:
         """Media type and body: the document that the Accept header names first, else the page. A host that

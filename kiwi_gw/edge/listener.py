@@ -25,7 +25,8 @@ from kiwi_gw.edge.caller_checks import check_host
 from kiwi_gw.edge.handshake import Handshake
 from kiwi_gw.edge.http import Check, serve_http
 from kiwi_gw.edge.http_errors import HttpError, refuse
-from kiwi_gw.edge.http_exchange import ConnectionEnds, HttpLimits
+from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import HeadLimits, RequestHead, read_head
 from kiwi_gw.edge.reserved_descriptors import ReservedDescriptors
 from kiwi_gw.edge.routing import Routes, WebSocketMatch
@@ -310,8 +311,7 @@ class Listener:
         """Raise HttpError 403 for a page that may have pointed its own name at us. Where clients must say
         who they are, that decides (`check_caller`)."""
         if not self._gateway.hooks.authenticates:
-            here = ends.server[0] if ends.server is not None else None
-            check_host(head, here, self._own_origins(), remote)
+            check_host(head, ends.here, self._own_origins(), remote)
 
 
 def _reason(error: HttpError) -> Rejection:
@@ -329,5 +329,5 @@ def _name(address: object) -> str:
 
 
 def _end(address: object) -> tuple[str, int] | None:
-    """Name an address as ASGI does; None for a Unix socket."""
+    """Return host and port of an address; None for a Unix socket."""
     return (address[0], address[1]) if isinstance(address, tuple) else None

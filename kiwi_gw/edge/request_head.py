@@ -65,14 +65,14 @@ class RequestHead:
         """All headers of that (lower-case) name."""
         return [value for key, value in self.headers if key == name]
 
+    def listed(self, name: str) -> list[str]:
+        """Return the members of a comma-separated header, from all its lines."""
+        parts = ",".join(self.values(name)).split(",")
+        return [member for part in parts if (member := part.strip())]
+
     def tokens(self, name: str) -> list[str]:
-        """Return the members of a comma-separated header, from all its lines, in lower case."""
-        return [
-            token
-            for value in self.values(name)
-            for part in value.split(",")
-            if (token := part.strip().lower())
-        ]
+        """Return the same in lower case."""
+        return [member.lower() for member in self.listed(name)]
 
     def credential(self, remote: str = "", *, secure: bool = False) -> HeadCredential:
         """Return the head as plugins see it."""

@@ -1,4 +1,4 @@
-"""One table of everything that is served on the port. Protocols and applications fill it at the start."""
+"""One table of everything that is served on the port. Protocols and handlers fill it at the start."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kiwi_gw.dialect_api import Dialect, Operation, WebSocketRoute
-from kiwi_gw.edge.asgi import App
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.paths import PathTable
+from kiwi_gw.edge.plain_request import Handler
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.edge.upgrade import Upgrade, check_upgrade, upgrade_required, wants_websocket
 
@@ -36,7 +36,7 @@ class WebSocketMatch:
 class HttpMatch:
     """Where a plain request goes. pattern: the path as it is served, `{id}` for what differs."""
 
-    app: App
+    handler: Handler
     pattern: str
     parameters: Mapping[str, str]
 
@@ -47,7 +47,7 @@ class Routes:
     def __init__(self, max_message_bytes: int = 64 * 1024) -> None:
         self._max_message_bytes = max_message_bytes
         self._websocket: PathTable[ServedDialect] = PathTable()
-        self._http: PathTable[dict[str, App]] = PathTable()
+        self._http: PathTable[dict[str, Handler]] = PathTable()
         self.operations: list[Operation] = []
 
     def add_websocket(self, name: str, dialect: Dialect, route: WebSocketRoute) -> None:
@@ -58,21 +58,20 @@ class Routes:
         most = route.max_message_bytes or self._max_message_bytes
         self._websocket.add(route.path, ServedDialect(name, dialect, route, most))
 
-    def add(self, operation: Operation, app: App) -> None:
-        """Serve with an application what can be asked for, and describe it in `operations`."""
-        self.add_http(operation.method, operation.path, app)
+    def add(self, operation: Operation, handler: Handler) -> None:
+        """Serve with a handler what can be asked for, and describe it in `operations`."""
+        self.add_http(operation.method, operation.path, handler)
         self.operations.append(operation)
 
-    def add_http(self, method: str, path: str, app: App) -> None:
-        """Serve the path with an ASGI application, which finds its parameters in `path_params`; GET also
-        serves HEAD. ValueError if it is taken, or is none."""
+    def add_http(self, method: str, path: str, handler: Handler) -> None:
+        """Serve the path with a handler; GET also serves HEAD. ValueError if it is taken, or is none."""
         methods = self._http.at(path)
         if methods is None:
-            self._http.add(path, {method: app})
+            self._http.add(path, {method: handler})
         elif method in methods:
             raise ValueError(f"{method} {path} is served twice")
         else:
-            methods[method] = app
+            methods[method] = handler
 
     def resolve(self, head: RequestHead) -> WebSocketMatch | HttpMatch:
         """Find it, or raise HttpError: 404 unknown path (also for an upgrade where only HTTP is served), 405
@@ -90,10 +89,10 @@ class Routes:
                 raise upgrade_required()
             raise HttpError(405, "this path takes WebSocket connections only", (("Allow", "GET"),))
         pattern, methods, parameters = found
-        app = methods.get(head.method)
-        if app is None and head.method == "HEAD":
-            app = methods.get("GET")
-        if app is None:
+        handler = methods.get(head.method)
+        if handler is None and head.method == "HEAD":
+            handler = methods.get("GET")
+        if handler is None:
             allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
             raise HttpError(405, "this path does not take that method", (("Allow", ", ".join(allowed)),))
-        return HttpMatch(app, pattern, parameters)
+        return HttpMatch(handler, pattern, parameters)

@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from kiwi_gw.dialect_api import Operation
+from kiwi_gw.dialect_api import HttpResponse, Operation
 from kiwi_gw.edge.admission import Admission
-from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
-from kiwi_gw.edge.caller_checks import check_origin, client_of, identify, request_head
+from kiwi_gw.edge.caller_checks import check_origin, identify
 from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tickets import Tickets
 from kiwi_gw.model import Refusal
@@ -48,45 +48,40 @@ def add_ticket_routes(routes: Routes, gateway: Gateway, tickets: Tickets, admiss
     routes.add_http("OPTIONS", PATH, preflight(gateway))
 
 
-def office(gateway: Gateway, tickets: Tickets, admission: Admission) -> App:
-    """ASGI application: a `Ticket`. 401 and the like as for a handshake, 404 where no
+def office(gateway: Gateway, tickets: Tickets, admission: Admission) -> Handler:
+    """Make the handler: a `Ticket`. 401 and the like as for a handshake, 404 where no
     plugin authenticates clients, 429 if too many were not used. Until it is known who asks, a request counts
     as a new connection of its address."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        cors = _cors(gateway, scope)
+    async def handle(request: PlainRequest) -> HttpResponse:
+        cors = _cors(gateway, request)
         try:
-            text = await _issue(gateway, tickets, admission, scope)
+            text = await _issue(gateway, tickets, admission, request)
         except HttpError as error:  # with the headers without which a page would not learn why
-            more = tuple((name.decode(), value.decode("latin-1")) for name, value in cors)
-            raise HttpError(error.status, error.message, (*error.headers, *more)) from None
-        lasts = gateway.limits.ticket_ttl_ms
-        body = msgspec.json.encode(Ticket(text, lasts)) + b"\n"
-        await respond(send, 200, body, b"application/json", ((b"cache-control", b"no-store"), *cors))
+            raise HttpError(error.status, error.message, (*error.headers, *cors)) from None
+        return json_response(Ticket(text, gateway.limits.ticket_ttl_ms), (*NO_STORE, *cors))
 
-    return app
+    return handle
 
 
-def preflight(gateway: Gateway) -> App:
-    """ASGI application: what a page may send. 403 for those of origins that are not allowed."""
+def preflight(gateway: Gateway) -> Handler:
+    """Make the handler: what a page may send. 403 for those of origins that are not allowed."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        cors = _cors(gateway, scope)
+    async def handle(request: PlainRequest) -> HttpResponse:
         may = (
-            (b"access-control-allow-methods", b"POST"),
-            (b"access-control-allow-headers", b"authorization, content-type"),
-            (b"access-control-max-age", b"600"),
+            ("Access-Control-Allow-Methods", "POST"),
+            ("Access-Control-Allow-Headers", "authorization, content-type"),
+            ("Access-Control-Max-Age", "600"),
         )
-        await respond(send, 200, b"", headers=(*cors, *may))
+        return HttpResponse(headers=(*_cors(gateway, request), *may))
 
-    return app
+    return handle
 
 
-async def _issue(gateway: Gateway, tickets: Tickets, admission: Admission, scope: Scope) -> str:
+async def _issue(gateway: Gateway, tickets: Tickets, admission: Admission, request: PlainRequest) -> str:
     if not tickets_given(gateway):
         raise HttpError(404, "no tickets are given: no plugin authenticates clients")
-    credential = request_head(scope).credential(client_of(scope), secure=scope["scheme"] == "https")
-    identity = await identify(gateway, admission, credential, scope, anonymous=False)
+    identity = await identify(gateway, admission, request, anonymous=False)
     try:
         text = tickets.issue(identity)
     except Exception as error:
@@ -98,18 +93,17 @@ async def _issue(gateway: Gateway, tickets: Tickets, admission: Admission, scope
     return text
 
 
-def _cors(gateway: Gateway, scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
+def _cors(gateway: Gateway, request: PlainRequest) -> tuple[tuple[str, str], ...]:
     """Return the headers for the page behind the request, none where no page is. Raises HttpError 403."""
     allowed = gateway.loaded.settings.server.allowed_origins
-    head = request_head(scope)
-    origins = head.values("origin")
+    origins = request.head.values("origin")
     if not origins:
         return ()
-    check_origin(head, allowed, client_of(scope), secure=scope["scheme"] == "https")
-    named = ((b"access-control-allow-origin", origins[0].encode("latin-1")), (b"vary", b"origin"))
+    check_origin(request.head, allowed, request.ends.remote, secure=request.ends.secure)
+    named = (("Access-Control-Allow-Origin", origins[0]), ("Vary", "origin"))
     # With `*` any page may ask, and with `null` any in a frame, but none with what a browser adds by itself.
     return (
         named
         if "*" in allowed or origins[0] == "null"
-        else (*named, (b"access-control-allow-credentials", b"true"))
+        else (*named, ("Access-Control-Allow-Credentials", "true"))
     )

@@ -228,9 +228,8 @@ def ticket_of(head: RequestHead) -> str | None:
         except ValueError:
             return ""
         found.update(value for name, value in pairs if name == PARAMETER)
-    for value in head.values("sec-websocket-protocol"):
-        names = (name.strip() for name in value.split(","))
-        found.update(name.removeprefix(SUBPROTOCOL) for name in names if name.startswith(SUBPROTOCOL))
+    names = head.listed("sec-websocket-protocol")
+    found.update(name.removeprefix(SUBPROTOCOL) for name in names if name.startswith(SUBPROTOCOL))
     if len(found) > 1:
         return ""
     return found.pop() if found else None

@@ -115,11 +115,7 @@ class TlsFiles:
     def __init__(self, cert: Path, key: Path, client_ca: Path | None = None) -> None:
         self._files = (cert, key, client_ca)
         self._digest = self._read_digest()
-        self._context = server_context(*self._files)
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        return self._context
+        self.context = server_context(*self._files)
 
     def refresh(self) -> bool:
         """Look at the files; True if a new context is in use. What is wrong is logged once per change.
@@ -133,7 +129,7 @@ class TlsFiles:
             return False
         self._digest = digest
         try:
-            self._context = server_context(*self._files)
+            self.context = server_context(*self._files)
         except TlsError as error:
             _log.warning("tls_reload_failed", problem=str(error), effect="the old certificate stays in use")
             return False

@@ -78,13 +78,7 @@ def _is_key(key: str) -> bool:
 
 
 def _subprotocols(head: RequestHead) -> tuple[str, ...]:
-    # Unlike `RequestHead.tokens`: the names of subprotocols are case-sensitive.
-    names = tuple(
-        name
-        for value in head.values("sec-websocket-protocol")
-        for part in value.split(",")
-        if (name := part.strip())
-    )
+    names = tuple(head.listed("sec-websocket-protocol"))  # which are case-sensitive
     if not all(_TOKEN.fullmatch(name) for name in names):
         raise HttpError(400, "Sec-WebSocket-Protocol is not a list of names")
     return names

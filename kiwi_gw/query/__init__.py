@@ -10,5 +10,5 @@ bounded by `limits` for its text, `cpu_budget` for its time, `patterns` for regu
 (`like_patterns` need few) and `weighted_lru` for what is kept of it. A large one is compiled by `worker`;
 `worker_messages` has the questions to it and its answers. `errors` says what is wrong with a query,
 `sql_compiler` in which of its two texts. `missing_members` names the members that no recent event has.
-`warm_up` compiles a first query before a client waits for it. `reference` writes `config/QUERIES.md`.
+`warm_up` compiles a first query before a client waits for it.
 """

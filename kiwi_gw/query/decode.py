@@ -35,7 +35,7 @@ def decoder(form: Form, avro_schema: str = "") -> Decoder:
     return _each(_avro(avro_schema) if form == "avro" else _ONE[form])
 
 
-def mistake(decode: Decode) -> str | None:
+def decode_mistake(decode: Decode) -> str | None:
     """Say what is wrong with it, for the author of the configuration; None if it is right."""
     try:
         if "avro" in (decode.value, decode.key):

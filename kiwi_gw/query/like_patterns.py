@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kiwi_gw.query.cpu_budget import check_pattern_work
 from kiwi_gw.query.limits import MAX_TEXT
-from kiwi_gw.query.patterns import Matches, PatternError, regex, shown
+from kiwi_gw.query.patterns import Matches, PatternError, charged, regex, shown
 
 
 @lru_cache(maxsize=32)
@@ -75,10 +74,4 @@ def _by_regex(pieces: list[str], signs: list[str]) -> Matches:
     for sign, piece in zip(signs, pieces[1:], strict=True):
         parts += [".*" if sign == "%" else ".", re2.escape(piece)]
     expression = regex("".join(parts), dot_all=True)
-    fullmatch, steps = expression.fullmatch, expression.steps
-
-    def matches(text: str) -> bool:
-        check_pattern_work(steps, len(text))
-        return fullmatch(text.encode("utf-8", "surrogatepass")) is not None
-
-    return matches
+    return charged(expression.fullmatch, expression.steps)

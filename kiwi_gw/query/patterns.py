@@ -186,10 +186,14 @@ def searcher(pattern: str, *, any_case: bool = False) -> Matches:
     if not any_case and is_plain(pattern):
         return lambda text: pattern in text
     expression = regex(pattern, any_case=any_case)
-    search, steps = expression.search, expression.steps
+    return charged(expression.search, expression.steps)
+
+
+def charged(find: Callable[[bytes], object], steps: int) -> Matches:
+    """Make the question whether a program of so many steps finds something in a text."""
 
     def matches(text: str) -> bool:
         check_pattern_work(steps, len(text))
-        return search(text.encode("utf-8", "surrogatepass")) is not None
+        return find(text.encode("utf-8", "surrogatepass")) is not None
 
     return matches

@@ -20,6 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 import trio
@@ -41,7 +42,7 @@ from kiwi_gw.model import (
     Transformed,
 )
 from kiwi_gw.plugin_manager import PluginManager
-from kiwi_gw.runtime.plugin_faults import fault, place
+from kiwi_gw.runtime.plugin_faults import FaultBarrier, place
 
 log = structlog.get_logger(__name__)
 
@@ -145,22 +146,18 @@ class Hooks:
                     return owner, answer
             return owner, None
 
-        try:
-            with trio.fail_after(deadline if deadline > 0 else math.inf):
-                owner, answer = await trio.to_thread.run_sync(
-                    ask, abandon_on_cancel=True, limiter=self._threads
-                )
-        except trio.TooSlowError:
-            log.warning("authentication took too long", seconds=deadline)
-            return Refusal(
-                RefusalCode.AUTH_TIMEOUT, "the credentials could not be checked in time", retry=True
-            )
-        except BaseException as error:  # noqa: BLE001  a plugin's error is the plugin's, not the client's
-            self._failed("authenticate", error)
+        with (
+            self._asking("authenticate"),
+            trio.move_on_after(deadline if deadline > 0 else math.inf) as scope,
+        ):
+            owner, answer = await trio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=self._threads)
+            found = ANONYMOUS if answer is None else self._judged("authenticate", answer)
+            # The rules may have changed while it ran.
+            return found if isinstance(found, Refusal) else self.reauthenticate(_let_in(found, owner))
+        if not scope.cancelled_caught:
             return _FAILED
-        found = ANONYMOUS if answer is None else self._judged("authenticate", answer)
-        # The rules may have changed while it ran.
-        return found if isinstance(found, Refusal) else self.reauthenticate(_let_in(found, owner))
+        log.warning("authentication took too long", seconds=deadline)
+        return Refusal(RefusalCode.AUTH_TIMEOUT, "the credentials could not be checked in time", retry=True)
 
     def reauthenticate(self, identity: Identity) -> Identity | Refusal:
         """Ask who it is now. A refusal if the plugin that let it in is gone; else the first refusal, else the
@@ -170,26 +167,22 @@ class Hooks:
             return _NEVER_ASKED
         if not self._plugins.implements("reauthenticate"):
             return identity
-        try:
+        with self._asking("reauthenticate"):
             answers: Sequence[object] = self._plugins.hook.reauthenticate(identity=identity)
-        except BaseException as error:  # noqa: BLE001  as above
-            self._failed("reauthenticate", error)
-            return _FAILED
-        found = [self._judged("reauthenticate", answer) for answer in answers]
-        refusal = next((item for item in found if isinstance(item, Refusal)), None)
-        if refusal is not None:
-            return refusal
-        return next((_let_in(item, owner) for item in found if isinstance(item, Identity)), identity)
+            found = [self._judged("reauthenticate", answer) for answer in answers]
+            refusal = next((item for item in found if isinstance(item, Refusal)), None)
+            if refusal is not None:
+                return refusal
+            return next((_let_in(item, owner) for item in found if isinstance(item, Identity)), identity)
+        return _FAILED
 
     def reauthentication_due(self) -> bool:
         """Say whether a plugin wants every identity to be judged again. Each is asked, whatever others say or
         raise: an answer may be given once only."""
         due = False
         for _, ask in self._plugins.each("reauthentication_due"):
-            try:
+            with self._asking("reauthentication_due"):
                 due = bool(ask()) or due
-            except BaseException as error:  # noqa: BLE001  as above
-                self._failed("reauthentication_due", error)
         return due
 
     def authorize(
@@ -197,82 +190,69 @@ class Hooks:
     ) -> Refusal | None:
         """Ask whether it may. None, or why not (`decide`). source: None for the gateway as a
         whole."""
-        try:
-            answers: Sequence[object] = self._plugins.hook.authorize(
-                identity=identity, action=action, source=source
-            )
-        except BaseException as error:  # noqa: BLE001  as above
-            self._failed("authorize", error)
-            return _FAILED
         found: list[Permit | Refusal] = []
-        for answer in answers:
-            if not isinstance(answer, Permit | Refusal):
-                self._failed("authorize", _wrong("a Permit, a Refusal or None", answer))
-                return _FAILED
-            found.append(answer)
-        return decide(action, found, authenticates=self.authenticates, switched_on=switched_on)
+        with self._asking("authorize"):
+            for answer in self._plugins.hook.authorize(identity=identity, action=action, source=source):
+                if not isinstance(answer, Permit | Refusal):
+                    return self._failed("authorize", _wrong("a Permit, a Refusal or None", answer))
+                found.append(answer)
+            return decide(action, found, authenticates=self.authenticates, switched_on=switched_on)
+        return _FAILED
 
     def transforms(self, identity: Identity, source: SourceInfo) -> tuple[EventTransform, ...] | Refusal:
         """Ask all plugins what they change of the events for this client; a Refusal if one failed."""
         chain: list[EventTransform] = []
-        for name, ask in self._plugins.each("intercept"):
-            try:
+        with self._asking("intercept"):
+            for name, ask in self._plugins.each("intercept"):
                 item = ask(identity=identity, source=source)
-            except BaseException as error:  # noqa: BLE001  as above
-                self._failed("intercept", error)
-                return _FAILED
-            if item is None:
-                continue
-            if not isinstance(item, EventTransform | Interceptor):
-                self._failed("intercept", _wrong("an EventTransform, an Interceptor or None", item))
-                return _FAILED
-            if not _hashable(item.key):
-                self._failed("intercept", _wrong("something whose key is hashable or None", item.key))
-                return _FAILED
-            apply = item.apply if isinstance(item, EventTransform) else per_record(item.apply)
-            # A plugin's key means something among its own only, and only until the next reload.
-            key = None if item.key is None else (name, self._generation, item.key)
-            chain.append(EventTransform(self._guarded(apply, source), key))
-        return tuple(chain)
+                if item is None:
+                    continue
+                if not isinstance(item, EventTransform | Interceptor):
+                    wanted = "an EventTransform, an Interceptor or None"
+                    return self._failed("intercept", _wrong(wanted, item))
+                hash(item.key)  # raises where it can be no key
+                apply = item.apply if isinstance(item, EventTransform) else per_record(item.apply)
+                # A plugin's key means something among its own only, and only until the next reload.
+                key = None if item.key is None else (name, self._generation, item.key)
+                chain.append(EventTransform(self._guarded(apply, source), key))
+            return tuple(chain)
+        return _FAILED
 
     def _judged(self, hook: str, answer: object) -> Identity | Refusal:
         """Return an answer that is an identity or a refusal; else it is the plugin's mistake."""
         if isinstance(answer, Refusal):
             return answer
         if not isinstance(answer, Identity):
-            self._failed(hook, _wrong("an Identity, a Refusal or None", answer))
-            return _FAILED
+            return self._failed(hook, _wrong("an Identity, a Refusal or None", answer))
         if _is_time(answer.expires_at):
             return answer
         wanted = "an Identity whose expires_at is seconds since the epoch, and finite, or None"
-        self._failed(hook, _wrong(wanted, answer.expires_at))
-        return _FAILED
+        return self._failed(hook, _wrong(wanted, answer.expires_at))
 
     def _guarded(self, apply: Apply, source: SourceInfo) -> Apply:
         def guarded(batch: Batch) -> Transformed:
-            try:
+            with self._asking("interceptor", EncodingFailed) as barrier:
                 changed = apply(batch)
                 if not isinstance(changed, Transformed):
-                    raise _wrong("a Transformed", changed)  # noqa: TRY301
+                    raise _wrong("a Transformed", changed)
                 check(changed, len(batch))
-            except EncodingFailed:
-                raise
-            except BaseException as error:
-                self._failed("interceptor", error)
-                raise EncodingFailed(f"an interceptor of {source.id} failed") from error
-            return changed
+                return changed
+            raise EncodingFailed(f"an interceptor of {source.id} failed") from barrier.error
 
         return guarded
 
-    def _failed(self, hook: str, error: BaseException) -> None:
-        """Count and log it; raise again what is not the plugin's fault."""
-        if fault(error) is None:
-            raise error
+    def _asking(self, hook: str, *but: type[BaseException]) -> FaultBarrier:
+        """Make a block in which plugins are asked: what they raise ends it, is counted and logged."""
+        return FaultBarrier(*but, told=partial(self._failed, hook))
+
+    def _failed(self, hook: str, error: BaseException) -> Refusal:
+        """Count and log it. Returns what the client is told."""
         self.failures[hook] += 1
         kind = (hook, place(error))
         if kind not in self._told and len(self._told) < 1_000:
             self._told.add(kind)
             log.error("a plugin failed", hook=hook, exc_info=error)
+        return _FAILED
 
 
 def _authenticators(plugins: PluginManager) -> frozenset[str]:
@@ -289,14 +269,6 @@ def _is_time(expires_at: object) -> bool:
     if isinstance(expires_at, float):
         return math.isfinite(expires_at)
     return expires_at is None or (isinstance(expires_at, int) and not isinstance(expires_at, bool))
-
-
-def _hashable(key: object) -> bool:
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
 
 
 def _wrong(wanted: str, answer: object) -> TypeError:

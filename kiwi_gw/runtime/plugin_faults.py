@@ -8,6 +8,7 @@ through.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -17,13 +18,16 @@ import trio
 class FaultBarrier:
     """A block in which code of plugins runs. error: the fault that ended it, None if there was none.
 
-    but: faults of these kinds go through as they were raised.
+    but: faults of these kinds go through as they were raised. told: called with the fault.
     """
 
-    __slots__ = ("_but", "error")
+    __slots__ = ("_but", "_told", "error")
 
-    def __init__(self, *but: type[BaseException]) -> None:
+    def __init__(
+        self, *but: type[BaseException], told: Callable[[BaseException], object] | None = None
+    ) -> None:
         self._but = but
+        self._told = told
         self.error: BaseException | None = None
 
     def __enter__(self) -> Self:
@@ -36,6 +40,8 @@ class FaultBarrier:
         if isinstance(found, self._but):
             return False
         self.error = found
+        if found is not None and self._told is not None:
+            self._told(found)
         return found is not None
 
 

@@ -13,17 +13,10 @@ dictates, for tests of hooks.
 
 from __future__ import annotations
 
-from kiwi_gw.testing.gateway import GatewayUnderTest, open_gateway
-from kiwi_gw.testing.memory_publisher import MemoryPublisher
-from kiwi_gw.testing.scripted import Script, ScriptedSources
-from kiwi_gw.testing.source_check import SourceReport, check_source
-
-__all__ = [
-    "GatewayUnderTest",
-    "MemoryPublisher",
-    "Script",
-    "ScriptedSources",
-    "SourceReport",
-    "check_source",
-    "open_gateway",
-]
+from kiwi_gw.testing.gateway import GatewayUnderTest as GatewayUnderTest
+from kiwi_gw.testing.gateway import open_gateway as open_gateway
+from kiwi_gw.testing.memory_publisher import MemoryPublisher as MemoryPublisher
+from kiwi_gw.testing.scripted import Script as Script
+from kiwi_gw.testing.scripted import ScriptedSources as ScriptedSources
+from kiwi_gw.testing.source_check import SourceReport as SourceReport
+from kiwi_gw.testing.source_check import check_source as check_source

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kiwi_counter.counter import SCHEMA, Counter, CounterSettings, build
+from kiwi_counter.counter import SCHEMA, CounterSettings, build
 from kiwi_gw.api import Decode, SourceDescription, SourceType, hookimpl
-
-__all__ = ["Counter", "CounterSettings", "source_types"]
 
 
 @hookimpl

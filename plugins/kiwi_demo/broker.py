@@ -24,7 +24,7 @@ from typing import Self
 import trio
 
 from kiwi_demo.jars import fetch_broker
-from kiwi_demo.loopback import HOST, BrokerError, Node, answers, is_free, port_pair
+from kiwi_demo.loopback import HOST, BrokerError, Node, answers, free_ports
 from kiwi_demo.process import Child, ProcessError, tail
 from kiwi_spark.java.home import java_home
 from kiwi_spark.java.jar_set import default_cache
@@ -198,7 +198,7 @@ class Broker:
     async def _prepare(self) -> None:
         """Prepare jars, ports, properties and formatted storage, once."""
         if self._node is None:
-            self._node = Node(self._node_id, *port_pair(self._wanted_port))
+            self._node = Node(self._node_id, *free_ports(2, self._wanted_port))
             self._command = []
         if self._command:
             return
@@ -232,8 +232,7 @@ class Broker:
 
     async def _spawn(self) -> None:
         for port in (self.port, self._controller_port):
-            if not is_free(port):
-                raise BrokerError(f"port {port} on {HOST} is in use (Address already in use)")
+            free_ports(1, port)  # BrokerError if another has it
         try:
             self._child = await Child.start(self._command, self.log)
         except ProcessError as error:

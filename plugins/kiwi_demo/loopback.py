@@ -28,48 +28,26 @@ class Node:
     controller_port: int
 
 
-def free_nodes(count: int) -> tuple[Node, ...]:
-    """Return `count` nodes on free ports, for `Broker(cluster=...)`."""
-    ports = free_ports(2 * count)
-    return tuple(Node(number + 1, *ports[2 * number : 2 * number + 2]) for number in range(count))
-
-
-def free_ports(count: int) -> list[int]:
-    """Find so many free ports of loopback. Looked for one by one, two of them may be the same."""
+def free_ports(count: int, first: int = 0) -> list[int]:
+    """Find so many free ports of loopback, the first of them as wanted (0: any). Looked for one by one, two
+    of them may be the same. Raises BrokerError."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def free_port(preferred: int = 0) -> int:
-    """Return `preferred` if it is free on loopback, else a port that is."""
-    return preferred if preferred and is_free(preferred) else port_pair(0)[0]
-
-
-def is_free(port: int) -> bool:
-    """Return whether `port` of loopback can be listened on."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def port_pair(wanted: int) -> tuple[int, int]:
-    """Find the port for clients (`wanted`, or a free one) and a free one for the controller."""
-    with socket.socket() as first, socket.socket() as second:
-        for one, port in ((first, wanted), (second, 0)):
+        for one, port in zip(sockets, [first, *[0] * count], strict=False):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 one.bind((HOST, port))
             except OSError as error:
                 raise BrokerError(f"port {port} on {HOST} cannot be used: {error.strerror}") from error
-        return first.getsockname()[1], second.getsockname()[1]
+        return [one.getsockname()[1] for one in sockets]
+
+
+def free_port(preferred: int = 0) -> int:
+    """Return `preferred` if it is free on loopback, else a port that is."""
+    try:
+        return free_ports(1, preferred)[0]
+    except BrokerError:
+        return free_ports(1)[0]
 
 
 async def answers(host: str, port: int, within: float = 2.0) -> bool:

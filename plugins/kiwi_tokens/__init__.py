@@ -5,9 +5,7 @@ Entry point `tokens` (group `kiwi_gw.plugins`). JWTs need the extra: `pip instal
 
 from __future__ import annotations
 
-from kiwi_tokens.plugin import TokensPlugin
-from kiwi_tokens.settings import TokensSettings
-
-__all__ = ["TokensPlugin", "TokensSettings", "plugin"]
+from kiwi_tokens.plugin import TokensPlugin as TokensPlugin
+from kiwi_tokens.settings import TokensSettings as TokensSettings
 
 plugin = TokensPlugin()

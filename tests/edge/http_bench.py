@@ -1,4 +1,4 @@
-"""Applications of all kinds behind a memory stream, and an independent h11 client."""
+"""Handlers of all kinds behind a memory stream, and an independent h11 client."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 import trio
 import trio.testing
 
-from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
-from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.dialect_api import HttpResponse
+from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds, Handler, PlainRequest
 from kiwi_gw.edge.request_head import read_head
 from kiwi_gw.edge.routing import Routes
 
@@ -28,62 +30,33 @@ class Answer:
     complete: bool = False
 
 
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    body = b""
-    more = True
-    while more:
-        message = await receive()
-        assert message["type"] == "http.request"
-        body += message["body"]
-        more = message["more_body"]
-    await respond(send, 200, body)
+async def echo(request: PlainRequest) -> HttpResponse:
+    return HttpResponse(200, await request.read_body(2 * MIB))
 
 
-async def hello(scope: Scope, receive: Receive, send: Send) -> None:
-    await respond(send, 200, b"hello", headers=((b"x-path", scope["raw_path"]),))
+async def hello(request: PlainRequest) -> HttpResponse:
+    return HttpResponse(200, b"hello", headers=(("X-Path", request.head.path),))
 
 
-async def streamed(scope: Scope, receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    for n in range(3):
-        await send({"type": "http.response.body", "body": b"piece %d;" % n, "more_body": True})
-    await send({"type": "http.response.body"})
-
-
-async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+async def broken(request: PlainRequest) -> HttpResponse:
     raise LookupError("s3cret detail")
 
 
-async def broken_inside(scope: Scope, receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"half", "more_body": True})
-    raise LookupError("too late")
+async def empty(request: PlainRequest) -> HttpResponse:
+    return HttpResponse(204, b"nobody reads this")
 
 
-async def silent(scope: Scope, receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-
-
-async def empty(scope: Scope, receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": 204, "headers": []})
-    await send({"type": "http.response.body", "body": b"nobody reads this"})
-
-
-def table(**apps: App) -> Routes:
+def table(**handlers: Handler) -> Routes:
     routes = Routes()
-    for method, path, app in [
+    for method, path, handler in [
         ("POST", "/echo", echo),
         ("GET", "/hello", hello),
         ("POST", "/hello", hello),
-        ("GET", "/streamed", streamed),
         ("GET", "/broken", broken),
-        ("GET", "/broken_inside", broken_inside),
-        ("GET", "/silent", silent),
         ("GET", "/empty", empty),
-        *(("GET", f"/{name}", app) for name, app in apps.items()),
-        *(("POST", f"/{name}", app) for name, app in apps.items()),
+        *(("GET", f"/{name}", given) for name, given in handlers.items()),
     ]:
-        routes.add_http(method, path, app)
+        routes.add_http(method, path, handler)
     return routes
 
 

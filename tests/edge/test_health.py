@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 import h11
 import pytest
 import trio
 import trio.testing
 
-from kiwi_gw.edge.health import HealthView, SourceHealth, add_health_routes
-from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.edge.health import GatewayHealth, SourceHealth, add_health_routes
+from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import parse_head
 from kiwi_gw.edge.routing import Routes
 
 
-@dataclass
-class View:
-    ready: bool = True
-    draining: bool = False
-    overload: int = 0
-    warnings: tuple[str, ...] = ("listening beyond loopback with no authentication",)
-    sources: Iterable[SourceHealth] = (
+def view(ready: bool = True, draining: bool = False, overload: int = 0) -> GatewayHealth:
+    sources = (
         SourceHealth("flights", "kafka", "starting", "no broker answers at 127.0.0.1:9092"),
         SourceHealth("ticks", "counter", "running", ""),
     )
+    warnings = ("listening beyond loopback with no authentication",)
+    return GatewayHealth(ready, draining, overload, warnings, sources)
 
 
-async def get(view: HealthView, path: str, *, healthcheck: bool = True) -> tuple[int, dict[str, str], bytes]:
+async def get(
+    health: GatewayHealth, path: str, *, healthcheck: bool = True
+) -> tuple[int, dict[str, str], bytes]:
     routes = Routes()
-    add_health_routes(routes, view, healthcheck=healthcheck)
+    add_health_routes(routes, lambda: health, healthcheck=healthcheck)
     near, far = trio.testing.memory_stream_pair()
     head = parse_head(f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
     await serve_http(far, head, routes, HttpLimits(), trio.Event(), ConnectionEnds())
@@ -49,16 +48,16 @@ async def get(view: HealthView, path: str, *, healthcheck: bool = True) -> tuple
 
 
 @pytest.mark.parametrize("path", ["/health", "/livez"])
-@pytest.mark.parametrize("view", [View(), View(ready=False), View(draining=True)])
-async def test_a_gateway_that_answers_is_alive(path: str, view: View) -> None:
-    status, headers, body = await get(view, path)
+@pytest.mark.parametrize("health", [view(), view(ready=False), view(draining=True)])
+async def test_a_gateway_that_answers_is_alive(path: str, health: GatewayHealth) -> None:
+    status, headers, body = await get(health, path)
     assert (status, body) == (200, b"OK\n")
     assert headers["cache-control"] == "no-store"
 
 
 async def test_health_can_be_switched_off() -> None:
-    assert (await get(View(), "/health", healthcheck=False))[0] == 404
-    assert (await get(View(), "/livez", healthcheck=False))[0] == 200
+    assert (await get(view(), "/health", healthcheck=False))[0] == 404
+    assert (await get(view(), "/livez", healthcheck=False))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ async def test_health_can_be_switched_off() -> None:
 async def test_ready_only_when_started_with_memory_for_clients_and_not_draining(
     ready: bool, draining: bool, overload: int, status: int
 ) -> None:
-    code, headers, body = await get(View(ready, draining, overload), "/readyz")
+    code, headers, body = await get(view(ready, draining, overload), "/readyz")
     assert code == status
     assert headers["content-type"] == "application/json"
     assert json.loads(body) == {
@@ -87,7 +86,7 @@ async def test_ready_only_when_started_with_memory_for_clients_and_not_draining(
 
 @pytest.mark.parametrize("query", ["?verbose", "?verbose=1", "?verbose=true"])
 async def test_verbose_says_more(query: str) -> None:
-    _, _, body = await get(View(), f"/readyz{query}")
+    _, _, body = await get(view(), f"/readyz{query}")
     said = json.loads(body)
     assert said["sources"][0] == {
         "id": "flights",
@@ -99,5 +98,5 @@ async def test_verbose_says_more(query: str) -> None:
 
 
 async def test_verbose_can_be_denied() -> None:
-    _, _, body = await get(View(), "/readyz?verbose=0")
+    _, _, body = await get(view(), "/readyz?verbose=0")
     assert "warnings" not in json.loads(body)

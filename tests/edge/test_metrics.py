@@ -23,9 +23,7 @@ from prometheus_client.utils import floatToGoString
 from trio.testing import MockClock
 
 from kiwi_gw.core.commands import AddCredit, Cancel
-from kiwi_gw.doc_blocks import replaced
 from kiwi_gw.edge.admin.admin_view import LocalAdmin
-from kiwi_gw.edge.metrics import reference
 from kiwi_gw.edge.metrics.catalog import CATALOG, MetricKind
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.metrics.expose import content_type_for, expose
@@ -33,6 +31,8 @@ from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.testing import ScriptedSources, open_gateway
 from kiwi_spark.gateway.metrics import SPARK_METRICS
+from tests import metrics_reference as reference
+from tests.doc_blocks import replaced
 from tests.edge.admin import ask, samples, scrape, value
 from tests.edge.wire import connect
 from tests.unit.runtime.fakes import Bench, Sources, batch, config, live, open_it, running, settled
@@ -433,4 +433,4 @@ def test_the_label_values_that_they_name_exist() -> None:
 def test_the_document_is_fresh() -> None:
     text = (CONFIG / reference.FILE).read_text()
     fresh = replaced(text, reference.PART, reference.table())
-    assert fresh == text, "run: python -m kiwi_gw.edge.metrics.reference config"
+    assert fresh == text, "run: python -m tests.metrics_reference config"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from kiwi_gw.core.commands import Session
-from kiwi_gw.dialect_api import Document, Route, SessionLimits, WebSocketRoute
-from kiwi_gw.edge.asgi import Receive, Scope, Send
+from kiwi_gw.dialect_api import Document, HttpResponse, Route, SessionLimits, WebSocketRoute
 from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.plain_request import PlainRequest
 from kiwi_gw.edge.request_head import RequestHead, parse_head
 from kiwi_gw.edge.routing import HttpMatch, Routes, WebSocketMatch
 from kiwi_gw.model import HeadCredential, Identity
@@ -27,10 +27,12 @@ class Silent:
         raise NotImplementedError  # routing never makes one
 
 
-async def show(scope: Scope, receive: Receive, send: Send) -> None: ...
+async def show(request: PlainRequest) -> HttpResponse:
+    raise NotImplementedError  # nothing is served
 
 
-async def produce(scope: Scope, receive: Receive, send: Send) -> None: ...
+async def produce(request: PlainRequest) -> HttpResponse:
+    raise NotImplementedError
 
 
 KIWI = Silent()
@@ -73,7 +75,7 @@ def test_handshakes_find_their_dialect(routes: Routes, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "app"),
+    ("method", "path", "handler"),
     [
         ("GET", "/health", show),
         ("HEAD", "/health", show),
@@ -82,10 +84,10 @@ def test_handshakes_find_their_dialect(routes: Routes, path: str) -> None:
         ("GET", "/kiwi", show),  # a path may serve both
     ],
 )
-def test_requests_find_their_application(routes: Routes, method: str, path: str, app: object) -> None:
+def test_requests_find_their_handler(routes: Routes, method: str, path: str, handler: object) -> None:
     route = routes.resolve(head(method, path))
     assert isinstance(route, HttpMatch)
-    assert route.app is app
+    assert route.handler is handler
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_path_is_served_by_one(routes: Routes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "pattern", "parameters", "app"),
+    ("method", "path", "pattern", "parameters", "handler"),
     [
         ("GET", "/topics/b/c", "/topics/{topic}/{key}", {"topic": "b", "key": "c"}, show),
         ("GET", "/topics/a/c", "/topics/a/{key}", {"key": "c"}, produce),  # the one with fewer parameters
@@ -138,11 +140,11 @@ def test_a_path_is_served_by_one(routes: Routes) -> None:
     ],
 )
 def test_parameters_of_a_path(
-    routes: Routes, method: str, path: str, pattern: str, parameters: dict[str, str], app: object
+    routes: Routes, method: str, path: str, pattern: str, parameters: dict[str, str], handler: object
 ) -> None:
     match = routes.resolve(head(method, path))
     assert isinstance(match, HttpMatch)
-    assert (match.pattern, match.parameters, match.app) == (pattern, parameters, app)
+    assert (match.pattern, match.parameters, match.handler) == (pattern, parameters, handler)
 
 
 @pytest.mark.parametrize(

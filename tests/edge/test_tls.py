@@ -14,7 +14,9 @@ from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from kiwi_gw.edge.health import alive
-from kiwi_gw.edge.http import ConnectionEnds, HttpLimits, serve_http
+from kiwi_gw.edge.http import serve_http
+from kiwi_gw.edge.http_exchange import HttpLimits
+from kiwi_gw.edge.plain_request import ConnectionEnds
 from kiwi_gw.edge.request_head import HeadLimits, read_head
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.edge.tls import TlsError, TlsFiles, server_context

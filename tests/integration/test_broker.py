@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from kiwi_demo.broker import Broker, new_cluster_id
-from kiwi_demo.loopback import HOST, BrokerError, answers, free_nodes
+from kiwi_demo.loopback import HOST, BrokerError, Node, answers, free_ports
 from kiwi_spark.java.home import java_home
 from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
 from tests.topics import Record, Topics
@@ -107,7 +107,8 @@ async def test_settings_it_does_not_like_are_shown_with_its_log(tmp_path: Path) 
 
 @pytest.mark.extended
 async def test_three_nodes_make_a_cluster(tmp_path: Path) -> None:
-    nodes, cluster_id = free_nodes(3), new_cluster_id()
+    ports, cluster_id = free_ports(6), new_cluster_id()
+    nodes = [Node(number + 1, *ports[2 * number : 2 * number + 2]) for number in range(3)]
     brokers = [
         Broker(
             tmp_path / str(node.id),

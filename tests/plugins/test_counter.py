@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from pydantic import ValidationError
 
-from kiwi_counter import CounterSettings, source_types
-from kiwi_counter.counter import LARGEST, SCHEMA
+from kiwi_counter import source_types
+from kiwi_counter.counter import LARGEST, SCHEMA, CounterSettings
 from kiwi_gw.api import Batch, PluginContext, Positions, Source, SourceContext
 from kiwi_gw.dialects.kiwi.results import kiwi_wire
 from kiwi_gw.model import SourceInfo

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_gw.doc_blocks import replaced, rewrite
+from tests.doc_blocks import replaced, rewrite
 
 TEXT = "before\n<!-- keys: begin -->\n\nold\n\n<!-- keys: end -->\nafter <!-- other: begin -->\n"
 

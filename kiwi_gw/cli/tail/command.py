@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +13,29 @@ from kiwi_gw.cli.options import note
 if TYPE_CHECKING:
     import ssl
 
+    from kiwi_gw.client.address import Address
+
+
+def _address(ctx: click.Context, param: click.Parameter, url: str) -> Address:
+    from kiwi_gw.client.address import parse_address
+
+    try:
+        return parse_address(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="URL") from None
+
+
+def _start(ctx: click.Context, param: click.Parameter, text: str | None) -> object:
+    from kiwi_gw.cli.tail.start import parse_start
+
+    try:
+        return None if text is None else parse_start(text, datetime.now(UTC))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--from") from None
+
 
 @click.command()
-@click.argument("url")
+@click.argument("address", metavar="URL", callback=_address)
 @click.argument("source")
 @click.option(
     "--mode",
@@ -31,6 +51,7 @@ if TYPE_CHECKING:
     "--from",
     "start",
     metavar="START",
+    callback=_start,
     help="Where to begin: latest (the default), earliest, snapshot (the newest event of every key), "
     "-5m (s, m, h or d ago), 2026-01-31T12:00Z, or offsets as JSON: '{\"0\": 12}'.",
 )
@@ -49,7 +70,7 @@ if TYPE_CHECKING:
     metavar="SQL",
     help='What of their values: "value.carrier, value.dep_delay * 60 AS seconds".',
 )
-@click.option("-n", "--number", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("-n", "--number", "limit", type=click.IntRange(min=1), help="End after so many events.")
 @click.option("--json", "form", flag_value="json", help="Every message as it came, one JSON object a line.")
 @click.option("--raw", "form", flag_value="raw", help="The events' values and nothing else, one a line.")
 @click.option(
@@ -67,23 +88,18 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing of connections and lag.")
 @click.option("-v", "--verbose", is_flag=True, help="Show positions of LAG and closes too.")
 def tail(
-    url: str,
+    address: Address,
     source: str,
     mode: str | None,
     rate: float | None,
-    start: str | None,
-    resume: bool,
-    where: str | None,
-    select: str | None,
-    number: int | None,
     form: str | None,
     token: str | None,
     token_file: Path | None,
-    wait: bool,
     cacert: str | None,
     insecure: bool,
     quiet: bool,
     verbose: bool,
+    **planned: Any,
 ) -> int:
     """Print the events of SOURCE as they come.
 
@@ -92,14 +108,8 @@ def tail(
     lost meanwhile is said on standard error. The exit code is 0 after -n events, at the end of the source or
     of the program that reads it, 1 where the gateway refuses, and 130 on Ctrl-C.
     """
-    from kiwi_gw.client.address import parse_address
-
     if rate is not None and mode == "push":
         raise click.UsageError("--rate needs --mode pull: a push subscription is sent all there is")
-    try:
-        address = parse_address(url)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="URL") from None
     bearer = _token(token, token_file)
     if bearer is not None and not address.tls and not address.loopback and not quiet:
         note(f"kiwi-gw: the token goes unencrypted to {address.host}; use wss:// where there is TLS")
@@ -115,12 +125,7 @@ def tail(
         source,
         mode="pull" if rate is not None else (mode or "push"),
         rate=rate,
-        limit=number,
-        wait=wait,
-        start=_start(start),
-        resume=resume,
-        where=where,
-        select=select,
+        **planned,
         headers=[("User-Agent", "kiwi-gw tail"), *authorization],
     )
     dial = dialler(_trust(cacert, insecure) if address.tls and (insecure or cacert) else None)
@@ -134,15 +139,6 @@ def _trust(cacert: str | None, insecure: bool) -> ssl.SSLContext:
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
-
-
-def _start(text: str | None) -> object:
-    from kiwi_gw.cli.tail.start import parse_start
-
-    try:
-        return None if text is None else parse_start(text, datetime.now(UTC))
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--from") from None
 
 
 def _token(token: str | None, token_file: Path | None) -> str | None:

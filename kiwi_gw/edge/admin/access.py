@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kiwi_gw.codes import UNDECIDED, RefusalCode
-from kiwi_gw.edge.asgi import Scope
 from kiwi_gw.edge.caller_checks import check_caller
 from kiwi_gw.edge.http_errors import HttpError
-from kiwi_gw.model import Action, HeadCredential, Identity, Refusal, SourceInfo
+from kiwi_gw.edge.plain_request import PlainRequest
+from kiwi_gw.model import Action, Identity, Refusal, SourceInfo
 from kiwi_gw.runtime.gateway import Gateway
 
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
@@ -40,9 +40,9 @@ class AdminAccess:
         self._gateway = gateway
         self._local = local
 
-    async def rights(self, scope: Scope) -> AdminRights:
+    async def rights(self, request: PlainRequest) -> AdminRights:
         """Find what the sender of this request may see; at least one source."""
-        identity = await self._identity(scope)
+        identity = await self._identity(request)
         if self._may(identity, None):
             return AdminRights(everything=True)
         sources = frozenset(info.id for info in self._gateway.sources() if self._may(identity, info))
@@ -50,22 +50,22 @@ class AdminAccess:
             raise HttpError(403, "forbidden: this needs the right to `admin`")
         return AdminRights(everything=False, sources=sources)
 
-    async def metrics(self, scope: Scope) -> None:
+    async def metrics(self, request: PlainRequest) -> None:
         """Let pass who may see all of the gateway, and all where no client is asked who it is."""
-        identity = await self._identity(scope)
+        identity = await self._identity(request)
         refusal = self._gateway.hooks.authorize(identity, Action.ADMIN, None, switched_on=True)
         if refusal is not None:
             raise HttpError(403, "forbidden: this needs the right to `admin` of the whole gateway")
 
-    async def everything(self, scope: Scope) -> None:
+    async def everything(self, request: PlainRequest) -> None:
         """Let only those pass who may see all of the gateway."""
-        if not (await self.rights(scope)).everything:
+        if not (await self.rights(request)).everything:
             raise HttpError(403, "forbidden: this needs the right to `admin` of the whole gateway")
 
-    async def allows(self, scope: Scope) -> bool:
+    async def allows(self, request: PlainRequest) -> bool:
         """Whether `everything` would let it pass."""
         try:
-            await self.everything(scope)
+            await self.everything(request)
         except HttpError:
             return False
         return True
@@ -78,25 +78,12 @@ class AdminAccess:
         hooks = self._gateway.hooks
         return hooks.authorize(identity, Action.ADMIN, source, switched_on=switched_on) is None
 
-    async def _identity(self, scope: Scope) -> Identity:
-        credential = _credential(scope)
+    async def _identity(self, request: PlainRequest) -> Identity:
+        credential = request.credential
         answer = await self._gateway.authenticate(credential)
         if isinstance(answer, Refusal):
             status = 503 if answer.code in UNDECIDED else 403 if answer.code == RefusalCode.FORBIDDEN else 401
             headers = _CHALLENGE if status == 401 else ()
             raise HttpError(status, f"{answer.code}: {answer.message}", headers)
-        server = scope["server"]
-        await check_caller(self._gateway, credential, answer, server[0] if server is not None else None, ())
+        await check_caller(self._gateway, credential, answer, request.ends.here, ())
         return answer
-
-
-def _credential(scope: Scope) -> HeadCredential:
-    client = scope["client"]
-    return HeadCredential(
-        scope["method"],
-        scope["raw_path"].decode("latin-1"),
-        scope["query_string"].decode("latin-1"),
-        tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]),
-        f"{client[0]}:{client[1]}" if client is not None else "unix",
-        scope["scheme"] == "https",
-    )

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from kiwi_gw.codes import CloseCode
-from kiwi_gw.edge.admin.views import connections, sources, subscriptions
+from kiwi_gw.edge.admin.views import Item, connection_item, source_item, subscription_item
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot
 from kiwi_gw.runtime.gateway import Gateway
 
 Topic = Literal["sources", "connections", "subscriptions"]
-Item = dict[str, Any]
-
-"""Close code of a connection that an operator has closed; like all of 44xx, the client may come back."""
+TOPICS: tuple[Topic, ...] = ("sources", "connections", "subscriptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +76,14 @@ def _sources(gateway: Gateway, after: str, limit: int) -> ListingPage:
         item for item in sorted(gateway.runners(), key=lambda r: r.hub.info.id) if item.hub.info.id > after
     ]
     chosen = found[:limit]
-    return ListingPage(sources(chosen), chosen[-1].hub.info.id if len(found) > limit else "")
+    return ListingPage([*map(source_item, chosen)], chosen[-1].hub.info.id if len(found) > limit else "")
 
 
 def _connections(gateway: Gateway, after: str, limit: int) -> ListingPage:
     number, _ = _key(after)
     found = sorted((c for c in gateway.connections if c.number > number), key=lambda c: c.number)
     chosen = found[:limit]
-    return ListingPage(connections(chosen), str(chosen[-1].number) if len(found) > limit else "")
+    return ListingPage([*map(connection_item, chosen)], str(chosen[-1].number) if len(found) > limit else "")
 
 
 def _subscriptions(gateway: Gateway, after: str, limit: int) -> ListingPage:
@@ -95,7 +93,7 @@ def _subscriptions(gateway: Gateway, after: str, limit: int) -> ListingPage:
     for connection in sorted((c for c in gateway.connections if c.number >= number), key=lambda c: c.number):
         first = had if connection.number == number else 0
         listed = list(connection.subscriptions.values())[first : first + limit - len(items)]
-        items += subscriptions(connection, listed)
+        items += [subscription_item(connection, item) for item in listed]
         if len(items) == limit:
             return ListingPage(items, f"{connection.number}.{first + len(listed)}")
     return ListingPage(items)

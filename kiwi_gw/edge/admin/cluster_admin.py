@@ -9,8 +9,9 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from kiwi_gw.edge.admin.admin_view import Item, ListingPage, LocalAdmin, Topic, whole_number
+from kiwi_gw.edge.admin.admin_view import ListingPage, LocalAdmin, Topic, whole_number
 from kiwi_gw.edge.admin.counter_store import CounterStore
+from kiwi_gw.edge.admin.views import Item
 from kiwi_gw.edge.admin.worker_api import WorkerSilent, ask, ask_json
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot

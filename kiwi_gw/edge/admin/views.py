@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kiwi_gw.core.subscription import Subscription
@@ -16,16 +15,11 @@ Item = dict[str, Any]
 _HOLDERS = 10
 
 
-def sources(runners: Sequence[SourceRunner]) -> list[Item]:
-    """One item per source. `lag` is null where the source does not know; `positions` is null until it has
+def source_item(runner: SourceRunner) -> Item:
+    """Show a source. `lag` is null where the source does not know; `positions` is null until it has
     started; `lag`, `positions` and `details` are in its own words (Kafka: by partition). `reloadRefused`:
     what of the last reload cannot work, so that it goes on as it was. `heldBy`: the
     connections for which the source waits just now (policy `block`), the first ten."""
-    now = time.monotonic()
-    return [_source(runner, now) for runner in runners]
-
-
-def _source(runner: SourceRunner, now: float) -> Item:
     hub, statistics = runner.hub, runner.statistics()
     window = hub.window
     behind = statistics.behind if statistics is not None else {}
@@ -39,7 +33,7 @@ def _source(runner: SourceRunner, now: float) -> Item:
         "reachable": statistics.reachable if statistics is not None else None,
         "details": dict(statistics.details) if statistics is not None and statistics.details else None,
         "lag": {str(partition): behind[partition] for partition in sorted(behind)} or None,
-        "stalledSeconds": round(runner.stalled(now), 3),
+        "stalledSeconds": round(runner.stalled(time.monotonic()), 3),
         "subscriptions": hub.subscribers,
         "lagging": hub.behind,
         "heldBy": hub.held_by[:_HOLDERS],
@@ -56,14 +50,9 @@ def _source(runner: SourceRunner, now: float) -> Item:
     }
 
 
-def connections(found: Iterable[Connection]) -> list[Item]:
-    """One item per connection. `idleSeconds`: since the client last sent a byte."""
-    now = time.monotonic()
-    return [_connection(item, now) for item in found]
-
-
-def _connection(connection: Connection, now: float) -> Item:
-    writer = connection.writer
+def connection_item(connection: Connection) -> Item:
+    """Show a connection. `idleSeconds`: since the client last sent a byte."""
+    writer, now = connection.writer, time.monotonic()
     open_ones = connection.subscriptions.values()
     return {
         "id": str(connection.number),
@@ -81,13 +70,9 @@ def _connection(connection: Connection, now: float) -> Item:
     }
 
 
-def subscriptions(connection: Connection, found: Iterable[Subscription]) -> list[Item]:
-    """One item per subscription. `credits` is null for push; `behind` and `unannounced` (given up, and the
+def subscription_item(connection: Connection, item: Subscription) -> Item:
+    """Show a subscription. `credits` is null for push; `behind` and `unannounced` (given up, and the
     client not told yet) count events of the source; `positions` is where its next event is."""
-    return [_subscription(connection, item) for item in found]
-
-
-def _subscription(connection: Connection, item: Subscription) -> Item:
     info = item.hub.info
     opened = item.seq >= 0
     return {

@@ -9,42 +9,42 @@ import h11
 import msgspec
 import trio
 
-from kiwi_gw.edge.admin.admin_view import AdminView, Topic
-from kiwi_gw.edge.admin.app import page_of, respond_json
-from kiwi_gw.edge.asgi import App, Receive, Scope, Send, respond
+from kiwi_gw.dialect_api import HttpResponse
+from kiwi_gw.edge.admin.admin_view import TOPICS, AdminView, Topic
+from kiwi_gw.edge.admin.app import page_of
 from kiwi_gw.edge.http_errors import HttpError
+from kiwi_gw.edge.plain_request import Handler, PlainRequest, json_response
 from kiwi_gw.edge.routing import Routes
 
 INCARNATION = "x-incarnation"
 """Header of a snapshot: how many worked in this slot before this one."""
 
 _READ = 64 * 1024
-_TOPICS: tuple[Topic, ...] = ("sources", "connections", "subscriptions")
 
 
 def add_private_routes(routes: Routes, local_admin: AdminView, incarnation: int) -> None:
     """Serve what `ask` is used for."""
 
-    async def snapshot(scope: Scope, receive: Receive, send: Send) -> None:
+    async def snapshot(request: PlainRequest) -> HttpResponse:
         body = (await local_admin.snapshot()).dump()
-        headers = ((INCARNATION.encode(), b"%d" % incarnation),)
-        await respond(send, 200, body, b"application/json", headers)
+        return HttpResponse(200, body, "application/json", ((INCARNATION, str(incarnation)),))
 
-    async def disconnect(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond_json(send, {"done": await local_admin.disconnect(scope["path_params"]["id"])})
+    async def disconnect(request: PlainRequest) -> HttpResponse:
+        return json_response({"done": await local_admin.disconnect(request.parameters["id"])})
 
     routes.add_http("GET", "/snapshot", snapshot)
     routes.add_http("DELETE", "/connections/{id}", disconnect)
-    for topic in _TOPICS:
+    for topic in TOPICS:
         routes.add_http("GET", f"/{topic}", _page(local_admin, topic))
 
 
-def _page(local_admin: AdminView, topic: Topic) -> App:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        page = await local_admin.page(topic, *page_of(scope))
-        await respond_json(send, {"items": page.items, "next": page.next})
+def _page(local_admin: AdminView, topic: Topic) -> Handler:
+    async def handle(request: PlainRequest) -> HttpResponse:
+        asked = page_of(request)
+        page = await local_admin.page(topic, asked.after, asked.limit)
+        return json_response({"items": page.items, "next": page.next})
 
-    return app
+    return handle
 
 
 class WorkerSilent(Exception):  # noqa: N818  (it says what happened)

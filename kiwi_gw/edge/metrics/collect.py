@@ -303,14 +303,10 @@ def _meter(snapshot: MetricsSnapshot, meter: SourceMeter) -> None:
     if meter.last_event:
         snapshot.put("source_last_event_timestamp_seconds", meter.last_event, label)
     snapshot.put("source_restarts_total", 0, label, "error")
-    for kind, count in meter.unreadable.items():
-        snapshot.put("source_decode_errors_total", count, label, kind)
-    for reason, count in meter.restarts.items():
-        snapshot.put("source_restarts_total", count, label, reason)
-    for dialect, count in meter.started.items():
-        snapshot.put("subscriptions_started_total", count, label, dialect)
-    for reason, count in meter.ended.items():
-        snapshot.put("subscriptions_ended_total", count, label, reason)
+    _put_counts(snapshot, "source_decode_errors_total", meter.unreadable, label)
+    _put_counts(snapshot, "source_restarts_total", meter.restarts, label)
+    _put_counts(snapshot, "subscriptions_started_total", meter.started, label)
+    _put_counts(snapshot, "subscriptions_ended_total", meter.ended, label)
     for name, value in meter.metrics.items():
         snapshot.put(name, value, label)
     for name, histogram in meter.histograms.items():
@@ -337,9 +333,9 @@ def _put(snapshot: MetricsSnapshot, name: str, histogram: Histogram, *labels: st
     snapshot.put_histogram(name, histogram.bounds, histogram.counts, histogram.sum, *labels)
 
 
-def _put_counts(snapshot: MetricsSnapshot, name: str, counts: Mapping[_Key, int]) -> None:
+def _put_counts(snapshot: MetricsSnapshot, name: str, counts: Mapping[_Key, int], *labels: str) -> None:
     for key, count in counts.items():
-        snapshot.put(name, count, *_labels(key))
+        snapshot.put(name, count, *labels, *_labels(key))
 
 
 def _put_histograms(snapshot: MetricsSnapshot, name: str, histograms: Mapping[_Key, Histogram]) -> None:

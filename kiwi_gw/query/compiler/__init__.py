@@ -8,7 +8,7 @@ what a query makes for one event, `footprint` estimates what it keeps.
 
 from __future__ import annotations
 
-from kiwi_gw.query.compiler.compiled_query import CompiledQuery
-from kiwi_gw.query.compiler.query_codegen import Bytecode, compile_bytecode, compile_query
-
-__all__ = ["Bytecode", "CompiledQuery", "compile_bytecode", "compile_query"]
+from kiwi_gw.query.compiler.compiled_query import CompiledQuery as CompiledQuery
+from kiwi_gw.query.compiler.query_codegen import Bytecode as Bytecode
+from kiwi_gw.query.compiler.query_codegen import compile_bytecode as compile_bytecode
+from kiwi_gw.query.compiler.query_codegen import compile_query as compile_query

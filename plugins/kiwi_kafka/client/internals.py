@@ -110,8 +110,7 @@ class TopicMetadataRequest(Request[MetadataRequest_v5 | MetadataV12]):  # type: 
     API_KEY = 3
 
     def __init__(self, topics: list[str], rights: bool = False) -> None:
-        self._topics = topics
-        self._rights = rights
+        self._topics, self._rights = topics, rights
 
     def build(self, request_struct_class: Any) -> Any:
         if request_struct_class is MetadataV12:
@@ -376,8 +375,7 @@ class FastFetches(OrderedDict[Any, Any]):
     def __setitem__(self, tp: Any, fetched: Any) -> None:
         if type(fetched) is FetchResult:
             fast = FastRecords(fetched)
-            fetched.getall = fast.getall
-            fetched.has_more = fast.has_more
+            fetched.getall, fetched.has_more = fast.getall, fast.has_more
             fetched._partition_records = None  # not read by anything else from now on
         super().__setitem__(tp, fetched)
 

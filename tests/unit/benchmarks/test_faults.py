@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.faults import PART, README, RESULTS, table
-from kiwi_gw.doc_blocks import replaced
+from tests.doc_blocks import replaced
 from tests.faults.experiment import Outcome, Result, summary
 
 KILLED = Outcome("killed", "R1", Result.PASSED, [], 100, 0.5, 1.0, 3.0, 0.004)

@@ -14,7 +14,7 @@ from benchmarks.scenarios import SCENARIOS
 from benchmarks.sizes import Sizes
 from benchmarks.throughput import BARE, figures
 from kiwi_gw.config.schema import CoreSettings
-from kiwi_gw.doc_blocks import replaced
+from tests.doc_blocks import replaced
 
 FANOUT = SCENARIOS[0]
 

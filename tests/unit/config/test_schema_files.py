@@ -15,9 +15,9 @@ from kiwi_gw.config import LoadedConfig, init, json_schema, load, show, shown
 from kiwi_gw.config.document import read
 from kiwi_gw.config.json_schema import text
 from kiwi_gw.dialects.kiwi.settings import KiwiSettings
-from kiwi_gw.doc_blocks import replaced
 from kiwi_gw.plugin_manager import PluginManager, shipped
 from tests.config_reference import PART, tables
+from tests.doc_blocks import replaced
 
 Loader = Callable[..., LoadedConfig]
 

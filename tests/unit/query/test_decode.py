@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from kiwi_gw.model import Decode, Form
-from kiwi_gw.query.decode import decoder, headers, mistake, objects
+from kiwi_gw.query.decode import decode_mistake, decoder, headers, objects
 from kiwi_gw.query.values import UNDECODABLE
 
 SCHEMA = {
@@ -80,14 +80,14 @@ def test_avro() -> None:
 
 
 def test_what_a_configuration_may_have_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert mistake(Decode()) is None
-    assert mistake(Decode("avro", avro_schema=json.dumps(SCHEMA))) is None
-    assert "no Avro schema" in str(mistake(Decode("avro", avro_schema='{"type": "nothing"}')))
-    assert mistake(Decode("avro", avro_schema="{")) is not None
-    assert mistake(Decode(fields="carrier STRING, delay BIGINT")) is None
-    assert str(mistake(Decode(fields="carrier NOTHING"))).startswith("schema: ")
+    assert decode_mistake(Decode()) is None
+    assert decode_mistake(Decode("avro", avro_schema=json.dumps(SCHEMA))) is None
+    assert "no Avro schema" in str(decode_mistake(Decode("avro", avro_schema='{"type": "nothing"}')))
+    assert decode_mistake(Decode("avro", avro_schema="{")) is not None
+    assert decode_mistake(Decode(fields="carrier STRING, delay BIGINT")) is None
+    assert str(decode_mistake(Decode(fields="carrier NOTHING"))).startswith("schema: ")
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    assert "kiwi-gw[avro]" in str(mistake(Decode("avro", avro_schema='"string"')))
+    assert "kiwi-gw[avro]" in str(decode_mistake(Decode("avro", avro_schema='"string"')))
 
 
 def test_headers_are_an_object_of_texts() -> None:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from kiwi_gw.query import reference, sql
+from kiwi_gw.query import sql
 from kiwi_gw.query.compiler import compile_query
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.functions import json_text, modules, registry, unsupported
@@ -15,6 +15,7 @@ from kiwi_gw.query.limits import MAX_TEXT
 from kiwi_gw.query.tree import Cast, Constant, Literal
 from kiwi_gw.query.values import Value
 from kiwi_gw.query.values.types import CASTS
+from tests.query_reference import tables
 from tests.unit.query.trying import at, call, result
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
@@ -251,11 +252,11 @@ def test_a_choice_has_the_type_of_all_its_values() -> None:
 def test_every_function_is_in_the_tables() -> None:
     names = [function.name for functions in modules().values() for function in functions]
     assert len(names) == len(set(names)) == len(registry())
-    tables = reference.tables()
+    written = tables()
     for function in registry().values():
         if function.usage:
             assert function.usage.startswith(f"{function.name}(")
-            assert f"| `{function.usage}` |" in tables
+            assert f"| `{function.usage}` |" in written
     assert set(CASTS) >= {"BIGINT", "DOUBLE", "STRING"}
 
 

@@ -7,24 +7,24 @@ from pathlib import Path
 from kiwi_gw.core import accounts, evaluation
 from kiwi_gw.core.round_budget import LIGHT_USER_SECONDS, ROUND_SECONDS, ROUND_SHARE
 from kiwi_gw.dialects.zetta import topic_plan_cache
-from kiwi_gw.doc_blocks import replaced
 from kiwi_gw.query import cpu_budget, decoded_batch, limits, patterns, sql
 from kiwi_gw.query.compiler import event_budget
 from kiwi_gw.query.functions import containers, registry, strings
 from kiwi_gw.query.limits import MAX_READ
-from kiwi_gw.query.reference import FILE, PART, tables
 from kiwi_gw.query.worker import QUESTION_SECONDS
 from kiwi_gw.query.worker_messages import SMALL_QUERY_BYTES, SMALL_QUERY_WORDS
 from kiwi_gw.runtime import offloads
 from kiwi_gw.runtime.offload_queue import MOST_OF_ONE
 from kiwi_gw.runtime.offloads import MOST
+from tests.doc_blocks import replaced
+from tests.query_reference import FILE, PART, tables
 from tests.unit.config.test_limits import figures
 
 TEXT = (Path(__file__).parents[3] / "config" / FILE).read_text(encoding="utf-8")
 
 
 def test_the_tables_are_fresh() -> None:
-    assert replaced(TEXT, PART, tables()) == TEXT, "python -m kiwi_gw.query.reference config"
+    assert replaced(TEXT, PART, tables()) == TEXT, "python -m tests.query_reference config"
 
 
 def test_every_function_is_in_them() -> None:

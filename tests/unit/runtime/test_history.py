@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from kiwi_gw.core.commands import AddCredit, Cancel, Open
 from kiwi_gw.core.notices import Lagged, Opened, OpenFailed
 from kiwi_gw.core.states import SubscriptionState
-from kiwi_gw.edge.admin.views import sources
+from kiwi_gw.edge.admin.views import source_item
 from kiwi_gw.errors import SourceChanged
 from kiwi_gw.model import (
     Action,
@@ -371,7 +371,7 @@ async def test_block_holds_the_source_until_its_client_has_room(
         hub = next(iter(bench.gateway.runners())).hub
         assert hub.events_in == 50
         assert hub.held_by == [str(client.connection)]
-        (item,) = sources(list(bench.gateway.runners()))
+        (item,) = map(source_item, bench.gateway.runners())
         assert item["heldBy"] == hub.held_by
         client.socket.take = lambda size: size
         client.socket.drain()

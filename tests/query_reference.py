@@ -1,6 +1,6 @@
 """The tables of functions in `config/QUERIES.md`, made from the registry.
 
-`python -m kiwi_gw.query.reference config` writes them anew; a test says when to.
+`python -m tests.query_reference config` writes them anew; a test says when to.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from kiwi_gw.doc_blocks import rewrite
 from kiwi_gw.query.functions import modules
 from kiwi_gw.query.functions.base import Function
+from tests.doc_blocks import rewrite
 
 FILE, PART = "QUERIES.md", "functions"
 

@@ -1,6 +1,6 @@
 """The table of metrics in `config/METRICS.md`, made from the catalog and the plugins.
 
-`python -m kiwi_gw.edge.metrics.reference config` writes it anew; a test says when to.
+`python -m tests.metrics_reference config` writes it anew; a test says when to.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from kiwi_gw.doc_blocks import rewrite
 from kiwi_gw.edge.metrics.catalog import OWN, Metric, metric_of
 from kiwi_gw.plugin_manager import shipped
+from tests.doc_blocks import rewrite
 
 FILE, PART = "METRICS.md", "metrics"
 
