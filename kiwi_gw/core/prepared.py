@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.model import Encoded
@@ -68,8 +69,7 @@ class Prepared:
         return SentPart(sent, total, b"")
 
 
-@dataclass(frozen=True, slots=True)
-class SentPart:
+class SentPart(NamedTuple):
     """What was sent of something prepared: segments, each up to an index of its entry; the bytes of their
     events; the rest of the frame that was cut."""
 
