@@ -24,7 +24,7 @@ class FrameWriter(Protocol[S]):
         """Send, and return how many bytes were taken, 0 if none can be. Called only while `writable`; never
         blocks."""
 
-    def hold_remainder(self, tail: bytes) -> None:
+    def hold_remainder(self, rest: bytes) -> None:
         """Write the rest of the frame that was cut before anything else. Ends `writable`."""
 
     def mark_ready(self, subscription: S) -> None:

@@ -98,7 +98,7 @@ class WebSocketWriter:
         self.sent_bytes = 0
         self.taken_at = clock()
 
-    # --- for fan-out (core.frame_writer.WebSocketWriter) --------------------------------------------
+    # --- for fan-out (core.frame_writer.FrameWriter) ------------------------------------------------
 
     def send(self, data: memoryview | bytes) -> int:
         taken = self._transport.try_send(data)

@@ -45,7 +45,7 @@ class Keepalive:
         self.vanished = 0
 
     def look(self, connections: Iterable[Connection], now: float, wall: float) -> None:
-        """Call it about ten times a second. now: monotonic seconds, `wall`: seconds since the epoch (only
+        """Call it four times a second. now: monotonic seconds, `wall`: seconds since the epoch (only
         tokens know that clock)."""
         if not self._left and now - self._began >= _ROUND:
             self._began = now
