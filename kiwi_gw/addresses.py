@@ -34,7 +34,7 @@ from kiwi_gw.workers.worker_config import WorkerConfig, socket_of
 
 
 def _health(gateway: Gateway) -> GatewayHealth:
-    sources = (
+    sources = tuple(
         SourceHealth(
             runner.hub.info.id,
             runner.hub.info.type,

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _PATH = re.compile(r"`\$((?:\.\w+)*)[^`]*`\Z")
 _VALUE = re.compile(r"Invalid (?:enum )?value .*(?= - at `)", re.DOTALL)
+_UNKNOWN = re.compile(r"unknown field `.*", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
@@ -36,13 +37,14 @@ def wrong_member(error: msgspec.ValidationError) -> str:
 
 def sentence(error: msgspec.ValidationError, kind: type[Struct]) -> str:
     """Say which member of a struct is wrong, and what it must be: `n must be an integer from 1 to 5`. If its
-    type has no description, msgspec's words are used, without the sent value."""
+    type has no description, msgspec's words are used, without the sent value or the name of an unknown
+    member."""
     name, known = wrong_member(error), descriptions(kind)
     while name and name not in known:
         name = name.rpartition(".")[0]
     if name:
         return f"{name} must be {known[name]}"
-    return _VALUE.sub("Invalid value", str(error))
+    return _UNKNOWN.sub("unknown field", _VALUE.sub("Invalid value", str(error)))
 
 
 @cache

@@ -81,9 +81,10 @@ class HttpRoute(Generic[P, B, A]):
     """What the protocol answers to plain HTTP requests. GET also serves HEAD.
 
     path: as for `WebSocketRoute`. answer: called for every request, after its credentials, its origin and its
-    types were checked; it answers at once. parameters: of the path, and of the query, where of several with
-    one name the last one counts. body: a struct is read as JSON, `bytes` are the body as it came. returns:
-    what is answered with 200, as JSON. max_body_bytes: a larger body gets 413.
+    types were checked; it answers at once, and may raise InvalidRequest (400). parameters: of the path, and
+    of the query, where of several with one name the last one counts. body: a struct is read as JSON, `bytes`
+    are the body as it came. returns: what is answered with 200, as JSON. max_body_bytes: a larger body gets
+    413.
     """
 
     method: str

@@ -7,7 +7,7 @@ starts, drains or has no memory left for new clients, and lists the sources.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,7 +72,7 @@ class GatewayHealth:
     draining: bool
     overload: int
     warnings: tuple[str, ...]
-    sources: Iterable[SourceHealth]
+    sources: tuple[SourceHealth, ...]
 
 
 AskHealth = Callable[[], GatewayHealth]
@@ -100,10 +100,11 @@ def readiness(ask: AskHealth, lists: Lists = anyone) -> Handler:
     async def handle(request: PlainRequest) -> HttpResponse:
         asked = read_parameters(ReadyParameters, {}, request.head.query)
         verbose = asked.verbose.lower() not in ("0", "false", "no")
+        listed = await lists(request)
         view = ask()
         ready = view.ready and not view.draining and view.overload < _REFUSING
         body = Readiness(ready, view.draining, view.overload)
-        if await lists(request):
+        if listed:
             body.sources = [
                 source if verbose else SourceHealth(source.id, state=source.state) for source in view.sources
             ]

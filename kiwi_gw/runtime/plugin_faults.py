@@ -18,7 +18,7 @@ import trio
 class FaultBarrier:
     """A block in which code of plugins runs. error: the fault that ended it, None if there was none.
 
-    but: faults of these kinds go through as they were raised. told: called with the fault.
+    but: faults of these kinds go through, out of a group that they are alone in. told: called with the fault.
     """
 
     __slots__ = ("_but", "_told", "error")
@@ -36,9 +36,11 @@ class FaultBarrier:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        found = fault(raised) if raised is not None else None
-        if isinstance(found, self._but):
+        if isinstance(raised, self._but):
             return False
+        found = fault(raised) if raised is not None else None
+        if isinstance(found, self._but):  # alone in a group
+            raise found from None
         self.error = found
         if found is not None and self._told is not None:
             self._told(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kiwi_counter.counter import SCHEMA, CounterSettings, build
+from kiwi_counter.counter import Counter as Counter
 from kiwi_gw.api import Decode, SourceDescription, SourceType, hookimpl
 
 

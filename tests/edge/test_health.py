@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from kiwi_gw.edge.health import GatewayHealth, SourceHealth, add_health_routes
+from kiwi_gw.edge.health import GatewayHealth, SourceHealth, add_health_routes, readiness
 from kiwi_gw.edge.http import serve_http
 from kiwi_gw.edge.http_exchange import HttpLimits
-from kiwi_gw.edge.plain_request import ConnectionEnds
+from kiwi_gw.edge.plain_request import ConnectionEnds, PlainRequest
 from kiwi_gw.edge.request_head import parse_head
 from kiwi_gw.edge.routing import Routes
 
@@ -100,3 +100,26 @@ async def test_verbose_says_more(query: str) -> None:
 async def test_verbose_can_be_denied() -> None:
     _, _, body = await get(view(), "/readyz?verbose=0")
     assert "warnings" not in json.loads(body)
+
+
+async def test_what_is_said_is_not_older_than_the_question_whether_it_may_be_said() -> None:
+    """A plugin may be asked that in a thread, and sources come and go meanwhile."""
+    asked: list[str] = []
+
+    async def lists(request: PlainRequest) -> bool:
+        await trio.lowlevel.checkpoint()
+        asked.append("may it be known")
+        return True
+
+    def ask() -> GatewayHealth:
+        asked.append("what is there")
+        return view()
+
+    head = parse_head(b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    async def no_body(most: int) -> bytes:
+        return b""
+
+    response = await readiness(ask, lists)(PlainRequest(head, {}, ConnectionEnds(), no_body))
+    assert response.status == 200
+    assert asked == ["may it be known", "what is there"]

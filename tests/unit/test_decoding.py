@@ -16,6 +16,14 @@ class Inner(Struct):
     colour: Literal["red", "blue"] = "red"
 
 
+class Closed(Struct, forbid_unknown_fields=True):
+    pass
+
+
+class Strict(Struct, forbid_unknown_fields=True):
+    inner: Closed | UnsetType = UNSET
+
+
 class Outer(Struct, rename="camel"):
     some_name: Annotated[str, Meta(description="a string")]
     inner: Inner | UnsetType = UNSET
@@ -55,3 +63,11 @@ def test_descriptions_by_path() -> None:
 def test_what_is_given() -> None:
     assert given(UNSET) is None
     assert given(0) == 0
+
+
+@pytest.mark.parametrize("name", ["s3cret", "a`b", "a\\r\\nb` - at `$.c"])
+def test_a_member_that_there_is_not_is_not_repeated(name: str) -> None:
+    for text in (f'{{"{name}":1}}', f'{{"inner":{{"{name}":1}}}}'):
+        with pytest.raises(msgspec.ValidationError) as error:
+            msgspec.json.decode(text, type=Strict)
+        assert sentence(error.value, Strict) == "Object contains unknown field"

@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from kiwi_gw.api import SourceFailed
-from kiwi_gw.runtime.plugin_faults import fault, place, words
+from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.runtime.plugin_faults import FaultBarrier, fault, place, words
 
 
 async def cancelled() -> BaseException:
@@ -75,3 +76,11 @@ def raised(message: str) -> BaseException:
 def test_the_place_is_the_line_and_not_the_words() -> None:
     assert place(raised("for ann")) == place(raised("for bob"))
     assert place(ValueError("for ann")) != place(ValueError("for bob"))
+
+
+def test_what_is_to_go_through_comes_out_of_its_group() -> None:
+    told: list[BaseException] = []
+    barrier = FaultBarrier(EncodingFailed, told=told.append)
+    with pytest.raises(EncodingFailed, match="no such column"), barrier:
+        raise ExceptionGroup("", [EncodingFailed("no such column")])
+    assert told == []
