@@ -87,7 +87,7 @@ test-all: setup ## make test, then make test-rest: every test there is, and what
 
 # Which branches the tests go through: those with brokers in the process of the tests (gateways of their own are not
 # traced, for they are looked at with a clock), and the others a second time, with fewer examples: tracing takes
-# twice as long, so those that count milliseconds are left out.
+# twice as long and memory, so those that count milliseconds or bytes are left out.
 coverage: setup
 	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -q --hypothesis-profile check $(BOTH) \
 	  -m "not integration and not extended and not cost"

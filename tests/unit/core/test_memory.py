@@ -6,11 +6,15 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 
+import pytest
+
 from kiwi_gw.core.hub_limits import HubLimits
 from kiwi_gw.core.publishing import publish
 from kiwi_gw.core.window import ENTRY_OVERHEAD, MemoryBudget, Window, WindowEntry
 from kiwi_gw.model import Batch
 from tests.unit.core.fakes import Client, World, names
+
+pytestmark = pytest.mark.cost
 
 
 def ignore(entry: WindowEntry) -> None:

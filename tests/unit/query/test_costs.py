@@ -214,6 +214,7 @@ KEEPING = (
 )
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("where", KEEPING)
 def test_a_constant_is_folded_only_where_it_is_small(where: str) -> None:
     read = sql.read(where, None)

@@ -53,6 +53,7 @@ def loops_of(made: CompiledQuery) -> tuple[Callable[..., object], ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.cost
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_of_what_a_query_keeps_is_honest(kind: str) -> None:
     """Between 0.8 and 1.8 times what Python has of it, over twenty queries."""
