@@ -53,11 +53,11 @@ class ClientAccess:
 
     __slots__ = (
         "_account",
+        "_context",
         "_dialect",
         "_number",
         "_place",
         "_waiting",
-        "_world",
         "delivered",
         "identity",
         "login_seconds",
@@ -69,7 +69,7 @@ class ClientAccess:
         identity: Identity,
         number: int,
         dialect: str,
-        world: GatewayContext,
+        context: GatewayContext,
         place: AdmissionSlot | None,
         login_seconds: float | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class ClientAccess:
         self.delivered = 0
         self._number = number
         self._dialect = dialect
-        self._world = world
+        self._context = context
         self._place = place
         self._account: ClientAccount | None = None  # made for clients with queries
         self._waiting: dict[Hashable, Waited] | None = None  # a source is seldom waited for
@@ -114,7 +114,7 @@ class ClientAccess:
             return None
         who = self.who
         if self._account is None:
-            self._account = self._world.account(who)
+            self._account = self._context.account(who)
         return Payer(self._account, who, self._number)
 
     # --- what it reads ---------------------------------------------------------------------
@@ -125,12 +125,12 @@ class ClientAccess:
         """Subscribe. owner: is notified of all that becomes of it. Raises SubscribeRefused."""
         if self.login_seconds is not None:
             raise SubscribeRefused(RefusalCode.NOT_LOGGED_IN, "log in first")
-        hub = self._world.hub(command.source_id)
+        hub = self._context.hub(command.source_id)
         if hub is None:
             raise _unknown_source()
         item = self._wire(hub.info, command.wire)
         if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
-            refusal = self._world.hooks.authorize(self.identity, Action.REPLAY, hub.info)
+            refusal = self._context.hooks.authorize(self.identity, Action.REPLAY, hub.info)
             if refusal is not None:
                 raise SubscribeRefused(refusal.code, refusal.message)
         subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
@@ -147,7 +147,7 @@ class ClientAccess:
         waited = Waited()
         if isinstance(notice, Opened):
             self.subscriptions.setdefault(handle, subscription)
-            self._world.meters.source(subscription.hub.info.id).started[self._dialect] += 1
+            self._context.meters.source(subscription.hub.info.id).started[self._dialect] += 1
             waited = self._no_longer_waits(handle)
         elif isinstance(notice, Ended):
             self._forget(handle, notice.reason)
@@ -208,7 +208,7 @@ class ClientAccess:
     def apply_rules(self) -> None:
         """End those that are no longer allowed; the others go on behind the transforms that are theirs now,
         from their next event on."""
-        hooks = self._world.hooks
+        hooks = self._context.hooks
         for subscription in list(self.subscriptions.values()):
             hub = subscription.hub
             refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, hub.info)
@@ -230,7 +230,7 @@ class ClientAccess:
 
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""
-        hooks = self._world.hooks
+        hooks = self._context.hooks
         if hooks.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
             raise _unknown_source()  # as for one that does not exist: names cannot be guessed
         transforms = hooks.transforms(self.identity, info)
@@ -243,19 +243,19 @@ class ClientAccess:
 
     def _leave_account(self, who: Hashable) -> None:
         if self._account is not None:
-            self._world.account_left(who, self._account)
+            self._context.account_left(who, self._account)
             self._account = None
 
     def _count_credit(self, source_id: str, credit: int) -> None:
         if credit:
-            self._world.meters.source(source_id).credits_granted += credit
+            self._context.meters.source(source_id).credits_granted += credit
 
     def _forget(self, handle: Hashable, reason: CloseReason) -> None:
         subscription = self.subscriptions.pop(handle, None)
         self._no_longer_waits(handle)
         if subscription is not None:
             self.delivered += subscription.delivery.matched
-            self._world.meters.subscription_over(self._dialect, subscription, reason)
+            self._context.meters.subscription_over(self._dialect, subscription, reason)
 
     def _no_longer_waits(self, handle: Hashable) -> Waited:
         noted = self._waiting.pop(handle, None) if self._waiting is not None else None

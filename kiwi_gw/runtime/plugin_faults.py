@@ -56,9 +56,9 @@ def fault(error: BaseException) -> BaseException | None:
     KeyboardInterrupt and GeneratorExit, which are no fault.
     """
     if isinstance(error, BaseExceptionGroup):
-        nobodys = error.subgroup((KeyboardInterrupt, GeneratorExit))
-        if nobodys is not None:
-            raise nobodys
+        not_a_fault = error.subgroup((KeyboardInterrupt, GeneratorExit))
+        if not_a_fault is not None:
+            raise not_a_fault
         _, rest = error.split(trio.Cancelled)
         while isinstance(rest, BaseExceptionGroup) and len(rest.exceptions) == 1:
             rest = rest.exceptions[0]
