@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -178,7 +179,7 @@ def _forget(context: SparkContext, name: str) -> None:
             print(f"pools of the scheduler stay: {error}", file=sys.stderr, flush=True)
 
 
-class BatchSink:
+class BatchSink(ABC):
     """A function for `foreachBatch`, called in one thread at a time. failure: what it raised, for what comes
     out of `foreachBatch` is Spark's account of it."""
 
@@ -194,9 +195,9 @@ class BatchSink:
             self.failure = error
             raise
 
+    @abstractmethod
     def take(self, frame: DataFrame, query: str, batch: int) -> None:
         """Bring a batch to where it belongs. query: Spark's id of it, which its checkpoint carries."""
-        raise NotImplementedError
 
 
 class GatewaySink(BatchSink):

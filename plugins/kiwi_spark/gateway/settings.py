@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from kiwi_gw.api import Bytes, Milliseconds, Section
 from kiwi_spark.protocol.query_spec import BATCH_BYTES
@@ -29,6 +29,9 @@ def _interval(value: object) -> object:
         raise ValueError(f"{value!r} is no duration; write `500 ms`, `10 seconds`, `1 hour`, `30 days`")
     number, unit = found.groups()
     return f"{number} {_SPARK_UNITS.get(unit.lower(), unit.lower())}"
+
+
+_Interval = Annotated[str, BeforeValidator(_interval)]
 
 
 class SparkSettings(Section):
@@ -201,25 +204,15 @@ class WatermarkSettings(Section):
 
     column: str
     """The column with the time of the event."""
-    delay: str
+    delay: _Interval
     """How much older than the newest an event may be before it is left out: `1 hour`."""
-
-    @field_validator("delay", mode="before")
-    @classmethod
-    def _duration(cls, value: object) -> object:
-        return _interval(value)
 
 
 class TriggerSettings(Section):
     """When Spark looks for new input."""
 
-    processing_time: str
+    processing_time: _Interval
     """At most so often: `500 ms`."""
-
-    @field_validator("processing_time", mode="before")
-    @classmethod
-    def _duration(cls, value: object) -> object:
-        return _interval(value)
 
 
 class SinkSettings(Section):
