@@ -29,7 +29,7 @@ class _Extra:
 
 
 _EXTRAS = {
-    "kafka": _Extra("kiwi-gw[kafka]", ("aiokafka", "trio_asyncio")),
+    "kafka": _Extra("kiwi-gw[kafka]", ("aiokafka",)),
     "spark": _Extra("kiwi-gw[spark]", ("pyarrow", "pyspark")),
 }
 """Entry points of this distribution whose sources need an extra of it."""

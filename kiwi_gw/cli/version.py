@@ -18,7 +18,7 @@ def version(as_json: bool) -> None:
     from kiwi_gw import __version__
 
     found = {"kiwi-gw": __version__, "python": platform.python_version()}
-    for name in ("trio", "trio-websocket", "aiokafka", "trio-asyncio", "pyspark"):
+    for name in ("trio", "trio-websocket", "aiokafka", "pyspark"):
         try:
             found[name] = installed(name)
         except PackageNotFoundError:  # an extra that is not installed has no version to show

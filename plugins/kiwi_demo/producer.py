@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar
 
 import trio
-import trio_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import for_code
 
 from kiwi_demo.flights import Flight
+
+T = TypeVar("T")
 
 _MOST_AT_ONCE = 1000
 _FLUSH_SECONDS = 3.0
@@ -22,8 +25,31 @@ _LEADERS_SECONDS = 20.0
 
 async def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
     """Make a topic; return when every partition has a leader. Raise aiokafka's errors."""
-    async with trio_asyncio.open_loop():
-        await trio_asyncio.aio_as_trio(_create)(bootstrap, topic, partitions)
+    async with _asyncio_thread() as run:
+        await run(_create(bootstrap, topic, partitions))
+
+
+@asynccontextmanager
+async def _asyncio_thread() -> AsyncIterator[Callable[[Coroutine[Any, Any, T]], Awaitable[T]]]:
+    """Open an asyncio loop in a thread of its own, and give what has coroutines run there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="aiokafka", daemon=True)
+    thread.start()
+
+    async def run(work: Coroutine[Any, Any, T]) -> T:
+        done = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return await trio.to_thread.run_sync(done.result, abandon_on_cancel=True)
+        except trio.Cancelled:
+            done.cancel()
+            raise
+
+    try:
+        yield run
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 async def _create(bootstrap: str, topic: str, partitions: int) -> None:
@@ -63,17 +89,26 @@ async def replay(
     """
     if not speed > 0:
         raise ValueError(f"speed is a factor above 0, not {speed}")
-    async with trio_asyncio.open_loop():
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)
-        await trio_asyncio.aio_as_trio(producer.start)()
+    token = trio.lowlevel.current_trio_token()
+
+    def count_in_trio(count: int) -> None:
+        token.run_sync_soon(on_produced, count)
+
+    async with _asyncio_thread() as run_there:
+        producer = await run_there(_started(bootstrap))
         try:
-            send = trio_asyncio.aio_as_trio(_send)
             async with aclosing(due_runs(flights, speed)) as runs:
                 async for run in runs:
-                    await send(producer, topic, run, on_produced)
+                    await run_there(_send(producer, topic, run, count_in_trio))
         finally:
             with trio.move_on_after(_FLUSH_SECONDS, shield=True):  # what was handed over is still sent
-                await trio_asyncio.aio_as_trio(producer.stop)()
+                await run_there(producer.stop())
+
+
+async def _started(bootstrap: str) -> AIOKafkaProducer:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)
+    await producer.start()
+    return producer
 
 
 async def _send(

@@ -8,9 +8,7 @@ from typing import cast
 import trio
 
 from kiwi_gw.api import Diagnostic, PluginContext, Section
-from kiwi_kafka.client.asyncio_loop import client_loop
-from kiwi_kafka.client.factory import AioClientFactory
-from kiwi_kafka.client.log_filter import limit_client_logs
+from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.ports import (
     AdminClient,
     ClientFactory,
@@ -46,21 +44,16 @@ async def check_kafka(settings: KafkaSettings, topics: Collection[str]) -> list[
     finds, and creates nothing."""
     findings: list[Diagnostic] = []
     reached: KafkaSettings | None = None
-    with limit_client_logs():
-        async with client_loop(_ignore) as loop:
-            for server in settings.servers:
-                alone = settings.model_copy(update={"bootstrap_servers": server})
-                finding = await _check_server(AioClientFactory(loop, alone), server)
-                findings.append(finding)
-                if finding.level == "ok" and reached is None:
-                    reached = alone
-            if reached is not None:
-                findings += await check_topics(AioClientFactory(loop, reached), topics)
+    async with trio.open_nursery() as nursery:
+        for server in settings.servers:
+            alone = settings.model_copy(update={"bootstrap_servers": server})
+            finding = await _check_server(BrokerClientFactory(alone, nursery), server)
+            findings.append(finding)
+            if finding.level == "ok" and reached is None:
+                reached = alone
+        if reached is not None:
+            findings += await check_topics(BrokerClientFactory(reached, nursery), topics)
     return findings
-
-
-def _ignore(message: str, error: BaseException | None) -> None:
-    """Do nothing: what fails in the client's own tasks is found out by asking."""
 
 
 async def _check_server(clients: ClientFactory, server: str) -> Diagnostic:

@@ -10,9 +10,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import HistoryReader, PluginContext, PluginError
-from kiwi_kafka.client.asyncio_loop import client_loop
-from kiwi_kafka.client.factory import AioClientFactory
-from kiwi_kafka.client.log_filter import limit_client_logs
+from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.client.options import tls_context
 from kiwi_kafka.history.bounded_topic_reader import BoundedTopicReader
 from kiwi_kafka.history.history_reader import TopicHistoryReader
@@ -235,16 +233,10 @@ async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
         tls_context(settings.security)
     except OSError as error:
         raise PluginError(f"kafka.security: {error}") from error
-    with limit_client_logs():
-        async with client_loop(_tell) as loop, trio.open_nursery() as nursery:
-            kafka = Kafka(settings, AioClientFactory(loop, settings), nursery)
-            kafka.start()
-            try:
-                yield kafka
-            finally:
-                nursery.cancel_scope.cancel()
-
-
-def _tell(message: str, error: BaseException | None) -> None:
-    # The topic monitor finds a consumer that no longer works.
-    log.warning("kafka client", problem=message, exc_info=error)
+    async with trio.open_nursery() as nursery:
+        kafka = Kafka(settings, BrokerClientFactory(settings, nursery), nursery)
+        kafka.start()
+        try:
+            yield kafka
+        finally:
+            nursery.cancel_scope.cancel()

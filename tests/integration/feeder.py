@@ -66,8 +66,7 @@ async def feeder(
     quiet = logging.getLogger("aiokafka")
     level = quiet.level
     quiet.setLevel(logging.CRITICAL)  # while a broker is away it writes sixty lines a second
-    # Named, because trio-asyncio, once imported, answers `new_event_loop` with a loop of its own kind.
-    loop = asyncio.SelectorEventLoop()
+    loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="feeder")
     thread.start()
 

@@ -1,158 +1,283 @@
-"""The consumer on aiokafka: reads partitions, as long as it works."""
+"""The consumer: reads partitions, with a fetcher for each broker that leads any of them.
+
+What a fetcher has brought waits, undecoded, until it is read: of each partition what two answers hold, then
+its broker is not asked on. So a reader that is busy holds back the brokers, and one that waits has records as
+they come.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
-from struct import Struct
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
-import aiokafka
+import structlog
+import trio
 from aiokafka import errors as kafka_errors
 
-from kiwi_kafka.client.asyncio_loop import AsyncioLoop, close
-from kiwi_kafka.client.errors import LOST, unreachable, unreachable_by
-from kiwi_kafka.client.internals import ReadOnlyConsumer
+from kiwi_gw.api import Backoff, Wakeup
+from kiwi_kafka.client.broker_fetcher import BrokerFetcher
+from kiwi_kafka.client.brokers import Brokers
+from kiwi_kafka.client.fetch_session import FetchAnswer, FetchLimits
+from kiwi_kafka.client.partition_fetch import PartitionFetch
 from kiwi_kafka.ports import (
-    CorruptRecordsError,
     FetchedPartition,
+    MissingTopic,
     OffsetOutOfRangeError,
-    RecordTooLargeError,
     TopicAuthorizationError,
     TopicPartition,
+    UnreachableError,
 )
 
-T = TypeVar("T")
+log = structlog.get_logger("kiwi_kafka")
+
+_LONGEST_PAUSE_S: Final = 1.0
 
 
-_HEAD = Struct(">qiib")
-"""Of a batch: first offset, length of what follows it, epoch of the leader that took it, version of the
-format (Kafka protocol guide, record batch)."""
-_BEFORE_LENGTH_COUNTS = 12
-_WITH_EPOCHS = 2
-_MOST = 16
-"""Changes of epoch that are kept of one partition: of what has been fetched and not been read yet."""
+class FetchingConsumer:
+    """Implement `Consumer`. `run` must be running, in a task of its own, until it is closed.
 
+    timeout: seconds for the answer to a fetch. most: records of one read, if it does not say so itself.
+    retry: seconds before the next attempt. refresh: seconds after which leaders are looked for anyway.
+    """
 
-class AioConsumer:
-    def __init__(self, loop: AsyncioLoop, consumer: ReadOnlyConsumer) -> None:
-        self._loop = loop
-        self._consumer = consumer
-        self._epochs = LeaderEpochs()
-        consumer.client.on_batches = self._epochs.note
+    def __init__(
+        self,
+        brokers: Brokers,
+        limits: FetchLimits,
+        *,
+        timeout: float,
+        most: int,
+        retry: float,
+        refresh: float,
+    ) -> None:
+        self._brokers = brokers
+        self._limits = limits
+        self._timeout = timeout
+        self._most = most
+        self._retry = retry
+        self._refresh = refresh
+        self._interval = 0.0
+        self._partitions: dict[TopicPartition, PartitionFetch] = {}
+        self._fetchers: dict[int, BrokerFetcher] = {}
+        self._led_by: dict[TopicPartition, BrokerFetcher] = {}  # a leader is looked for where one is missing
+        self._resting: Collection[TopicPartition] = ()
+        self._ready: dict[TopicPartition, PartitionFetch] = {}
+        self._arrived = Wakeup()
+        self._searched = Wakeup()
+        self._failure: Exception | None = None
+        self._scope = trio.CancelScope()
+        self._nursery: trio.Nursery  # as long as it runs
+
+    async def run(self) -> None:
+        """Fetch until closed or cancelled. What fails in it the next `read` raises."""
+        with self._scope:
+            try:
+                async with trio.open_nursery() as self._nursery:
+                    await self._find_leaders()
+            except Exception as error:  # noqa: BLE001  (it belongs to who reads, not to the nursery of all)
+                self._fail(error)
+
+    # --- what a reader calls ---
 
     async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        # No fetch sees the assignment without its positions.
-        await self._in_one_step(
-            partial(self._consumer.assign, _partitions(positions)), *self._seeks(positions)
-        )
+        self._partitions = {tp: PartitionFetch(tp, offset) for tp, offset in positions.items()}
+        self._searched.set()
+        await trio.lowlevel.checkpoint()
 
     async def seek(self, positions: Mapping[TopicPartition, int]) -> None:
-        await self._in_one_step(*self._seeks(positions))
+        for tp, offset in positions.items():
+            self._seek(tp, offset)
+        await trio.lowlevel.checkpoint()
 
     async def pause(self, tps: Collection[TopicPartition]) -> None:
-        await self._in_one_step(partial(self._consumer.pause, *_partitions(tps)))
+        for tp in tps:
+            partition = self._partitions[tp]
+            partition.is_paused = True
+            self._ready.pop(tp, None)
+            self._look_at(tp)
+        await trio.lowlevel.checkpoint()
 
     async def resume(self, positions: Mapping[TopicPartition, int]) -> None:
-        resume = partial(self._consumer.resume, *_partitions(positions))
-        await self._in_one_step(*self._seeks(positions), resume)
+        for tp, offset in positions.items():
+            partition = self._partitions[tp]
+            partition.is_paused = False
+            if partition.has_something:
+                self._ready[tp] = partition
+            self._look_at(tp)
+            self._seek(tp, offset)
+        await trio.lowlevel.checkpoint()
 
     async def positions(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        async def asked() -> dict[TopicPartition, int]:
-            return {tp: await self._consumer.position(aiokafka.TopicPartition(*tp)) for tp in tps}
-
-        return await self._run(asked())
-
-    def _seeks(self, positions: Mapping[TopicPartition, int]) -> list[Callable[[], None]]:
-        return [
-            partial(self._consumer.seek, aiokafka.TopicPartition(*tp), offset)
-            for tp, offset in positions.items()
-        ]
-
-    async def _in_one_step(self, *calls: Callable[[], None]) -> None:
-        async def called() -> None:
-            for call in calls:
-                call()
-
-        await self._run(called())
-
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        with unreachable():
-            return await self._loop.run_aio_coroutine(work)
+        await trio.lowlevel.checkpoint()
+        return {tp: self._partitions[tp].position for tp in tps}
 
     async def read(
         self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:
-        try:
-            return await self._loop.run_aio_coroutine(self._read(_partitions(only), wait_ms, max_records))
-        except kafka_errors.OffsetOutOfRangeError as error:
-            raise OffsetOutOfRangeError(
-                {TopicPartition(*tp): offset for tp, offset in error.args[0].items()}
-            ) from error
-        except kafka_errors.RecordTooLargeError as error:
-            raise RecordTooLargeError(TopicPartition(*error.args[1]), error.args[2]) from error
-        except kafka_errors.TopicAuthorizationFailedError as error:
-            raise TopicAuthorizationError(str(error.args[0])) from error
-        except kafka_errors.CorruptRecordException as error:
-            raise CorruptRecordsError(str(error)) from error
-        except LOST as error:
-            raise unreachable_by(error) from error
-        except Exception as error:
-            # A decompressor's own exception, or what a nonsensical record made the decoder do.
-            raise CorruptRecordsError(f"{type(error).__name__}: {error}") from error
-
-    async def _read(
-        self, only: Sequence[aiokafka.TopicPartition], wait_ms: int, max_records: int | None
-    ) -> dict[str, list[FetchedPartition]]:
-        fetched = await self._consumer.getmany(*only, timeout_ms=wait_ms, max_records=max_records)
-        if self._consumer.client.missed:
-            # Nothing of it counts: it may be from a new topic of the same name.
-            raise kafka_errors.UnknownTopicOrPartitionError("a topic is not there")
-        # From here on nothing suspends, so that a cancellation cannot lose what was fetched.
-        by_topic: dict[str, list[FetchedPartition]] = {}
-        for tp, records in fetched.items():
-            behind = await self._consumer.position(tp)
-            epoch = self._epochs.before(tp, behind)
-            by_topic.setdefault(tp.topic, []).append(FetchedPartition(tp.partition, records, behind, epoch))
-        return by_topic
+        most = max_records or self._most
+        self._rest(self._partitions.keys() - set(only) if only else ())
+        fetched = self._take(most)
+        if fetched:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return fetched
+        with trio.move_on_after(wait_ms / 1000):
+            while not fetched:
+                await self._arrived.wait()
+                fetched = self._take(most)
+        return fetched
 
     def set_fetch_interval(self, wait_ms: int) -> None:
-        self._consumer.set_fetch_interval(wait_ms)
+        self._interval = wait_ms / 1000
+        for fetcher in self._fetchers.values():
+            fetcher.interval = self._interval
 
     async def close(self) -> None:
-        await close(self._loop, self._consumer.stop)
+        self._scope.cancel()
+        self._brokers.close()
+        await trio.lowlevel.checkpoint()
 
+    def _seek(self, tp: TopicPartition, offset: int) -> None:
+        if self._partitions[tp].seek(offset):
+            self._ready.pop(tp, None)
+            self._look_at(tp, now=True)
 
-class LeaderEpochs:
-    """Hold, by partition, from which offset on which epoch holds."""
+    def _look_at(self, tp: TopicPartition, *, now: bool = False) -> None:
+        if tp in self._led_by:
+            self._led_by[tp].look_at(tp, now=now)
 
-    def __init__(self) -> None:
-        self._changes: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    def _rest(self, tps: Collection[TopicPartition]) -> None:
+        if tps or self._resting:
+            self._resting = tps
+            for fetcher in self._fetchers.values():
+                fetcher.look()
 
-    def note(self, tp: tuple[str, int], data: bytes) -> None:
-        """Note the epochs of batches that a fetch of that partition has brought; the last batch may be cut
-        off."""
-        at, end = 0, len(data) - _HEAD.size
-        changes = self._changes.get(tp)
-        while at <= end:
-            first, length, epoch, version = _HEAD.unpack_from(data, at)
-            at += _BEFORE_LENGTH_COUNTS + length
-            if version != _WITH_EPOCHS or length <= 0:
-                self._changes.pop(tp, None)
+    def _take(self, most: int) -> dict[str, list[FetchedPartition]]:
+        """Return what has come. No checkpoint is in it: a read that is cancelled loses nothing."""
+        if self._failure is not None:
+            raise self._failure
+        by_topic: dict[str, list[FetchedPartition]] = {}
+        for tp, partition in list(self._ready.items()):
+            if most <= 0:
+                break
+            if tp in self._resting:
+                continue
+            was_full = partition.is_full
+            part = partition.take(most)
+            if part is None and partition.problem is not None:
+                if by_topic:
+                    break  # it is raised when it comes first
+                problem, partition.problem = partition.problem, None
+                del self._ready[tp]
+                self._look_at(tp)
+                raise problem
+            del self._ready[tp]
+            if partition.has_something:
+                self._ready[tp] = partition  # behind the others
+            if was_full:
+                self._look_at(tp)
+            if part is not None:
+                most -= len(part.records)
+                by_topic.setdefault(tp.topic, []).append(part)
+        return by_topic
+
+    # --- what fetchers call ---
+
+    def is_resting(self, tp: TopicPartition) -> bool:
+        return tp in self._resting
+
+    def accept(self, fetcher: BrokerFetcher, answer: FetchAnswer) -> None:
+        tp = answer.tp
+        partition = self._partitions[tp]
+        if answer.offset == partition.fetched and partition.is_fetched:
+            if answer.code:
+                self._refused(partition, answer.code)
+            elif 0 <= answer.replica != fetcher.node:
+                partition.from_replica = True
+                self._have_led(tp, answer.replica)
+            else:
+                partition.accept(answer)
+            if partition.has_something:
+                self._ready[tp] = partition
+                self._arrived.set()
+        if self._led_by.get(tp) is fetcher:
+            fetcher.look_at(tp)
+
+    def _refused(self, partition: PartitionFetch, code: int) -> None:
+        tp, error = partition.tp, kafka_errors.for_code(code)
+        if error is kafka_errors.UnknownTopicOrPartitionError:
+            # Brokers know topics by name here: what comes next may be of a new topic of that name.
+            self._fail(UnreachableError(f"topic {tp.topic!r} is not there"))
+        elif error is kafka_errors.TopicAuthorizationFailedError:
+            partition.stop(TopicAuthorizationError(tp.topic))
+        elif error is kafka_errors.OffsetOutOfRangeError and not partition.from_replica:
+            partition.stop(OffsetOutOfRangeError({tp: partition.fetched}))
+        else:
+            log.debug("kafka fetch refused", topic=tp.topic, partition=tp.partition, error=error.__name__)
+            self._have_led(tp, None)
+
+    # --- leaders ---
+
+    async def _find_leaders(self) -> None:
+        """Have every partition fetched from its leader, again and again: leaders change."""
+        backoff = Backoff(self._retry, _LONGEST_PAUSE_S)
+        while True:
+            if self._partitions:
+                try:
+                    await self._look_for_leaders()
+                except (UnreachableError, kafka_errors.KafkaError) as error:
+                    log.debug("kafka leaders unknown", error=str(error))
+                if self._led_by.keys() != self._partitions.keys():
+                    await trio.sleep(backoff.next())
+                    continue
+            backoff.reset()
+            with trio.move_on_after(self._refresh):
+                await self._searched.wait()
+                if self._led_by:  # one was lost: the brokers elect another, or the same is there again
+                    await trio.sleep(self._retry)
+
+    async def _look_for_leaders(self) -> None:
+        infos = await self._brokers.describe({tp.topic for tp in self._partitions})
+        for tp, partition in self._partitions.items():
+            info = infos[tp.topic]
+            if isinstance(info, MissingTopic):
+                if info.denied:
+                    partition.stop(TopicAuthorizationError(tp.topic))
+                    self._ready[tp] = partition
+                    self._arrived.set()
+                continue
+            leader = info.leaders.get(tp.partition, -1)
+            partition.from_replica = False
+            self._have_led(tp, leader if leader >= 0 else None)
+
+    def _have_led(self, tp: TopicPartition, node: int | None) -> None:
+        before = self._led_by.get(tp)
+        if before is not None:
+            if before.node == node:
                 return
-            if changes is None:
-                changes = self._changes[tp] = []
-            while changes and changes[-1][0] >= first:  # it reads again from before
-                changes.pop()
-            if not changes or changes[-1][1] != epoch:
-                changes.append((first, epoch))
-                del changes[:-_MOST]
+            before.remove(tp)
+            del self._led_by[tp]
+        if node is None:
+            self._searched.set()
+            return
+        fetcher = self._fetchers.get(node)
+        if fetcher is None:
+            fetcher = self._fetchers[node] = BrokerFetcher(
+                node, self, self._brokers, self._limits, self._timeout
+            )
+            fetcher.interval = self._interval
+            self._nursery.start_soon(self._run, fetcher)
+        self._led_by[tp] = fetcher
+        fetcher.add(self._partitions[tp])
 
-    def before(self, tp: tuple[str, int], offset: int) -> int:
-        """Return the epoch of the last batch before that offset; -1 if it is not known."""
-        changes = self._changes.get(tp, [])
-        return next((epoch for first, epoch in reversed(changes) if first < offset), -1)
+    async def _run(self, fetcher: BrokerFetcher) -> None:
+        try:
+            await fetcher.run()
+        except (UnreachableError, kafka_errors.KafkaError) as error:
+            log.debug("kafka broker lost", node=fetcher.node, error=str(error))
+        del self._fetchers[fetcher.node]
+        self._led_by = {tp: other for tp, other in self._led_by.items() if other is not fetcher}
+        self._searched.set()
 
-
-def _partitions(tps: Iterable[TopicPartition]) -> list[aiokafka.TopicPartition]:
-    return [aiokafka.TopicPartition(*tp) for tp in tps]
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._arrived.set()

@@ -1,8 +1,7 @@
-"""What aiokafka raises when it cannot go on, as an error of the ports."""
+"""What the parts below raise when a broker cannot be reached, as an error of the ports."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,8 +11,7 @@ from aiokafka import errors as kafka_errors
 
 from kiwi_kafka.ports import UnreachableError
 
-LOST: Final = (kafka_errors.KafkaError, OSError, asyncio.CancelledError)
-"""It lets out the cancellation of a task of its own, too: Trio's is another exception."""
+LOST: Final = (kafka_errors.KafkaError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 @contextmanager
@@ -28,13 +26,16 @@ def deadline(seconds: float, otherwise: str) -> Iterator[None]:
 
 @contextmanager
 def unreachable() -> Iterator[None]:
-    """Raise UnreachableError for whatever the client raises when it can no longer work."""
+    """Raise UnreachableError for whatever the parts below raise when they can no longer work."""
     try:
         yield
     except LOST as error:
-        raise unreachable_by(error) from error
+        raise UnreachableError(_reason(error)) from error
 
 
-def unreachable_by(error: BaseException) -> UnreachableError:
-    """Name what the client raised."""
-    return UnreachableError(str(error) or type(error).__name__)
+def _reason(error: BaseException) -> str:
+    """Name what is wrong: of Trio's errors, what they come from."""
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):  # one of each address of a name
+        return "; ".join(dict.fromkeys(map(_reason, cause.exceptions)))
+    return _reason(cause) if isinstance(cause, OSError) else str(error) or type(error).__name__

@@ -1,64 +1,61 @@
-"""Opens aiokafka's clients on an asyncio loop that runs inside Trio's thread."""
+"""Opens the clients of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+import trio
 
-from kiwi_kafka.client.admin import AioAdminClient
-from kiwi_kafka.client.asyncio_loop import AsyncioLoop
-from kiwi_kafka.client.consumer import AioConsumer
+from kiwi_kafka.client.admin import BrokerAdminClient
+from kiwi_kafka.client.brokers import Brokers
+from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.client.errors import deadline
-from kiwi_kafka.client.internals import ReadOnlyClient, ReadOnlyConsumer
-from kiwi_kafka.client.options import connection_options, consumer_options
+from kiwi_kafka.client.fetch_session import FetchLimits
+from kiwi_kafka.client.options import connection_options
 from kiwi_kafka.ports import AdminClient, Consumer
 from kiwi_kafka.settings import KafkaSettings
-
-T = TypeVar("T")
 
 _HISTORY_WAIT_MS = 100
 
 
-class AioClientFactory:
-    """Open the clients of one cluster. `loop` must be open as long as any of them is."""
+class BrokerClientFactory:
+    """Open the clients of one cluster. nursery: where consumers have their tasks, until they are closed."""
 
-    def __init__(self, loop: AsyncioLoop, settings: KafkaSettings) -> None:
-        self._loop = loop
+    def __init__(self, settings: KafkaSettings, nursery: trio.Nursery) -> None:
         self._settings = settings
+        self._nursery = nursery
         self._ids: dict[str, bytes] = {}
 
     async def admin(self) -> AdminClient:
         within = self._settings.probe_timeout_ms
-
-        async def opened() -> ReadOnlyClient:
-            options = connection_options(self._settings) | {"request_timeout_ms": within}
-            client = ReadOnlyClient(**options)
-            await client.bootstrap()
-            return client
-
         # Every server that is tried has `within` for connecting and again for its answer.
-        client = await self._open(opened, 2 * within / 1000 * len(self._settings.servers))
-        return AioAdminClient(self._loop, client, within / 1000, self._ids)
+        brokers = await self._brokers(within, 2 * within / 1000 * len(self._settings.servers))
+        return BrokerAdminClient(brokers, within / 1000, self._ids)
 
     async def consumer(self, *, live: bool = True) -> Consumer:
-        async def opened() -> ReadOnlyConsumer:
-            wait_ms = self._settings.client.fetch_max_wait_ms if live else _HISTORY_WAIT_MS
-            consumer = ReadOnlyConsumer(
-                connection_options(self._settings),
-                fetch_max_wait_ms=wait_ms,
-                **consumer_options(self._settings),
-            )
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            return consumer
-
+        client = self._settings.client
         # The cluster has answered the admin client before; connecting takes a few round trips.
-        return AioConsumer(self._loop, await self._open(opened, 2 * self._settings.probe_timeout_ms / 1000))
+        brokers = await self._brokers(client.request_timeout_ms, 2 * self._settings.probe_timeout_ms / 1000)
+        limits = FetchLimits(
+            client.fetch_max_wait_ms if live else _HISTORY_WAIT_MS,
+            client.fetch_min_bytes,
+            client.fetch_max_bytes,
+            client.max_partition_fetch_bytes,
+            client.client_rack or "",
+            once=not live,
+        )
+        consumer = FetchingConsumer(
+            brokers,
+            limits,
+            timeout=client.request_timeout_ms / 1000,
+            most=client.max_poll_records,
+            retry=client.retry_backoff_ms / 1000,
+            refresh=client.metadata_max_age_ms / 1000,
+        )
+        self._nursery.start_soon(consumer.run)
+        return consumer
 
-    async def _open(self, opened: Callable[[], Coroutine[Any, Any, T]], within: float) -> T:
-        asked = ", ".join(self._settings.servers)
-        with deadline(within, f"no answer from {asked} within {within:g} s"):
-            return await self._loop.run_aio_coroutine(opened())
+    async def _brokers(self, timeout_ms: int, within: float) -> Brokers:
+        servers = self._settings.servers
+        brokers = Brokers(servers, connection_options(self._settings, timeout_ms))
+        with deadline(within, f"no answer from {', '.join(servers)} within {within:g} s"):
+            await brokers.bootstrap()
+        return brokers

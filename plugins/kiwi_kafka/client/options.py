@@ -1,11 +1,42 @@
-"""aiokafka's options, from the settings."""
+"""How to reach the brokers, from the settings."""
 
 from __future__ import annotations
 
 import ssl
-from typing import Any
+from dataclasses import dataclass
 
-from kiwi_kafka.settings import TLS_PROTOCOLS, KafkaSettings, SecuritySettings
+from kiwi_kafka.settings import SASL_PROTOCOLS, TLS_PROTOCOLS, KafkaSettings, SecuritySettings
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Say how to connect, and as whom.
+
+    timeout: seconds for connecting, and for the answer to each request. max_idle: seconds after which a
+    connection is not used any more. mechanism: of SASL, None without it.
+    """
+
+    client_id: str
+    timeout: float
+    max_idle: float
+    tls: ssl.SSLContext | None
+    mechanism: str | None
+    username: str
+    password: str
+
+
+def connection_options(settings: KafkaSettings, timeout_ms: int) -> ConnectionOptions:
+    """Return the options for one client. Raises as `tls_context`."""
+    client, security = settings.client, settings.security
+    return ConnectionOptions(
+        client.client_id,
+        timeout_ms / 1000,
+        client.connections_max_idle_ms / 1000,
+        tls_context(security),
+        security.mechanism if security.protocol in SASL_PROTOCOLS else None,
+        security.username or "",
+        security.password.get_secret_value() if security.password else "",
+    )
 
 
 def tls_context(security: SecuritySettings) -> ssl.SSLContext | None:
@@ -20,38 +51,3 @@ def tls_context(security: SecuritySettings) -> ssl.SSLContext | None:
         secret = security.key_password
         context.load_cert_chain(security.cert, security.key, secret.get_secret_value() if secret else None)
     return context
-
-
-def connection_options(settings: KafkaSettings) -> dict[str, Any]:
-    """Return the options of every client of aiokafka: where, how long, and as whom."""
-    client, security = settings.client, settings.security
-    return {
-        "bootstrap_servers": settings.servers,
-        "client_id": client.client_id,
-        "request_timeout_ms": client.request_timeout_ms,
-        "retry_backoff_ms": client.retry_backoff_ms,
-        "metadata_max_age_ms": client.metadata_max_age_ms,
-        "connections_max_idle_ms": client.connections_max_idle_ms,
-        "security_protocol": security.protocol,
-        "ssl_context": tls_context(security),
-        "sasl_mechanism": security.mechanism,
-        "sasl_plain_username": security.username,
-        "sasl_plain_password": security.password.get_secret_value() if security.password else None,
-    }
-
-
-def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
-    """Return the further options of a consumer: it has no group, and never resets an offset by itself."""
-    client = settings.client
-    return {
-        "group_id": None,
-        "enable_auto_commit": False,
-        "auto_offset_reset": "none",
-        "isolation_level": "read_committed",
-        "fetch_min_bytes": client.fetch_min_bytes,
-        "fetch_max_bytes": client.fetch_max_bytes,
-        "max_partition_fetch_bytes": client.max_partition_fetch_bytes,
-        "max_poll_records": client.max_poll_records,
-        "client_rack": client.client_rack,
-        "consumer_timeout_ms": 5_000,
-    }

@@ -26,9 +26,9 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
+from kiwi_kafka.client.internals import VERSION, MetadataV12, TopicMetadataRequest
 
 import kiwi_kafka
-from kiwi_kafka.client.internals import VERSION, MetadataV12, TopicMetadataRequest
 from kiwi_kafka.ports import NO_ID
 
 USES: dict[str, tuple[Any, str]] = {

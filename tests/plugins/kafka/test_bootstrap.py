@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataResponse_v1
-
 from kiwi_kafka.client.internals import ReadOnlyClient
+
 from kiwi_kafka.client.options import connection_options
 from kiwi_kafka.settings import KafkaSettings
 

@@ -18,7 +18,6 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kiwi_kafka.client.internals import FastFetches, use_fast_records
 
 TP = TopicPartition("t", 0)

@@ -11,6 +11,7 @@ import pytest
 import structlog
 import trio
 from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError
+from kiwi_kafka.client.asyncio_loop import client_loop
 from trio.testing import MockClock
 
 from kiwi_gw.api import (
@@ -25,7 +26,6 @@ from kiwi_gw.api import Lineage as AnyLineage
 from kiwi_gw.core.notices import OpenFailed
 from kiwi_gw.model import AtPositions, StartAt
 from kiwi_kafka.client.admin import AioAdminClient
-from kiwi_kafka.client.asyncio_loop import client_loop
 from kiwi_kafka.client.consumer import LeaderEpochs
 from kiwi_kafka.lineage import TopicLineage
 from kiwi_kafka.ports import FetchedPartition, TopicDescription, TopicPartition, UnreachableError

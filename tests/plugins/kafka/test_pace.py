@@ -10,8 +10,8 @@ import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
-
 from kiwi_kafka.client.internals import ReadOnlyClient
+
 from kiwi_kafka.client.options import connection_options
 from kiwi_kafka.settings import KafkaSettings
 

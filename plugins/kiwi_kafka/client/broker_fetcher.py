@@ -1,0 +1,136 @@
+"""Fetches from one broker the partitions that it leads, in a task of its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Protocol
+
+import trio
+
+from kiwi_gw.api import Wakeup
+from kiwi_kafka.client.brokers import Brokers
+from kiwi_kafka.client.connection import BrokerConnection
+from kiwi_kafka.client.fetch_session import (
+    API,
+    FIRST_VERSION,
+    LAST_VERSION,
+    FetchAnswer,
+    FetchLimits,
+    FetchSession,
+)
+from kiwi_kafka.client.partition_fetch import PartitionFetch
+from kiwi_kafka.ports import TopicPartition, UnreachableError
+
+_SHORT_WAIT_MS: Final = 50
+"""How long a broker may hold a fetch that leaves out partitions that are full: they come back soon."""
+
+
+class FetchTarget(Protocol):
+    """Name what a fetcher needs of the consumer."""
+
+    def is_resting(self, tp: TopicPartition) -> bool:
+        """Return whether nobody reads the partition for now."""
+
+    def accept(self, fetcher: BrokerFetcher, answer: FetchAnswer) -> None:
+        """Take what was fetched."""
+
+
+class BrokerFetcher:
+    """Fetch what is given to it, until cancelled.
+
+    node: the broker. timeout: seconds for each answer. interval: least seconds from one fetch to the next.
+    """
+
+    def __init__(
+        self, node: int, target: FetchTarget, brokers: Brokers, limits: FetchLimits, timeout: float
+    ) -> None:
+        self.node = node
+        self.interval = 0.0
+        self._target = target
+        self._brokers = brokers
+        self._limits = limits
+        self._timeout = timeout
+        self._partitions: dict[TopicPartition, PartitionFetch] = {}
+        self._changed: set[TopicPartition] = set()
+        self._full: set[TopicPartition] = set()
+        self._woken = Wakeup()
+        self._asking: trio.CancelScope | None = None  # while an answer is waited for
+
+    def add(self, partition: PartitionFetch) -> None:
+        self._partitions[partition.tp] = partition
+        self.look_at(partition.tp)
+
+    def remove(self, tp: TopicPartition) -> None:
+        del self._partitions[tp]
+        self.look_at(tp)
+
+    def look_at(self, tp: TopicPartition, *, now: bool = False) -> None:
+        """Note that the partition is in another state. now: give up the fetch that waits, if one does."""
+        self._changed.add(tp)
+        self._woken.set()
+        if now and self._asking is not None:
+            self._asking.cancel()
+
+    def look(self) -> None:
+        """Note that other partitions rest than before."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Fetch. UnreachableError: the broker does not answer."""
+        while True:
+            connection = await self._brokers.connect(self.node)
+            try:
+                await self._session(connection)
+            finally:
+                connection.close()
+
+    async def _session(self, connection: BrokerConnection) -> None:
+        """Fetch, until a fetch is given up."""
+        first, last = connection.versions.get(API, (0, -1))
+        version = min(last, LAST_VERSION)
+        if version < max(first, FIRST_VERSION):
+            raise UnreachableError(f"it speaks versions {first} to {last} of Fetch, not {FIRST_VERSION}")
+        session = FetchSession(version, self._limits)
+        self._full.clear()
+        self._changed.update(self._partitions)
+        began = -math.inf
+        with trio.CancelScope() as scope:
+            while True:
+                await self._until_wanted(session)
+                if self.interval:
+                    await trio.sleep_until(began + self.interval)
+                    self._update(session)
+                began = trio.current_time()
+                wait_ms = 0 if self.interval else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
+                body = session.request(wait_ms)
+                scope.deadline, self._asking = began + self._timeout, scope
+                data = await connection.exchange(API, version, body)
+                scope.deadline, self._asking = math.inf, None
+                for answer in session.answer(data):
+                    if answer.tp in self._partitions:
+                        self._target.accept(self, answer)
+        self._asking = None
+        if trio.current_time() >= scope.deadline:
+            raise UnreachableError(f"no answer to a fetch within {self._timeout:g} s")
+
+    async def _until_wanted(self, session: FetchSession) -> None:
+        """Wait until there is something to fetch, and nothing of what is read has been fetched far enough."""
+        while True:
+            self._update(session)
+            if session and all(map(self._target.is_resting, self._full)):
+                return
+            await self._woken.wait()
+
+    def _update(self, session: FetchSession) -> None:
+        for tp in self._changed:
+            partition = self._partitions.get(tp)
+            self._full.discard(tp)
+            if partition is None or not partition.is_fetched:
+                session.leave_out(tp)
+            elif partition.is_full:
+                self._full.add(tp)
+                session.leave_out(tp)
+            else:
+                session.fetch(tp, partition.fetched)
+        self._changed.clear()
+        self._woken.clear()

@@ -1,0 +1,145 @@
+"""The brokers of a cluster, and connections for asking them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Any
+
+import trio
+from aiokafka import errors as kafka_errors
+
+from kiwi_kafka.client.connection import BrokerConnection, open_connection
+from kiwi_kafka.client.errors import deadline
+from kiwi_kafka.client.options import ConnectionOptions
+from kiwi_kafka.client.requests import RIGHTS_UNKNOWN, Request, TopicMetadataRequest
+from kiwi_kafka.ports import NO_ID, MissingTopic, TopicDescription, UnreachableError
+
+_READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
+
+
+class Brokers:
+    """Ask brokers, over one connection to each, which is opened when it is needed.
+
+    servers: `host:port`, where to learn of the brokers. Every request has `options.timeout`.
+    """
+
+    def __init__(self, servers: Collection[str], options: ConnectionOptions) -> None:
+        self._servers = [_host_and_port(server) for server in servers]
+        self._options = options
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._connections: dict[int, _Shared] = {}
+        self._answered: int | None = None
+
+    async def bootstrap(self) -> None:
+        """Learn the brokers from the first server that answers. UnreachableError: none did, and why."""
+        problems = []
+        for host, port in self._servers:
+            try:
+                connection = await open_connection(host, port, self._options)
+                try:
+                    answer = await self._asked(connection, TopicMetadataRequest([]))
+                finally:
+                    connection.close()
+            except UnreachableError as error:
+                problems.append(f"{host}:{port}: {error}")
+            else:
+                self._learn(answer)
+                if self._addresses:
+                    return
+                # It was stopped for a while and has to register anew. A client without brokers asks none.
+                problems.append(f"{host}:{port}: no broker is registered yet")
+        raise UnreachableError("; ".join(problems))
+
+    async def connect(self, node: int) -> BrokerConnection:
+        """Open a connection of its own to a broker. UnreachableError: it does not answer, or is not known."""
+        if node not in self._addresses:
+            raise UnreachableError(f"broker {node} is not known")
+        return await open_connection(*self._addresses[node], self._options)
+
+    async def ask(self, node: int, request: Request[Any]) -> Any:
+        """Return the answer of this broker. UnreachableError: it gives none. IncompatibleBrokerVersion: it
+        does not know such requests."""
+        shared = self._connections.setdefault(node, _Shared())
+        async with shared.turn:
+            now = trio.current_time()
+            connection = shared.connection
+            if connection is not None and now - shared.used > self._options.max_idle:
+                connection.close()
+            if connection is None or not connection.is_open:
+                connection = shared.connection = await self.connect(node)
+            shared.used = now
+            return await self._asked(connection, request)
+
+    async def ask_any(self, request: Request[Any]) -> Any:
+        """Return the answer of the first broker that gives one; the last one that did is asked first."""
+        nodes = list(self._addresses)
+        random.shuffle(nodes)
+        nodes.sort(key=lambda node: node != self._answered)
+        problem: Exception = UnreachableError("no broker is known")
+        for node in nodes:
+            try:
+                answer = await self.ask(node, request)
+            except (UnreachableError, kafka_errors.KafkaError) as error:
+                problem = error  # the next one may answer
+            else:
+                self._answered = node
+                return answer
+        raise problem
+
+    async def describe(
+        self, topics: Collection[str], rights: bool = False
+    ) -> dict[str, TopicDescription | MissingTopic]:
+        """Look at topics, and at who the brokers are. UnreachableError: nobody tells."""
+        answer = await self.ask_any(TopicMetadataRequest(list(topics), rights))
+        self._learn(answer)
+        infos = dict(map(_info, answer.to_object()["topics"]))
+        if missing := set(topics) - infos.keys():
+            raise UnreachableError(f"an answer says nothing about {', '.join(missing)}")
+        return infos
+
+    def close(self) -> None:
+        """Close all connections."""
+        for shared in self._connections.values():
+            if shared.connection is not None:
+                shared.connection.close()
+
+    def _learn(self, answer: Any) -> None:
+        # While it registers anew a broker names none.
+        if answer.brokers:
+            self._addresses = {node: (host, port) for node, host, port, *_ in answer.brokers}
+
+    async def _asked(self, connection: BrokerConnection, request: Request[Any]) -> Any:
+        within = self._options.timeout
+        with deadline(within, f"no answer within {within:g} s"):
+            return await connection.ask(request)
+
+
+class _Shared:
+    """Hold the connection to one broker, and whose turn it is to use it."""
+
+    def __init__(self) -> None:
+        self.turn = trio.Lock()
+        self.connection: BrokerConnection | None = None
+        self.used = 0.0
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    host, colon, port = server.rpartition(":")
+    if not colon or server.endswith("]"):
+        host, port = server, "9092"
+    return host.strip("[]"), int(port)
+
+
+def _info(topic: dict[str, Any]) -> tuple[str, TopicDescription | MissingTopic]:
+    name, code = topic["topic"], topic["error_code"]
+    error = kafka_errors.for_code(code)
+    parts = topic["partitions"]
+    if error in (kafka_errors.NoError, kafka_errors.LeaderNotAvailableError) and parts:
+        leaders = {part["partition"]: part["leader"] for part in parts}
+        rights = topic.get("operations", RIGHTS_UNKNOWN)
+        readable = None if rights == RIGHTS_UNKNOWN else bool(rights & _READ_RIGHT)
+        epochs = {part["partition"]: part["leader_epoch"] for part in parts if "leader_epoch" in part}
+        topic_id = topic.get("topic_id", NO_ID)
+        return name, TopicDescription(name, topic_id, dict(sorted(leaders.items())), readable, epochs)
+    return name, MissingTopic(name, denied=error is kafka_errors.TopicAuthorizationFailedError)

@@ -1,0 +1,173 @@
+"""One connection to a broker, on a stream of Trio's: TLS, SASL, and one question after the other.
+
+aiokafka knows the requests and the steps of SASL; its own connections are asyncio's. A broker answers the
+requests of a connection in their order, so nothing is gained by asking the next one before.
+"""
+
+from __future__ import annotations
+
+import struct
+from io import BytesIO
+from typing import Any, Final
+
+import trio
+from aiokafka import errors as kafka_errors
+from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
+
+from kiwi_kafka.client.errors import deadline, unreachable
+from kiwi_kafka.client.options import ConnectionOptions
+from kiwi_kafka.client.requests import (
+    ApiVersionRequest,
+    Request,
+    SaslAuthenticateRequest,
+    SaslHandShakeRequest,
+)
+from kiwi_kafka.ports import UnreachableError
+
+_RECEIVE: Final = 65_536
+_LARGEST: Final = 1 << 30
+"""No answer is so large: the other end speaks another protocol."""
+_SIZE: Final = struct.Struct(">i")
+_HEAD: Final = struct.Struct(">ihhih")
+"""Size of what follows, and a request header of version 1: API, its version, correlation id, length of the
+client's name, which follows."""
+_GARBLED: Final = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
+"""What decoding raises for an answer that is none."""
+
+
+class BrokerConnection:
+    """Speak over a stream that is connected. Whatever fails, or is cancelled half-way, closes it.
+
+    versions: of each API the first and the last that the broker speaks; filled by `open_connection`.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, client_id: str) -> None:
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.is_open = True
+        self._stream = stream
+        self._client_id = client_id
+        self._client = client_id.encode()
+        self._correlation_id = 0
+
+    async def ask(self, request: Request[Any]) -> Any:
+        """Return the broker's answer. UnreachableError: there is none. IncompatibleBrokerVersion (a
+        KafkaError): the broker does not know such requests."""
+        prepared = request.prepare(self.versions)
+        self._correlation_id += 1
+        header = prepared.build_request_header(self._correlation_id, self._client_id)
+        message = header.encode() + prepared.encode()
+        answer = BytesIO(await self._exchange(_SIZE.pack(len(message)) + message))
+        try:
+            got = prepared.parse_response_header(answer).correlation_id
+            decoded = prepared.RESPONSE_TYPE.decode(answer)
+        except _GARBLED as error:
+            self.close()
+            raise UnreachableError(f"an answer cannot be read: {error}") from error
+        self._check(got)
+        return decoded
+
+    async def exchange(self, api: int, version: int, body: bytes) -> memoryview:
+        """Return the body of the answer to a request whose header is of version 1. UnreachableError: there
+        is none."""
+        self._correlation_id += 1
+        size = _HEAD.size - _SIZE.size + len(self._client) + len(body)
+        head = _HEAD.pack(size, api, version, self._correlation_id, len(self._client))
+        answer = await self._exchange(head + self._client + body)
+        if len(answer) < _SIZE.size:
+            self.close()
+            raise UnreachableError("an answer has no header")
+        self._check(_SIZE.unpack_from(answer)[0])
+        return answer[_SIZE.size :]
+
+    def close(self) -> None:
+        """Close it at once. A broker wants no farewell."""
+        self.is_open = False
+        stream = self._stream
+        if isinstance(stream, trio.SSLStream):
+            stream = stream.transport_stream
+        if isinstance(stream, trio.SocketStream):
+            stream.socket.close()
+
+    def _check(self, correlation_id: int) -> None:
+        if correlation_id != self._correlation_id:
+            self.close()
+            raise UnreachableError(f"answer {correlation_id} came for request {self._correlation_id}")
+
+    async def _exchange(self, message: bytes) -> memoryview:
+        if not self.is_open:
+            raise UnreachableError("the connection is closed")
+        try:
+            with unreachable():
+                await self._stream.send_all(message)
+                return await self._receive()
+        except BaseException:
+            self.close()
+            raise
+
+    async def _receive(self) -> memoryview:
+        """Receive one answer, without its size."""
+        data = await self._more(_RECEIVE)
+        while len(data) < _SIZE.size:
+            data += await self._more(_RECEIVE)
+        size = _SIZE.unpack_from(data)[0]
+        if not 0 <= size <= _LARGEST:
+            raise UnreachableError("the other end does not speak Kafka's protocol")
+        size += _SIZE.size
+        if len(data) < size:
+            parts, left = [data], size - len(data)
+            while left > 0:
+                parts.append(await self._more(min(left, 16 * _RECEIVE)))
+                left -= len(parts[-1])
+            data = b"".join(parts)
+        if len(data) > size:
+            raise UnreachableError("more came than was asked for")
+        return memoryview(data)[_SIZE.size :]
+
+    async def _more(self, most: int) -> bytes:
+        data = await self._stream.receive_some(most)
+        if not data:
+            raise UnreachableError("the broker closed the connection")
+        return bytes(data)
+
+
+async def open_connection(host: str, port: int, options: ConnectionOptions) -> BrokerConnection:
+    """Connect to a broker and log in. UnreachableError if it takes longer than `options.timeout`, and why
+    else."""
+    within = options.timeout
+    with deadline(within, f"{host}:{port} did not answer within {within:g} s"):
+        stream: trio.abc.Stream = await trio.open_tcp_stream(host, port)
+        if options.tls is not None:
+            stream = trio.SSLStream(stream, options.tls, server_hostname=host)
+        connection = BrokerConnection(stream, options.client_id)
+        try:
+            if isinstance(stream, trio.SSLStream):
+                await stream.do_handshake()
+            answer = await connection.ask(ApiVersionRequest())
+            connection.versions = {api: (first, last) for api, first, last in answer.api_versions}
+            if options.mechanism is not None:
+                await _log_in(connection, options)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+async def _log_in(connection: BrokerConnection, options: ConnectionOptions) -> None:
+    mechanism, name, password = options.mechanism, options.username, options.password
+    answer = await connection.ask(SaslHandShakeRequest(mechanism))
+    if answer.error_code:
+        known = ", ".join(answer.enabled_mechanisms)
+        raise UnreachableError(f"the broker does not take {mechanism}; it takes: {known}")
+    user = {"loop": None, "sasl_plain_username": name, "sasl_plain_password": password}
+    if mechanism == "PLAIN":
+        authenticator: Any = SaslPlainAuthenticator(**user)
+    else:
+        authenticator = ScramAuthenticator(sasl_mechanism=mechanism, **user)
+    token: bytes | None = None
+    # SCRAM derives a key, which takes some milliseconds.
+    while (step := await trio.to_thread.run_sync(authenticator._step, token)) is not None:
+        answer = await connection.ask(SaslAuthenticateRequest(step[0]))
+        if answer.error_code:
+            error = kafka_errors.for_code(answer.error_code)
+            raise UnreachableError(answer.error_message or error.description)
+        token = answer.sasl_auth_bytes

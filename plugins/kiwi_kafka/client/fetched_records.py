@@ -1,0 +1,131 @@
+"""The records of one partition in the answer to one fetch.
+
+A log is a run of batches, each with a head of fixed size (Kafka protocol guide, record batch). aiokafka's
+decoder makes records of a batch; it takes them by the thousand, in C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+from struct import Struct
+from typing import Any, Final
+
+from aiokafka import errors as kafka_errors
+from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
+from aiokafka.record.memory_records import MemoryRecords
+
+_HEAD: Final = Struct(">qiibihi")
+"""Of a batch: first offset, length of what follows it, epoch of the leader that took it, version of the
+format, checksum, attributes, last offset from the first one."""
+_BEFORE_LENGTH_COUNTS: Final = 12
+_WITH_EPOCHS: Final = 2
+"""The version of the format that has epochs. In older ones the first offset is the last."""
+
+
+def end_of(data: bytes, offset: int) -> int:
+    """Return the offset behind the last whole batch of what was fetched from `offset` on."""
+    at, end = 0, len(data)
+    while at + _HEAD.size <= end:
+        first, length, _, version, _, _, last = _HEAD.unpack_from(data, at)
+        at += _BEFORE_LENGTH_COUNTS + length
+        if at > end or length <= 0:
+            break
+        offset = max(offset, first + 1 + (last if version >= _WITH_EPOCHS else 0))
+    return offset
+
+
+class FetchedRecords:
+    """Decode what was fetched of one partition from `next` on, as it is taken.
+
+    aborted: producers and first offsets of the transactions in it that were aborted; their records are left
+    out, and so are the markers of transactions.
+    next: the offset behind what was taken. epoch: of the batch before it; -1 where it is not known.
+    """
+
+    def __init__(self, data: bytes, offset: int, aborted: Collection[tuple[int, int]]) -> None:
+        self.next = offset
+        self.epoch = -1
+        self.has_more = True
+        self._data = data
+        self._at = 0
+        self._batches: Any = None
+        self._aborted = sorted(aborted, key=lambda one: one[1], reverse=True)
+        self._aborting: set[int] = set()
+        self._batch: Any = None
+        self._left: Iterator[Any] = iter(())
+
+    def take(self, most: int) -> list[Any]:
+        """Return the next records, at most `most`. Raises whatever decoding raises; then nothing of that call
+        counts, and `next` is where it began."""
+        began = self.next
+        taken: list[Any] = []
+        try:
+            while len(taken) < most:
+                if self._batch is None and not self._open():
+                    self.has_more = False
+                    break
+                wanted = most - len(taken)
+                records = list(islice(self._left, wanted))
+                first = self.next
+                if len(records) == wanted:
+                    self.next = max(first, records[-1].offset + 1)
+                else:
+                    # Behind the batch and not behind its last record, which compaction may have removed.
+                    self.next = max(first, self._batch.next_offset)
+                    self._batch = None
+                if records and records[0].offset < first:  # a fetch begins with a whole batch
+                    records = [record for record in records if record.offset >= first]
+                taken += records
+        except BaseException:
+            self.next = began
+            raise
+        return taken
+
+    def _open(self) -> bool:
+        """Go on to the next batch with records. Returns whether there is one."""
+        if self._batches is None:
+            self._batches = MemoryRecords(self._data)
+        while self._batches.has_next():
+            batch = self._batches.next_batch()
+            if not batch.validate_crc():
+                raise kafka_errors.CorruptRecordException("Invalid CRC")
+            _, length, epoch, version, *_ = _HEAD.unpack_from(self._data, self._at)
+            self._at += _BEFORE_LENGTH_COUNTS + length
+            self.epoch = epoch if version >= _WITH_EPOCHS else -1
+            if not self._is_left_out(batch):
+                self._batch = batch
+                self._left = filter(None, batch)  # the batch itself can only be iterated in one go
+                return True
+            self.next = max(self.next, batch.next_offset)
+        return False
+
+    def _is_left_out(self, batch: Any) -> bool:
+        producer = batch.producer_id
+        if producer is None:  # a format without transactions
+            return False
+        while self._aborted and self._aborted[-1][1] <= batch.base_offset:
+            self._aborting.add(self._aborted.pop()[0])
+        if batch.is_control_batch:
+            if ControlRecord.parse(next(batch).key) == ABORT_MARKER:
+                self._aborting.discard(producer)
+            return True
+        return batch.is_transactional and producer in self._aborting
+
+
+def first_corrupt_batch(data: bytes) -> tuple[int, int, int] | None:
+    """Return first and next offset of the first batch that cannot be decoded, and its end in `data`."""
+    records = MemoryRecords(data)
+    end = 0
+    while records.has_next():
+        end += _BEFORE_LENGTH_COUNTS + int.from_bytes(data[end + 8 : end + _BEFORE_LENGTH_COUNTS], "big")
+        batch = records.next_batch()
+        bounds = (batch.base_offset, batch.next_offset, end)
+        try:
+            if not batch.validate_crc():
+                return bounds
+            for _ in batch:
+                pass
+        except Exception:  # noqa: BLE001  (whatever the decoder raises is what is looked for)
+            return bounds
+    return None
