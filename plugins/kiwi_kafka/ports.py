@@ -105,15 +105,6 @@ class OffsetOutOfRangeError(KiwiError):
         super().__init__(f"offsets out of range: {dict(tps)}")
 
 
-class RecordTooLargeError(KiwiError):
-    """Report that the record at `offset` is too large to be fetched; the client is behind it already."""
-
-    def __init__(self, tp: TopicPartition, offset: int) -> None:
-        self.tp = tp
-        self.offset = offset
-        super().__init__(f"the record at offset {offset} of {tp.topic}/{tp.partition} is too large")
-
-
 class TopicAuthorizationError(KiwiError):
     """Report that this client may not read `topic`."""
 
@@ -123,7 +114,11 @@ class TopicAuthorizationError(KiwiError):
 
 
 class CorruptRecordsError(KiwiError):
-    """Report that fetched bytes cannot be decoded; the client does not say of which partition."""
+    """Report that what was fetched of `tp` cannot be decoded, from the last position that was handed out."""
+
+    def __init__(self, tp: TopicPartition, problem: str) -> None:
+        self.tp = tp
+        super().__init__(f"partition {tp.partition} of topic {tp.topic!r}: {problem}")
 
 
 class AdminClient(Protocol):
@@ -177,16 +172,14 @@ class Consumer(Protocol):
     async def resume(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions again, from these offsets."""
 
-    async def positions(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
-
     async def read(
         self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:
         """Return what has come, by topic; nothing after `wait_ms`. `only`: empty for all.
 
-        Cancelling it loses nothing. Beside OSError it raises OffsetOutOfRangeError, RecordTooLargeError,
-        TopicAuthorizationError and CorruptRecordsError. What had been fetched may then be lost, so `seek`
-        everything.
+        A part without records has passed offsets that hold none. Cancelling it loses nothing. Beside OSError
+        it raises OffsetOutOfRangeError, TopicAuthorizationError and CorruptRecordsError, when all before has
+        been handed out; that partition rests then, until `seek` or `pause`.
         """
 
     def set_fetch_interval(self, wait_ms: int) -> None:

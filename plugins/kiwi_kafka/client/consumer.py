@@ -107,10 +107,6 @@ class FetchingConsumer:
             self._seek(tp, offset)
         await trio.lowlevel.checkpoint()
 
-    async def positions(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        await trio.lowlevel.checkpoint()
-        return {tp: self._partitions[tp].position for tp in tps}
-
     async def read(
         self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:

@@ -56,30 +56,29 @@ class FetchedRecords:
         self._left: Iterator[Any] = iter(())
 
     def take(self, most: int) -> list[Any]:
-        """Return the next records, at most `most`. Raises whatever decoding raises; then nothing of that call
-        counts, and `next` is where it began."""
-        began = self.next
+        """Return the next records, at most `most`. Raises whatever decoding a batch raises, if it is the
+        first one that is left; `next` is within it or before it then."""
         taken: list[Any] = []
-        try:
-            while len(taken) < most:
+        while len(taken) < most:
+            try:
                 if self._batch is None and not self._open():
                     self.has_more = False
                     break
-                wanted = most - len(taken)
-                records = list(islice(self._left, wanted))
-                first = self.next
-                if len(records) == wanted:
-                    self.next = max(first, records[-1].offset + 1)
-                else:
-                    # Behind the batch and not behind its last record, which compaction may have removed.
-                    self.next = max(first, self._batch.next_offset)
-                    self._batch = None
-                if records and records[0].offset < first:  # a fetch begins with a whole batch
-                    records = [record for record in records if record.offset >= first]
-                taken += records
-        except BaseException:
-            self.next = began
-            raise
+                records = list(islice(self._left, most - len(taken)))
+            except Exception:
+                if taken:
+                    break  # it is raised when it comes first
+                raise
+            first = self.next
+            if len(records) == most - len(taken):
+                self.next = max(first, records[-1].offset + 1)
+            else:
+                # Behind the batch and not behind its last record, which compaction may have removed.
+                self.next = max(first, self._batch.next_offset)
+                self._batch = None
+            if records and records[0].offset < first:  # a fetch begins with a whole batch
+                records = [record for record in records if record.offset >= first]
+            taken += records
         return taken
 
     def _open(self) -> bool:

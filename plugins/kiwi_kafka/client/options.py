@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kiwi_kafka.settings import SASL_PROTOCOLS, TLS_PROTOCOLS, KafkaSettings, SecuritySettings
 
@@ -22,7 +22,7 @@ class ConnectionOptions:
     tls: ssl.SSLContext | None
     mechanism: str | None
     username: str
-    password: str
+    password: str = field(repr=False)
 
 
 def connection_options(settings: KafkaSettings, timeout_ms: int) -> ConnectionOptions:

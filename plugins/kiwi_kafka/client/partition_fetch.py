@@ -65,7 +65,7 @@ class PartitionFetch:
         if end == answer.offset:
             self._times_cut += 1
             if self._times_cut >= _TIMES_CUT:
-                self.stop(CorruptRecordsError(f"no batch begins at offset {end}"))
+                self.stop(CorruptRecordsError(self.tp, f"no batch begins at offset {end}"))
             return
         self._times_cut = 0
         self.fetched = end
@@ -87,7 +87,7 @@ class PartitionFetch:
             except Exception as error:  # noqa: BLE001
                 # A decompressor's own exception, or what a nonsensical record made the decoder do.
                 self._answers.clear()
-                self.stop(CorruptRecordsError(f"{type(error).__name__}: {error}"))
+                self.stop(CorruptRecordsError(self.tp, f"{type(error).__name__}: {error}"))
                 break
             taken = taken + records if taken else records
             self.position, self._epoch = answer.next, answer.epoch

@@ -22,7 +22,7 @@ from kiwi_kafka.ports import ClientFactory, Consumer, TopicPartition, Unreachabl
 log = structlog.get_logger("kiwi_kafka")
 
 _WAIT_MS = 50
-"""How long one read waits for records, before it looks whether only empty offsets were passed."""
+"""How long one read waits for records."""
 _TURN_RECORDS = 1_000
 _TURN_BYTES = 1024 * 1024
 _FIRST_RECORDS = 100
@@ -129,7 +129,7 @@ class TopicHistoryReader:
             # keep the client from fetching more.
             fetched = await consumer.read((), _WAIT_MS, self._most)
         except RECOVERABLE as error:
-            self.records += await self._recovery.recover(consumer, error)
+            await self._recovery.recover(consumer, error)
             self._stale = self._stale or bool(topic_reader.suspended)
         else:
             parts = fetched.get(topic_reader.topic, [])
@@ -141,11 +141,12 @@ class TopicHistoryReader:
             topic_reader.accept(parts)
             # Noted at once: the end may be moved on before the next turn.
             self._arrived |= self._assigned - topic_reader.fetch_positions().keys()
-            if not count:
-                await self._skip_empty_offsets(consumer)
-            else:
-                self.records += count
+            if parts:
                 self._moved = trio.current_time()
+            else:
+                await self._pass_empty_end()
+            if count:
+                self.records += count
                 self._backoff.reset()
                 self._most = topic_reader.turn_of(_TURN_BYTES, self._turn_records)
         self._astray = bool(topic_reader.unverified)  # what came of them was thrown away
@@ -195,23 +196,16 @@ class TopicHistoryReader:
         await self._lookup.check(self._topic_reader)
         return consumer
 
-    async def _skip_empty_offsets(self, consumer: Consumer) -> None:
-        """Move the topic reader over offsets that hold no record: markers of transactions, compaction."""
-        topic_reader = self._topic_reader
-        tps = topic_reader.fetch_positions()
-        for tp, offset in (await consumer.positions(tps)).items():
-            if offset > tps[tp]:
-                topic_reader.advance(tp.partition, offset)
-                self._moved = trio.current_time()
-        self._arrived |= self._assigned - topic_reader.fetch_positions().keys()
+    async def _pass_empty_end(self) -> None:
+        """Find out, when nothing has come for a while, whether nothing is left up to the end of the log."""
         if trio.current_time() - self._moved < _NOTHING_S:
             return
         # Where compaction has emptied the end of a log, no read shows a client how far it is.
         self._moved = trio.current_time()
-        for tp, offset in topic_reader.fetch_positions().items():
+        for tp, offset in self._topic_reader.fetch_positions().items():
             end = await self._lookup.end_if_empty(tp, offset)
             if end is not None:
-                topic_reader.advance(tp.partition, end)
+                self._topic_reader.advance(tp.partition, end)
 
 
 def _rests(topic_reader: TopicReader, partition: int) -> None:

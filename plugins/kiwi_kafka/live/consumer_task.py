@@ -20,7 +20,7 @@ from kiwi_kafka.ports import Consumer, FetchedPartition, TopicPartition, Unreach
 log = structlog.get_logger("kiwi_kafka")
 
 _WAIT_MS = 2_000
-"""How long one read waits for records; also how often positions are moved over empty offsets."""
+"""How long one read waits for records."""
 _GATHER_CHANGES_S = 0.02
 _BUSY_S = 0.02
 _FEW = 3
@@ -114,13 +114,12 @@ class ConsumerTask:
         await trio.sleep(_GATHER_CHANGES_S)
         self._changed = False
         await consumer.assign(self._recovery.positions())
-        follow_at = trio.current_time() + _WAIT_MS / 1000
         while not self._changed:
             self._woken.clear()
             try:
                 got = await self._one_turn(consumer)
             except RECOVERABLE as error:
-                self.records += await self._recovery.recover(consumer, error)
+                await self._recovery.recover(consumer, error)
                 if any(topic_reader.ended for topic_reader in self.topic_readers):
                     self._changed = True
             else:
@@ -132,9 +131,6 @@ class ConsumerTask:
                 consumer.set_fetch_interval(
                     self._pacer.next(got, trio.current_time(), self._host.max_fetch_interval_ms())
                 )
-                if trio.current_time() >= follow_at:
-                    await self._skip_empty_offsets(consumer)
-                    follow_at = trio.current_time() + _WAIT_MS / 1000
 
     async def _one_turn(self, consumer: Consumer) -> int:
         """Read once, and give the records to their readers. Returns how many; 0 also when it was woken."""
@@ -174,19 +170,6 @@ class ConsumerTask:
             for topic_reader in self.topic_readers
             if topic_reader.topic in fetched
         )
-
-    async def _skip_empty_offsets(self, consumer: Consumer) -> None:
-        """Move the readers over offsets that hold no record: markers of transactions, compaction."""
-        # Between two turns everything that the consumer has passed is in a reader.
-        tps = self._recovery.positions()
-        if self._changed or not tps:
-            return
-        positions = await consumer.positions(tps)
-        for topic_reader in self.topic_readers:
-            for partition in topic_reader.next:
-                topic_reader.advance(
-                    partition, positions.get(TopicPartition(topic_reader.topic, partition), 0)
-                )
 
     # --- details ---
 

@@ -15,10 +15,7 @@ from kiwi_kafka.live.topic_reader import TopicReader
 from kiwi_kafka.ports import (
     Consumer,
     CorruptRecordsError,
-    FetchedPartition,
-    KafkaRecord,
     OffsetOutOfRangeError,
-    RecordTooLargeError,
     TopicAuthorizationError,
     TopicPartition,
     UnreachableError,
@@ -26,11 +23,8 @@ from kiwi_kafka.ports import (
 
 log = structlog.get_logger("kiwi_kafka")
 
-RECOVERABLE = (OffsetOutOfRangeError, RecordTooLargeError, TopicAuthorizationError, CorruptRecordsError)
-Recoverable = OffsetOutOfRangeError | RecordTooLargeError | TopicAuthorizationError | CorruptRecordsError
-
-_WAIT_MS = 2_000
-
+RECOVERABLE = (OffsetOutOfRangeError, TopicAuthorizationError, CorruptRecordsError)
+Recoverable = OffsetOutOfRangeError | TopicAuthorizationError | CorruptRecordsError
 
 FindCorruptBatch = Callable[[TopicPartition, int], Awaitable[tuple[int, int] | None]]
 """Find the first and next offset of a batch that cannot be decoded, from an offset on."""
@@ -57,31 +51,22 @@ class FetchRecovery:
             for tp, offset in topic_reader.fetch_positions().items()
         }
 
-    async def recover(self, consumer: Consumer, error: Recoverable) -> int:
-        """Do what can be done, after which reading goes on. Returns how many records were read meanwhile.
+    async def recover(self, consumer: Consumer, error: Recoverable) -> None:
+        """Do what can be done, after which reading goes on.
 
         A reader whose topic cannot be read is over. Raises UnreachableError if another consumer is needed.
         """
-        got = 0
         match error:
             case OffsetOutOfRangeError():
                 self._resolve_out_of_range(error)
-            case RecordTooLargeError():
-                for topic_reader in self._of(error.tp):
-                    log.warning("kafka record too large", topic=topic_reader.topic, offset=error.offset)
-                    topic_reader.skip(
-                        error.tp.partition, error.offset + 1, count=1, unreadable=Unreadable.TOO_LARGE
-                    )
             case TopicAuthorizationError():
                 for topic_reader in self._topic_readers:
                     if topic_reader.topic == error.topic:
                         # Rights may come back: the source is started again, with growing pauses.
                         topic_reader.end(PermissionError(str(error)))
             case CorruptRecordsError():
-                await self.rewind(consumer)
-                got = await self._step_over(consumer, error)
+                await self._step_over(error)
         await self.rewind(consumer)
-        return got
 
     async def rewind(self, consumer: Consumer) -> None:
         """Go back to the readers' positions: what the consumer had fetched may be lost."""
@@ -102,53 +87,27 @@ class FetchRecovery:
                     topic_reader.suspended.add(tp.partition)
                     self._on_out_of_range(topic_reader, tp.partition)
 
-    async def _step_over(self, consumer: Consumer, error: CorruptRecordsError) -> int:
-        """Find the batch that cannot be decoded, publish what stands before it, and skip it."""
-        for topic_reader in self._topic_readers:
-            for tp, offset in topic_reader.fetch_positions().items():
-                bounds = await self._find_corrupt_batch(tp, offset)
-                if bounds is None:
-                    continue
-                first, behind = bounds
-                if behind <= topic_reader.next[tp.partition]:
-                    topic_reader.end(SourceFailed(f"{tp.topic}/{tp.partition} is damaged at offset {offset}"))
-                    return 0
-                got, complete = await self._read_up_to(consumer, topic_reader, tp, first)
-                if complete:
-                    log.error(
-                        "kafka batch cannot be decoded, skipped",
-                        topic=tp.topic,
-                        partition=tp.partition,
-                        first=first,
-                        last=behind - 1,
-                        error=str(error),
-                    )
-                    topic_reader.skip(tp.partition, behind, unreadable=Unreadable.DAMAGED)
-                return got  # if it is not complete: try again
-        # Nothing that the brokers hold is damaged: it was damaged on its way. Another connection.
-        raise UnreachableError(str(error))
-
-    async def _read_up_to(
-        self, consumer: Consumer, topic_reader: TopicReader, tp: TopicPartition, stop: int
-    ) -> tuple[int, bool]:
-        """Publish what stands before offset `stop`. Returns how many records, and whether all of it came."""
-        # One by one: the client decodes batch after batch, and loses what one call had collected.
-        records: list[KafkaRecord] = []
-        position = topic_reader.next[tp.partition]
-        complete = True
-        while position < stop:
-            try:
-                fetched = await consumer.read([tp], _WAIT_MS, max_records=1)
-            except CorruptRecordsError:
-                break  # the rest holds no record
-            if not fetched:
-                complete = False
-                break
-            for part in fetched[tp.topic]:
-                records.extend(part.records)
-                position = part.next
-        got = topic_reader.accept([FetchedPartition(tp.partition, records, position)]) if records else 0
-        return got, complete
+    async def _step_over(self, error: CorruptRecordsError) -> None:
+        """Skip the batch that cannot be decoded; what stands before it has been read."""
+        tp = error.tp
+        for topic_reader in self._of(tp):
+            bounds = await self._find_corrupt_batch(tp, topic_reader.next[tp.partition])
+            if bounds is None:
+                # Nothing that the broker holds is damaged: it was damaged on its way. Another connection.
+                raise UnreachableError(str(error)) from error
+            first, behind = bounds
+            if behind <= topic_reader.next[tp.partition]:
+                topic_reader.end(SourceFailed(f"{tp.topic}/{tp.partition} is damaged at offset {first}"))
+                continue
+            log.error(
+                "kafka batch cannot be decoded, skipped",
+                topic=tp.topic,
+                partition=tp.partition,
+                first=first,
+                last=behind - 1,
+                error=str(error),
+            )
+            topic_reader.skip(tp.partition, behind, unreadable=Unreadable.DAMAGED)
 
     def _of(self, tp: TopicPartition) -> list[TopicReader]:
         return [

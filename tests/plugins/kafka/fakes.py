@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -258,16 +259,6 @@ class FakeConsumer:
         self.assigned.update(positions)
         self.paused.difference_update(positions)
 
-    async def positions(self, assigned: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        await trio.lowlevel.checkpoint()
-        for tp in assigned:  # a real one passes holes by fetching them
-            if not self.at.shows_holes:
-                break
-            topic = self.at.topics[tp.topic]
-            if not any(row.offset >= self.assigned[tp] for row in topic.rows[tp.partition]):
-                self.assigned[tp] = max(self.assigned[tp], topic.ends[tp.partition])
-        return {tp: self.assigned[tp] for tp in assigned}
-
     async def read(
         self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:
@@ -293,13 +284,20 @@ class FakeConsumer:
             position = self.assigned[tp]
             if not topic.starts[tp.partition] <= position <= topic.ends[tp.partition]:
                 raise OffsetOutOfRangeError({tp: position})
-            rows = [row for row in topic.rows[tp.partition] if row.offset >= position][:left]
-            if any(row.spoiled for row in rows):
-                raise CorruptRecordsError("Invalid CRC")
-            if rows:
-                left -= len(rows)
-                self.assigned[tp] = rows[-1].offset + 1
-                part = FetchedPartition(tp.partition, rows, self.assigned[tp], rows[-1].epoch)
+            rows = [row for row in topic.rows[tp.partition] if row.offset >= position]
+            sound = list(itertools.takewhile(lambda row: not row.spoiled, rows))[:left]
+            if rows and not sound:
+                if fetched:
+                    break
+                raise CorruptRecordsError(tp, "Invalid CRC")
+            left -= len(sound)
+            if sound:
+                self.assigned[tp] = sound[-1].offset + 1
+            elif self.at.shows_holes:
+                self.assigned[tp] = topic.ends[tp.partition]
+            if self.assigned[tp] > position:
+                epoch = sound[-1].epoch if sound else -1
+                part = FetchedPartition(tp.partition, sound, self.assigned[tp], epoch)
                 fetched.setdefault(tp.topic, []).append(part)
             if not left:
                 break

@@ -21,7 +21,6 @@ from kiwi_kafka.live.topic_reader import TopicReader
 from kiwi_kafka.ports import (
     CorruptRecordsError,
     FetchedPartition,
-    RecordTooLargeError,
     TopicAuthorizationError,
     TopicDescription,
     TopicPartition,
@@ -306,20 +305,10 @@ async def test_a_record_damaged_on_its_way_is_read_again(
     cluster.add("t", 0, *values(*range(20)))
     async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
         taken = Taken({0: 0, 1: 0})
-        cluster.failing.append(CorruptRecordsError("Invalid CRC"))
+        cluster.failing.append(CorruptRecordsError(TopicPartition("t", 0), "Invalid CRC"))
         assert await taken.read_to(reader, {0: 20, 1: 0})
     assert taken.offsets[0] == list(range(20))
     assert not taken.gaps
-
-
-async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, cluster: FakeCluster) -> None:
-    cluster.add("t", 0, *values(*range(20)))
-    async with running(cluster) as run, read_from(run, {0: 0, 1: 0}) as reader:
-        taken = Taken({0: 0, 1: 0})
-        cluster.failing.append(RecordTooLargeError(TopicPartition("t", 0), 0))
-        assert await taken.read_to(reader, {0: 20, 1: 0})
-    assert taken.gaps == [Gap({0: (0, 0)}, 1, Unreadable.TOO_LARGE)]
-    assert taken.offsets[0] == list(range(1, 20))
 
 
 async def test_rights_that_are_taken_away(autojump_clock: MockClock, cluster: FakeCluster) -> None:

@@ -97,7 +97,7 @@ def test_secrets_are_not_shown_and_reach_the_client(tmp_path: Path) -> None:
         },
     )
     assert "hunter2" not in repr(settings)
-    options = connection_options(settings)
-    assert options["sasl_plain_password"] == "hunter2"
-    assert options["sasl_mechanism"] == "SCRAM-SHA-512"
-    assert options["ssl_context"] is None
+    options = connection_options(settings, timeout_ms=1500)
+    assert (options.mechanism, options.username, options.password) == ("SCRAM-SHA-512", "u", "hunter2")
+    assert (options.timeout, options.tls) == (1.5, None)
+    assert "hunter2" not in repr(options)

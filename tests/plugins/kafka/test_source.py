@@ -12,7 +12,6 @@ from kiwi_gw.testing import MemoryPublisher, check_source
 from kiwi_kafka import KAFKA, KafkaSettings
 from kiwi_kafka.ports import (
     CorruptRecordsError,
-    RecordTooLargeError,
     TopicAuthorizationError,
     TopicPartition,
     UnreachableError,
@@ -278,7 +277,7 @@ async def test_a_record_damaged_on_its_way_is_read_again(
         nursery.start_soon(run)
         await wait_all_tasks_blocked()
         (first,) = cluster.reading
-        cluster.failing.append(CorruptRecordsError("Invalid CRC"))
+        cluster.failing.append(CorruptRecordsError(TopicPartition("t", 0), "Invalid CRC"))
         cluster.add("t", 0, b"1")
         await run.out.wait_events(1)
         assert first.closed
@@ -307,21 +306,6 @@ async def test_a_damaged_batch_without_an_end_fails_the_source(
         damaged.add("t", 0, b"x", spoiled=True)
         await run.ended.wait()
     assert isinstance(run.error, SourceFailed)
-
-
-async def test_a_record_too_large_for_the_client(autojump_clock: MockClock, cluster: FakeCluster) -> None:
-    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
-        run = Run(kafka, "t")
-        nursery.start_soon(run)
-        await wait_all_tasks_blocked()
-        cluster.failing.append(RecordTooLargeError(TopicPartition("t", 0), 0))
-        cluster.add("t", 0, b"huge", b"next")
-        await run.out.wait_events(1)
-        nursery.cancel_scope.cancel()
-    assert [batch.gap for batch in run.out.batches if batch.gap] == [
-        Gap({0: (0, 0)}, 1, Unreadable.TOO_LARGE)
-    ]
-    assert run.values == [b"next"]
 
 
 async def test_rights_that_are_taken_away_end_only_that_run(
