@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -391,11 +390,6 @@ async def test_a_leader_that_does_not_answer_is_asked_again(
         nursery.cancel_scope.cancel()
 
 
-def batch(first: int, epoch: int, size: int = 60) -> bytes:
-    body = epoch.to_bytes(4, "big") + b"\2" + bytes(size - 5)
-    return first.to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
-
-
 def test_records_of_a_later_leader_are_doubted_until_they_are_known() -> None:
     lineage = TopicLineage(Nobody(), "t", b"1" * 16)
     lineage.note(FetchedPartition(0, [], 5, epoch=1))
@@ -443,11 +437,14 @@ async def test_a_broker_that_never_says_where_an_epoch_ends_is_told_from_one_tha
 
 async def test_leaders_that_do_not_answer_are_waited_for_at_the_same_time() -> None:
     """One after the other, two of them used up the time for all."""
-
-    all_asked = asyncio.Barrier(3)
+    asked: set[int] = set()
+    all_asked = trio.Event()
 
     class Slow(Leader):
         async def ask(self, node: int, request: object) -> object:
+            asked.add(node)
+            if len(asked) == 3:
+                all_asked.set()
             await all_asked.wait()
             return await Leader(0 if node == 3 else UnreachableError("gone")).ask(node, request)
 
