@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import trio
@@ -23,6 +25,33 @@ from kiwi_kafka.ports import TopicPartition, UnreachableError
 
 _SHORT_WAIT_MS: Final = 50
 """How long a broker may hold a fetch that leaves out partitions that are full: they come back soon."""
+
+
+_GATHER_S: Final = 0.002
+"""Where the loop is busy, least seconds from one fetch to the next: what comes in them goes out together."""
+_BUSY: Final = 0.5
+"""The share of its time that a busy loop works."""
+_LOOK_S: Final = 0.05
+
+
+class LoopLoad:
+    """Find out whether this thread, and so the event loop, is busy. cpu, wall: its clocks, in seconds."""
+
+    def __init__(
+        self, cpu: Callable[[], float] = time.thread_time, wall: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._cpu, self._wall = cpu, wall
+        self._cpu_at, self._wall_at = cpu(), wall()
+        self._is_busy = False
+
+    def is_busy(self) -> bool:
+        """Return whether it was, when it was looked at last: some 50 ms ago at most, if it is asked often."""
+        passed = self._wall() - self._wall_at
+        if passed >= _LOOK_S:
+            cpu = self._cpu()
+            self._is_busy = cpu - self._cpu_at > _BUSY * passed
+            self._cpu_at, self._wall_at = cpu, self._wall_at + passed
+        return self._is_busy
 
 
 class FetchTarget(Protocol):
@@ -58,7 +87,7 @@ class BrokerFetcher:
 
     def add(self, partition: PartitionFetch) -> None:
         self._partitions[partition.tp] = partition
-        self.look_at(partition.tp)
+        self.look_at(partition.tp, now=True)
 
     def remove(self, tp: TopicPartition) -> None:
         del self._partitions[tp]
@@ -93,13 +122,14 @@ class BrokerFetcher:
         session = FetchSession(version, self._limits)
         self._full.clear()
         self._changed.update(self._partitions)
-        began = -math.inf
+        began, load = -math.inf, LoopLoad()
         with trio.CancelScope() as scope:
             while True:
                 await self._until_wanted(session)
-                if self.interval:
-                    await trio.sleep_until(began + self.interval)
-                    self._update(session)
+                pause = max(self.interval, _GATHER_S if load.is_busy() else 0.0)
+                if trio.current_time() < began + pause:
+                    await trio.sleep_until(began + pause)
+                    continue  # other partitions may be wanted by now
                 began = trio.current_time()
                 wait_ms = 0 if self.interval else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
                 body = session.request(wait_ms)

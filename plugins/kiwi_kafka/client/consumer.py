@@ -242,8 +242,9 @@ class FetchingConsumer:
                     self._arrived.set()
                 continue
             leader = info.leaders.get(tp.partition, -1)
-            partition.from_replica = False
-            self._have_led(tp, leader if leader >= 0 else None)
+            if not (partition.from_replica and tp in self._led_by):
+                partition.from_replica = False
+                self._have_led(tp, leader if leader >= 0 else None)
 
     def _have_led(self, tp: TopicPartition, node: int | None) -> None:
         before = self._led_by.get(tp)
