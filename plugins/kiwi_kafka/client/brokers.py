@@ -39,12 +39,18 @@ class Brokers:
                 connection = await open_connection(host, port, self._options)
                 try:
                     answer = await self._asked(connection, TopicMetadataRequest([]))
-                finally:
+                except BaseException:
                     connection.close()
+                    raise
             except UnreachableError as error:
                 problems.append(f"{host}:{port}: {error}")
             else:
                 self._learn(answer)
+                node = next((n for n, address in self._addresses.items() if address == (host, port)), None)
+                if node is None:
+                    connection.close()
+                else:
+                    self._connections[node] = _Shared(connection)
                 if self._addresses:
                     return
                 # It was stopped for a while and has to register anew. A client without brokers asks none.
@@ -118,10 +124,10 @@ class Brokers:
 class _Shared:
     """Hold the connection to one broker, and whose turn it is to use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: BrokerConnection | None = None) -> None:
         self.turn = trio.Lock()
-        self.connection: BrokerConnection | None = None
-        self.used = 0.0
+        self.connection = connection
+        self.used = trio.current_time()
 
 
 def _host_and_port(server: str) -> tuple[str, int]:

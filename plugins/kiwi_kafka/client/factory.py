@@ -57,5 +57,9 @@ class BrokerClientFactory:
         servers = self._settings.servers
         brokers = Brokers(servers, connection_options(self._settings, timeout_ms))
         with deadline(within, f"no answer from {', '.join(servers)} within {within:g} s"):
-            await brokers.bootstrap()
+            try:
+                await brokers.bootstrap()
+            except BaseException:
+                brokers.close()
+                raise
         return brokers
