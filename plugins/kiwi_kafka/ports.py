@@ -1,6 +1,6 @@
 """The ports between what this plugin decides and the client that speaks to the brokers.
 
-Above it nothing knows aiokafka's clients or asyncio; below it nothing decides. Tests put fakes here.
+Above it nothing knows Kafka's protocol; below it nothing decides. Tests put fakes here.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Kafka's clients: aiokafka on an asyncio loop inside Trio's thread, behind `kiwi_kafka.ports`."""
+"""Kafka's clients on Trio's sockets, behind `kiwi_kafka.ports`; aiokafka knows requests and records."""

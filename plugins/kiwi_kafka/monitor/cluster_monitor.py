@@ -1,8 +1,9 @@
 """Whether the cluster answers: one admin client asks it again and again.
 
-aiokafka does not say when a broker is gone: reads just stay empty. So every `probe_interval_ms` a probe asks
-the cluster something on its own connection, with a deadline. When it fails the cluster is away: consumers are
-closed, and all calls to it wait at the gate. When it answers again, the gate opens.
+A consumer does not say when a broker is gone: it looks for it again, and reads stay empty. So every
+`probe_interval_ms` a probe asks the cluster something on its own connection, with a deadline. When it fails
+the cluster is away: consumers are closed, and all calls to it wait at the gate. When it answers again, the
+gate opens.
 """
 
 from __future__ import annotations
