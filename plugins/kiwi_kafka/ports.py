@@ -173,9 +173,10 @@ class Consumer(Protocol):
         """Read these partitions again, from these offsets."""
 
     async def read(
-        self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
+        self, resting: Collection[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:
-        """Return what has come, by topic; nothing after `wait_ms`. `only`: empty for all.
+        """Return what has come, by topic; nothing after `wait_ms`. resting: of these nothing is taken, and
+        little more is fetched.
 
         A part without records has passed offsets that hold none. Cancelling it loses nothing. Beside OSError
         it raises OffsetOutOfRangeError, TopicAuthorizationError and CorruptRecordsError, when all before has

@@ -7,7 +7,7 @@ they come.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import structlog
@@ -108,10 +108,10 @@ class FetchingConsumer:
         await trio.lowlevel.checkpoint()
 
     async def read(
-        self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
+        self, resting: Collection[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:
         most = max_records or self._most
-        self._rest(self._partitions.keys() - set(only) if only else ())
+        self._rest(resting)
         fetched = self._take(most)
         if fetched:
             await trio.lowlevel.cancel_shielded_checkpoint()

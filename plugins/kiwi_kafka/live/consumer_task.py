@@ -7,6 +7,7 @@ cures: send it back to the readers' positions, or throw it away and make another
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -54,6 +55,9 @@ class ConsumerTask:
         self.records = 0  # received so far
         self._host = host
         self._recovery = FetchRecovery(self.topic_readers, host.find_corrupt_batch, host.on_out_of_range)
+        self._by_topic: dict[str, TopicReader] = {}
+        self._full: set[TopicReader] = set()
+        self._unverified: set[TopicReader] = set()
         self._changed = True
         self._woken = Wakeup()
         self._turn: trio.CancelScope | None = None
@@ -67,11 +71,15 @@ class ConsumerTask:
 
     def add(self, topic_reader: TopicReader) -> None:
         self.topic_readers.append(topic_reader)
-        topic_reader.on_capacity = self._wake
+        self._by_topic[topic_reader.topic] = topic_reader
+        topic_reader.on_capacity = partial(self._go_on, topic_reader)
         self.reassign()
 
     def remove(self, topic_reader: TopicReader) -> None:
         self.topic_readers.remove(topic_reader)
+        del self._by_topic[topic_reader.topic]
+        self._full.discard(topic_reader)
+        self._unverified.discard(topic_reader)
         topic_reader.on_capacity = _nothing
         self.reassign()
 
@@ -123,7 +131,8 @@ class ConsumerTask:
                 if any(topic_reader.ended for topic_reader in self.topic_readers):
                     self._changed = True
             else:
-                if await self._verify_logs(consumer):
+                if self._unverified:
+                    await self._verify_logs(consumer)
                     continue
                 if got:
                     self.records += got
@@ -134,44 +143,42 @@ class ConsumerTask:
 
     async def _one_turn(self, consumer: Consumer) -> int:
         """Read once, and give the records to their readers. Returns how many; 0 also when it was woken."""
-        willing = [
-            topic_reader
-            for topic_reader in self.topic_readers
-            if topic_reader.has_capacity and not topic_reader.ended
-        ]
-        only = [tp for topic_reader in willing for tp in topic_reader.fetch_positions()]
-        if not only:
-            await self._woken.wait()
-            return 0
+        # What a full reader's partitions have fetched stays in the client, and others go on.
+        resting = [tp for topic_reader in self._full for tp in topic_reader.fetch_positions()]
         with trio.CancelScope() as self._turn:
             if self._changed or self._woken.is_set:
                 return 0
-            # What a full reader's partitions have fetched stays in the client, and others go on.
-            everybody = len(willing) == len(self.topic_readers)
-            fetched = await consumer.read(() if everybody else only, self._pacer.wait_ms)
-            return self._hand_over(fetched)
+            fetched = await consumer.read(resting, self._pacer.wait_ms)
+            # A reader that has come meanwhile may be elsewhere in its topic; what is dropped here comes again.
+            return 0 if self._changed else self._hand_over(fetched)
         return 0
 
-    async def _verify_logs(self, consumer: Consumer) -> bool:
-        """Find out whether what came is of the same log. Returns whether there was any doubt."""
-        unverified = [topic_reader for topic_reader in self.topic_readers if topic_reader.unverified]
-        if not unverified:
-            return False
+    def _hand_over(self, fetched: dict[str, list[FetchedPartition]]) -> int:
+        got = 0
+        for topic, parts in fetched.items():
+            topic_reader = self._by_topic[topic]
+            got += topic_reader.accept(parts)
+            if not topic_reader.has_capacity:
+                self._full.add(topic_reader)
+            if topic_reader.unverified:
+                self._unverified.add(topic_reader)
+        return got
+
+    async def _verify_logs(self, consumer: Consumer) -> None:
+        """Find out whether what came is of the same log, where there is any doubt."""
         await self._recovery.rewind(consumer)
-        for topic_reader in unverified:
+        for topic_reader in self._unverified:
             partitions, topic_reader.unverified = sorted(topic_reader.unverified), set()
             for partition in partitions:
                 self._host.on_out_of_range(topic_reader, partition)
-        return True
-
-    def _hand_over(self, fetched: dict[str, list[FetchedPartition]]) -> int:
-        return sum(
-            topic_reader.accept(fetched[topic_reader.topic])
-            for topic_reader in self.topic_readers
-            if topic_reader.topic in fetched
-        )
+        self._unverified.clear()
 
     # --- details ---
+
+    def _go_on(self, topic_reader: TopicReader) -> None:
+        if topic_reader in self._full:
+            self._full.remove(topic_reader)
+            self._wake()
 
     def _wake(self) -> None:
         self._woken.set()

@@ -260,24 +260,24 @@ class FakeConsumer:
         self.paused.difference_update(positions)
 
     async def read(
-        self, only: Sequence[TopicPartition], wait_ms: int, max_records: int | None = None
+        self, resting: Collection[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:
         with trio.move_on_after(wait_ms / 1000):
             while True:
                 await trio.lowlevel.checkpoint()
                 if self.at.failing:
                     raise self.at.failing.pop(0)
-                if not self.at.frozen and not self.at.deaf and (fetched := self._fetch(only, max_records)):
+                if not self.at.frozen and not self.at.deaf and (fetched := self._fetch(resting, max_records)):
                     return fetched
                 await self.at.changed.wait()
         return {}
 
     def _fetch(
-        self, only: Sequence[TopicPartition], max_records: int | None
+        self, resting: Collection[TopicPartition], max_records: int | None
     ) -> dict[str, list[FetchedPartition]]:
         fetched: dict[str, list[FetchedPartition]] = {}
         left = max_records or 100
-        for tp in only or self.assigned:
+        for tp in self.assigned.keys() - set(resting):
             topic = self.at.topics.get(tp.topic)
             if topic is None or tp in self.paused:
                 continue

@@ -1,0 +1,99 @@
+"""What the task of one consumer does with what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import trio
+from trio.testing import MockClock
+
+from kiwi_kafka.lineage import TopicLineage
+from kiwi_kafka.live.consumer_task import ConsumerTask
+from kiwi_kafka.live.topic_reader import TopicReader
+from kiwi_kafka.ports import Consumer, FetchedPartition, TopicDescription, TopicPartition
+from tests.plugins.kafka.fakes import FakeCluster, FakeConsumer, Nobody
+
+
+class Host:
+    """Give out consumers of a cluster in memory."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+
+    async def consumer(self) -> Consumer:
+        return await self.cluster.consumer()
+
+    async def verify(self, topic_readers: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def find_corrupt_batch(self, tp: TopicPartition, offset: int) -> None:
+        raise AssertionError
+
+    def on_out_of_range(self, topic_reader: TopicReader, partition: int) -> None:
+        raise AssertionError
+
+    def probe_now(self) -> None:
+        raise AssertionError
+
+    def max_fetch_interval_ms(self) -> int:
+        return 0
+
+
+def reader(offset: int, topic: str = "t") -> TopicReader:
+    lineage = TopicLineage(Nobody(), topic, bytes(16))
+    info = TopicDescription(topic, bytes(16), {0: 1})
+    return TopicReader(info, {0: offset}, headers=False, follow_new_partitions=False, lineage=lineage)
+
+
+async def test_a_reader_that_comes_during_a_read_gets_nothing_of_it(autojump_clock: MockClock) -> None:
+    """A source that is restarted has another place in its topic than the one before it."""
+    old, new = reader(0), reader(3)
+
+    class Replacing(FakeConsumer):
+        async def read(
+            self, resting: Collection[TopicPartition], wait_ms: int, max_records: int | None = None
+        ) -> dict[str, list[FetchedPartition]]:
+            fetched = await super().read(resting, wait_ms, max_records)
+            if old in task.topic_readers:
+                task.remove(old)
+                task.add(new)
+            return fetched
+
+    class Cluster(FakeCluster):
+        async def consumer(self, *, live: bool = True) -> FakeConsumer:
+            await trio.lowlevel.checkpoint()
+            self.consumers.append(Replacing(self))
+            return self.consumers[-1]
+
+    cluster = Cluster()
+    cluster.create("t")
+    cluster.add("t", 0, *(b"%d" % n for n in range(5)))
+    task = ConsumerTask(Host(cluster))
+    task.add(old)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(task.run)
+        batch = await new.take()
+        nursery.cancel_scope.cancel()
+    assert list(batch.offsets) == [3, 4]
+    assert old.next == {0: 0}
+
+
+async def test_one_that_is_full_rests_and_others_go_on(autojump_clock: MockClock) -> None:
+    cluster = FakeCluster()
+    readers = {topic: reader(0, topic) for topic in ("t", "u")}
+    for topic in readers:
+        cluster.create(topic)
+    task = ConsumerTask(Host(cluster))
+    async with trio.open_nursery() as nursery:
+        for topic_reader in readers.values():
+            task.add(topic_reader)
+        nursery.start_soon(task.run)
+        await trio.sleep(1)
+        for n in range(5):
+            cluster.add("t", 0, b"%d" % n)
+            cluster.add("u", 0, b"%d" % n)
+            await trio.sleep(1)
+            assert list((await readers["u"].take()).offsets) == [n]
+        assert [list((await readers["t"].take()).offsets) for _ in range(3)] == [[0], [1], [2, 3, 4]]
+        assert len(cluster.consumers) == 1
+        nursery.cancel_scope.cancel()
