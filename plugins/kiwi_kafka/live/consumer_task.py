@@ -149,7 +149,7 @@ class ConsumerTask:
             if self._changed or self._woken.is_set:
                 return 0
             fetched = await consumer.read(resting, self._pacer.wait_ms)
-            # A reader that has come meanwhile may be elsewhere in its topic; what is dropped here comes again.
+            # A reader that has come meanwhile may be elsewhere in its topic; what is dropped comes again.
             return 0 if self._changed else self._hand_over(fetched)
         return 0
 
