@@ -54,12 +54,12 @@ class PlainStream:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._socket)
 
-    async def receive_some(self, most: int) -> bytes:
-        """Return what comes next, nothing at the end; OSError if that fails."""
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Receive what comes next. Returns how many bytes, 0 at the end; OSError if that fails."""
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             try:
-                return self._socket.recv(most)
+                return self._socket.recv_into(buffer)
             except BlockingIOError:
                 continue
 
@@ -78,7 +78,12 @@ class TlsStream:
         self._stream = trio.SSLStream(tcp, context, server_hostname=host)
         self.do_handshake = self._stream.do_handshake
         self.send_all = self._stream.send_all
-        self.receive_some = self._stream.receive_some
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Receive what comes next. Returns how many bytes, 0 at the end."""
+        data = await self._stream.receive_some(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
         """Close it at once. A broker wants no farewell."""
@@ -98,6 +103,7 @@ class BrokerConnection:
         self._client_id = client_id
         self._client = client_id.encode()
         self._correlation_id = 0
+        self._buffer = memoryview(bytearray(_RECEIVE))
 
     async def ask(self, request: Request[Any]) -> Any:
         """Return the broker's answer. UnreachableError: there is none. IncompatibleBrokerVersion (a
@@ -117,8 +123,8 @@ class BrokerConnection:
         return decoded
 
     async def exchange(self, api: int, version: int, body: bytes) -> memoryview:
-        """Return the body of the answer to a request whose header is of version 1. UnreachableError: there
-        is none."""
+        """Return the body of the answer to a request whose header is of version 1, good until the next one is
+        made. UnreachableError: there is none."""
         self._correlation_id += 1
         size = _HEAD.size - _SIZE.size + len(self._client) + len(body)
         head = _HEAD.pack(size, api, version, self._correlation_id, len(self._client))
@@ -152,28 +158,29 @@ class BrokerConnection:
 
     async def _receive(self) -> memoryview:
         """Receive one answer, without its size."""
-        data = await self._more(_RECEIVE)
-        while len(data) < _SIZE.size:
-            data += await self._more(_RECEIVE)
-        size = _SIZE.unpack_from(data)[0]
+        first = self._buffer
+        got = await self._more(first)
+        while got < _SIZE.size:
+            got += await self._more(first[got:])
+        size = _SIZE.unpack_from(first)[0]
         if not 0 <= size <= _LARGEST:
             raise UnreachableError("the other end does not speak Kafka's protocol")
+        whole = first
         size += _SIZE.size
-        if len(data) < size:
-            parts, left = [data], size - len(data)
-            while left > 0:
-                parts.append(await self._more(min(left, 16 * _RECEIVE)))
-                left -= len(parts[-1])
-            data = b"".join(parts)
-        if len(data) > size:
+        if size > len(first):
+            whole = memoryview(bytearray(size))
+            whole[:got] = first[:got]
+        while got < size:
+            got += await self._more(whole[got:size])
+        if got > size:
             raise UnreachableError("more came than was asked for")
-        return memoryview(data)[_SIZE.size :]
+        return whole[_SIZE.size : size]
 
-    async def _more(self, most: int) -> bytes:
-        data = await self._stream.receive_some(most)
-        if not data:
+    async def _more(self, buffer: memoryview) -> int:
+        got = await self._stream.receive_into(buffer)
+        if not got:
             raise UnreachableError("the broker closed the connection")
-        return bytes(data)
+        return got
 
 
 async def open_connection(host: str, port: int, options: ConnectionOptions) -> BrokerConnection:

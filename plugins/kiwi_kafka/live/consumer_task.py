@@ -148,12 +148,13 @@ class ConsumerTask:
         with trio.CancelScope() as self._turn:
             if self._changed or self._woken.is_set:
                 return 0
-            fetched = await consumer.read(resting, self._pacer.wait_ms)
-            # A reader that has come meanwhile may be elsewhere in its topic; what is dropped comes again.
-            return 0 if self._changed else self._hand_over(fetched)
+            return self._hand_over(await consumer.read(resting, self._pacer.wait_ms))
         return 0
 
     def _hand_over(self, fetched: dict[str, list[FetchedPartition]]) -> int:
+        if self._changed:
+            # A reader that has come meanwhile may be elsewhere in its topic; what is dropped comes again.
+            return 0
         got = 0
         for topic, parts in fetched.items():
             topic_reader = self._by_topic[topic]
