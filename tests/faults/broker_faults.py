@@ -57,6 +57,7 @@ def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injec
     moment = Phases(steady=0.2, impacted=0.1, recovering=0.1)
     half = Phases(steady=0.2, impacted=0.5, recovering=0.1)
     second = Phases(steady=0.2, impacted=1.0, recovering=0.2)
+    ten_seconds = Phases(steady=0.2, impacted=10.0, recovering=0.2)
     found = [
         (Injection(KILLED, "R1", broker.kill, broker.start, AWAY, notice_within=5), Phases()),
         (Injection("broker stopped (SIGSTOP)", "R2", broker.freeze, broker.thaw, AWAY), Phases()),
@@ -65,6 +66,7 @@ def broker_faults(broker: FaultyBroker, between: Proxy) -> dict[str, tuple[Injec
         (Injection("500 ms latency", "R3", applied(Way(delay=0.25)), heal), Phases()),
         (Injection("10 kB/s", "R3", applied(down=slowly), heal), Phases()),
         (Injection("connections paused", "R3", applied(PAUSE), heal), second),
+        (Injection("fetches hang for 10 s", "R16", applied(PAUSE), heal, AWAY), ten_seconds),
         (Injection("one byte at a time", "R3", applied(down=Way(piece=1)), heal), second),
         (Injection("values damaged", "R7", applied(down=DAMAGED), heal, count=turned), half),
         (Injection("connections reset", "R3", reset, nothing, count=accepted), moment),
@@ -84,6 +86,7 @@ LONGER = (
     "500 ms latency",
     "10 kB/s",
     "connections paused",
+    "fetches hang for 10 s",
     "one byte at a time",
 )
 """Those that take a few seconds; with KILLED they are all."""
