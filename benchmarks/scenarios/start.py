@@ -20,17 +20,20 @@ from benchmarks.sizes import Sizes
 from kiwi_demo.loopback import HOST
 from kiwi_demo.process import Child, tail
 
-_COUNTER = {"type": "counter", "id": "ticks", "min": 0, "interval_ms": 1_000}
+_COUNTER = {"type": "counter", "min": 0, "interval_ms": 1_000}
 _SERVER = {"address": f"{HOST}:0", "admin_address": f"{HOST}:0"}
 _POLL = 0.002
 
 
 async def startup(lab: Lab, sizes: Sizes) -> Figures:
     """Start a gateway and kill it once /health answers; then import Trio and nothing else. Before that, one
-    start that does not count: it leaves the bytecode of all modules behind, as an installation does."""
+    start that does not count: it leaves the bytecode of all modules behind, as an installation does.
+
+    sizes: as many counters as it has topics."""
     folder = lab.new_folder()
     config = folder / CONFIG
-    config.write_text(json.dumps({"sources": [_COUNTER], "server": _SERVER}))
+    counters = [_COUNTER | {"id": f"ticks-{number}"} for number in range(sizes.topics)]
+    config.write_text(json.dumps({"sources": counters, "server": _SERVER}))
     command = ["-m", "kiwi_gw", "run", "--config", str(config)]
     await _until_health(command, folder / "first.log")
     seconds, cpu = await _until_health(command, folder / "gateway.log")
@@ -98,5 +101,6 @@ SCENARIOS = (
             Goal("cpu", "ms"),
             Goal("cpu, of `import trio`", "x"),
         ),
+        small={"topics": 1},
     ),
 )
