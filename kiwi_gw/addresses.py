@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kiwi_gw import logs
 from kiwi_gw.config import LimitSettings, LoadedConfig
+from kiwi_gw.config.exposure import exposure_warnings
 from kiwi_gw.dialect_api import Dialect, DialectContext, WebSocketRoute
 from kiwi_gw.edge.admin.access import AdminAccess
 from kiwi_gw.edge.admin.address import admin_socket, is_local
@@ -169,20 +170,3 @@ def _add_dialects(
 def certificates(loaded: LoadedConfig) -> Certificates | None:
     tls = loaded.settings.server.tls
     return None if tls is None else Certificates.of(tls)
-
-
-def exposure_warnings(loaded: LoadedConfig) -> tuple[str, ...]:
-    """Return what an operator should know about who can reach this gateway."""
-    if loaded.plugins.implements("authenticate"):
-        return ()
-    cure = "no plugin authenticates clients (add a `tokens:` section, or listen on loopback)"
-    server = loaded.settings.server
-    public = tuple(
-        f"anyone who reaches {address} can read every source: {cure}"
-        for address in server.addresses
-        if not address.local
-    )
-    if server.admin is None or server.admin.local:
-        return public
-    can = "see and cut every connection" if server.admin_unauthenticated else "see metrics, and nothing else"
-    return (*public, f"anyone who reaches {server.admin} can {can}: {cure}")

@@ -19,12 +19,12 @@ from kiwi_gw import __version__, logs
 from kiwi_gw.addresses import (
     build_dialects,
     certificates,
-    exposure_warnings,
     open_admin,
     open_listener,
     open_private,
 )
 from kiwi_gw.config import LoadedConfig, load
+from kiwi_gw.config.exposure import exposure_warnings
 from kiwi_gw.edge.admin.admin_view import LocalAdmin
 from kiwi_gw.edge.descriptors import raise_limit
 from kiwi_gw.edge.listener import Listener

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -70,6 +70,11 @@ class PluginManager:
         for name, module in _BUILT_IN.items():
             self.register(importlib.import_module(module), name)
 
+    @cached_property
+    def installed(self) -> Mapping[str, EntryPoint]:
+        """Hold what `available` finds: looked for once, as that reads a file of every package there is."""
+        return available()
+
     @property
     def names(self) -> tuple[str, ...]:
         """Those that were loaded, in this order, without those that always are."""
@@ -102,7 +107,7 @@ class PluginManager:
         if self._pluggy.has_plugin(name):
             return
         plugin = self._known.find(name) if self._known is not None else None
-        self.register(_import(name) if plugin is None else plugin, name)
+        self.register(self._import(name) if plugin is None else plugin, name)
         try:
             self.source_types()
             self.dialect_types()
@@ -111,6 +116,19 @@ class PluginManager:
         except PluginError:
             self._pluggy.unregister(name=name)
             raise
+
+    def _import(self, name: str) -> object:
+        if ":" in name:
+            module_name, _, attribute = name.partition(":")
+            return _attribute(_import_module(module_name, name), attribute, name)
+        point = self.installed.get(name)
+        if point is None:
+            known = ", ".join(sorted(self.installed)) or "none"
+            raise PluginError(
+                f"no plugin is called {name!r} (installed: {known}); an own one is named as 'module:object'"
+            )
+        module = _import_module(point.module, name)
+        return _attribute(module, point.attr, name) if point.attr else module
 
     def hooks_of(self, name: str) -> tuple[str, ...]:
         """Return the names of the hooks that this plugin implements."""
@@ -258,20 +276,6 @@ def _ask(owner: str, hook: str, ask: Callable[[], object]) -> Sequence[object]:
     if not isinstance(answer, Sequence):
         raise PluginError(f"plugin {owner!r}: {hook} must return a sequence, not {answer!r}")
     return answer
-
-
-def _import(name: str) -> object:
-    if ":" in name:
-        module_name, _, attribute = name.partition(":")
-        return _attribute(_import_module(module_name, name), attribute, name)
-    point = available().get(name)
-    if point is None:
-        known = ", ".join(sorted(available())) or "none"
-        raise PluginError(
-            f"no plugin is called {name!r} (installed: {known}); an own one is named as 'module:object'"
-        )
-    module = _import_module(point.module, name)
-    return _attribute(module, point.attr, name) if point.attr else module
 
 
 def _import_module(module_name: str, name: str) -> ModuleType:

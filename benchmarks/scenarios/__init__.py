@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from benchmarks.scenario import Scenario
-from benchmarks.scenarios import attackers, crowds, delays, fast, history, many_sources, queries, soak, spark
+from benchmarks.scenarios import (
+    attackers,
+    crowds,
+    delays,
+    fast,
+    history,
+    many_sources,
+    queries,
+    soak,
+    spark,
+    start,
+)
 
 SCENARIOS: tuple[Scenario, ...] = (
     *fast.SCENARIOS,
@@ -15,4 +26,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *queries.SCENARIOS,
     *soak.SCENARIOS,
     *spark.SCENARIOS,
+    *start.SCENARIOS,
 )

@@ -112,7 +112,7 @@ def _as_json(finding: Diagnostic, loaded: LoadedConfig) -> dict[str, object]:
 
 def _own_findings(loaded: LoadedConfig) -> Sequence[Diagnostic]:
     """Return what the gateway itself can try: its certificate, and who could reach it."""
-    from kiwi_gw.addresses import exposure_warnings
+    from kiwi_gw.config.exposure import exposure_warnings
     from kiwi_gw.edge.tls import check_certificates
     from kiwi_gw.model import Diagnostic
 

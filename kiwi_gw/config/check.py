@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from kiwi_gw.config import error_wording
 from kiwi_gw.config.document import Document, Path, resolve
-from kiwi_gw.config.fields import at, branches, fields, is_secret, secret_at
+from kiwi_gw.config.fields import at, branches, description, fields, is_secret, secret_at
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -103,9 +103,9 @@ class _ErrorReport:
 
     def _description(self, path: Path) -> str:
         for item in at(self._model, path[:-1]):
-            field = fields(item).get(str(path[-1]))
-            if field is not None and field.description:
-                return f": {field.description.strip().splitlines()[0].rstrip('.')}"
+            text = description(item, str(path[-1]))
+            if text:
+                return f": {text.strip().splitlines()[0].rstrip('.')}"
         return ""
 
     def _hidden(self, path: Path) -> bool:

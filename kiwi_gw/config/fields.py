@@ -9,6 +9,7 @@ from typing import Annotated, Union, get_args, get_origin
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 
+from kiwi_gw.api.settings import field_docstrings
 from kiwi_gw.config.document import Path
 
 
@@ -38,6 +39,15 @@ def fields(annotation: object) -> dict[str, FieldInfo]:
         for model in models(annotation)
         for name, field in model.model_fields.items()
     }
+
+
+def description(annotation: object, key: str) -> str | None:
+    """Return what the field of that key in the file is for, where its model says so."""
+    for model in models(annotation):
+        for name, field in model.model_fields.items():
+            if key == (field.alias or name):
+                return field.description or field_docstrings(model).get(name)
+    return None
 
 
 def is_secret(annotation: object) -> bool:

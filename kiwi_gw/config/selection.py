@@ -15,7 +15,6 @@ from kiwi_gw.plugin_manager import (
     InstalledPlugin,
     MissingExtraError,
     PluginManager,
-    available,
     installed,
     missing_extra,
 )
@@ -76,7 +75,7 @@ class _Search:
         """Return for an unknown name one like it, or what the plugin of that name provides instead; and
         which plugins could not be asked."""
         hint = error_wording.did_you_mean(name, [item for item in known if item != name])
-        if not hint and name in available():
+        if not hint and name in self._plugins.installed:
             owned = (self.all.source_types, "source type"), (self.all.sections, "section")
             provided = [
                 f"the {word} {item!r}" for items, word in owned for item in items if name in items[item]
@@ -118,7 +117,7 @@ def _load_for_sources(
     for index, name in used_types(data):
         where = ("sources", index, "type")
         requirement = missing_extra(name)
-        if name not in plugins.source_types() and name in available():
+        if name not in plugins.source_types() and name in plugins.installed:
             try:
                 plugins.load(name)
             except MissingExtraError as error:
@@ -145,7 +144,7 @@ def _load_for_sections(
     for name in data:
         if name in OWN_KEYS or name.startswith(EXTENSION):
             continue
-        if name not in plugins.config_sections() and name in available():
+        if name not in plugins.config_sections() and name in plugins.installed:
             try:
                 plugins.load(name)
             except MissingExtraError:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Sequence
+from importlib.metadata import EntryPoints
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
 import pytest
 
+from kiwi_gw import plugin_manager
 from kiwi_gw.api import ConfigSection, EventSchema, Section, Source, SourceContext, SourceType, hookimpl
+from kiwi_gw.config import load, load_again
 from kiwi_gw.errors import PluginError
 from kiwi_gw.plugin_manager import MissingExtraError, PluginManager, available, missing_extra, shipped
 
@@ -110,6 +114,24 @@ def test_loads_entry_points_and_objects_once(module: ModuleType) -> None:
     assert list(manager.config_sections()) == ["ticks", "kiwi", "zetta"]
     assert list(manager.config_sections("some_plugins:ticks")) == ["ticks"]
     assert manager.config_sections("counter") == {}
+
+
+def test_installed_packages_are_looked_through_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    looked = list[str]()
+
+    def entry_points(group: str) -> EntryPoints:
+        looked.append(group)
+        return importlib.metadata.entry_points(group=group)
+
+    monkeypatch.setattr(plugin_manager, "entry_points", entry_points)
+    file = tmp_path / "kiwi.yml"
+    file.write_text(
+        "sources: [{type: counter, id: a, min: 0, interval_ms: 1}]\ntokens: {anonymous: {roles: []}}\n"
+    )
+    loaded = load(file, {})
+    assert looked == ["kiwi_gw.plugins"]
+    load_again(loaded)
+    assert looked == ["kiwi_gw.plugins"] * 2  # another may have been installed meanwhile
 
 
 def test_an_object_may_be_deep_inside(module: ModuleType) -> None:
