@@ -36,8 +36,8 @@ from kiwi_kafka.event_schema import event_schema
 _SIZE = 128
 _PARTITIONS = 4
 _MIB = 1024 * 1024
-_INFO = SourceInfo("flights", "kafka", event_schema())
-_STREAM = ZettaDialect().stream(_INFO)
+INFO = SourceInfo("flights", "kafka", event_schema())
+_STREAM = ZettaDialect().stream(INFO)
 
 Form = Callable[[int], WireFormat]
 """The form of events for the subscriber of that number."""
@@ -106,7 +106,7 @@ def _zetta(number: int) -> WireFormat:
 
 
 WAYS: Final[Mapping[str, Form]] = {
-    "kiwi": lambda subscriber: kiwi_wire(_INFO),
+    "kiwi": lambda subscriber: kiwi_wire(INFO),
     "zetta": lambda subscriber: _zetta(1),
     "zetta, different ids": lambda subscriber: _zetta(subscriber + 1),
 }
@@ -114,7 +114,7 @@ WAYS: Final[Mapping[str, Form]] = {
 
 
 def _subscribe(hub: SourceHub, number: int, form: WireFormat) -> Subscription:
-    command = Open(number, _INFO.id, lambda info: form)
+    command = Open(number, INFO.id, lambda info: form)
     return hub.subscribe(command, wire(form), WebSocketWriter(Memory(), no_task, zero), Nobody())
 
 
@@ -125,7 +125,7 @@ def send(form: Form, batches: int, subscribers: int, events: int) -> float:
         RuntimeError: a subscriber was not sent every event.
     """
     budget = MemoryBudget(512 * _MIB)
-    hub = SourceHub(_INFO, HubLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)
+    hub = SourceHub(INFO, HubLimits(), EncodingMemo(64 * _MIB, budget), budget, zero)
     hub.started(dict.fromkeys(range(_PARTITIONS), 0))
     made = [batch(number, events) for number in range(batches)]
     readers = [_subscribe(hub, number, form(number)) for number in range(subscribers)]

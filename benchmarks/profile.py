@@ -1,7 +1,7 @@
 """Where the time goes: samples of the real gateway under load; the hot path alone, timed and counted.
 
 python -m benchmarks profile [SCENARIO]   # by function, by module and by line
-python -m benchmarks hot-path             # CPU time by protocol
+python -m benchmarks hot-path             # CPU time by protocol, and of REQUESTs
 python -m benchmarks instructions         # callgrind (valgrind), the same on a busy machine
 """
 
@@ -28,6 +28,7 @@ import trio
 from benchmarks.errors import RunFailed
 from benchmarks.hot_path import WAYS, send
 from benchmarks.lab import Lab, Note
+from benchmarks.requests import N, ask
 from benchmarks.results import FOLDER
 from benchmarks.scenario import Scenario
 from benchmarks.scenarios import SCENARIOS
@@ -42,6 +43,8 @@ _LONGER = 4
 _BATCHES = 10
 _EVENTS = 400
 _SUBSCRIBERS = 100
+_REQUESTS = 20
+"""Of each client in a round."""
 _COLLECTED = re.compile(r"Collected : (\d+)")
 
 Sample = tuple[int, Sequence[tuple[str, int, str]]]
@@ -121,7 +124,7 @@ def _module(file: str) -> str:
     return "/".join(Path(file).parts[-2:])
 
 
-@click.command(help=f"Deliveries a second of CPU time on the hot path alone, by protocol: {'; '.join(WAYS)}.")
+@click.command(help=f"CPU time of the hot path alone, by protocol ({'; '.join(WAYS)}), and of REQUESTs.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="The best one counts.")
 @click.option("--batches", type=click.IntRange(1), default=50, show_default=True, help="Of 400 events.")
 def hot_path(rounds: int, batches: int) -> None:
@@ -132,6 +135,9 @@ def hot_path(rounds: int, batches: int) -> None:
     for name, spent in seconds.items():
         rate = batches * _EVENTS * _SUBSCRIBERS / spent
         click.echo(f"{name}: {rate:,.0f}/s, {seconds['kiwi'] / spent:.2f} of kiwi")
+    for events in (0, N):
+        spent = min(ask(_REQUESTS, _REQUESTS * events) for _ in range(rounds))
+        click.echo(f"a REQUEST that lets out {events} events: {spent * 1e6:.1f} us")
 
 
 @click.command(help="Instructions that the hot path takes, counted by valgrind's callgrind.")

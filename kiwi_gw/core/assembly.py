@@ -13,7 +13,7 @@ import enum
 from bisect import bisect_left, bisect_right
 from typing import Final, Protocol
 
-from kiwi_gw.core.delivery import DeliveryBounds
+from kiwi_gw.core.delivery import NO_BOUNDS, DeliveryBounds
 from kiwi_gw.core.lag_ledger import LagLedger
 from kiwi_gw.core.prepared import Prepared, Segment, reach
 from kiwi_gw.core.window import WindowEntry
@@ -112,11 +112,12 @@ def _first(
         ledger.add(1, {entry.batch.partitions[first]: (offset, offset)})
         cursor.move(entry, first + 1)
         return STEPPED
-    if bounds.before_until(entry, first, first + 1) == first:
-        cursor.move(entry, first + 1)
-        return STEPPED
-    if bounds.within_limits(prepared, encoded, first, stop) <= first:
-        return STEPPED
+    if bounds is not NO_BOUNDS:
+        if bounds.before_until(entry, first, first + 1) == first:
+            cursor.move(entry, first + 1)
+            return STEPPED
+        if bounds.within_limits(prepared, encoded, first, stop) <= first:
+            return STEPPED
     stop = _stop(prepared, bounds, encoded, entry, first, stop, allowance)
     if stop <= first:
         return None  # it has no credit for the next one
@@ -135,9 +136,11 @@ def _stop(
     allowance: int,
 ) -> int:
     """Say how far the events from `first` up to `stop` may be sent, by everything but their size."""
+    stop = min(stop, reach(encoded.prefix_counts, first, allowance))
     following = bisect_left(encoded.unsendable, first)
     if following < len(encoded.unsendable):
         stop = min(stop, encoded.unsendable[following])
-    stop = bounds.before_until(entry, first, stop)
-    stop = min(stop, reach(encoded.prefix_counts, first, allowance))
-    return bounds.within_limits(prepared, encoded, first, stop)
+    if bounds is not NO_BOUNDS:
+        stop = bounds.before_until(entry, first, stop)
+        stop = bounds.within_limits(prepared, encoded, first, stop)
+    return stop

@@ -108,7 +108,7 @@ class Delivery:
         """Forget a limit that is used up, and return its label in a tuple; None: there is none. Stop, unless
         it is the limit of all events (label None)."""
         bounds = self.bounds
-        if self.stopped:
+        if self.stopped or bounds is NO_BOUNDS:
             return None
         for label, limit in bounds.limits.items():
             if limit.left <= 0:
@@ -140,8 +140,9 @@ class Delivery:
             self.decode_errors += encoded.decode_errors
         if self.mode is Mode.PULL:
             self.credits -= events
-        for label, limit in self.bounds.limits.items():
-            limit.left -= count(encoded.prefix_counts_of(label), segment.first, upto)
+        if self.bounds is not NO_BOUNDS:
+            for label, limit in self.bounds.limits.items():
+                limit.left -= count(encoded.prefix_counts_of(label), segment.first, upto)
         return events
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kiwi_gw.model import OverflowPolicy
 
@@ -32,19 +31,6 @@ class OverflowTerms:
     threshold: int
 
 
-class OverflowView(NamedTuple):
-    """What a decision depends on. evicted: its next event has left the window; lost: and it was one that the
-    window had a number for. keeps: what leaves the window is read again, as it is on its way from a start in
-    the past, until it has once been within its capacity."""
-
-    acting: OverflowPolicy
-    behind: int
-    capacity: int
-    evicted: bool
-    lost: bool
-    keeps: bool
-
-
 class OverflowDecision(enum.Enum):
     KEEP = "keep"
     """Go on as before."""
@@ -57,16 +43,23 @@ class OverflowDecision(enum.Enum):
     CLOSE = "close"
 
 
-def decide(view: OverflowView) -> OverflowDecision:
-    """Say what happens to it."""
-    replays, over = view.acting is OverflowPolicy.REPLAY, view.behind > view.capacity
-    if view.keeps and not view.evicted:
-        return OverflowDecision.KEEP if replays or over else OverflowDecision.SETTLE
-    if not view.evicted and not over:
-        return OverflowDecision.KEEP
-    if view.acting is OverflowPolicy.CLOSE and (over or view.lost):
+def decide(terms: OverflowTerms, behind: int, *, evicted: bool, lost: bool, keeps: bool) -> OverflowDecision:
+    """Say what happens to one that is so many events behind.
+
+    evicted: its next event has left the window; lost: and it was one that the window had a number for.
+    keeps: what leaves the window is read again, as it is on its way from a start in the past, until it has
+    once been within its capacity.
+    """
+    acting, over = terms.acting, behind > terms.capacity
+    if not evicted:
+        if keeps:
+            settled = not over and acting is not OverflowPolicy.REPLAY
+            return OverflowDecision.SETTLE if settled else OverflowDecision.KEEP
+        if not over:
+            return OverflowDecision.KEEP
+    if acting is OverflowPolicy.CLOSE and (over or lost):
         return OverflowDecision.CLOSE
-    return OverflowDecision.SNAPSHOT if view.acting is OverflowPolicy.LATEST else OverflowDecision.DROP
+    return OverflowDecision.SNAPSHOT if acting is OverflowPolicy.LATEST else OverflowDecision.DROP
 
 
 def newest_allowed(seq: int, base: int, head: int, capacity: int) -> int:

@@ -48,8 +48,10 @@ class Prepared:
 
     def taken(self, size: int) -> SentPart:
         """Say what was sent when so many bytes were taken."""
+        if size == self.size:
+            return SentPart([(segment, segment.last) for segment in self.segments], size, b"")
         if self.joined:
-            if size == 0 and self.size:
+            if size == 0:
                 return SentPart([], 0, b"")
             rest = b"".join(self.views)[size:]
             return SentPart([(segment, segment.last) for segment in self.segments], self.size, rest)

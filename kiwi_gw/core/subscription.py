@@ -226,15 +226,17 @@ class Subscription:
 
     def give_up(self) -> bool:
         """Let the policy act. Returns whether nothing may be read: something was given up, or it is over."""
-        if self.in_history:
+        if self.state in IN_HISTORY:
             return False
         reader = self.reader
         decision = reader.give_up(self.hub.window, self.hub.last_values)
+        if decision is OverflowDecision.KEEP:
+            return self.closed
         if decision is OverflowDecision.CLOSE:
             self.overflow()
-        elif decision is not OverflowDecision.KEEP and reader.cursor.at_head and reader.snapshot is None:
+        elif reader.cursor.at_head and reader.snapshot is None:
             self.at_head()
-        return self.closed or decision is not OverflowDecision.KEEP
+        return True
 
     def evicted(self, entry: WindowEntry, positions: Callable[[int], Positions]) -> None:
         """Leave an entry that has left its window, with its next event. positions: of an event of it."""

@@ -14,7 +14,7 @@ from kiwi_gw.core.assembly import AssemblyOutcome, EncodeEntry, assemble
 from kiwi_gw.core.delivery import Delivery
 from kiwi_gw.core.lag_ledger import LagLedger
 from kiwi_gw.core.last_values import LastValues, SnapshotScan
-from kiwi_gw.core.overflow import OverflowDecision, OverflowTerms, OverflowView, decide, newest_allowed
+from kiwi_gw.core.overflow import OverflowDecision, OverflowTerms, decide, newest_allowed
 from kiwi_gw.core.positions import ahead, furthest, reached
 from kiwi_gw.core.prepared import Prepared, SentPart
 from kiwi_gw.core.snapshot_reader import SnapshotReader
@@ -107,14 +107,14 @@ class SubscriptionReader:
         return assemble(self.cursor, bounds, self.lag, encode, max_bytes, allowance, ending=ending)
 
     def consume(self, sent: SentPart) -> tuple[int, bool]:
-        """Count what was sent, and go on behind it. Returns how many events had bytes, and whether it was the
-        rest of an entry."""
-        self.delivery.bytes += sent.size
-        events, finished = 0, False
+        """Count what was sent, which is something, and go on behind it. Returns how many events had bytes,
+        and whether it was the rest of an entry."""
+        delivery, events, finished = self.delivery, 0, False
+        delivery.bytes += sent.size
         for segment, upto in sent.segments:
-            events += self.delivery.sent(segment, upto)
-            self.cursor.move(segment.entry, upto)
+            events += delivery.sent(segment, upto)
             finished = finished or upto == len(segment.entry.batch)
+        self.cursor.move(segment.entry, upto)  # nothing was lost between two segments
         return events, finished
 
     def caught_up(self) -> None:
@@ -130,17 +130,9 @@ class SubscriptionReader:
         """Say what the policy wants of one that is not in history."""
         if self.snapshot is not None:
             return OverflowDecision.KEEP
-        cursor, terms = self.cursor, self.terms
-        decision = decide(
-            OverflowView(
-                terms.acting,
-                self.behind(window),
-                terms.capacity,
-                evicted=cursor.below is not None,
-                lost=cursor.seq < window.base,
-                keeps=self.keeps,
-            )
-        )
+        evicted = self.cursor.below is not None
+        lost = evicted and self.cursor.seq < window.base
+        decision = decide(self.terms, self.behind(window), evicted=evicted, lost=lost, keeps=self.keeps)
         if decision is OverflowDecision.SETTLE:
             self.keeps = False
         return decision

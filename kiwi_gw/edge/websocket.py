@@ -186,7 +186,8 @@ async def _converse(
     connection.start()
     while True:
         for _ in reading.take(data):
-            await writer.wait_room()
+            if writer.control_full:
+                await writer.wait_room()
             if connection.calls is not None and connection.calls.full:
                 await connection.calls.wait_room()
             if reading.allowance.used_up(time.monotonic()):
@@ -194,7 +195,8 @@ async def _converse(
                 reading.allowance.renew(time.monotonic())
         if reading.frames.over:
             return
-        await writer.wait_room()
+        if writer.control_full:
+            await writer.wait_room()
         if reading.excessive:
             # What it sends counts for nothing, but looking through it takes time from everybody else.
             reading.excessive = False
@@ -251,9 +253,11 @@ class ClientInput:
             for item in self.frames.feed(data):
                 if isinstance(item, str | bytes):
                     yield
-                    began = time.monotonic()
+                    began, delivered = time.monotonic(), self._writer.delivery_seconds
                     connection.receive(item, began)
-                    self.allowance.charge(began, time.monotonic())
+                    # Sending the events that it asks for is no more charged than sending those of push.
+                    delivered -= self._writer.delivery_seconds
+                    self.allowance.charge(began, time.monotonic() + delivered)
                 elif isinstance(item, CloseFrame):
                     self._answer(item)
                 elif item is CountedFrame.FRAGMENT:

@@ -36,7 +36,8 @@ class WebSocketWriter:
     """See the top of this file. Implements `core.frame_writer.FrameWriter`.
 
     spawn: starts a task in the connection's nursery. clock: monotonic seconds.
-    sent_bytes, taken_at: what the socket took, and when it last took something. closing: called once,
+    sent_bytes, taken_at: what the socket took, and when it last took something. delivery_seconds: that were
+    spent on what is read from subscriptions, all in all. closing: called once,
     when the close frame is queued. stalls: how long the socket takes nothing, each time; None: not measured.
     """
 
@@ -60,6 +61,7 @@ class WebSocketWriter:
         "_stalls",
         "_transport",
         "close_code",
+        "delivery_seconds",
         "sent_bytes",
         "taken_at",
         "writable",
@@ -95,6 +97,7 @@ class WebSocketWriter:
         self._corked = False
         self.writable = True
         self.close_code: int | None = None
+        self.delivery_seconds = 0.0
         self.sent_bytes = 0
         self.taken_at = clock()
 
@@ -286,6 +289,7 @@ class WebSocketWriter:
                 self._ready[subscription] = None
                 subscription.owner.notify(subscription, take_lag(subscription, self._clock()))
                 continue
+            began = self._clock()
             prepared = subscription.prepare(self._send_bytes)
             if prepared is None:
                 if _notice_due(subscription):  # the look has found a loss
@@ -298,6 +302,7 @@ class WebSocketWriter:
             self._count(taken)
             taken = self._advance_partial(taken)
             rest = subscription.commit(prepared, taken)
+            self.delivery_seconds += self._clock() - began
             if subscription.readable:
                 self._ready[subscription] = None
             if rest:

@@ -5,6 +5,8 @@ of the time. A client that asks for little stays within it and waits for no othe
 waits for a turn, and has a new allowance then. In each round of the event loop as many of those that wait go
 on, in the order in which they came, as fit into what is left of its budget (`core.round_budget`). None
 sleeps: a loop with nothing else to do carries out as much as it ever could.
+
+The events that a command lets out are not charged: they are sent at the client's pace, as those of push are.
 """
 
 from __future__ import annotations

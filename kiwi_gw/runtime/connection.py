@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ParamSpec
 
 import structlog
 
@@ -53,6 +53,8 @@ from kiwi_gw.runtime.offload_queue import OffloadQueue
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
 
 log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
 
 _AGAIN_SECONDS = 0.25
 
@@ -178,7 +180,7 @@ class Connection:
 
     def drain(self, reason: str, retry_after_ms: int) -> None:
         """Close, as the gateway goes; say before when to come back, where the protocol can."""
-        self._safely(self._farewell(reason, retry_after_ms))
+        self._safely(self._farewell, reason, retry_after_ms)
 
     def reauthorize(self) -> None:
         """Ask who it is and what it may do, as that may have changed (a reload, keys withdrawn)."""
@@ -215,10 +217,7 @@ class Connection:
 
     def _tell(self, notice: Notice) -> None:
         if self.writer.close_code is None:
-            self._safely(self._answers(notice))
-
-    def _answers(self, notice: Notice) -> Iterator[Command]:
-        yield from self._session.notice(notice)
+            self._safely(self._session.notice, notice)
 
     def _farewell(self, reason: str, retry_after_ms: int) -> Iterator[Command]:
         hint = list(self._session.notice(Draining(retry_after_ms)))
@@ -226,9 +225,9 @@ class Connection:
         # Only with the hint does a restart say more than that the gateway goes away.
         yield Close(CloseCode.RESTART if hint else CloseCode.GOING_AWAY, reason)
 
-    def _safely(self, commands: Iterable[Command]) -> None:
+    def _safely(self, answer: Callable[P, Iterable[Command]], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            self._carry_out(commands)
+            self._carry_out(answer(*args, **kwargs))
         except Exception as error:  # noqa: BLE001  called by fan-out, sweeps and reloads: not their fault
             self.fail(error)
 
@@ -253,7 +252,8 @@ class Connection:
     def _one(self, command: Command) -> None:
         match command:
             case Reply():
-                self._count_violation(command.violation)
+                if command.violation is not None:
+                    self._count_violation(command.violation)
                 self.writer.control(command.frame)
             case AddCredit():
                 self._add_credit(command)
@@ -264,7 +264,8 @@ class Connection:
             case Reconfigure():
                 self._tell_if(self.access.reconfigure(command))
             case Close():
-                self._count_violation(command.violation)
+                if command.violation is not None:
+                    self._count_violation(command.violation)
                 self.send_close(command.code, command.reason)
             case Call():
                 self.calls = self.calls or CallQueue(self._context.call_later, self._call_done)
@@ -341,9 +342,8 @@ class Connection:
         if since is not None:
             meters.command_over(self.dialect, command, self._context.clock() - since)
 
-    def _count_violation(self, violation: Violation | None) -> None:
-        if violation is not None:
-            self._context.meters.count_violation(self.dialect, violation)
+    def _count_violation(self, violation: Violation) -> None:
+        self._context.meters.count_violation(self.dialect, violation)
 
     def _drop_subscriptions(self) -> None:
         if self._offload_queue is not None:

@@ -50,26 +50,32 @@ class Rounds(trio.abc.Instrument):
 
 
 class Stub:
-    """A connection, its frame writer, its meters and its transport. seconds: that a message takes.
+    """A connection, its frame writer, its meters and its transport. seconds: that a message takes, and those
+    that the events take which it lets out.
 
     data: what its client sends, in one read each. did: in which round each message was carried out, each ping
     answered, and its close frame answered.
     """
 
     calls = None
+    control_full = False
+    delivery_seconds = 0.0
     dialect = "kiwi"
     heard_at = 0.0
     received_bytes = 0
 
-    def __init__(self, clock: Clock, rounds: Rounds, seconds: float, data: list[bytes]) -> None:
-        self.clock, self.rounds, self.seconds, self.data = clock, rounds, seconds, data
+    def __init__(
+        self, clock: Clock, rounds: Rounds, seconds: float, data: list[bytes], events: float = 0.0
+    ) -> None:
+        self.clock, self.rounds, self.seconds, self.data, self.events = clock, rounds, seconds, data, events
         self.did: dict[str, list[int]] = {"receive": [], "pong": [], "end": []}
 
     def start(self) -> None:
         pass
 
     def receive(self, message: str | bytes, now: float) -> None:
-        self.clock.now += self.seconds
+        self.clock.now += self.seconds + self.events
+        self.delivery_seconds += self.events
         self.did["receive"].append(self.rounds.number)
 
     def pong(self, frame: bytes) -> None:
@@ -127,6 +133,16 @@ async def test_a_thousand_small_commands_beside_long_rounds_wait_for_nobody(cloc
     assert max(client.did["receive"][0] for client in small) <= 3
     assert all(len(client.did["receive"]) == 400 for client in heavy)
     assert max(client.did["receive"][-1] for client in heavy) > 20
+
+
+async def test_the_events_that_commands_let_out_are_not_charged(clock: Clock) -> None:
+    """They take as long with push, which waits for no turn."""
+    rounds = Rounds(clock)
+    pull = [Stub(clock, rounds, SECONDS, [REQUEST] * 8, events=2 * TURN_SECONDS) for _ in range(20)]
+    await lived(clock, rounds, pull, busy=0.00005)
+    for client in pull:
+        first = client.did["receive"][0]
+        assert client.did["receive"] == list(range(first, first + 8))
 
 
 @pytest.mark.parametrize("at_once", [80, 8])

@@ -27,6 +27,7 @@ class Hung:
     """A connection with its frame writer, which only notes how it was closed."""
 
     closed: tuple[int, str] | None = None
+    delivery_seconds = 0.0
     heard_at = 0.0
     dialect = "kiwi"
 

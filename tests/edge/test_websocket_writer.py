@@ -546,6 +546,29 @@ async def test_it_knows_when_the_socket_last_took_something() -> None:
 # --- what is measured -------------------------------------------------------------------------------
 
 
+async def test_what_events_take_is_told_apart_from_what_replies_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench() as b:
+        pull = b.subscribe(credit=0)
+        b.world.produce(3)
+        send = b.transport.try_send
+
+        def slowly(data: Bytes) -> int:
+            b.clock.now += 1.0
+            return send(data)
+
+        monkeypatch.setattr(b.transport, "try_send", slowly)
+        b.writer.control(text_frame(b"alone"))
+        assert b.writer.delivery_seconds == 0.0
+        pull.add_credit(2)
+        assert b.writer.delivery_seconds == 1.0
+        b.writer.cork()
+        b.writer.control(text_frame(b"with an event"))
+        pull.add_credit(1)
+        b.writer.uncork()
+        assert b.writer.delivery_seconds == 2.0
+        assert b.offsets() == [0, 1, 2]
+
+
 async def test_it_is_measured_how_long_the_socket_takes_nothing() -> None:
     async with bench() as b:
         for seconds in (20.0, 0.0005, 2.0):  # the second one is no stall

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, type[ClientMessage]]] = {
     str(one.__struct_config__.tag): one for one in get_args(ClientMessage)
 }
 """By type."""
+TYPES: Final = {kind: name for name, kind in COMMANDS.items()}
 
 MAX_REASON_BYTES: Final = 123
 _NAMED: Final = 3

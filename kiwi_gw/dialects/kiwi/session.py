@@ -142,8 +142,10 @@ class KiwiSession:
         length = 1 + len(message) // _COMMAND_CHARACTERS
         if isinstance(command, requests.InvalidMessage):
             return self._invalid_message(command, self._commands.admit(now, length))
-        kind, invalid = _type(command), isinstance(command, requests.InvalidCommand)
-        malformed = isinstance(command, requests.InvalidCommand) and command.malformed
+        if invalid := isinstance(command, requests.InvalidCommand):
+            kind, malformed = command.type, command.malformed
+        else:
+            kind, malformed = requests.TYPES[type(command)], False
         flow_control = kind == "REQUEST" and not malformed and length == 1
         cost = 1 if kind == "SUBSCRIBE" and not invalid else length
         verdict = (self._requests if flow_control else self._commands).admit(now, cost)
@@ -153,20 +155,22 @@ class KiwiSession:
         if verdict is Verdict.EXCESS:
             words = self._too_many(flow_control=flow_control)
             return (self._error(kind, command.source_id, words, violation),)
-        match command:
+        match command:  # the most frequent first
+            case messages.Request(source_id, n):
+                return self._request(source_id, n)
             case messages.Subscribe():
                 return (self._subscribe(command),)
             case messages.Unsubscribe(source_id):
                 return self._unsubscribe(source_id)
-            case messages.Request(source_id, n):
-                return self._request(source_id, n)
             case requests.InvalidCommand(_, source_id, words):
                 return (self._error(kind, source_id, words, Violation.MESSAGE if malformed else None),)
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         """Say what it means for the client. Notices about handles that this session has given up mean
         nothing, but for those that answer a frame."""
-        match notice:
+        match notice:  # the most frequent first
+            case CreditAdded(handle=str(source_id)):
+                return self._credit_added(source_id, notice)
             case Opened(handle=str(source_id)):
                 return self._opened(source_id, notice)
             case OpenFailed(handle=str(source_id)):
@@ -174,8 +178,6 @@ class KiwiSession:
             case Offloaded(handle, _, seconds):
                 self._compiling.charge_offloaded(seconds)
                 return self._read(handle, notice) if isinstance(handle, str) else ()
-            case CreditAdded(handle=str(source_id)):
-                return self._credit_added(source_id, notice)
             case Cancelled(handle=str(source_id)):
                 return self._say(messages.UnsubscribeOk(messages.Unsubscribed(source_id)))
             case Lagged(handle=str(source_id)):
@@ -378,9 +380,3 @@ class KiwiSession:
     def _say(self, message: messages.ServerMessage, violation: Violation | None = None) -> Sequence[Reply]:
         frame = replies.frame(message, self._envelope)
         return () if frame is None else (Reply(frame, violation),)
-
-
-def _type(command: messages.ClientMessage | requests.InvalidCommand) -> str:
-    if isinstance(command, requests.InvalidCommand):
-        return command.type
-    return str(command.__struct_config__.tag)
