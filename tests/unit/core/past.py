@@ -37,10 +37,10 @@ class Past:
         self.reads += 1
         gaps: dict[int, tuple[int, int]] = {}
         for p, offset in here.items():
-            after = max(offset, self.first[p])
-            while (p, after) in self.unreadable:
+            after = max(offset, min(self.first[p], until[p]))
+            while after < until[p] and (p, after) in self.unreadable:
                 after += 1
-            if offset < until[p] and after > offset:
+            if after > offset:
                 gaps[p], here[p] = (offset, after - 1), after
         starts = dict(here)
         found: list[Place] = []
