@@ -13,7 +13,7 @@ comes of it between two steps (see `effects`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from kiwi_gw.core.delivery import NO_BOUNDS
@@ -34,7 +34,7 @@ _PUSH: Final = Mode.PUSH
 """By name in this module: to look up a member of an enum takes 1,000 instructions (CPython 3.11)."""
 
 
-def publish(hub: SourceHub, batch: Batch) -> Iterator[None]:
+def publish(hub: SourceHub, batch: Batch) -> Generator[None, None, None]:
     """Take a batch and send it to everyone who can take it, piece by piece. Yields between them, and when
     it has run for a slice of time. Nothing more of it is taken once the source does not run.
 
@@ -76,7 +76,7 @@ def _publish(hub: SourceHub, batch: Batch) -> Iterator[None]:
 
 def _take(hub: SourceHub, batch: Batch) -> WindowEntry:
     entry = hub.window.append(batch, hub.evicted)
-    hub.events_in += len(batch)
+    hub.events_in += entry.end - entry.base
     if hub.last_values is not None:
         hub.last_values.update(entry)
     return entry
