@@ -105,11 +105,12 @@ def _send(hub: SourceHub, entry: WindowEntry, group: Group) -> Iterator[None]:
 
 def _demote_unserved(hub: SourceHub) -> None:
     """Have whoever was not served the newest entry read it from the window."""
-    for subscription in hub.groups.live:
-        if not subscription.reader.cursor.caught_up:
-            subscription.demote()
-            subscription.mark_ready()
-    hub.effects.hand_out()
+    unserved = [item for item in hub.groups.live if not item.reader.cursor.caught_up]
+    for subscription in unserved:
+        subscription.demote()
+    for subscription in unserved:  # each is read before the next is woken: a stack has room for some hundred
+        subscription.mark_ready()
+        hub.effects.hand_out()
 
 
 def fan_out(

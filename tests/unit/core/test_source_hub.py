@@ -348,9 +348,9 @@ def test_recast_during_fan_out_of_a_loss_announces_it() -> None:
 
 def test_a_fan_out_let_go_half_way_leaves_nobody_behind() -> None:
     world = World(HubLimits(slice_seconds=0))
-    clients = [Client() for _ in range(60)]
+    clients = [Client() for _ in range(600)]  # one within the other they would not fit on the stack
     for number, client in enumerate(clients):
-        world.subscribe(client, names("abc"[number // 20]))
+        world.subscribe(client, names("abc"[number // 200]))
     steps = publish(world.hub, world.batch([0, 0]))
     next(steps)
     steps.close()
