@@ -127,7 +127,7 @@ class EncodingMemo:
     def steps(self, entry: WindowEntry, item: KeyedFormat, turn: TimeSlice) -> Steps[Encoded]:
         """Make the same in turns. Nothing of it is kept."""
         self.misses += 1
-        self.events_encoded += len(entry.batch)
+        self.events_encoded += entry.end - entry.base
         try:
             return (yield from self._made(entry, item, len(item.links), turn))
         except EncodingFailed:

@@ -41,7 +41,7 @@ class WindowEntry:
         self.unknown = unknown
         self.batch = batch
         self.base = base
-        self.end = base + len(batch)
+        self.end = base + len(batch.offsets)
         self.cost = batch.cost + ENTRY_OVERHEAD
         self.before = 0  # what the window had taken in before it, in bytes
         self.after: WindowEntry | None = None
@@ -185,7 +185,7 @@ class Window:
         entry.before = self.taken
         self.taken += entry.cost
         self._grown(entry.cost)
-        self._positions = batch.positions_at(len(batch))
+        self._positions = batch.positions_at(entry.end - entry.base)
         self.trim(evicted)
         return entry
 

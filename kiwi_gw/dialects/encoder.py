@@ -112,7 +112,7 @@ class FrameEncoder:
                 end(len(buffer))
         except UNENCODABLE:
             return self._one_by_one(batch)
-        if len(ends) != len(batch):
+        if len(ends) != len(batch.offsets):
             raise _uneven(batch, ends)
         # Every separator began with the tail of the frame before it: move the first one to the end.
         buffer += self._tail

@@ -84,7 +84,7 @@ def batch_pieces(
 ) -> Iterator[Batch]:
     """Cut it into batches of at most so many events and bytes, or one event; the gap belongs to the first.
     Each is made when it is asked for. They cost together what the batch says, or what its texts do."""
-    size = len(batch)
+    size = len(batch.offsets)
     if size < 2 or (size <= most_events and batch.cost <= most_bytes):
         yield batch
         return

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from typing import Final
 
 import structlog
 import trio
@@ -41,6 +42,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 _HELD_LOG_SECONDS, _HELD_LOOK_SECONDS = 10.0, 0.25
 
+_STARTING: Final = HubState.STARTING
+_RUNNING: Final = HubState.RUNNING
+"""By name in this module, as a batch is checked with them (see `core.publishing`)."""
+
 Build = Callable[[], AbstractAsyncContextManager[Source]]
 
 
@@ -66,22 +71,23 @@ class HubPublisher:
 
     async def publish(self, batch: Batch) -> None:
         state = self._hub.state
-        if state is HubState.STARTING:
+        if state is _STARTING:
             raise RuntimeError("publish was called before ready")
         if self._publishes:
             raise RuntimeError("publish was called while another one was under way")
-        if state is HubState.RUNNING:
+        if state is _RUNNING:
             self._check(batch)
             self._publishes = True
+            steps = publish(self._hub, batch)
             try:
-                await self._wait_for_holders(batch)
+                if self._hub.blocking.holding(batch):
+                    await self._wait_for_holders(batch)
                 began = time.perf_counter()
-                # If this is cancelled half-way, those not served yet read on from the window.
-                with closing(publish(self._hub, batch)) as steps:  # type: ignore[type-var]
-                    for _ in steps:
-                        await trio.lowlevel.checkpoint()
+                for _ in steps:
+                    await trio.lowlevel.checkpoint()
             finally:
                 self._publishes = False
+                steps.close()  # if it was cancelled half-way, those not served yet read on from the window
             if self._meter is not None:
                 seconds = time.perf_counter() - began
                 self._meter.published(batch, self._hub.subscribers, seconds, time.time())
@@ -107,7 +113,7 @@ class HubPublisher:
         """Policy `block`: until everyone has room for this batch, or may hold the source no longer."""
         hub = self._hub
         try:
-            while hub.state is HubState.RUNNING and (holders := hub.blocking.holding(batch)):
+            while hub.state is _RUNNING and (holders := hub.blocking.holding(batch)):
                 freed = trio.Event()
                 hub.freed = freed.set
                 hub.held_by = [str(subscription.owner) for subscription in holders]
@@ -127,8 +133,9 @@ class HubPublisher:
         if missing := self._columns.difference(columns):
             raise ValueError(f"a batch lacks the columns {', '.join(sorted(missing))}")
         size = len(batch.offsets)
-        if len(batch.partitions) != size or any(len(column) != size for column in columns.values()):
-            raise ValueError(f"a batch of {size} events has columns of other lengths")
+        for column in (batch.partitions, *columns.values()):
+            if len(column) != size:
+                raise ValueError(f"a batch of {size} events has columns of other lengths")
 
 
 class SourceRunner:
