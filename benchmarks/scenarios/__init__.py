@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from benchmarks.scenario import Scenario
-from benchmarks.scenarios import attackers, crowds, delays, fast, history, many_sources, queries, soak, spark
+from benchmarks.scenarios import (
+    attackers,
+    crowds,
+    delays,
+    everyday,
+    fast,
+    history,
+    many_sources,
+    queries,
+    soak,
+    spark,
+)
 
 SCENARIOS: tuple[Scenario, ...] = (
+    *everyday.SCENARIOS,
     *fast.SCENARIOS,
     *delays.SCENARIOS,
     *crowds.SCENARIOS,
