@@ -14,6 +14,7 @@ from benchmarks.scenarios import (
     queries,
     soak,
     spark,
+    start,
 )
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -27,4 +28,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *queries.SCENARIOS,
     *soak.SCENARIOS,
     *spark.SCENARIOS,
+    *start.SCENARIOS,
 )
