@@ -21,7 +21,7 @@ from benchmarks.throughput import compare, gateways, run
 
 GROUP = "everyday"
 _GATEWAYS = 4
-_SCENARIOS = {
+_SCENARIOS: dict[str, Scenario] = {
     one.name: one for part in (delays, fast, history, many_sources, start) for one in part.SCENARIOS
 }
 _EACH = Goal("server cpu per delivery", "us")
