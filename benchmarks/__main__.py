@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from benchmarks.target import Target
 from kiwi_demo.broker import Broker
 
 _NAMES = [scenario.name for scenario in SCENARIOS]
+_GROUPS = list(dict.fromkeys(scenario.group for scenario in SCENARIOS if scenario.group))
 _REPEAT = 5
 _WARM_SECONDS = 10.0
 
@@ -42,12 +45,12 @@ class _Wish:
 
 
 @click.command(
-    help=f"""Runs SCENARIO, or all: {", ".join(_NAMES)}.
+    help=f"""Runs SCENARIO, or all: {", ".join(_NAMES)}; together: {", ".join(_GROUPS)}.
 
     One JSON line a run on stdout, everything for people on stderr. `python -m benchmarks report`,
     `profile`, `hot-path` and `instructions` are commands of their own: see their --help."""
 )
-@click.argument("names", metavar="[SCENARIO]...", nargs=-1, type=click.Choice(_NAMES))
+@click.argument("names", metavar="[SCENARIO]...", nargs=-1, type=click.Choice(_NAMES + _GROUPS))
 @click.option("--subscribers", type=click.IntRange(1), help="Connections.")
 @click.option("--stalled", type=click.IntRange(0), help="Further connections that do not read.")
 @click.option("--attackers", type=click.IntRange(0), help="Further connections that use all they may.")
@@ -96,51 +99,65 @@ def main(
             raise click.UsageError("--target needs a SCENARIO")
     changes = {name: size for name, size in sizes.items() if size is not None}
     wish = _Wish(changes, repeat, only, keep, save, found)
-    failed = [one.name for one in SCENARIOS if (not names or one.name in names) and not _run(one, wish)]
+    chosen = [one for one in SCENARIOS if not names or one.name in names or one.group in names]
+    groups = itertools.groupby(chosen, key=lambda one: one.group or one.name)
+    failed = [name for _, group in groups for name in _run(list(group), wish)]
     if save:
         report.write()
     if failed:
         raise click.ClickException(f"void runs, or none, in: {', '.join(failed)}")
 
 
-def _run(scenario: Scenario, wish: _Wish) -> bool:
-    """Run a scenario. Returns whether every round of it counts."""
-    if scenario.needs is not None and not can(scenario.needs):
-        _say(f"{scenario.name}: not run, as this gateway cannot do that yet ({scenario.needs})")
-        return True
-    changed = replace(scenario, sizes=replace(scenario.sizes, **wish.changes))
+def _run(scenarios: Sequence[Scenario], wish: _Wish) -> list[str]:
+    """Run scenarios on one broker. Returns the names of those of which not every round counts."""
+    able = [replace(one, sizes=replace(one.sizes, **wish.changes)) for one in scenarios if _possible(one)]
+    if not able:
+        return []
     if wish.keep is not None:
         wish.keep.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"bench-{scenario.name}-", dir=wish.keep))
-    kept = results.Log(scenario.name, wish.save, sys.stdout)
+    name = able[0].group or able[0].name
+    folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=wish.keep))
     try:
-        good = trio.run(_measured, changed, wish, folder, kept)
-    except RunFailed as error:
-        _say(f"{scenario.name}: {error}")
-        return False
+        measured = trio.run(_measured, able, wish, folder)
     finally:
-        kept.close()
         if wish.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    for line in report.text(changed, results.of_rounds(kept.lines)):
+    for line in report.text([(one, results.of_rounds(lines)) for one, lines in measured]):
         _say(line)
-    return good
+    return [one.name for one, lines in measured if any("void" in line for line in lines)]
 
 
-async def _measured(scenario: Scenario, wish: _Wish, folder: Path, kept: results.Log) -> bool:
-    times = wish.repeat or scenario.repeat or _REPEAT
+def _possible(scenario: Scenario) -> bool:
+    if scenario.needs is None or can(scenario.needs):
+        return True
+    _say(f"{scenario.name}: not run, as this gateway cannot do that yet ({scenario.needs})")
+    return False
+
+
+async def _measured(
+    scenarios: Sequence[Scenario], wish: _Wish, folder: Path
+) -> list[tuple[Scenario, list[results.Line]]]:
+    found: list[tuple[Scenario, list[results.Line]]] = []
     async with Broker(folder / "broker", heap="1g") as broker:
-        return await rounds(
-            scenario,
-            times,
-            broker,
-            folder,
-            kept.add,
-            _say,
-            only=wish.only,
-            target=wish.target,
-            warm_seconds=_WARM_SECONDS,
-        )
+        for one in scenarios:
+            with closing(results.Log(one.name, wish.save, sys.stdout)) as kept:
+                try:
+                    await rounds(
+                        one,
+                        wish.repeat or one.repeat or _REPEAT,
+                        broker,
+                        folder / one.name,
+                        kept.add,
+                        _say,
+                        only=wish.only,
+                        target=wish.target,
+                        warm_seconds=0.0 if found else _WARM_SECONDS,
+                    )
+                except RunFailed as error:
+                    _say(f"{one.name}: {error}")
+                    kept.add({"scenario": one.name, "void": str(error)})
+            found.append((one, kept.lines))
+    return found
 
 
 def _say(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,7 +110,7 @@ class Lab:
         """Run the subscribers, all subscribed. changes: settings of the load client over those of `sizes`."""
         settings = {
             "host": server.host,
-            "port": server.port,
+            "ports": [server.port],
             "path": server.path if sizes.protocol == "kiwi" else WORDS[sizes.protocol].path,
             "ca": None if server.ca is None else str(server.ca),
             "sources": list(sources),
@@ -157,17 +157,19 @@ class Lab:
         """Return what the workers that read from Kafka themselves need."""
         return {"bootstrap": self.bootstrap, "topic": topics[0], "partitions": sizes.partitions}
 
-    async def measure(self, sizes: Sizes, load: Worker, feeder: Worker, server: int | None) -> Run:
+    async def measure(self, sizes: Sizes, load: Worker, feeder: Worker, *servers: int | None) -> Run:
         """Measure one run of parts that are ready: warm-up, then from before the first record to the last
         event.
 
-        feeder: what sends, the producer or the ceiling itself. server: its process, if it is ours.
+        feeder: what sends, the producer or the ceiling itself. servers: their processes (None:
+        not ours).
         """
-        with self._pinned(sizes, server, load.pid, feeder.pid):
+        ours = [pid for pid in servers if pid is not None]
+        with self._pinned(sizes, ours, load.pid, feeder.pid):
             await feeder.tell()
             await all_sent(feeder)
             await load.hear("warm", RUN_SECONDS)
-            meter = Meter(self._pids(server, feeder.pid))
+            meter = Meter(self._pids(ours, feeder.pid))
             await feeder.tell()
             begun = (await feeder.hear_any(START_SECONDS))["started"]
             most = RUN_SECONDS + (sizes.seconds if sizes.rate else 0.0)
@@ -179,28 +181,29 @@ class Lab:
         result = await load.hear("result", RUN_SECONDS)
         return made(sizes, result, done, begun, used, sent.get("late", {}))
 
-    def _pids(self, server: int | None, feeder: int) -> dict[str, int]:
-        found = {} if server is None else {"server": server}
-        if feeder != server:
-            found["producer"] = feeder
+    def _pids(self, servers: Collection[int], feeder: int) -> dict[str, Collection[int]]:
+        found: dict[str, Collection[int]] = {"server": servers} if servers else {}
+        if feeder not in servers:
+            found["producer"] = (feeder,)
             if self._broker.pid is not None:
-                found["broker"] = self._broker.pid
+                found["broker"] = (self._broker.pid,)
         return found
 
     @contextmanager
-    def _pinned(self, sizes: Sizes, server: int | None, *others: int) -> Iterator[None]:
+    def _pinned(self, sizes: Sizes, servers: Collection[int], *others: int) -> Iterator[None]:
         cores = sorted(os.sched_getaffinity(0))
-        if not sizes.pin or server is None:
+        if not sizes.pin or not servers:
             yield
             return
         if len(cores) < 2:
             raise RunFailed("pinning needs two cores")
         broker = self._broker.pid
-        for pid in {*others} - {server}:
+        for pid in {*others} - {*servers}:
             procfs.pin(pid, cores[1:])
         if broker is not None:
             procfs.pin(broker, cores[1:])
-        procfs.pin(server, cores[:1])
+        for pid in servers:
+            procfs.pin(pid, cores[:1])
         try:
             yield
         finally:

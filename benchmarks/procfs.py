@@ -58,10 +58,10 @@ def pin(pid: int, cores: Collection[int]) -> None:
 
 
 class Meter:
-    """Measure processor time of named processes since the meter was made."""
+    """Measure processor time of named processes, or of several under one name, since the meter was made."""
 
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        self._pids = dict(pids)
+    def __init__(self, pids: Mapping[str, int | Collection[int]]) -> None:
+        self._pids = {name: (pid,) if isinstance(pid, int) else tuple(pid) for name, pid in pids.items()}
         self._begun = self._read()
 
     def used(self) -> dict[str, float]:
@@ -69,7 +69,7 @@ class Meter:
         return {name: round(now[name] - begun, 2) for name, begun in self._begun.items()}
 
     def _read(self) -> dict[str, float]:
-        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+        return {name: sum(map(cpu_seconds, pids)) for name, pids in self._pids.items()}
 
 
 class FamilyMeter:

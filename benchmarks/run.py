@@ -72,6 +72,11 @@ class Run:
         return self.records / max(self.cpu.get("server", 0.0), 0.01)
 
     @property
+    def cpu_each(self) -> float:
+        """Return the server's processor time for one delivery, in microseconds."""
+        return 1e6 / self.per_cpu
+
+    @property
     def per_client_cpu(self) -> float:
         """Return deliveries per second of the load client's processor time: the most that it could read."""
         return self.deliveries / max(self.cpu.get("client", 0.0), 0.01)

@@ -16,20 +16,29 @@ Figures = Mapping[str, float]
 Measure = Callable[["Lab", "Sizes"], Awaitable[Figures]]
 """One round of a scenario. Raises RunVoid where what was read is not what was produced."""
 
-Unit = Literal["/s", "%", "x", "ms", "s", "KiB", "MiB", ""]
+Unit = Literal["/s", "%", "x", "us", "ms", "s", "KiB", "MiB", ""]
+
+
+def times(ratio: float) -> str:
+    """Return a ratio in words."""
+    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Describe one figure of a scenario. at_least, at_most: the target, if it has one ("%": 0.6 is 60 %)."""
+    """Describe one figure of a scenario. at_least, at_most, times_peer: the target, if it has one ("%": 0.6
+    is 60 %). times_peer: so many times the peer's figure of the same round, at least."""
 
     figure: str
     unit: Unit = ""
     at_least: float | None = None
     at_most: float | None = None
+    times_peer: float | None = None
 
-    def reached(self, value: float) -> bool | None:
-        """Return whether a value reaches the target. None: there is no target."""
+    def reached(self, value: float, ratio: float | None = None) -> bool | None:
+        """Return whether a value, or its ratio to the peer's, reaches the target. None: there is none."""
+        if self.times_peer is not None:
+            return ratio is not None and ratio >= self.times_peer
         if self.at_least is not None:
             return value >= self.at_least
         return value <= self.at_most if self.at_most is not None else None
@@ -37,6 +46,8 @@ class Goal:
     @property
     def target(self) -> str:
         """Return the target in words; empty if there is none."""
+        if self.times_peer is not None:
+            return f">= {times(self.times_peer)} the peer's"
         if self.at_least is not None:
             return f">= {self.shown(self.at_least)}"
         return f"<= {self.shown(self.at_most)}" if self.at_most is not None else ""
@@ -46,11 +57,13 @@ class Goal:
             case "%":
                 return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
             case "x":
-                return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
+                return times(value)
             case "/s":
                 return f"{value:,.0f}/s"
             case "":
                 return f"{value:,.0f}"
+            case "us":
+                return f"{value:,.3g} us" if value < 100 else f"{value:,.0f} us"
         return f"{value:,.1f} {self.unit}"
 
 
@@ -60,7 +73,7 @@ class Scenario:
     for the tests.
 
     repeat: rounds, if not as many as usual. needs: what the gateway must be able to do; without it the
-    scenario is not run.
+    scenario is not run. group: the name of those that are run together, on one broker.
     """
 
     name: str
@@ -71,3 +84,4 @@ class Scenario:
     small: Mapping[str, Any] = field(default_factory=dict)
     repeat: int | None = None
     needs: Literal["replay", "metrics"] | None = None
+    group: str = ""

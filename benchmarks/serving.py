@@ -21,6 +21,7 @@ START_SECONDS = 60.0
 CONFIG = "kiwi.yml"
 """The name of the configuration file in the folder of a gateway."""
 _POLL = 0.02
+_SHORT_POLL = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,31 @@ def listening(log: Path) -> int:
             if line["event"] == "gateway listens":
                 return int(line["addresses"][0].rpartition(":")[2])
     return 0
+
+
+async def first_health(child: Child, log: Path) -> int:
+    """Return the port of a gateway that was just started, as soon as its `/health` is answered."""
+    port = 0
+    with trio.move_on_after(START_SECONDS):
+        while not (port and await trio.to_thread.run_sync(healthy, port)):
+            if child.returncode is not None:
+                raise RunFailed(f"the gateway ended with code {child.returncode}; {log}:{tail(log)}")
+            await trio.sleep(_SHORT_POLL)
+            port = port or listening(log)
+        return port
+    raise RunFailed(f"the gateway does not answer; {log}:{tail(log)}")
+
+
+def healthy(port: int) -> bool:
+    """Return whether `/health` says that the gateway is there."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _ready(port: int, ca: Path | None) -> bool:

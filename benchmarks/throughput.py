@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,19 @@ async def gateway(lab: Lab, sizes: Sizes, beside: Beside = lambda server, topics
         beside(server, topics),
     ):
         return await lab.measure(sizes, load, producer, server.pid)
+
+
+async def gateways(lab: Lab, sizes: Sizes, count: int) -> Run:
+    """Measure a run of several gateways that share the subscribers. Each has a stream of its own, as they
+    may read partitions in another order."""
+    sizes = replace(sizes, sets=count)
+    async with AsyncExitStack() as stack:
+        topics = await stack.enter_async_context(lab.topics(sizes))
+        servers = [await stack.enter_async_context(lab.gateway(sizes, topics)) for _ in range(count)]
+        ports = [server.port for server in servers]
+        load = await stack.enter_async_context(lab.load(sizes, servers[0], topics, ports=ports))
+        producer = await stack.enter_async_context(lab.producer(sizes, topics))
+        return await lab.measure(sizes, load, producer, *[server.pid for server in servers])
 
 
 async def target(lab: Lab, sizes: Sizes) -> Run:
@@ -196,7 +209,10 @@ def figures(runs: Mapping[System, Run]) -> Figures:
     if ours is None:
         return found
     found["deliveries"], found["records"] = ours.rate, ours.records_rate
+    found |= _by_cpu(ours)
     found["client headroom"] = ours.per_client_cpu / ours.rate
+    if "peer" in runs:
+        found |= {f"{name} of the peer": value for name, value in _by_cpu(runs["peer"]).items()}
     for system, name in _COMPARED.items():
         other = runs.get(system)
         if other is not None:
@@ -209,6 +225,10 @@ def figures(runs: Mapping[System, Run]) -> Figures:
         alone = runs["best ceiling"]
         found["load client alone"] = alone.per_client_cpu / ours.rate
     return found
+
+
+def _by_cpu(one: Run) -> Figures:
+    return {"deliveries per cpu second": one.per_cpu, "server cpu per delivery": one.cpu_each}
 
 
 _COMPARED: dict[System, str] = {

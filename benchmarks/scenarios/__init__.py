@@ -7,6 +7,7 @@ from benchmarks.scenarios import (
     attackers,
     crowds,
     delays,
+    everyday,
     fast,
     history,
     many_sources,
@@ -17,6 +18,7 @@ from benchmarks.scenarios import (
 )
 
 SCENARIOS: tuple[Scenario, ...] = (
+    *everyday.SCENARIOS,
     *fast.SCENARIOS,
     *delays.SCENARIOS,
     *crowds.SCENARIOS,

@@ -65,6 +65,7 @@ async def attackers(lab: Lab, sizes: Sizes) -> Figures:
         "p50 without": without.delays["p50"],
         "server cpu beside them": beside.cpu["server"] / beside.seconds,
         "server cpu without": without.cpu["server"] / without.seconds,
+        "server cpu per delivery": without.cpu_each,
         "attackers cpu": seen.cpu / beside.seconds,
     }
 
@@ -119,6 +120,7 @@ SCENARIOS = (
             Goal("p50 without", "ms"),
             Goal("server cpu beside them", "%"),
             Goal("server cpu without", "%"),
+            Goal("server cpu per delivery", "us"),
             Goal("attackers cpu", "%"),
         ),
         small={"seconds": 2.0, "warm": 100, "steady": 100, "subscribers": 5, "rate": 100, "attackers": 6},

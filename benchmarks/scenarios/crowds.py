@@ -104,6 +104,7 @@ async def stalled(lab: Lab, sizes: Sizes) -> Figures:
         "disconnected": sizes.stalled - result["stalled_intact"],
         "given up, each": result["given_up"] / sizes.stalled,
         "until all have read": drained - done["done"],
+        "server cpu per delivery": run.cpu_each,
     }
 
 
@@ -156,6 +157,7 @@ SCENARIOS = (
             Goal("given up, each"),
             Goal("memory after they have read", "MiB"),
             Goal("until all have read", "s"),
+            Goal("server cpu per delivery", "us"),
         ),
         small={
             "stalled": 10,

@@ -12,6 +12,8 @@ _SMALL = {"subscribers": 5, "records": 2_000, "warm": 400, "peer_part": 4, "slic
 def _fan_out(ceiling: float | None, peer: float | None) -> tuple[Goal, ...]:
     return (
         Goal("deliveries", "/s"),
+        Goal("deliveries per cpu second", "/s"),
+        Goal("server cpu per delivery", "us"),
         Goal("of the ceiling", "%", at_least=ceiling),
         Goal("of the ceiling, by cpu", "%"),
         Goal("of the best ceiling", "%"),
@@ -45,6 +47,7 @@ SCENARIOS = (
         sizes=Sizes(peer_part=20, pin=True),
         goals=(
             Goal("deliveries", "/s"),
+            Goal("server cpu per delivery", "us"),
             Goal("of the ceiling", "%"),
             Goal("of the ceiling, by cpu", "%"),
             Goal("times the peer", "x"),
@@ -59,6 +62,8 @@ SCENARIOS = (
         sizes=Sizes(subscribers=1, records=400_000, peer_part=4),
         goals=(
             Goal("records", "/s"),
+            Goal("deliveries per cpu second", "/s"),
+            Goal("server cpu per delivery", "us"),
             Goal("of getmany", "%", at_least=0.5),
             Goal("of getmany, by cpu", "%"),
             Goal("times the peer", "x", at_least=12.0),
@@ -74,6 +79,7 @@ SCENARIOS = (
         sizes=Sizes(mode="pull", credits=1_000),
         goals=(
             Goal("deliveries", "/s"),
+            Goal("server cpu per delivery", "us"),
             Goal("of push", "%", at_least=0.6),
             Goal("of push, by cpu", "%"),
         ),
@@ -86,6 +92,7 @@ SCENARIOS = (
         sizes=Sizes(mode="pull", credits=10_000),
         goals=(
             Goal("deliveries", "/s"),
+            Goal("server cpu per delivery", "us"),
             Goal("of push", "%", at_least=0.9),
             Goal("of push, by cpu", "%"),
         ),
@@ -98,6 +105,7 @@ SCENARIOS = (
         sizes=Sizes(tls=True),
         goals=(
             Goal("deliveries", "/s"),
+            Goal("server cpu per delivery", "us"),
             Goal("of plain", "%", at_least=0.5),
             Goal("of plain, by cpu", "%"),
             Goal("client headroom", "x"),
@@ -110,6 +118,7 @@ SCENARIOS = (
         measure=compare("gateway", "bare gateway"),
         sizes=Sizes(),
         goals=(
+            Goal("server cpu per delivery", "us"),
             Goal("of bare", "%", at_least=0.97),
             Goal("of bare, by cpu", "%"),
         ),

@@ -21,7 +21,7 @@ _BATCH = 2_000
 async def filters(lab: Lab, sizes: Sizes) -> Figures:
     """Let everything pass, so that all runs deliver the same, and the queries are all that is added."""
     without = await run(lab, "gateway", sizes)
-    found: dict[str, float] = {"deliveries without": without.rate}
+    found = {"deliveries without": without.rate, "server cpu per delivery": without.cpu_each}
     for count in (1, 10, 100):
         part = 1 if count == 1 else 10  # of the records: each is looked at so often
         few = replace(sizes, records=max(500, sizes.records // part))
@@ -45,6 +45,7 @@ async def zetta(lab: Lab, sizes: Sizes) -> Figures:
     different = await run(lab, "gateway", replace(few, protocol="zetta"))
     return {
         "deliveries, equal ids": equal.rate,
+        "server cpu per delivery": equal.cpu_each,
         **_compared("equal ids", equal, native),
         **_compared("different ids", different, native_few),
     }
@@ -62,6 +63,7 @@ SCENARIOS = (
         sizes=Sizes(),
         goals=(
             Goal("deliveries without", "/s"),
+            Goal("server cpu per delivery", "us"),
             Goal("with 1", "%", at_least=0.9),
             Goal("with 1, by cpu", "%"),
             Goal("with 10", "%"),
@@ -80,6 +82,7 @@ SCENARIOS = (
         sizes=Sizes(sets=100),
         goals=(
             Goal("deliveries, equal ids", "/s"),
+            Goal("server cpu per delivery", "us"),
             Goal("equal ids", "%", at_least=0.8),
             Goal("equal ids, by cpu", "%"),
             Goal("different ids", "%", at_least=0.5),

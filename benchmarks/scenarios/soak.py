@@ -44,6 +44,7 @@ async def soak(lab: Lab, sizes: Sizes) -> Figures:
         "memory, growth with full windows": statistics.fmean(memory[-minute:]) - statistics.fmean(settled),
         "descriptors, growth": statistics.median(files[-minute:]) - statistics.median(files[:minute]),
         "connections that went and came": run.counts.get("left", 0),
+        "server cpu per delivery": run.cpu_each,
     }
 
 
@@ -68,6 +69,7 @@ SCENARIOS = (
             Goal("memory, growth with full windows", "MiB", at_most=5.0),
             Goal("descriptors, growth", at_most=0),
             Goal("connections that went and came"),
+            Goal("server cpu per delivery", "us"),
         ),
         small={
             "subscribers": 10,

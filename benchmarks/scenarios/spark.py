@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import statistics
 import sys
@@ -17,10 +16,9 @@ from benchmarks.errors import RunFailed, RunVoid
 from benchmarks.lab import Lab
 from benchmarks.run import Run
 from benchmarks.scenario import Figures, Goal, Measure, Scenario
-from benchmarks.serving import CONFIG, START_SECONDS, listening, sources
+from benchmarks.serving import CONFIG, START_SECONDS, first_health, healthy, sources
 from benchmarks.sizes import Sizes
 from benchmarks.spark_queries import ALL, BUSY, FILTER, FRESH, WINDOW, SparkQuery
-from kiwi_demo.loopback import HOST
 from kiwi_demo.process import Child, tail
 
 _TRIGGER = "500 ms"
@@ -40,6 +38,8 @@ def beside_plain(query: SparkQuery) -> Measure:
             "of plain, by cpu": plain.cpu["server"] / max(ours.cpu, 0.01),
             "records": ours.run.records_rate,
             "records of plain": plain.records_rate,
+            "cpu per record": 1e6 / ours.run.records_per_cpu,
+            "cpu per record of plain": 1e6 / plain.records_per_cpu,
         }
 
     return measure
@@ -176,37 +176,23 @@ async def _started(
     begun = time.monotonic()
     child = await Child.start([sys.executable, "-m", "kiwi_gw", "run", "--config", str(config)], log)
     try:
-        port = 0
-        while not (port and await trio.to_thread.run_sync(_healthy, port)):
-            await _still(child, log, begun)
-            port = port or listening(log)
+        port = await first_health(child, log)
         first, slowest = time.monotonic() - begun, 0.0
         while wait and set((await trio.to_thread.run_sync(sources, port))[1].values()) != {"running"}:
             asked = time.monotonic()
-            if not await trio.to_thread.run_sync(_healthy, port):
+            if not await trio.to_thread.run_sync(healthy, port):
                 raise RunVoid("/health was not answered while Spark started")
             slowest = max(slowest, time.monotonic() - asked)
-            await _still(child, log, begun, spark.SPARK_SECONDS)
+            await _still(child, log, begun)
         return first, slowest, time.monotonic() - begun
     finally:
         await child.end(START_SECONDS)
 
 
-async def _still(child: Child, log: Path, begun: float, most: float = START_SECONDS) -> None:
-    if child.returncode is not None or time.monotonic() - begun > most:
+async def _still(child: Child, log: Path, begun: float) -> None:
+    if child.returncode is not None or time.monotonic() - begun > spark.SPARK_SECONDS:
         raise RunFailed(f"the gateway is not there, or not ready; {log}:{tail(log)}")
     await trio.sleep(_POLL)
-
-
-def _healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 _SMALL = {"records": 4_000, "warm": 2_000, "per_batch": 2_000}
@@ -224,6 +210,8 @@ def _beside_plain(name: str, says: str, query: SparkQuery, *, least: float) -> S
             Goal("of plain, by cpu", "%"),
             Goal("records", "/s"),
             Goal("records of plain", "/s"),
+            Goal("cpu per record", "us"),
+            Goal("cpu per record of plain", "us"),
         ),
         small=_SMALL,
     )

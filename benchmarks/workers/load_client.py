@@ -1,14 +1,14 @@
 """The load client: many subscribers on raw sockets, in one process that only receives and compares.
 
-Settings (see `lab.Lab.load`): host, port, path, ca (a file; null: no TLS); sources (their names; subscribers
-are dealt to them in turn); subscribers; mode ("push", "pull" or "mixed": in turn), credits (pull: the balance
-that is renewed when half of it is used); protocol; subscribe (further members of SUBSCRIBE: a list, dealt in
-turn); sets (so many kinds of subscribers whose events have other bytes: see `subscriptions`); bases (the
-first offset of every partition), first (the record that the first event holds), warm and total (records of
-the warm-up, and with those of the run, of each source); stalled (so many further subscribers do not read
-until the word `read`); delays (so many subscribers note when they receive), periods (for which delays are
-reported); churn (subscribers that go and come per second); capture (a file for the events that were read;
-null: none).
+Settings (see `lab.Lab.load`): host, ports (kinds of subscribers are dealt to them in turn), path, ca (a file;
+null: no TLS); sources (their names; subscribers are dealt to them in turn); subscribers; mode ("push", "pull"
+or "mixed": in turn), credits (pull: the balance that is renewed when half of it is used); protocol; subscribe
+(further members of SUBSCRIBE: a list, dealt in turn); sets (so many kinds of subscribers whose events have
+other bytes: see `subscriptions`); bases (the first offset of every partition), first (the record that the
+first event holds), warm and total (records of the warm-up, and with those of the run, of each source);
+stalled (so many further subscribers do not read until the word `read`); delays (so many subscribers note when
+they receive), periods (for which delays are reported); churn (subscribers that go and come per second);
+capture (a file for the events that were read; null: none).
 
 Says `ready` when all are subscribed, `warm` and `done` (the time) when the last client has read its last
 event, then `result`. On `read` the stalled ones read until they have everything too, and it says `drained`.
@@ -81,7 +81,9 @@ class Load:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         tls = None if settings["ca"] is None else trusting(settings["ca"])
-        self._address = Address(settings["host"], settings["port"], settings["path"], tls)
+        self._addresses = [
+            Address(settings["host"], port, settings["path"], tls) for port in settings["ports"]
+        ]
         self._words = WORDS[settings["protocol"]]
         self.references: dict[Stream, Reference] = {
             (source, number): Reference(self._words.event)
@@ -180,7 +182,8 @@ class Load:
         stream = source, index % settings["sets"]
         more = settings["subscribe"][index % len(settings["subscribe"])]
         commands = subscriptions(settings["protocol"], source, pull=pull, more=more, before=stream[1])
-        sock, rest = subscribed(self._address, commands, self._words.answered)
+        address = self._addresses[stream[1] % len(self._addresses)]
+        sock, rest = subscribed(address, commands, self._words.answered)
 
         def pong(payload: bytes) -> None:
             with contextlib.suppress(OSError):

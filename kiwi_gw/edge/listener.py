@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 import stat
 import time
 from collections import Counter
@@ -141,6 +142,7 @@ class Listener:
         self._routes = routes
         self._sockets = list(sockets)
         self._tls = TlsFiles(*certificates) if certificates is not None else None
+        self._ciphertext = ssl.MemoryBIO()  # see TlsTransport
         self._closing = trio.Event()
         self._http_connections = 0
         self._accepting = trio.CancelScope()
@@ -255,7 +257,7 @@ class Listener:
         in_time = trio.current_time() + settings.limits.head_timeout_ms / 1000
         transport: SocketTransport | TlsTransport = plain
         if self._tls is not None and plain.socket.family != socket.AF_UNIX:
-            transport = TlsTransport(plain, self._tls.context)
+            transport = TlsTransport(plain, self._tls.context, self._ciphertext)
             # The head has what the handshake leaves: one clock for a client that dawdles.
             within = min(in_time, trio.current_time() + settings.limits.tls_handshake_timeout_ms / 1000)
             with trio.move_on_at(within) as scope:

@@ -68,6 +68,9 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    # All that is offered is strong, and clients know what is fast for them: AES-128 for browsers, a fifth
+    # faster than AES-256, and ChaCha20 for a phone without AES.
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
 
     def password() -> str:

@@ -75,6 +75,20 @@ async def test_old_versions_are_refused(ca: trustme.CA, tmp_path: Path) -> None:
     assert (await shake_hands(context, old)).version() == "TLSv1.2"
 
 
+@pytest.mark.parametrize("first", ["AES128", "AES256", "CHACHA20"])
+async def test_a_client_gets_the_cipher_that_it_likes_best(
+    ca: trustme.CA, tmp_path: Path, first: str
+) -> None:
+    """Said by TLS 1.2, as Python cannot order the ciphers of TLS 1.3; the option is the same."""
+    context = server_context(*write(tmp_path, ca.issue_cert("gw.example")))
+    client = client_context(ca)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_ciphers(f"ECDHE+{first}:ECDHE+AESGCM:ECDHE+CHACHA20")
+    cipher = (await shake_hands(context, client)).cipher()
+    assert cipher is not None
+    assert first in cipher[0]
+
+
 async def test_clients_need_a_certificate_where_an_authority_is_named(ca: trustme.CA, tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     ca.cert_pem.write_to_path(authority)
