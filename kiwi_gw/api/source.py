@@ -98,8 +98,8 @@ class HistoryReader(Protocol):
         reached `until`, or began beyond it, nothing is read. The reader has arrived as soon as the position
         of every partition (not its last event) has reached `until`. Then an empty batch with these `starts`
         is returned at once. `until` never moves back, and names events that exist or existed. Events below
-        `until` that the source no longer has are announced by a `gap` with their ranges, which end there at the
-        latest.
+        `until` that the source no longer has are announced by a `gap` with their ranges, which end there at
+        the latest.
 
         Waits while the source is out of reach. A cancelled call has read nothing: the same events come again.
         """
