@@ -12,6 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import PartitionRecords
 from aiokafka.errors import CorruptRecordException
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +137,17 @@ def test_pieces_of_a_batch_and_the_epoch_of_each() -> None:
     assert (run.next, run.epoch, run.has_more) == (7, 1, True)
     assert [record.offset for record in run.take(100)] == [7, 8, 9]
     assert (run.next, run.epoch, run.has_more) == (10, 2, False)
+
+
+def test_a_format_without_epochs_has_none() -> None:
+    builder = LegacyRecordBatchBuilder(1, 1, 1 << 20)
+    for n in range(3):
+        builder.append(n, 1000, None, b"v")
+    data = (6).to_bytes(8, "big") + bytes(builder.build())[8:]  # compressed: the offset of the last
+    run = FetchedRecords(data, 5, [])
+    assert [record.offset for record in run.take(9)] == [5, 6]
+    assert (run.next, run.epoch) == (7, -1)
+    assert end_of(data, 5) == 7
 
 
 def _args(batches: Sequence[Packed], start: int) -> tuple[bytes, int, list[tuple[int, int]]]:

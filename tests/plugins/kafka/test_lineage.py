@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -10,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 import structlog
 import trio
-from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError
-from kiwi_kafka.client.asyncio_loop import client_loop
+from aiokafka.errors import IncompatibleBrokerVersion
 from trio.testing import MockClock
 
 from kiwi_gw.api import (
@@ -25,8 +23,7 @@ from kiwi_gw.api import (
 from kiwi_gw.api import Lineage as AnyLineage
 from kiwi_gw.core.notices import OpenFailed
 from kiwi_gw.model import AtPositions, StartAt
-from kiwi_kafka.client.admin import AioAdminClient
-from kiwi_kafka.client.consumer import LeaderEpochs
+from kiwi_kafka.client.admin import BrokerAdminClient
 from kiwi_kafka.lineage import TopicLineage
 from kiwi_kafka.ports import FetchedPartition, TopicDescription, TopicPartition, UnreachableError
 from kiwi_kafka.positions import BY_TOPIC, LineagePositions
@@ -393,24 +390,6 @@ async def test_a_leader_that_does_not_answer_is_asked_again(
         nursery.cancel_scope.cancel()
 
 
-def batch(first: int, epoch: int, size: int = 60) -> bytes:
-    body = epoch.to_bytes(4, "big") + b"\2" + bytes(size - 5)
-    return first.to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
-
-
-def test_epochs_are_read_off_the_heads_of_batches() -> None:
-    epochs, tp = LeaderEpochs(), ("t", 0)
-    epochs.note(tp, batch(0, 1) + batch(5, 1) + batch(9, 3) + batch(12, 3)[:40])
-    assert [epochs.before(tp, offset) for offset in (0, 1, 5, 9, 10, 99)] == [-1, 1, 1, 1, 3, 3]
-    epochs.note(tp, batch(5, 2))  # another log, from there on
-    assert [epochs.before(tp, offset) for offset in (5, 6, 99)] == [1, 2, 2]
-    epochs.note(tp, batch(20, 4)[:16] + b"\1" + bytes(50))  # a format without
-    assert epochs.before(tp, 99) == -1
-    for first in range(100):
-        epochs.note(tp, batch(first, first))
-    assert len(epochs._changes[tp]) == 16
-
-
 def test_records_of_a_later_leader_are_doubted_until_they_are_known() -> None:
     lineage = TopicLineage(Nobody(), "t", b"1" * 16)
     lineage.note(FetchedPartition(0, [], 5, epoch=1))
@@ -427,7 +406,7 @@ class Leader:
     def __init__(self, answer: int | Exception) -> None:
         self.answer = answer
 
-    async def send(self, node: int, request: object) -> object:
+    async def ask(self, node: int, request: object) -> object:
         if isinstance(self.answer, Exception):
             raise self.answer
         return SimpleNamespace(topics=[("t", [(self.answer, 0, 3, 7)])])
@@ -443,7 +422,7 @@ class Leader:
         (6, False, False),
         (74, False, False),
         (75, False, False),
-        (NodeNotReadyError(), False, False),
+        (UnreachableError("gone"), False, False),
     ],
     ids=["said", "not allowed", "unsupported", "too old", "not leader", "fenced", "unknown", "not there"],
 )
@@ -451,26 +430,29 @@ async def test_a_broker_that_never_says_where_an_epoch_ends_is_told_from_one_tha
     answer: int | Exception, known: bool, refused: bool
 ) -> None:
     info = TopicDescription("t", b"1" * 16, {0: 1}, None, {0: 3})
-    async with client_loop(lambda message, error: None) as loop:
-        admin = AioAdminClient(loop, Leader(answer), 5, {})  # type: ignore[arg-type]
-        said = await admin.epoch_end_offsets(info, {0: 3})
+    admin = BrokerAdminClient(Leader(answer), 5, {})  # type: ignore[arg-type]
+    said = await admin.epoch_end_offsets(info, {0: 3})
     assert (TopicPartition("t", 0) in said.known, TopicPartition("t", 0) in said.refused) == (known, refused)
 
 
 async def test_leaders_that_do_not_answer_are_waited_for_at_the_same_time() -> None:
     """One after the other, two of them used up the time for all."""
 
-    all_asked = asyncio.Barrier(3)
+    asked = 0
+    all_asked = trio.Event()
 
     class Slow(Leader):
-        async def send(self, node: int, request: object) -> object:
+        async def ask(self, node: int, request: object) -> object:
+            nonlocal asked
+            asked += 1
+            if asked == 3:
+                all_asked.set()
             await all_asked.wait()
-            return await Leader(0 if node == 3 else NodeNotReadyError()).send(node, request)
+            return await Leader(0 if node == 3 else UnreachableError("gone")).ask(node, request)
 
     info = TopicDescription("t", b"1" * 16, {0: 3, 1: 1, 2: 2}, None, dict.fromkeys(range(3), 3))
-    async with client_loop(lambda message, error: None) as loop:
-        admin = AioAdminClient(loop, Slow(0), 2, {})  # type: ignore[arg-type]
-        said = await admin.epoch_end_offsets(info, dict.fromkeys(range(3), 3))
+    admin = BrokerAdminClient(Slow(0), 2, {})  # type: ignore[arg-type]
+    said = await admin.epoch_end_offsets(info, dict.fromkeys(range(3), 3))
     assert (dict(said.known), said.silent_nodes) == ({TopicPartition("t", 0): 7}, frozenset({1, 2}))
 
 

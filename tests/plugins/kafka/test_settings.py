@@ -97,7 +97,8 @@ def test_secrets_are_not_shown_and_reach_the_client(tmp_path: Path) -> None:
         },
     )
     assert "hunter2" not in repr(settings)
-    options = connection_options(settings)
-    assert options["sasl_plain_password"] == "hunter2"
-    assert options["sasl_mechanism"] == "SCRAM-SHA-512"
-    assert options["ssl_context"] is None
+    options = connection_options(settings, 1_500)
+    assert (options.username, options.password) == ("u", "hunter2")
+    assert options.mechanism == "SCRAM-SHA-512"
+    assert options.tls is None
+    assert options.timeout == 1.5
