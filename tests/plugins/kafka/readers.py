@@ -87,6 +87,8 @@ async def reader_of(
         consumer = await BrokerClientFactory(settings, nursery).consumer(live=live)
         assert isinstance(consumer, FetchingConsumer)
         positions = dict.fromkeys(cluster.logs, 0) | dict(start or {})
-        await consumer.assign(positions)
-        yield Reader(cluster, consumer, positions)
-        await consumer.close()
+        try:
+            await consumer.assign(positions)
+            yield Reader(cluster, consumer, positions)
+        finally:
+            await consumer.close()
