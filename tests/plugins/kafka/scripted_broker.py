@@ -86,6 +86,7 @@ class Cluster:
         self.logs: dict[TopicPartition, Log] = {}
         self.denied: set[str] = set()
         self.complaints: list[str] = []
+        self.may_name_again = False  # what was paused and resumed, or sought to and fro, between two fetches
         self.versions = {FETCH: (4, 11), OFFSETS: (0, 5), METADATA: (0, 12), VERSIONS: (0, 3)}
         self.sessions = 0  # made so far
         self._changed = trio.Event()
@@ -301,7 +302,7 @@ class Node:
             return 0, None, SESSION_UNKNOWN if known is None else SESSION_EPOCH
         known.epoch += 1
         for tp, offset in asked.named.items():
-            if known.offsets.get(tp) == offset:
+            if known.offsets.get(tp) == offset and not self._cluster.may_name_again:
                 self._complain(f"{asked} names {tp} again")
         if asked.forgotten & asked.named.keys() or not asked.forgotten <= known.offsets.keys():
             self._complain(f"{asked} forgets what it does not have; the session has {known.offsets}")

@@ -200,6 +200,7 @@ def test_whatever_is_done_in_whatever_order(todo: list[Any], version: int, live:
     async def run() -> None:
         async with cluster_of(2) as cluster:
             cluster.versions[FETCH] = (0, version)
+            cluster.may_name_again = True
             tps = cluster.create("a", 1, 2, 1) + cluster.create("b", 2)
             async with reader_of(cluster, live=live, max_partition_fetch_bytes=200) as reader:
                 for step in todo:
