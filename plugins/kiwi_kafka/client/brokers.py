@@ -10,7 +10,7 @@ import trio
 from aiokafka import errors as kafka_errors
 
 from kiwi_kafka.client.connection import BrokerConnection, open_connection
-from kiwi_kafka.client.errors import deadline
+from kiwi_kafka.client.errors import deadline, readable
 from kiwi_kafka.client.options import ConnectionOptions
 from kiwi_kafka.client.requests import RIGHTS_UNKNOWN, Request, TopicMetadataRequest
 from kiwi_kafka.ports import NO_ID, MissingTopic, TopicDescription, UnreachableError
@@ -92,8 +92,9 @@ class Brokers:
     ) -> dict[str, TopicDescription | MissingTopic]:
         """Look at topics, and at who the brokers are. UnreachableError: nobody tells."""
         answer = await self.ask_any(TopicMetadataRequest(list(topics), rights))
-        self._learn(answer)
-        infos = dict(map(_info, answer.to_object()["topics"]))
+        with readable():
+            self._learn(answer)
+            infos = dict(map(_info, answer.to_object()["topics"]))
         if missing := set(topics) - infos.keys():
             raise UnreachableError(f"an answer says nothing about {', '.join(missing)}")
         return infos

@@ -14,7 +14,7 @@ import trio
 from aiokafka import errors as kafka_errors
 from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
 
-from kiwi_kafka.client.errors import deadline, unreachable
+from kiwi_kafka.client.errors import deadline, readable, unreachable
 from kiwi_kafka.client.options import ConnectionOptions
 from kiwi_kafka.client.requests import (
     ApiVersionRequest,
@@ -31,8 +31,6 @@ _SIZE: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">ihhih")
 """Size of what follows, and a request header of version 1: API, its version, correlation id, length of the
 client's name, which follows."""
-_GARBLED: Final = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
-"""What decoding raises for an answer that is none."""
 
 
 class BrokerConnection:
@@ -58,11 +56,12 @@ class BrokerConnection:
         message = header.encode() + prepared.encode()
         answer = BytesIO(await self._exchange(_SIZE.pack(len(message)) + message))
         try:
-            got = prepared.parse_response_header(answer).correlation_id
-            decoded = prepared.RESPONSE_TYPE.decode(answer)
-        except _GARBLED as error:
+            with readable():
+                got = prepared.parse_response_header(answer).correlation_id
+                decoded = prepared.RESPONSE_TYPE.decode(answer)
+        except UnreachableError:
             self.close()
-            raise UnreachableError(f"an answer cannot be read: {error}") from error
+            raise
         self._check(got)
         return decoded
 
@@ -143,7 +142,8 @@ async def open_connection(host: str, port: int, options: ConnectionOptions) -> B
             if isinstance(stream, trio.SSLStream):
                 await stream.do_handshake()
             answer = await connection.ask(ApiVersionRequest())
-            connection.versions = {api: (first, last) for api, first, last in answer.api_versions}
+            with readable():
+                connection.versions = {api: (first, last) for api, first, last in answer.api_versions}
             if options.mechanism is not None:
                 await _log_in(connection, options)
         except BaseException:
