@@ -10,7 +10,7 @@ import trio
 from aiokafka import errors as kafka_errors
 
 from kiwi_kafka.client.connection import BrokerConnection, open_connection
-from kiwi_kafka.client.errors import deadline, readable
+from kiwi_kafka.client.errors import readable
 from kiwi_kafka.client.options import ConnectionOptions
 from kiwi_kafka.client.requests import RIGHTS_UNKNOWN, Request, TopicMetadataRequest
 from kiwi_kafka.ports import NO_ID, MissingTopic, TopicDescription, UnreachableError
@@ -41,7 +41,7 @@ class Brokers:
                     answer = await self._asked(connection, TopicMetadataRequest([]))
                 finally:
                     connection.close()
-            except UnreachableError as error:
+            except (UnreachableError, kafka_errors.IncompatibleBrokerVersion) as error:
                 problems.append(f"{host}:{port}: {error}")
             else:
                 self._learn(answer)
@@ -112,8 +112,11 @@ class Brokers:
 
     async def _asked(self, connection: BrokerConnection, request: Request[Any]) -> Any:
         within = self._options.timeout
-        with deadline(within, f"no answer within {within:g} s"):
-            return await connection.ask(request)
+        try:
+            with trio.fail_after(within):
+                return await connection.ask(request)
+        except trio.TooSlowError:
+            raise UnreachableError(f"no answer within {within:g} s") from None
 
 
 class _Shared:

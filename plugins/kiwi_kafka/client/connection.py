@@ -50,7 +50,12 @@ class BrokerConnection:
     async def ask(self, request: Request[Any]) -> Any:
         """Return the broker's answer. UnreachableError: there is none. IncompatibleBrokerVersion (a
         KafkaError): the broker does not know such requests."""
-        prepared = request.prepare(self.versions)
+        try:
+            prepared = request.prepare(self.versions)
+        except NotImplementedError:
+            name, versions = type(request).__name__, self.versions[request.API_KEY]
+            text = f"the broker speaks versions {versions[0]} to {versions[1]} of {name}, and we do not"
+            raise kafka_errors.IncompatibleBrokerVersion(text) from None
         self._correlation_id += 1
         header = prepared.build_request_header(self._correlation_id, self._client_id)
         message = header.encode() + prepared.encode()
