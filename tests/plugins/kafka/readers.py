@@ -64,6 +64,12 @@ class Reader:
             while any(self.next[tp] < self.cluster.logs[tp].end for tp in wanted):
                 await self.read()
 
+    async def read_on(self) -> None:
+        """Read until it raises."""
+        with trio.fail_after(SECONDS):
+            while True:
+                await self.read()
+
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         await self.consumer.seek({tp: offset})
         self.next[tp] = offset

@@ -1,7 +1,7 @@
 """A Kafka cluster in this process, on sockets of 127.0.0.1: as much of the protocol as the client speaks.
 
 Fetch sessions are checked against KIP-227: what a client does wrong is in `Cluster.complaints`. The faults of
-a node are its attributes; `send` decides how an answer goes out, see the functions at the end of the file.
+a node are its attributes; `send` decides how an answer goes out, see `faulty_answers.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kiwi_kafka.client.requests import TopicMetadataRequest
 from kiwi_kafka.ports import TopicPartition
 from tests.plugins.kafka.batches import batch
 
-FETCH, OFFSETS, METADATA, VERSIONS = 1, 2, 3, 18
+FETCH, OFFSETS, METADATA, VERSIONS, EPOCHS = 1, 2, 3, 18, 23
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER, DENIED = 1, 3, 5, 6, 29
 SESSION_UNKNOWN, SESSION_EPOCH = 70, 71
 
@@ -142,6 +142,15 @@ class Cluster:
     @property
     def fetches(self) -> int:
         return sum(len(node.fetches) for node in self.nodes.values())
+
+    @property
+    def requests(self) -> int:
+        return sum(node.asked.total() for node in self.nodes.values())
+
+    @property
+    def open(self) -> list[int]:
+        """How many connections each node has."""
+        return [node.open for node in self.nodes.values()]
 
 
 class Node:
@@ -379,42 +388,5 @@ async def cluster_of(nodes: int = 1) -> AsyncIterator[Cluster]:
         nursery.cancel_scope.cancel()
 
 
-# --- how answers go out ---
-
-
 async def whole(stream: trio.SocketStream, api: int, answer: bytes) -> None:
     await stream.send_all(answer)
-
-
-def trickled(only: int) -> Send:
-    """Send answers of one API byte by byte."""
-
-    async def send(stream: trio.SocketStream, api: int, answer: bytes) -> None:
-        step = 1 if api == only else len(answer)
-        for at in range(0, len(answer), step):
-            await stream.send_all(answer[at : at + step])
-
-    return send
-
-
-def cut_once(node: Node, only: int, at: int) -> Send:
-    """Close the connection after so many bytes of the next answer of one API; then all is well."""
-
-    async def send(stream: trio.SocketStream, api: int, answer: bytes) -> None:
-        if api != only:
-            await stream.send_all(answer)
-            return
-        node.send = whole
-        await stream.send_all(answer[:at])
-        await stream.aclose()
-
-    return send
-
-
-def instead(only: int, change: Callable[[bytes], bytes]) -> Send:
-    """Send something else for the answers of one API."""
-
-    async def send(stream: trio.SocketStream, api: int, answer: bytes) -> None:
-        await stream.send_all(change(answer) if api == only else answer)
-
-    return send

@@ -9,8 +9,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.client.partition_fetch import _AHEAD
 from kiwi_kafka.ports import TopicPartition
-from tests.plugins.kafka.readers import SECONDS, reader_of
-from tests.plugins.kafka.scripted_broker import FETCH, Cluster, cluster_of
+from tests.plugins.kafka.readers import reader_of
+from tests.plugins.kafka.scripted_broker import FETCH, SECONDS, Cluster, cluster_of
 
 _BATCH = 5
 _SIZE = 1_000

@@ -15,8 +15,9 @@ from trio.testing import MockClock
 
 from kiwi_kafka.ports import FetchedPartition, TopicPartition
 from tests.effort import examples
+from tests.plugins.kafka.faulty_answers import cut_once, trickled
 from tests.plugins.kafka.readers import WAIT_MS, Reader, reader_of
-from tests.plugins.kafka.scripted_broker import FETCH, METADATA, Cluster, cluster_of, cut_once, trickled
+from tests.plugins.kafka.scripted_broker import FETCH, METADATA, Cluster, cluster_of
 
 _THRESHOLD = 0.005
 Fetched = dict[str, list[FetchedPartition]]
