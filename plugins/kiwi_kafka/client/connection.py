@@ -169,8 +169,12 @@ async def _log_in(connection: BrokerConnection, options: ConnectionOptions) -> N
     else:
         authenticator = ScramAuthenticator(sasl_mechanism=mechanism, **user)
     token: bytes | None = None
-    # SCRAM derives a key, which takes some milliseconds.
-    while (step := await trio.to_thread.run_sync(authenticator._step, token)) is not None:
+    while True:
+        with readable():
+            # SCRAM derives a key, which takes some milliseconds.
+            step = await trio.to_thread.run_sync(authenticator._step, token)
+        if step is None:
+            return
         answer = await connection.ask(SaslAuthenticateRequest(step[0]))
         if answer.error_code:
             error = kafka_errors.for_code(answer.error_code)

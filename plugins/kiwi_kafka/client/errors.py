@@ -14,8 +14,17 @@ from kiwi_kafka.ports import UnreachableError
 
 LOST: Final = (kafka_errors.KafkaError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
-_GARBLED: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error)
-"""What decoding raises for an answer that is none, and looking into one with nulls where lists belong."""
+_GARBLED: Final = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    OverflowError,
+    struct.error,
+)
+"""What decoding raises for an answer that is none, and looking into one with nulls where lists belong; and
+aiokafka's steps of SASL for one that proves nothing."""
 
 
 @contextmanager
