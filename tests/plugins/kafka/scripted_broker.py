@@ -89,7 +89,7 @@ class Cluster:
         self.may_name_again = False  # what was paused and resumed, or sought to and fro, between two fetches
         self.versions = {FETCH: (4, 11), OFFSETS: (0, 5), METADATA: (0, 12), VERSIONS: (0, 3)}
         self.sessions = 0  # made so far
-        self._changed = trio.Event()
+        self.changed = trio.Event()  # another one each time
         self._happened = trio.Event()
 
     def create(self, topic: str, *leaders: int) -> list[TopicPartition]:
@@ -118,11 +118,8 @@ class Cluster:
 
     def notify(self) -> None:
         """Have fetches that wait look again."""
-        self._changed.set()
-        self._changed = trio.Event()
-
-    async def changed(self) -> None:
-        await self._changed.wait()
+        self.changed.set()
+        self.changed = trio.Event()
 
     def happened(self) -> None:
         """A request has come, or a connection was opened or closed."""
@@ -167,6 +164,8 @@ class Node:
         self.awake.set()
         self.has_room = True
         self.forget = 0
+        self.knows_brokers = True
+        self.more: dict[int, Callable[[Any], tuple[Any, ...]]] = {}  # answers to further requests
         self.send: Send = whole
         self.fetches: list[Fetched] = []
         self.asked: Counter[int] = Counter()
@@ -203,24 +202,29 @@ class Node:
             buffer.read(1)  # no tags
         request = kind.decode(buffer)
         await self.awake.wait()
-        answers = {FETCH: self._fetch, OFFSETS: self._offsets, METADATA: self._metadata}
-        if api == VERSIONS:
-            fields: tuple[Any, ...] = (0, [(key, *known) for key, known in self._cluster.versions.items()])
+        if api == FETCH:
+            fields = await self._fetch(request)
         else:
-            fields = await answers[api](request)
+            known = {OFFSETS: self._offsets, METADATA: self._metadata, VERSIONS: self._versions}
+            fields = (known | self.more)[api](request)
         await self.awake.wait()
         tags = b"\0" if kind.FLEXIBLE_VERSION else b""
-        body = correlation_id.to_bytes(4) + tags + kind.RESPONSE_TYPE(*fields).encode()
+        answer = kind.RESPONSE_TYPE(*fields[: len(kind.RESPONSE_TYPE.SCHEMA.fields)])
+        body = correlation_id.to_bytes(4) + tags + answer.encode()
         await self.send(stream, api, len(body).to_bytes(4) + body)
 
     # --- metadata and offsets ---
 
-    async def _metadata(self, request: Any) -> tuple[Any, ...]:
+    def _versions(self, request: Any) -> tuple[Any, ...]:
+        return (0, [(key, *known) for key, known in self._cluster.versions.items()])
+
+    def _metadata(self, request: Any) -> tuple[Any, ...]:
         flexible = request.FLEXIBLE_VERSION
         tags: tuple[Any, ...] = ({},) if flexible else ()
         brokers = [
             (node.number, "127.0.0.1", node.port, None, *tags) for node in self._cluster.nodes.values()
         ]
+        brokers = brokers if self.knows_brokers else []
         topics = []
         for name in [topic[1] for topic in request.topics] if flexible else request.topics:
             logs = {tp.partition: log for tp, log in self._cluster.logs.items() if tp.topic == name}
@@ -235,7 +239,7 @@ class Node:
             topics.append((code, name, *about, False, parts, *((-(2**31), {}) if flexible else ())))
         return (0, brokers, "cluster", 1, topics, *tags)
 
-    async def _offsets(self, request: Any) -> tuple[Any, ...]:
+    def _offsets(self, request: Any) -> tuple[Any, ...]:
         topics = []
         for topic, parts in request.topics:
             logs = [
@@ -279,7 +283,7 @@ class Node:
         parts = self._read(request, offsets, told, most)
         with trio.move_on_after(request.max_wait_time / 1000):
             while not any(part[1] or part[-1] or part[-2] >= 0 for part in parts.values()):
-                await self._cluster.changed()
+                await self._cluster.changed.wait()
                 parts = self._read(request, offsets, told, most)
         if session is not None:
             for tp, part in parts.items():
@@ -389,4 +393,5 @@ async def cluster_of(nodes: int = 1) -> AsyncIterator[Cluster]:
 
 
 async def whole(stream: trio.SocketStream, api: int, answer: bytes) -> None:
+    """Send an answer as it is."""
     await stream.send_all(answer)
