@@ -7,11 +7,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kiwi_kafka.client.consumer import FetchingConsumer
-from kiwi_kafka.client.partition_fetch import _AHEAD
 from kiwi_kafka.ports import TopicPartition
 from tests.plugins.kafka.readers import reader_of
 from tests.plugins.kafka.scripted_broker import FETCH, SECONDS, Cluster, cluster_of
 
+_AHEAD = 2  # answers that may wait
 _BATCH = 5
 _SIZE = 1_000
 
@@ -55,6 +55,26 @@ async def test_a_reader_that_does_not_read_stops_its_brokers(clock: MockClock, v
             await reader.read_all()
             assert len(fetches) > before
         assert reader.count == 3 * 200 * _BATCH
+
+
+async def test_while_one_that_is_read_is_full_nothing_of_its_broker_is_fetched(clock: MockClock) -> None:
+    """Its reader is busy, and has enough; what comes meanwhile comes with fewer answers."""
+    async with cluster_of(2) as cluster:
+        full, other, elsewhere = cluster.create("t", 1, 1, 2)
+        async with reader_of(cluster) as reader:
+            fetches = cluster.nodes[1].fetches
+            for end in range(1, _AHEAD + 1):
+                cluster.append(full)
+                await trio.sleep(1)
+                assert waiting(reader.consumer, full) == end
+            before, of_the_other = len(fetches), len(cluster.nodes[2].fetches)
+            for tp in (other, elsewhere):
+                cluster.append(tp)
+            await trio.sleep(10)
+            assert len(fetches) == before
+            assert len(cluster.nodes[2].fetches) > of_the_other + 50
+            await reader.read_all()
+            assert len(fetches) > before
 
 
 async def test_a_partition_that_rests_holds_back_no_other_of_its_broker(clock: MockClock) -> None:

@@ -13,8 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from kiwi_kafka.client.broker_fetcher import BrokerFetcher
+from kiwi_kafka.client.consumer import FetchingConsumer
+from kiwi_kafka.client.fetch_session import FetchAnswer, FetchLimits
 from kiwi_kafka.ports import FetchedPartition, TopicPartition
 from tests.effort import examples
+from tests.plugins.kafka.batches import batch
 from tests.plugins.kafka.faulty_answers import cut_once, trickled
 from tests.plugins.kafka.readers import WAIT_MS, Reader, reader_of
 from tests.plugins.kafka.scripted_broker import FETCH, METADATA, Cluster, cluster_of
@@ -79,25 +83,71 @@ async def stopped_read(reader: Reader, at: int, before: bool, most: int | None) 
     return at
 
 
+@pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 async def test_a_read_that_is_cancelled_at_any_checkpoint_loses_nothing(
-    clock: MockClock, before: bool
+    clock: MockClock, before: bool, is_there: bool
 ) -> None:
+    """is_there: what it reads has come before it begins."""
     async with cluster_of(2) as cluster:
         tps = cluster.create("t", 1, 2)
         async with reader_of(cluster) as reader:
-            at, cancelled = 1, 0
-            while True:
+            for at in range(1, 10):
                 for tp in tps:
                     cluster.append(tp, 3)
-                steps = await stopped_read(reader, at, before, 2)
-                if steps < at:  # all its checkpoints had their turn
+                if is_there:
+                    await trio.sleep(1)
+                if await stopped_read(reader, at, before, 2) < at:  # all its checkpoints had their turn
                     break
-                cancelled += 1
-                await reader.read()
-                at += 1
-            assert cancelled
+                await reader.read_all()
+            assert 1 < at < 9
             await reader.read_all()
+
+
+async def test_what_comes_for_a_partition_that_was_paused_meanwhile_is_not_read(clock: MockClock) -> None:
+    async with cluster_of() as cluster:
+        tps = cluster.create("t", 1, 1)
+        async with reader_of(cluster) as reader:
+            await cluster.until(lambda: len(cluster.nodes[1].fetches) > 0)
+            await reader.pause(tps[0])
+            for tp in tps:
+                cluster.append(tp)  # the fetch that waits brings both
+            assert await reader.read() == {tps[1]}
+            await reader.resume(tps[0])
+            await reader.read_all()
+
+
+@pytest.mark.parametrize("offset", [0, 1, 5])
+async def test_after_a_seek_nothing_is_read_that_was_fetched_before(clock: MockClock, offset: int) -> None:
+    async with cluster_of() as cluster:
+        [tp] = cluster.create("t", 1)
+        for _ in range(2):
+            cluster.append(tp, 3)
+        async with reader_of(cluster) as reader:
+            assert await reader.read(most=2) == {tp}
+            await reader.seek(tp, offset)
+            await reader.read_all()
+            assert reader.count == 2 + 6 - offset
+
+
+def test_an_answer_to_an_earlier_question_is_not_taken() -> None:
+    """Two brokers may have been asked for the same, one after the other."""
+    partition = TopicPartition("t", 0)
+    limits = FetchLimits(100, 1, 1 << 20, 1 << 20)
+    brokers: Any = None
+    consumer = FetchingConsumer(brokers, limits, timeout=1, most=9, retry=1, refresh=1)
+    fetcher = BrokerFetcher(1, consumer, brokers, limits, 1)
+
+    async def run() -> None:
+        await consumer.assign({partition: 0})
+        answer = FetchAnswer(partition, 0, 0, -1, [], memoryview(batch(0, [b"v"] * 3)))
+        for _ in range(2):
+            consumer.accept(fetcher, answer)
+        fetched = await consumer.read((), 0)
+        assert [record.offset for record in fetched["t"][0].records] == [0, 1, 2]
+        assert await consumer.read((), 0) == {}
+
+    trio.run(run)
 
 
 # --- anything in any order ---
