@@ -122,7 +122,8 @@ async def test_partitions_take_turns_within_a_read(clock: MockClock) -> None:
         flood(cluster, flooded)
         cluster.append(quiet)
         async with reader_of(cluster, max_partition_fetch_bytes=2 * _BATCH * _SIZE) as reader:
-            for _ in range(20):
+            await trio.sleep(1)
+            for _ in range(2):
                 await reader.read(most=2)
             assert reader.next[quiet] == 1
 
@@ -190,4 +191,4 @@ async def test_a_new_fetcher_keeps_the_distance_too(clock: MockClock) -> None:
             await cluster.until(lambda: len(cluster.nodes[2].fetches) > 2)
             before = len(cluster.nodes[2].fetches)
             await trio.sleep(1)
-            assert len(cluster.nodes[2].fetches) - before <= 26
+            assert 24 <= len(cluster.nodes[2].fetches) - before <= 26

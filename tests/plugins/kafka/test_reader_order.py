@@ -117,6 +117,20 @@ async def test_what_comes_for_a_partition_that_was_paused_meanwhile_is_not_read(
             await reader.read_all()
 
 
+async def test_what_waits_of_a_partition_that_is_paused_is_read_when_it_is_resumed(clock: MockClock) -> None:
+    async with cluster_of() as cluster:
+        tps = cluster.create("t", 1, 1)
+        for tp in tps:
+            cluster.append(tp, 3)
+        async with reader_of(cluster) as reader:
+            await trio.sleep(1)
+            await reader.pause(tps[0])
+            assert await reader.read() == {tps[1]}
+            assert await reader.read() == set()
+            await reader.resume(tps[0])
+            assert await reader.read(wait_ms=0) == {tps[0]}
+
+
 @pytest.mark.parametrize("offset", [0, 1, 5])
 async def test_after_a_seek_nothing_is_read_that_was_fetched_before(clock: MockClock, offset: int) -> None:
     async with cluster_of() as cluster:
