@@ -11,7 +11,7 @@ import trio
 from aiokafka import errors as kafka_errors
 
 from kiwi_kafka.client.brokers import Brokers
-from kiwi_kafka.client.errors import deadline
+from kiwi_kafka.client.errors import deadline, readable
 from kiwi_kafka.client.fetched_records import first_corrupt_batch
 from kiwi_kafka.client.requests import NO_REPLICA, FetchRequest, OffsetForLeaderEpochRequest, OffsetRequest
 from kiwi_kafka.ports import (
@@ -93,13 +93,14 @@ class BrokerAdminClient:
             if isinstance(answer, Exception):
                 silent_nodes.add(node)
                 continue
-            for topic, partitions in answer.topics:
-                for code, partition, _, end in partitions:
-                    error = kafka_errors.for_code(code)
-                    if error is kafka_errors.NoError:
-                        known[TopicPartition(topic, partition)] = end
-                    elif error in _NEVER:
-                        refused[TopicPartition(topic, partition)] = error.description
+            with readable():
+                ends = [(topic, end) for topic, partitions in answer.topics for end in partitions]
+            for topic, (code, partition, _, end) in ends:
+                error = kafka_errors.for_code(code)
+                if error is kafka_errors.NoError:
+                    known[TopicPartition(topic, partition)] = end
+                elif error in _NEVER:
+                    refused[TopicPartition(topic, partition)] = error.description
         return OffsetsResult(known, frozenset(silent_nodes), refused)
 
     async def end_if_empty(self, info: TopicDescription, tp: TopicPartition, offset: int) -> int | None:
@@ -109,10 +110,11 @@ class BrokerAdminClient:
         response = await self._fetch(info, FetchRequest(_PATIENCE_MS, 1, 1, 1, _asked(tp, offset, 1)), tp)
         if response.API_VERSION < _FIRST_WITH_STABLE_OFFSET or response.throttle_time_ms:
             return None
-        for _, partitions in response.topics:
-            for _, error_code, _, stable_end, *rest in partitions:
-                if error_code == 0 and not rest[-1]:
-                    return int(stable_end)
+        with readable():
+            for _, partitions in response.topics:
+                for _, error_code, _, stable_end, *rest in partitions:
+                    if error_code == 0 and not rest[-1]:
+                        return int(stable_end)
         return None
 
     async def find_corrupt_batch(
@@ -157,7 +159,8 @@ class BrokerAdminClient:
             if isinstance(answer, Exception):
                 silent_nodes.add(node)
             else:
-                known.update(_offsets_of(answer))
+                with readable():
+                    known.update(_offsets_of(answer))
         return OffsetsResult(known, frozenset(silent_nodes))
 
     async def _ask_each(self, requests: Mapping[int, Any]) -> dict[int, Any]:
@@ -183,7 +186,8 @@ class BrokerAdminClient:
     async def _raw(self, info: TopicDescription, tp: TopicPartition, offset: int) -> bytes:
         most = 1024 * 1024
         response = await self._fetch(info, FetchRequest(0, 1, most, 0, _asked(tp, offset, most)), tp)
-        return b"".join(bytes(rest[-1]) for _, parts in response.topics for _, _, _, *rest in parts)
+        with readable():
+            return b"".join(bytes(rest[-1]) for _, parts in response.topics for _, _, _, *rest in parts)
 
 
 def _asked(tp: TopicPartition, offset: int, most: int) -> list[tuple[str, list[tuple[int, int, int]]]]:

@@ -10,7 +10,7 @@ import trio
 from aiokafka import errors as kafka_errors
 
 from kiwi_kafka.client.connection import BrokerConnection, open_connection
-from kiwi_kafka.client.errors import deadline
+from kiwi_kafka.client.errors import readable
 from kiwi_kafka.client.options import ConnectionOptions
 from kiwi_kafka.client.requests import RIGHTS_UNKNOWN, Request, TopicMetadataRequest
 from kiwi_kafka.ports import NO_ID, MissingTopic, TopicDescription, UnreachableError
@@ -42,7 +42,7 @@ class Brokers:
                 except BaseException:
                     connection.close()
                     raise
-            except UnreachableError as error:
+            except (UnreachableError, kafka_errors.IncompatibleBrokerVersion) as error:
                 problems.append(f"{host}:{port}: {error}")
             else:
                 self._learn(answer)
@@ -98,8 +98,9 @@ class Brokers:
     ) -> dict[str, TopicDescription | MissingTopic]:
         """Look at topics, and at who the brokers are. UnreachableError: nobody tells."""
         answer = await self.ask_any(TopicMetadataRequest(list(topics), rights))
-        self._learn(answer)
-        infos = dict(map(_info, answer.to_object()["topics"]))
+        with readable():
+            self._learn(answer)
+            infos = dict(map(_info, answer.to_object()["topics"]))
         if missing := set(topics) - infos.keys():
             raise UnreachableError(f"an answer says nothing about {', '.join(missing)}")
         return infos
@@ -117,8 +118,11 @@ class Brokers:
 
     async def _asked(self, connection: BrokerConnection, request: Request[Any]) -> Any:
         within = self._options.timeout
-        with deadline(within, f"no answer within {within:g} s"):
-            return await connection.ask(request)
+        try:
+            with trio.fail_after(within):
+                return await connection.ask(request)
+        except trio.TooSlowError:
+            raise UnreachableError(f"no answer within {within:g} s") from None
 
 
 class _Shared:

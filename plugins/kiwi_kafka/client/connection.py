@@ -16,7 +16,7 @@ import trio
 from aiokafka import errors as kafka_errors
 from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
 
-from kiwi_kafka.client.errors import deadline, unreachable
+from kiwi_kafka.client.errors import deadline, readable, unreachable
 from kiwi_kafka.client.options import ConnectionOptions
 from kiwi_kafka.client.requests import (
     ApiVersionRequest,
@@ -33,8 +33,6 @@ _SIZE: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">ihhih")
 """Size of what follows, and a request header of version 1: API, its version, correlation id, length of the
 client's name, which follows."""
-_GARBLED: Final = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
-"""What decoding raises for an answer that is none."""
 
 
 class PlainStream:
@@ -108,17 +106,23 @@ class BrokerConnection:
     async def ask(self, request: Request[Any]) -> Any:
         """Return the broker's answer. UnreachableError: there is none. IncompatibleBrokerVersion (a
         KafkaError): the broker does not know such requests."""
-        prepared = request.prepare(self.versions)
+        try:
+            prepared = request.prepare(self.versions)
+        except NotImplementedError:
+            name, versions = type(request).__name__, self.versions[request.API_KEY]
+            text = f"the broker speaks versions {versions[0]} to {versions[1]} of {name}, and we do not"
+            raise kafka_errors.IncompatibleBrokerVersion(text) from None
         self._correlation_id += 1
         header = prepared.build_request_header(self._correlation_id, self._client_id)
         message = header.encode() + prepared.encode()
         answer = BytesIO(await self._exchange(_SIZE.pack(len(message)) + message))
         try:
-            got = prepared.parse_response_header(answer).correlation_id
-            decoded = prepared.RESPONSE_TYPE.decode(answer)
-        except _GARBLED as error:
+            with readable():
+                got = prepared.parse_response_header(answer).correlation_id
+                decoded = prepared.RESPONSE_TYPE.decode(answer)
+        except UnreachableError:
             self.close()
-            raise UnreachableError(f"an answer cannot be read: {error}") from error
+            raise
         self._check(got)
         return decoded
 
@@ -199,7 +203,8 @@ async def open_connection(host: str, port: int, options: ConnectionOptions) -> B
             if isinstance(stream, TlsStream):
                 await stream.do_handshake()
             answer = await connection.ask(ApiVersionRequest())
-            connection.versions = {api: (first, last) for api, first, last in answer.api_versions}
+            with readable():
+                connection.versions = {api: (first, last) for api, first, last in answer.api_versions}
             if options.mechanism is not None:
                 await _log_in(connection, options)
         except BaseException:
@@ -220,8 +225,12 @@ async def _log_in(connection: BrokerConnection, options: ConnectionOptions) -> N
     else:
         authenticator = ScramAuthenticator(sasl_mechanism=mechanism, **user)
     token: bytes | None = None
-    # SCRAM derives a key, which takes some milliseconds.
-    while (step := await trio.to_thread.run_sync(authenticator._step, token)) is not None:
+    while True:
+        with readable():
+            # SCRAM derives a key, which takes some milliseconds.
+            step = await trio.to_thread.run_sync(authenticator._step, token)
+        if step is None:
+            return
         answer = await connection.ask(SaslAuthenticateRequest(step[0]))
         if answer.error_code:
             error = kafka_errors.for_code(answer.error_code)

@@ -217,7 +217,9 @@ class FetchingConsumer:
         """Have every partition fetched from its leader, again and again: leaders change."""
         backoff = Backoff(self._retry, _LONGEST_PAUSE_S)
         while True:
-            if self._partitions:
+            self._searched.clear()
+            is_assigned = bool(self._partitions)
+            if is_assigned:
                 try:
                     await self._look_for_leaders()
                 except (UnreachableError, kafka_errors.KafkaError) as error:
@@ -228,7 +230,7 @@ class FetchingConsumer:
             backoff.reset()
             with trio.move_on_after(self._refresh):
                 await self._searched.wait()
-                if self._led_by:  # one was lost: the brokers elect another, or the same is there again
+                if is_assigned:  # one was lost: the brokers elect another, or the same is there again
                     await trio.sleep(self._retry)
 
     async def _look_for_leaders(self) -> None:

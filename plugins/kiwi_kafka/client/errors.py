@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,6 +13,27 @@ from aiokafka import errors as kafka_errors
 from kiwi_kafka.ports import UnreachableError
 
 LOST: Final = (kafka_errors.KafkaError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+_GARBLED: Final = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    OverflowError,
+    struct.error,
+)
+"""What decoding raises for an answer that is none, and looking into one with nulls where lists belong; and
+aiokafka's steps of SASL for one that proves nothing."""
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Raise UnreachableError for an answer that is none."""
+    try:
+        yield
+    except _GARBLED as error:
+        raise UnreachableError(f"an answer cannot be read: {error}") from error
 
 
 @contextmanager

@@ -113,14 +113,20 @@ class FetchedRecords:
 
 
 def first_corrupt_batch(data: bytes) -> tuple[int, int, int] | None:
-    """Return first and next offset of the first batch that cannot be decoded, and its end in `data`."""
-    records = MemoryRecords(data)
-    end = 0
-    while records.has_next():
-        end += _BEFORE_LENGTH_COUNTS + int.from_bytes(data[end + 8 : end + _BEFORE_LENGTH_COUNTS], "big")
-        batch = records.next_batch()
-        bounds = (batch.base_offset, batch.next_offset, end)
+    """Return first and next offset of the first batch that cannot be decoded, and its end in `data`.
+
+    Batches of older formats only say where they end: their first offset is where the one before ended, or 0.
+    """
+    at = behind = 0
+    while at + _HEAD.size <= len(data):
+        first, length, _, version, _, _, last = _HEAD.unpack_from(data, at)
+        began, at = at, at + _BEFORE_LENGTH_COUNTS + length
+        if at > len(data) or length <= 0:
+            break
+        bounds = (first, first + 1 + last, at) if version >= _WITH_EPOCHS else (behind, first + 1, at)
+        behind = bounds[1]
         try:
+            batch = MemoryRecords(data[began:at]).next_batch()
             if not batch.validate_crc():
                 return bounds
             for _ in batch:

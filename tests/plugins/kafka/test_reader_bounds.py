@@ -1,0 +1,194 @@
+"""A reader that is busy holds back its brokers, and what rests holds back nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kiwi_kafka.client.consumer import FetchingConsumer
+from kiwi_kafka.ports import TopicPartition
+from tests.plugins.kafka.readers import reader_of
+from tests.plugins.kafka.scripted_broker import FETCH, SECONDS, Cluster, cluster_of
+
+_AHEAD = 2  # answers that may wait
+_BATCH = 5
+_SIZE = 1_000
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """Time passes when nothing has happened for so long: answers come through sockets."""
+    return MockClock(autojump_threshold=0.005)
+
+
+def flood(cluster: Cluster, tp: TopicPartition, batches: int = 200) -> None:
+    """Write so much that every answer is full."""
+    for _ in range(batches):
+        cluster.append(tp, _BATCH, size=_SIZE)
+
+
+def waiting(consumer: FetchingConsumer, tp: TopicPartition) -> int:
+    """How many answers with records of the partition wait."""
+    return len(consumer._partitions[tp]._answers)
+
+
+@pytest.mark.parametrize("version", [4, 11])
+async def test_a_reader_that_does_not_read_stops_its_brokers(clock: MockClock, version: int) -> None:
+    async with cluster_of(2) as cluster:
+        cluster.versions[FETCH] = (0, version)
+        tps = cluster.create("t", 1, 1, 2)
+        for tp in tps:
+            flood(cluster, tp)
+        async with reader_of(cluster, max_partition_fetch_bytes=3 * _BATCH * _SIZE) as reader:
+            await trio.sleep(SECONDS)
+            assert [waiting(reader.consumer, tp) for tp in tps] == [_AHEAD] * 3
+            assert cluster.fetches == 2 * _AHEAD
+            # One of node 1's is read: its answers are taken, and exactly as many are fetched again.
+            fetches = cluster.nodes[1].fetches
+            for turn in range(5):
+                await reader.read(most=1)
+                await trio.sleep(SECONDS)
+                assert all(waiting(reader.consumer, tp) <= _AHEAD for tp in tps), turn
+            assert cluster.fetches <= 2 * _AHEAD + 5
+            before = len(fetches)
+            await reader.read_all()
+            assert len(fetches) > before
+        assert reader.count == 3 * 200 * _BATCH
+
+
+async def test_while_one_that_is_read_is_full_nothing_of_its_broker_is_fetched(clock: MockClock) -> None:
+    """Its reader is busy, and has enough; what comes meanwhile comes with fewer answers."""
+    async with cluster_of(2) as cluster:
+        full, other, elsewhere = cluster.create("t", 1, 1, 2)
+        async with reader_of(cluster) as reader:
+            fetches = cluster.nodes[1].fetches
+            for end in range(1, _AHEAD + 1):
+                cluster.append(full)
+                await trio.sleep(1)
+                assert waiting(reader.consumer, full) == end
+            before, of_the_other = len(fetches), len(cluster.nodes[2].fetches)
+            for tp in (other, elsewhere):
+                cluster.append(tp)
+            await trio.sleep(10)
+            assert len(fetches) == before
+            assert len(cluster.nodes[2].fetches) > of_the_other + 50
+            await reader.read_all()
+            assert len(fetches) > before
+
+
+async def test_a_partition_that_rests_holds_back_no_other_of_its_broker(clock: MockClock) -> None:
+    async with cluster_of() as cluster:
+        resting, read = cluster.create("t", 1, 1)
+        flood(cluster, resting)
+        async with reader_of(cluster, max_partition_fetch_bytes=2 * _BATCH * _SIZE) as reader:
+            fetches = cluster.nodes[1].fetches
+            for n in range(20):
+                cluster.append(read)
+                with trio.fail_after(1):
+                    while reader.next[read] <= n:
+                        assert await reader.read([read]) <= {read}
+            assert waiting(reader.consumer, resting) == _AHEAD
+            named = [tp for asked in fetches for tp in asked.named]
+            assert named.count(resting) == _AHEAD
+            # It is read again, and soon fetched again: its broker holds no fetch without it for long.
+            assert all(asked.wait_ms <= 50 for asked in fetches[-5:])
+            before = trio.current_time()
+            seen = len(fetches)
+            assert await reader.read([resting]) == {resting}
+            await cluster.until(lambda: any(resting in asked.named for asked in fetches[seen:]))
+            assert trio.current_time() - before <= 0.05
+            await reader.read_all()
+        assert reader.count == 200 * _BATCH + 20
+
+
+async def test_all_rest_but_one_and_each_has_its_turn(clock: MockClock) -> None:
+    async with cluster_of(2) as cluster:
+        tps = cluster.create("t", 1, 1, 2, 2)
+        for tp in tps:
+            flood(cluster, tp, 50)
+        async with reader_of(cluster, max_partition_fetch_bytes=2 * _BATCH * _SIZE) as reader:
+            for tp in tps:
+                with trio.fail_after(SECONDS):
+                    while reader.next[tp] < 50 * _BATCH:
+                        assert await reader.read([tp]) <= {tp}
+        assert reader.count == 4 * 50 * _BATCH
+
+
+async def test_partitions_take_turns_within_a_read(clock: MockClock) -> None:
+    """One that always has something does not keep the others from being read."""
+    async with cluster_of() as cluster:
+        flooded, quiet = cluster.create("t", 1, 1)
+        flood(cluster, flooded)
+        cluster.append(quiet)
+        async with reader_of(cluster, max_partition_fetch_bytes=2 * _BATCH * _SIZE) as reader:
+            await trio.sleep(1)
+            for _ in range(2):
+                await reader.read(most=2)
+            assert reader.next[quiet] == 1
+
+
+async def test_a_small_answer_is_shared_fairly(clock: MockClock) -> None:
+    """A whole answer holds less than what one partition has."""
+    async with cluster_of() as cluster:
+        tps = cluster.create("t", *[1] * 4)
+        for tp in tps:
+            flood(cluster, tp, 40)
+        async with reader_of(cluster, fetch_max_bytes=2 * _BATCH * _SIZE) as reader:
+            for _ in range(30):
+                await reader.read()
+            counts = [reader.next[tp] for tp in tps]
+            assert min(counts) > 0
+            assert max(counts) - min(counts) <= 6 * _BATCH
+            await reader.read_all()
+
+
+async def test_a_batch_that_is_larger_than_the_limits_is_read(clock: MockClock) -> None:
+    async with cluster_of() as cluster:
+        [tp] = cluster.create("t", 1)
+        cluster.append(tp, 3, size=50_000)
+        cluster.append(tp, 3)
+        async with reader_of(cluster, fetch_max_bytes=1_000, max_partition_fetch_bytes=1_000) as reader:
+            await reader.read_all()
+
+
+async def test_fetches_keep_their_distance_while_records_gather(clock: MockClock) -> None:
+    async with cluster_of(2) as cluster:
+        tps = cluster.create("t", 1, 2)
+        async with reader_of(cluster) as reader:
+            await cluster.until(lambda: all(node.fetches for node in cluster.nodes.values()))
+            reader.consumer.set_fetch_interval(40)
+            await reader.read(wait_ms=1_000)
+            for node in cluster.nodes.values():
+                before = len(node.fetches)
+                await reader.read(wait_ms=1_000)
+                assert 24 <= len(node.fetches) - before <= 26
+                assert {asked.wait_ms for asked in node.fetches[before:]} == {0}
+            # What gathers comes at once with the next of them.
+            cluster.append(tps[0])
+            cluster.append(tps[0])
+            assert await reader.read() == {tps[0]}
+            assert reader.count == 2
+            # No longer: they wait at the broker, and a record is there when it comes.
+            reader.consumer.set_fetch_interval(0)
+            await trio.sleep(0.2)
+            await wait_all_tasks_blocked()
+            before = len(cluster.nodes[1].fetches)
+            began = trio.current_time()
+            cluster.append(tps[0])
+            assert await reader.read() == {tps[0]}
+            assert trio.current_time() == began
+            assert len(cluster.nodes[1].fetches) <= before + 1
+            assert cluster.nodes[1].fetches[-1].wait_ms == 100
+
+
+async def test_a_new_fetcher_keeps_the_distance_too(clock: MockClock) -> None:
+    async with cluster_of(2) as cluster:
+        [tp] = cluster.create("t", 1)
+        async with reader_of(cluster) as reader:
+            reader.consumer.set_fetch_interval(40)
+            cluster.move(tp, 2)
+            await cluster.until(lambda: len(cluster.nodes[2].fetches) > 2)
+            before = len(cluster.nodes[2].fetches)
+            await trio.sleep(1)
+            assert 24 <= len(cluster.nodes[2].fetches) - before <= 26
