@@ -51,6 +51,7 @@ class Brokers:
                     connection.close()
                 else:
                     self._connections[node] = _Shared(connection)
+                    self._answered = node
                 if self._addresses:
                     return
                 # It was stopped for a while and has to register anew. A client without brokers asks none.

@@ -76,6 +76,8 @@ class FetchingConsumer:
                     await self._find_leaders()
             except Exception as error:  # noqa: BLE001  (it belongs to who reads, not to the nursery of all)
                 self._fail(error)
+            finally:
+                self._brokers.close()
 
     # --- what a reader calls ---
 
@@ -129,7 +131,7 @@ class FetchingConsumer:
 
     async def close(self) -> None:
         self._scope.cancel()
-        self._brokers.close()
+        self._brokers.close()  # it may not have begun to run
         await trio.lowlevel.checkpoint()
 
     def _seek(self, tp: TopicPartition, offset: int) -> None:

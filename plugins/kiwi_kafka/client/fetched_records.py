@@ -53,22 +53,26 @@ class FetchedRecords:
         self._aborted = sorted(aborted, key=lambda one: one[1], reverse=True)
         self._aborting: set[int] = set()
         self._batch: Any = None
+        self._problem: Exception | None = None
         self._left: Iterator[Any] = iter(())
 
     def take(self, most: int) -> list[Any]:
-        """Return the next records, at most `most`. Raises whatever decoding a batch raises, if it is the
-        first one that is left; `next` is within it or before it then."""
+        """Return the next records, at most `most`. Raises whatever decoding a batch raises, when what stands
+        before it was taken, and from then on; `next` is within that batch or before it."""
         taken: list[Any] = []
         while len(taken) < most:
+            if self._problem is not None:
+                if taken:
+                    break
+                raise self._problem
             try:
                 if self._batch is None and not self._open():
                     self.has_more = False
                     break
                 records = list(islice(self._left, most - len(taken)))
-            except Exception:
-                if taken:
-                    break  # it is raised when it comes first
-                raise
+            except Exception as error:  # noqa: BLE001  (whatever the decoder raises)
+                self._problem = error
+                continue
             first = self.next
             if len(records) == most - len(taken):
                 self.next = max(first, records[-1].offset + 1)

@@ -33,7 +33,8 @@ class Reader:
         self, only: Sequence[TopicPartition] = (), wait_ms: int = WAIT_MS, most: int | None = None
     ) -> set[TopicPartition]:
         """Read once. Returns the partitions that moved on."""
-        return self.check(await self.consumer.read(only, wait_ms, most), only)
+        resting = self.next.keys() - set(only) if only else ()
+        return self.check(await self.consumer.read(resting, wait_ms, most), only)
 
     def check(
         self, fetched: dict[str, list[FetchedPartition]], only: Sequence[TopicPartition] = ()

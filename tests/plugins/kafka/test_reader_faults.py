@@ -64,10 +64,10 @@ async def test_a_fetch_without_an_answer_has_a_deadline_and_waiting_for_records_
         node = cluster.nodes[1]
         async with reader_of(cluster, fetch_max_wait_ms=900, request_timeout_ms=1_000) as reader:
             await trio.sleep(30)  # nothing comes, and the broker says so each time
-            assert node.accepted == 3
+            assert node.accepted == 2
             node.awake = trio.Event()
             await trio.sleep(2.5)
-            assert node.accepted > 3
+            assert node.accepted > 2
             node.awake.set()
             cluster.append(tp)
             await reader.read_all()
@@ -238,7 +238,6 @@ async def test_a_damaged_batch_is_told_behind_what_is_sound(clock: MockClock) ->
             assert await reader.read(most=3) == {tp}
             with pytest.raises(CorruptRecordsError, match="CRC"):
                 await reader.read()
-            assert await reader.consumer.positions([tp]) == {tp: 3}
             for _ in range(5):
                 assert await reader.read() == set()
             await reader.seek(tp, 6)

@@ -50,7 +50,7 @@ async def test_only_what_has_changed_is_named(clock: MockClock, version: int) ->
             assert (await next_fetch(cluster)).named == {}
             assert (await after(reader, tps[20])).named == {tps[20]: 1}
         assert cluster.sessions == 1
-        assert cluster.nodes[1].accepted == 3  # to learn the brokers, for metadata, for fetches
+        assert cluster.nodes[1].accepted == 2  # for metadata, and for fetches
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
@@ -107,7 +107,7 @@ async def test_a_session_that_the_broker_forgot_is_begun_anew(clock: MockClock, 
             assert (asked.session, asked.epoch, asked.named) == (0, 0, {tps[0]: 2, tps[1]: 0})
             cluster.append(tps[1], 2)
             await reader.read_all()
-        assert cluster.nodes[1].accepted == 3  # on the same connection
+        assert cluster.nodes[1].accepted == 2  # on the same connection
         assert reader.count == 4
 
 
