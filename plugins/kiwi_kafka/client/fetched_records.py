@@ -15,24 +15,35 @@ from aiokafka import errors as kafka_errors
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.memory_records import MemoryRecords
 
-_HEAD: Final = Struct(">qiibihi")
+_HEAD: Final = Struct(">qiib")
 """Of a batch: first offset, length of what follows it, epoch of the leader that took it, version of the
-format, checksum, attributes, last offset from the first one."""
+format."""
 _BEFORE_LENGTH_COUNTS: Final = 12
 _WITH_EPOCHS: Final = 2
 """The version of the format that has epochs. In older ones the first offset is the last."""
+_LAST: Final = Struct(">i")
+_LAST_AT: Final = 23
+"""Where in such a batch its last offset stands, from the first one."""
 
 
-def end_of(data: bytes, offset: int) -> int:
-    """Return the offset behind the last whole batch of what was fetched from `offset` on."""
-    at, end = 0, len(data)
+def whole_batches(data: bytes | memoryview, offset: int) -> tuple[int, int]:
+    """Find the whole batches in what was fetched from `offset` on. Returns the offset behind them, and how
+    many bytes they are. Those in another version of the format than the first ones do not count, for the
+    decoder cannot read both; they are fetched again."""
+    at, end, taken = 0, len(data), 0
+    format_began: bool | None = None
     while at + _HEAD.size <= end:
-        first, length, _, version, _, _, last = _HEAD.unpack_from(data, at)
-        at += _BEFORE_LENGTH_COUNTS + length
-        if at > end or length <= 0:
+        first, length, _, version = _HEAD.unpack_from(data, at)
+        has_epochs = version >= _WITH_EPOCHS
+        if format_began is None:
+            format_began = has_epochs
+        behind = at + _BEFORE_LENGTH_COUNTS + length
+        if behind > end or length <= 0 or has_epochs is not format_began:
             break
-        offset = max(offset, first + 1 + (last if version >= _WITH_EPOCHS else 0))
-    return offset
+        last = _LAST.unpack_from(data, at + _LAST_AT)[0] if has_epochs and length > _LAST_AT else 0
+        offset = max(offset, first + 1 + last)
+        at = taken = behind
+    return offset, taken
 
 
 class FetchedRecords:
@@ -93,7 +104,7 @@ class FetchedRecords:
             batch = self._batches.next_batch()
             if not batch.validate_crc():
                 raise kafka_errors.CorruptRecordException("Invalid CRC")
-            _, length, epoch, version, *_ = _HEAD.unpack_from(self._data, self._at)
+            _, length, epoch, version = _HEAD.unpack_from(self._data, self._at)
             self._at += _BEFORE_LENGTH_COUNTS + length
             self.epoch = epoch if version >= _WITH_EPOCHS else -1
             if not self._is_left_out(batch):

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any, Final
 
 from kiwi_kafka.client.fetch_session import FetchAnswer
-from kiwi_kafka.client.fetched_records import FetchedRecords, end_of
+from kiwi_kafka.client.fetched_records import FetchedRecords, whole_batches
 from kiwi_kafka.ports import CorruptRecordsError, FetchedPartition, TopicPartition
 
 _AHEAD: Final = 2
@@ -60,8 +60,7 @@ class PartitionFetch:
         """Keep what was fetched from `fetched` on."""
         if not answer.data:
             return
-        data = bytes(answer.data)
-        end = end_of(data, answer.offset)
+        end, size = whole_batches(answer.data, answer.offset)
         if end == answer.offset:
             self._times_cut += 1
             if self._times_cut >= _TIMES_CUT:
@@ -69,7 +68,8 @@ class PartitionFetch:
             return
         self._times_cut = 0
         self.fetched = end
-        self._answers.append(FetchedRecords(data, answer.offset, answer.aborted))
+        records = FetchedRecords(bytes(answer.data[:size]), answer.offset, answer.aborted)
+        self._answers.append(records)
 
     def stop(self, problem: Exception) -> None:
         """Fetch nothing more: this is wrong with it, behind what waits."""

@@ -17,7 +17,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kiwi_kafka.client.fetched_records import FetchedRecords, end_of
+from kiwi_kafka.client.fetched_records import FetchedRecords, whole_batches
 from tests.plugins.kafka.batches import ABORT, COMMIT, batch, marker, spoiled
 
 TP = TopicPartition("t", 0)
@@ -125,7 +125,7 @@ def test_as_aiokafka_reads_it(batches: list[Packed], start: int, sizes: list[int
     assert not run.has_more
     assert run.take(9) == []
     # Where the next fetch begins, before anything is decoded.
-    assert end_of(data, start) == end
+    assert whole_batches(data, start)[0] == end
 
 
 def test_pieces_of_a_batch_and_the_epoch_of_each() -> None:
@@ -147,12 +147,24 @@ def test_a_format_without_epochs_has_none() -> None:
     run = FetchedRecords(data, 5, [])
     assert [record.offset for record in run.take(9)] == [5, 6]
     assert (run.next, run.epoch) == (7, -1)
-    assert end_of(data, 5) == 7
+    assert whole_batches(data, 5)[0] == 7
 
 
 def _args(batches: Sequence[Packed], start: int) -> tuple[bytes, int, list[tuple[int, int]]]:
     data, aborted = pack(batches)
     return data, start, aborted
+
+
+def test_formats_are_read_one_after_the_other() -> None:
+    """The decoder cannot read both in one run; what follows is fetched again."""
+    builder = LegacyRecordBatchBuilder(0, 0, 1 << 20)
+    builder.append(0, None, None, None)
+    old, new = bytes(builder.build()), batch(1, [b"v"] * 2)
+    assert len(old) == 26
+    assert whole_batches(old, 0) == (1, 26)
+    assert whole_batches(old + new, 0) == (1, 26)
+    assert whole_batches(new + old, 1) == (3, len(new))
+    assert [record.value for record in FetchedRecords(old, 0, []).take(9)] == [None]
 
 
 def test_the_end_of_a_batch_whose_last_records_are_gone_is_behind_them() -> None:
@@ -185,13 +197,13 @@ def test_a_wrong_sum_is_found(codec: int) -> None:
 
 def test_the_end_of_bytes_that_are_no_batches() -> None:
     sound = batch(0, [b"v"] * 3)
-    assert end_of(b"", 5) == 5
-    assert end_of(sound[:-1], 0) == 0
-    assert end_of(sound + sound[:20], 0) == 3
-    assert end_of(bytes(200), 7) == 7  # a length of nothing
-    assert end_of(sound, 9) == 9  # of a batch that is behind us
+    assert whole_batches(b"", 5)[0] == 5
+    assert whole_batches(sound[:-1], 0)[0] == 0
+    assert whole_batches(sound + sound[:20], 0)[0] == 3
+    assert whole_batches(bytes(200), 7)[0] == 7  # a length of nothing
+    assert whole_batches(sound, 9)[0] == 9  # of a batch that is behind us
     backwards = sound[:8] + (-12).to_bytes(4, "big", signed=True) + sound[12:]
-    assert end_of(backwards, 0) == 0
+    assert whole_batches(backwards, 0)[0] == 0
 
 
 @pytest.mark.parametrize("read", [0, 3, 10])
