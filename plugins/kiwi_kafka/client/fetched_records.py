@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import islice
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import errors as kafka_errors
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
@@ -26,24 +26,41 @@ _LAST_AT: Final = 23
 """Where in such a batch its last offset stands, from the first one."""
 
 
+class _BatchBounds(NamedTuple):
+    """Say where a batch begins and ends in bytes, and which offsets are its first and the one behind it."""
+
+    begin: int
+    end: int
+    first: int
+    behind: int
+    has_epochs: bool
+
+
+def _bounds(data: bytes | memoryview) -> Iterator[_BatchBounds]:
+    """Walk over the whole batches, by their heads."""
+    at, size = 0, len(data)
+    while at + _HEAD.size <= size:
+        first, length, _, version = _HEAD.unpack_from(data, at)
+        end = at + _BEFORE_LENGTH_COUNTS + length
+        if end > size or length <= 0:
+            return
+        has_epochs = version >= _WITH_EPOCHS
+        last = _LAST.unpack_from(data, at + _LAST_AT)[0] if has_epochs and length > _LAST_AT else 0
+        yield _BatchBounds(at, end, first, first + 1 + last, has_epochs)
+        at = end
+
+
 def whole_batches(data: bytes | memoryview, offset: int) -> tuple[int, int]:
     """Find the whole batches in what was fetched from `offset` on. Returns the offset behind them, and how
     many bytes they are. Those in another version of the format than the first ones do not count, for the
     decoder cannot read both; they are fetched again."""
-    at, end, taken = 0, len(data), 0
-    format_began: bool | None = None
-    while at + _HEAD.size <= end:
-        first, length, _, version = _HEAD.unpack_from(data, at)
-        has_epochs = version >= _WITH_EPOCHS
-        if format_began is None:
-            format_began = has_epochs
-        behind = at + _BEFORE_LENGTH_COUNTS + length
-        if behind > end or length <= 0 or has_epochs is not format_began:
+    end, format_began = 0, None
+    for batch in _bounds(data):
+        if format_began not in (None, batch.has_epochs):
             break
-        last = _LAST.unpack_from(data, at + _LAST_AT)[0] if has_epochs and length > _LAST_AT else 0
-        offset = max(offset, first + 1 + last)
-        at = taken = behind
-    return offset, taken
+        format_began, end = batch.has_epochs, batch.end
+        offset = max(offset, batch.behind)
+    return offset, end
 
 
 class FetchedRecords:
@@ -132,16 +149,12 @@ def first_corrupt_batch(data: bytes) -> tuple[int, int, int] | None:
 
     Batches of older formats only say where they end: their first offset is where the one before ended, or 0.
     """
-    at = behind = 0
-    while at + _HEAD.size <= len(data):
-        first, length, _, version, _, _, last = _HEAD.unpack_from(data, at)
-        began, at = at, at + _BEFORE_LENGTH_COUNTS + length
-        if at > len(data) or length <= 0:
-            break
-        bounds = (first, first + 1 + last, at) if version >= _WITH_EPOCHS else (behind, first + 1, at)
-        behind = bounds[1]
+    behind = 0
+    for begin, end, first, next_offset, has_epochs in _bounds(data):
+        bounds = (first if has_epochs else behind, next_offset, end)
+        behind = next_offset
         try:
-            batch = MemoryRecords(data[began:at]).next_batch()
+            batch = MemoryRecords(data[begin:end]).next_batch()
             if not batch.validate_crc():
                 return bounds
             for _ in batch:
