@@ -60,7 +60,7 @@ class FetchingConsumer:
         self._partitions: dict[TopicPartition, PartitionFetch] = {}
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._led_by: dict[TopicPartition, BrokerFetcher] = {}  # a leader is looked for where one is missing
-        self._resting: Collection[TopicPartition] = ()
+        self._resting: frozenset[TopicPartition] = frozenset()
         self._ready: dict[TopicPartition, PartitionFetch] = {}
         self._arrived = Wakeup()
         self._searched = Wakeup()
@@ -145,7 +145,7 @@ class FetchingConsumer:
 
     def _rest(self, tps: Collection[TopicPartition]) -> None:
         if tps or self._resting:
-            self._resting = tps
+            self._resting = frozenset(tps)
             for fetcher in self._fetchers.values():
                 fetcher.look()
 
