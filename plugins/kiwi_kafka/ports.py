@@ -5,7 +5,7 @@ Above it nothing knows Kafka's protocol; below it nothing decides. Tests put fak
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -159,7 +159,13 @@ class AdminClient(Protocol):
 
 
 class Consumer(Protocol):
-    """Fetch as one client. Every method raises OSError or KiwiError when it can no longer work."""
+    """Fetch as one client. Every method raises OSError or KiwiError when it can no longer work.
+
+    on_arrived: called when something has come, before more is asked for: what it takes then with
+    `read_nowait` is on its way sooner than if a task had to be woken for it.
+    """
+
+    on_arrived: Callable[[], None]
 
     async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read exactly these partitions, each from its offset. To be called once."""
@@ -183,8 +189,12 @@ class Consumer(Protocol):
         been handed out; that partition rests then, until `seek` or `pause`.
         """
 
+    def read_nowait(self, resting: Collection[TopicPartition]) -> dict[str, list[FetchedPartition]]:
+        """Return what has come, as `read`; nothing where that would raise."""
+
     def set_fetch_interval(self, wait_ms: int) -> None:
-        """Let records gather at the broker for `wait_ms` before the next fetch, from now on; 0: no longer."""
+        """Let records gather at a broker for `wait_ms` where the last answer brought some, from now on: a
+        fetch costs it as much as all partitions that are read, whatever comes."""
 
     async def close(self) -> None: ...
 

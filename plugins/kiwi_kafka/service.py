@@ -171,7 +171,7 @@ class Kafka:
     def probe_now(self) -> None:
         self._cluster_monitor.probe_now()
 
-    def max_fetch_interval_ms(self) -> int:
+    def fetch_interval_ms(self) -> int:
         partitions = sum(task.partitions for task in self._tasks)
         return round(min(1.0, max(0.0, (partitions - _UNPACED) / 400)) * _LONGEST_GATHER_MS)
 

@@ -63,6 +63,9 @@ class FetchTarget(Protocol):
     def accept(self, fetcher: BrokerFetcher, answer: FetchAnswer) -> None:
         """Take what was fetched."""
 
+    def answered(self) -> None:
+        """Hand on what was taken of one answer, before more is fetched."""
+
 
 class BrokerFetcher:
     """Fetch what is given to it, until cancelled.
@@ -123,22 +126,27 @@ class BrokerFetcher:
         self._full.clear()
         self._changed.update(self._partitions)
         began, load = -math.inf, LoopLoad()
+        answers: list[FetchAnswer] = []
         with trio.CancelScope() as scope:
             while True:
                 await self._until_wanted(session)
-                pause = max(self.interval, _GATHER_S if load.is_busy() else 0.0)
+                gathers = self.interval if answers else 0.0
+                pause = max(gathers, _GATHER_S if load.is_busy() else 0.0)
                 if trio.current_time() < began + pause:
                     await trio.sleep_until(began + pause)
                     continue  # other partitions may be wanted by now
                 began = trio.current_time()
-                wait_ms = 0 if self.interval else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
+                # A broker that holds a fetch goes through all of its partitions for every record of one.
+                wait_ms = 0 if gathers else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
                 body = session.request(wait_ms)
                 scope.deadline, self._asking = began + self._timeout, scope
                 data = await connection.exchange(API, version, body)
                 scope.deadline, self._asking = math.inf, None
-                for answer in session.answer(data):
+                answers = session.answer(data)
+                for answer in answers:
                     if answer.tp in self._partitions:
                         self._target.accept(self, answer)
+                self._target.answered()
         self._asking = None
         if trio.current_time() >= scope.deadline:
             raise UnreachableError(f"no answer to a fetch within {self._timeout:g} s")

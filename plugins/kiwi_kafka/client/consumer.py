@@ -7,7 +7,7 @@ they come.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -50,6 +50,7 @@ class FetchingConsumer:
         retry: float,
         refresh: float,
     ) -> None:
+        self.on_arrived: Callable[[], None] = lambda: None
         self._brokers = brokers
         self._limits = limits
         self._timeout = timeout
@@ -124,6 +125,10 @@ class FetchingConsumer:
                 fetched = self._take(most)
         return fetched
 
+    def read_nowait(self, resting: Collection[TopicPartition]) -> dict[str, list[FetchedPartition]]:
+        self._rest(resting)
+        return {} if self._failure is not None else self._take(self._most, raises=False)
+
     def set_fetch_interval(self, wait_ms: int) -> None:
         self._interval = wait_ms / 1000
         for fetcher in self._fetchers.values():
@@ -149,9 +154,10 @@ class FetchingConsumer:
             for fetcher in self._fetchers.values():
                 fetcher.look()
 
-    def _take(self, most: int) -> dict[str, list[FetchedPartition]]:
-        """Return what has come. No checkpoint is in it: a read that is cancelled loses nothing."""
-        if self._failure is not None:
+    def _take(self, most: int, *, raises: bool = True) -> dict[str, list[FetchedPartition]]:
+        """Return what has come. No checkpoint is in it: a read that is cancelled loses nothing. raises:
+        whether a problem with no records before it is raised, or left where it is."""
+        if raises and self._failure is not None:
             raise self._failure
         by_topic: dict[str, list[FetchedPartition]] = {}
         for tp, partition in list(self._ready.items()):
@@ -162,7 +168,7 @@ class FetchingConsumer:
             was_full = partition.is_full
             part = partition.take(most)
             if part is None and partition.problem is not None:
-                if by_topic:
+                if by_topic or not raises:
                     break  # it is raised when it comes first
                 problem, partition.problem = partition.problem, None
                 del self._ready[tp]
@@ -196,9 +202,14 @@ class FetchingConsumer:
                 partition.accept(answer)
             if partition.has_something:
                 self._ready[tp] = partition
-                self._arrived.set()
         if self._led_by.get(tp) is fetcher:
             fetcher.look_at(tp)
+
+    def answered(self) -> None:
+        if self._ready:
+            self.on_arrived()
+            if self._ready:  # more than fits, or a problem: for who reads
+                self._arrived.set()
 
     def _refused(self, partition: PartitionFetch, code: int) -> None:
         tp, error = partition.tp, kafka_errors.for_code(code)

@@ -23,8 +23,6 @@ log = structlog.get_logger("kiwi_kafka")
 _WAIT_MS = 2_000
 """How long one read waits for records."""
 _GATHER_CHANGES_S = 0.02
-_BUSY_S = 0.02
-_FEW = 3
 
 
 class ConsumerHost(Protocol):
@@ -45,8 +43,8 @@ class ConsumerHost(Protocol):
     def probe_now(self) -> None:
         """Look at the brokers at once: something did not work that should."""
 
-    def max_fetch_interval_ms(self) -> int:
-        """Return how long records may gather at a broker before a busy reader looks again; 0: not at all."""
+    def fetch_interval_ms(self) -> int:
+        """Return how long records should gather at a broker before it is asked again; 0: not at all."""
 
 
 class ConsumerTask:
@@ -63,7 +61,6 @@ class ConsumerTask:
         self._turn: trio.CancelScope | None = None
         self._session = trio.CancelScope()
         self._backoff = Backoff(0.1, 5.0)
-        self._pacer = _FetchPacer()
 
     @property
     def partitions(self) -> int:
@@ -121,11 +118,13 @@ class ConsumerTask:
         # so on the old connection the new fetch would wait until the old one is answered.
         await trio.sleep(_GATHER_CHANGES_S)
         self._changed = False
+        consumer.on_arrived = partial(self._take, consumer)
         await consumer.assign(self._recovery.positions())
         while not self._changed:
             self._woken.clear()
+            consumer.set_fetch_interval(self._host.fetch_interval_ms())
             try:
-                got = await self._one_turn(consumer)
+                await self._one_turn(consumer)
             except RECOVERABLE as error:
                 await self._recovery.recover(consumer, error)
                 if any(topic_reader.ended for topic_reader in self.topic_readers):
@@ -133,37 +132,36 @@ class ConsumerTask:
             else:
                 if self._unverified:
                     await self._verify_logs(consumer)
-                    continue
-                if got:
-                    self.records += got
-                    self._backoff.reset()
-                consumer.set_fetch_interval(
-                    self._pacer.next(got, trio.current_time(), self._host.max_fetch_interval_ms())
-                )
 
-    async def _one_turn(self, consumer: Consumer) -> int:
-        """Read once, and give the records to their readers. Returns how many; 0 also when it was woken."""
-        # What a full reader's partitions have fetched stays in the client, and others go on.
-        resting = [tp for topic_reader in self._full for tp in topic_reader.fetch_positions()]
+    async def _one_turn(self, consumer: Consumer) -> None:
+        """Read what `_take` has left, and find out what is wrong. Ends early when it is woken."""
         with trio.CancelScope() as self._turn:
-            if self._changed or self._woken.is_set:
-                return 0
-            return self._hand_over(await consumer.read(resting, self._pacer.wait_ms))
-        return 0
+            if not (self._changed or self._woken.is_set):
+                self._hand_over(await consumer.read(self._resting(), _WAIT_MS))
 
-    def _hand_over(self, fetched: dict[str, list[FetchedPartition]]) -> int:
+    def _take(self, consumer: Consumer) -> None:
+        """Give what has come to its readers at once; it is called by what fetches."""
+        self._hand_over(consumer.read_nowait(self._resting()))
+        if self._unverified:
+            self._wake()
+
+    def _resting(self) -> list[TopicPartition]:
+        # What a full reader's partitions have fetched stays in the client, and others go on.
+        return [tp for topic_reader in self._full for tp in topic_reader.fetch_positions()]
+
+    def _hand_over(self, fetched: dict[str, list[FetchedPartition]]) -> None:
         if self._changed:
             # A reader that has come meanwhile may be elsewhere in its topic; what is dropped comes again.
-            return 0
-        got = 0
+            return
+        if fetched:
+            self._backoff.reset()
         for topic, parts in fetched.items():
             topic_reader = self._by_topic[topic]
-            got += topic_reader.accept(parts)
+            self.records += topic_reader.accept(parts)
             if not topic_reader.has_capacity:
                 self._full.add(topic_reader)
             if topic_reader.unverified:
                 self._unverified.add(topic_reader)
-        return got
 
     async def _verify_logs(self, consumer: Consumer) -> None:
         """Find out whether what came is of the same log, where there is any doubt."""
@@ -185,31 +183,6 @@ class ConsumerTask:
         self._woken.set()
         if self._turn is not None:
             self._turn.cancel()
-
-
-class _FetchPacer:
-    """Decide whether a reader should let records gather.
-
-    A fetch costs about as much for one record as for hundreds, and more with every partition that it names.
-    So a busy reader with many partitions looks only now and then.
-    """
-
-    def __init__(self) -> None:
-        self._interval_ms = 0
-        self._last = float("-inf")
-
-    @property
-    def wait_ms(self) -> int:
-        """Return how long a read should wait: an empty one ends the gathering."""
-        return 2 * self._interval_ms or _WAIT_MS
-
-    def next(self, got: int, now: float, longest_ms: int) -> int:
-        """Return for how long to gather, in ms, after a turn that brought `got` records."""
-        busy = got >= _FEW if self._interval_ms else got > 0 and now - self._last < _BUSY_S
-        self._interval_ms = longest_ms if busy else 0
-        if got:
-            self._last = now
-        return self._interval_ms
 
 
 _nothing: Callable[[], None] = lambda: None  # noqa: E731

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -241,6 +241,9 @@ class FakeConsumer:
     fetch_interval_ms: int = 0
     live: bool = True
 
+    def __post_init__(self) -> None:
+        self.on_arrived: Callable[[], None] = lambda: None
+
     async def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         assert not self.assigned, "assigned twice"
         await trio.lowlevel.checkpoint()
@@ -302,6 +305,9 @@ class FakeConsumer:
             if not left:
                 break
         return fetched
+
+    def read_nowait(self, resting: Collection[TopicPartition]) -> dict[str, list[FetchedPartition]]:
+        raise AssertionError("this one never calls `on_arrived`")
 
     def set_fetch_interval(self, wait_ms: int) -> None:
         self.fetch_interval_ms = wait_ms

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 from trio.testing import MockClock
 
+from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.lineage import TopicLineage
 from kiwi_kafka.live.consumer_task import ConsumerTask
 from kiwi_kafka.live.topic_reader import TopicReader
 from kiwi_kafka.ports import Consumer, FetchedPartition, TopicDescription, TopicPartition
 from tests.plugins.kafka.fakes import FakeCluster, FakeConsumer, Nobody
+from tests.plugins.kafka.scripted_broker import SECONDS, Cluster, cluster_of
 
 
 class Host:
@@ -35,7 +39,7 @@ class Host:
     def probe_now(self) -> None:
         raise AssertionError
 
-    def max_fetch_interval_ms(self) -> int:
+    def fetch_interval_ms(self) -> int:
         return 0
 
 
@@ -97,3 +101,46 @@ async def test_one_that_is_full_rests_and_others_go_on(autojump_clock: MockClock
         assert [list((await readers["t"].take()).offsets) for _ in range(3)] == [[0], [1], [2, 3, 4]]
         assert len(cluster.consumers) == 1
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def task_on(broker: Cluster, topic_reader: TopicReader, **client: Any) -> AsyncIterator[None]:
+    """Run a task whose consumers read a scripted cluster."""
+    async with trio.open_nursery() as nursery:
+
+        class Real(Host):
+            async def consumer(self) -> Consumer:
+                return await BrokerClientFactory(broker.settings(**client), nursery).consumer()
+
+        task = ConsumerTask(Real(FakeCluster()))
+        task.add(topic_reader)
+        nursery.start_soon(task.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def test_records_are_with_their_reader_when_the_broker_is_asked_for_more(clock: MockClock) -> None:
+    async with cluster_of() as broker:
+        [tp] = broker.create("t", 1)
+        topic_reader = reader(0)
+        async with task_on(broker, topic_reader):
+            fetches = broker.nodes[1].fetches
+            await broker.until(lambda: bool(fetches))
+            for offset in range(3):
+                before = len(fetches)
+                broker.append(tp)
+                await broker.until(lambda before=before: len(fetches) > before)  # type: ignore[misc]
+                batch = topic_reader.take_nowait()
+                assert batch is not None
+                assert list(batch.offsets) == [offset]
+
+
+async def test_what_one_read_does_not_take_comes_with_the_next(clock: MockClock) -> None:
+    async with cluster_of() as broker:
+        [tp] = broker.create("t", 1)
+        broker.append(tp, 7)
+        topic_reader = reader(0)
+        async with task_on(broker, topic_reader, max_poll_records=2):
+            with trio.fail_after(SECONDS):
+                got = [list((await topic_reader.take()).offsets) for _ in range(4)]
+        assert got == [[0, 1], [2, 3], [4, 5], [6]]

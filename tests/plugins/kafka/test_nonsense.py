@@ -24,13 +24,6 @@ from tests.plugins.kafka.scripted_broker import (
     whole,
 )
 
-
-@pytest.fixture
-def clock() -> MockClock:
-    """Time passes when nothing has happened for so long: answers come through sockets."""
-    return MockClock(autojump_threshold=0.005)
-
-
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 

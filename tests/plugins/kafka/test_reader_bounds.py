@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.ports import TopicPartition
-from tests.plugins.kafka.readers import reader_of
+from tests.plugins.kafka.readers import WAIT_MS, reader_of
 from tests.plugins.kafka.scripted_broker import FETCH, SECONDS, Cluster, cluster_of
 
 _AHEAD = 2  # answers that may wait
 _BATCH = 5
 _SIZE = 1_000
-
-
-@pytest.fixture
-def clock() -> MockClock:
-    """Time passes when nothing has happened for so long: answers come through sockets."""
-    return MockClock(autojump_threshold=0.005)
 
 
 def flood(cluster: Cluster, tp: TopicPartition, batches: int = 200) -> None:
@@ -152,43 +146,27 @@ async def test_a_batch_that_is_larger_than_the_limits_is_read(clock: MockClock) 
             await reader.read_all()
 
 
-async def test_fetches_keep_their_distance_while_records_gather(clock: MockClock) -> None:
-    async with cluster_of(2) as cluster:
-        tps = cluster.create("t", 1, 2)
-        async with reader_of(cluster) as reader:
-            await cluster.until(lambda: all(node.fetches for node in cluster.nodes.values()))
-            reader.consumer.set_fetch_interval(40)
-            await reader.read(wait_ms=1_000)
-            for node in cluster.nodes.values():
-                before = len(node.fetches)
-                await reader.read(wait_ms=1_000)
-                assert 24 <= len(node.fetches) - before <= 26
-                assert {asked.wait_ms for asked in node.fetches[before:]} == {0}
-            # What gathers comes at once with the next of them.
-            cluster.append(tps[0])
-            cluster.append(tps[0])
-            assert await reader.read() == {tps[0]}
-            assert reader.count == 2
-            # No longer: they wait at the broker, and a record is there when it comes.
-            reader.consumer.set_fetch_interval(0)
-            await trio.sleep(0.2)
-            await wait_all_tasks_blocked()
-            before = len(cluster.nodes[1].fetches)
-            began = trio.current_time()
-            cluster.append(tps[0])
-            assert await reader.read() == {tps[0]}
-            assert trio.current_time() == began
-            assert len(cluster.nodes[1].fetches) <= before + 1
-            assert cluster.nodes[1].fetches[-1].wait_ms == 100
-
-
-async def test_a_new_fetcher_keeps_the_distance_too(clock: MockClock) -> None:
-    async with cluster_of(2) as cluster:
+async def test_what_comes_after_an_answer_with_records_gathers(clock: MockClock) -> None:
+    async with cluster_of() as cluster:
         [tp] = cluster.create("t", 1)
+        fetches = cluster.nodes[1].fetches
         async with reader_of(cluster) as reader:
             reader.consumer.set_fetch_interval(40)
-            cluster.move(tp, 2)
-            await cluster.until(lambda: len(cluster.nodes[2].fetches) > 2)
-            before = len(cluster.nodes[2].fetches)
-            await trio.sleep(1)
-            assert 24 <= len(cluster.nodes[2].fetches) - before <= 26
+            await cluster.until(lambda: bool(fetches))
+            cluster.append(tp)  # a broker holds the first fetch until it comes
+            assert await reader.read() == {tp}
+            began = trio.current_time()
+            cluster.append(tp)
+            cluster.append(tp)
+            before = len(fetches)
+            assert await reader.read() == {tp}
+            assert reader.count == 3
+            assert trio.current_time() - began == pytest.approx(0.04, abs=0.01)
+            assert [asked.wait_ms for asked in fetches[before:]] == [0]
+            # Nothing comes: the broker holds the next fetch but one, and a record is there when it comes.
+            assert await reader.read(wait_ms=90) == set()
+            assert [asked.wait_ms for asked in fetches[before + 1 :]] == [0, WAIT_MS]
+            began = trio.current_time()
+            cluster.append(tp)
+            assert await reader.read() == {tp}
+            assert trio.current_time() == began

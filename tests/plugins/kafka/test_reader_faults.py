@@ -18,13 +18,6 @@ from tests.plugins.kafka.batches import spoiled
 from tests.plugins.kafka.readers import reader_of
 from tests.plugins.kafka.scripted_broker import METADATA, NOT_LEADER, cluster_of
 
-
-@pytest.fixture
-def clock() -> MockClock:
-    """Time passes when nothing has happened for so long: answers come through sockets."""
-    return MockClock(autojump_threshold=0.005)
-
-
 # --- hanging ---
 
 

@@ -27,12 +27,6 @@ _THRESHOLD = 0.005
 Fetched = dict[str, list[FetchedPartition]]
 
 
-@pytest.fixture
-def clock() -> MockClock:
-    """Time passes when nothing has happened for so long: answers come through sockets."""
-    return MockClock(autojump_threshold=_THRESHOLD)
-
-
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("version", [4, 5, 7, 9, 11])
 async def test_all_records_of_all_nodes_in_order(clock: MockClock, version: int, live: bool) -> None:

@@ -10,12 +10,6 @@ from tests.plugins.kafka.readers import Reader, reader_of
 from tests.plugins.kafka.scripted_broker import FETCH, Cluster, Fetched, cluster_of
 
 
-@pytest.fixture
-def clock() -> MockClock:
-    """Time passes when nothing has happened for so long: answers come through sockets."""
-    return MockClock(autojump_threshold=0.005)
-
-
 async def next_fetch(cluster: Cluster, node: int = 1) -> Fetched:
     """Wait for the next request of the node, and return it."""
     fetches = cluster.nodes[node].fetches
