@@ -14,11 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from aiokafka import conn
-from aiokafka.conn import AIOKafkaProtocol
-
 from kiwi_gw.cli import main as gateway
 from kiwi_gw.edge import listener, transports
+from kiwi_kafka.client import connection
 
 
 class CountedTransport(transports.SocketTransport):
@@ -44,12 +42,13 @@ class CountedTransport(transports.SocketTransport):
         return taken
 
 
-class CountedKafka(AIOKafkaProtocol):  # type: ignore[misc]  # aiokafka carries no types
+class CountedKafka(connection.PlainStream):
     received = 0
 
-    def data_received(self, data: bytes) -> None:
-        CountedKafka.received += len(data)
-        super().data_received(data)
+    async def receive_into(self, buffer: memoryview) -> int:
+        got = await super().receive_into(buffer)
+        CountedKafka.received += got
+        return got
 
 
 def main() -> int:
@@ -64,7 +63,7 @@ def main() -> int:
 
     signal.signal(signal.SIGUSR1, write)
     listener.SocketTransport = CountedTransport  # type: ignore[attr-defined]
-    conn.AIOKafkaProtocol = CountedKafka
+    connection.PlainStream = CountedKafka  # type: ignore[misc]
     return gateway(sys.argv[2:])
 
 

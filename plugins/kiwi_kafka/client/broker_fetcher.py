@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import trio
@@ -103,10 +104,6 @@ class BrokerFetcher:
         if now and self._asking is not None:
             self._asking.cancel()
 
-    def look(self) -> None:
-        """Note that other partitions rest than before."""
-        self._woken.set()
-
     async def run(self) -> None:
         """Fetch. UnreachableError: the broker does not answer."""
         while True:
@@ -125,12 +122,12 @@ class BrokerFetcher:
         session = FetchSession(version, self._limits)
         self._full.clear()
         self._changed.update(self._partitions)
-        began, load = -math.inf, LoopLoad()
-        answers: list[FetchAnswer] = []
+        began, load, brought = -math.inf, LoopLoad(), False
         with trio.CancelScope() as scope:
+            connection.on_progress = partial(self._extend, scope)
             while True:
                 await self._until_wanted(session)
-                gathers = self.interval if answers else 0.0
+                gathers = self.interval if brought else 0.0
                 pause = max(gathers, _GATHER_S if load.is_busy() else 0.0)
                 if trio.current_time() < began + pause:
                     await trio.sleep_until(began + pause)
@@ -140,16 +137,22 @@ class BrokerFetcher:
                 wait_ms = 0 if gathers else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
                 body = session.request(wait_ms)
                 scope.deadline, self._asking = began + self._timeout, scope
-                data = await connection.exchange(API, version, body)
+                answers = session.answer(await connection.exchange(API, version, body))
                 scope.deadline, self._asking = math.inf, None
-                answers = session.answer(data)
-                for answer in answers:
+                brought = any(answer.data for answer in answers)
+                while answers:
+                    answer = answers.pop(0)
                     if answer.tp in self._partitions:
                         self._target.accept(self, answer)
+                    del answer  # it holds the bytes of all
                 self._target.answered()
         self._asking = None
         if trio.current_time() >= scope.deadline:
             raise UnreachableError(f"no answer to a fetch within {self._timeout:g} s")
+
+    def _extend(self, scope: trio.CancelScope) -> None:
+        # A large answer over a slow line is none that does not come.
+        scope.deadline = trio.current_time() + self._timeout
 
     async def _until_wanted(self, session: FetchSession) -> None:
         """Wait until there is something to fetch, and nothing of what is read has been fetched far enough."""
@@ -165,7 +168,7 @@ class BrokerFetcher:
             self._full.discard(tp)
             if partition is None or not partition.is_fetched:
                 session.leave_out(tp)
-            elif partition.is_full:
+            elif partition.is_full or (partition.has_something and self._target.is_resting(tp)):
                 self._full.add(tp)
                 session.leave_out(tp)
             else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -30,18 +31,21 @@ class Brokers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, _Shared] = {}
         self._answered: int | None = None
+        self._is_closed = False
 
-    async def bootstrap(self) -> None:
-        """Learn the brokers from the first server that answers. UnreachableError: none did, and why."""
+    async def bootstrap(self, within: float) -> None:
+        """Learn the brokers from the first server that answers; each has so many seconds. UnreachableError:
+        none did, and why."""
         problems = []
         for host, port in self._servers:
             try:
-                connection = await open_connection(host, port, self._options)
-                try:
-                    answer = await self._asked(connection, TopicMetadataRequest([]))
-                except BaseException:
-                    connection.close()
-                    raise
+                with _limited(within):
+                    connection = await open_connection(host, port, self._options)
+                    try:
+                        answer = await connection.ask(TopicMetadataRequest([]))
+                    except BaseException:
+                        connection.close()
+                        raise
             except (UnreachableError, kafka_errors.IncompatibleBrokerVersion) as error:
                 problems.append(f"{host}:{port}: {error}")
             else:
@@ -68,15 +72,23 @@ class Brokers:
         """Return the answer of this broker. UnreachableError: it gives none. IncompatibleBrokerVersion: it
         does not know such requests."""
         shared = self._connections.setdefault(node, _Shared())
+        with _limited(self._options.timeout):  # for all: others may be waiting for this broker, too
+            return await self._ask(node, shared, request)
+
+    async def _ask(self, node: int, shared: _Shared, request: Request[Any]) -> Any:
         async with shared.turn:
             now = trio.current_time()
             connection = shared.connection
             if connection is not None and now - shared.used > self._options.max_idle:
                 connection.close()
             if connection is None or not connection.is_open:
-                connection = shared.connection = await self.connect(node)
+                connection = await self.connect(node)
+                if self._is_closed:
+                    connection.close()
+                    raise UnreachableError("the client is closed")
+                shared.connection = connection
             shared.used = now
-            return await self._asked(connection, request)
+            return await connection.ask(request)
 
     async def ask_any(self, request: Request[Any]) -> Any:
         """Return the answer of the first broker that gives one; the last one that did is asked first."""
@@ -107,7 +119,8 @@ class Brokers:
         return infos
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and those that are being opened."""
+        self._is_closed = True
         for shared in self._connections.values():
             if shared.connection is not None:
                 shared.connection.close()
@@ -117,13 +130,14 @@ class Brokers:
         if answer.brokers:
             self._addresses = {node: (host, port) for node, host, port, *_ in answer.brokers}
 
-    async def _asked(self, connection: BrokerConnection, request: Request[Any]) -> Any:
-        within = self._options.timeout
-        try:
-            with trio.fail_after(within):
-                return await connection.ask(request)
-        except trio.TooSlowError:
-            raise UnreachableError(f"no answer within {within:g} s") from None
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    try:
+        with trio.fail_after(seconds):
+            yield
+    except trio.TooSlowError:
+        raise UnreachableError(f"no answer within {seconds:g} s") from None
 
 
 class _Shared:

@@ -6,9 +6,11 @@ requests of a connection in their order, so nothing is gained by asking the next
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final
 
@@ -27,8 +29,10 @@ from kiwi_kafka.client.requests import (
 from kiwi_kafka.ports import UnreachableError
 
 _RECEIVE: Final = 65_536
-_LARGEST: Final = 1 << 30
-"""No answer is so large: the other end speaks another protocol."""
+_LARGEST: Final = 1 << 28
+"""No answer is so large: the other end speaks another protocol, TLS or HTTP."""
+_MOST_ITERATIONS: Final = 1_000_000
+"""Of SCRAM: a broker must not have us count for minutes."""
 _SIZE: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">ihhih")
 """Size of what follows, and a request header of version 1: API, its version, correlation id, length of the
@@ -79,7 +83,7 @@ class TlsStream:
 
     async def receive_into(self, buffer: memoryview) -> int:
         """Receive what comes next. Returns how many bytes, 0 at the end."""
-        data = await self._stream.receive_some(len(buffer))
+        data = await self._stream.receive_some(min(len(buffer), _RECEIVE))
         buffer[: len(data)] = data
         return len(data)
 
@@ -97,6 +101,7 @@ class BrokerConnection:
     def __init__(self, stream: PlainStream | TlsStream, client_id: str) -> None:
         self.versions: dict[int, tuple[int, int]] = {}
         self.is_open = True
+        self.on_progress: Callable[[], None] = lambda: None
         self._stream = stream
         self._client_id = client_id
         self._client = client_id.encode()
@@ -112,7 +117,7 @@ class BrokerConnection:
             name, versions = type(request).__name__, self.versions[request.API_KEY]
             text = f"the broker speaks versions {versions[0]} to {versions[1]} of {name}, and we do not"
             raise kafka_errors.IncompatibleBrokerVersion(text) from None
-        self._correlation_id += 1
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = prepared.build_request_header(self._correlation_id, self._client_id)
         message = header.encode() + prepared.encode()
         answer = BytesIO(await self._exchange(_SIZE.pack(len(message)) + message))
@@ -129,7 +134,7 @@ class BrokerConnection:
     async def exchange(self, api: int, version: int, body: bytes) -> memoryview:
         """Return the body of the answer to a request whose header is of version 1, good until the next one is
         made. UnreachableError: there is none."""
-        self._correlation_id += 1
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         size = _HEAD.size - _SIZE.size + len(self._client) + len(body)
         head = _HEAD.pack(size, api, version, self._correlation_id, len(self._client))
         answer = await self._exchange(head + self._client + body)
@@ -175,6 +180,7 @@ class BrokerConnection:
             whole = memoryview(bytearray(size))
             whole[:got] = first[:got]
         while got < size:
+            self.on_progress()
             got += await self._more(whole[got:size])
         if got > size:
             raise UnreachableError("more came than was asked for")
@@ -192,12 +198,7 @@ async def open_connection(host: str, port: int, options: ConnectionOptions) -> B
     else."""
     within = options.timeout
     with deadline(within, f"{host}:{port} did not answer within {within:g} s"):
-        tcp = await trio.open_tcp_stream(host, port)
-        stream: PlainStream | TlsStream
-        if options.tls is None:
-            stream = PlainStream(socket.socket(fileno=tcp.socket.detach()))
-        else:
-            stream = TlsStream(tcp, options.tls, host)
+        stream = await _connected(host, port, options.tls)
         connection = BrokerConnection(stream, options.client_id)
         try:
             if isinstance(stream, TlsStream):
@@ -213,6 +214,20 @@ async def open_connection(host: str, port: int, options: ConnectionOptions) -> B
     return connection
 
 
+async def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> PlainStream | TlsStream:
+    try:
+        tcp = await trio.open_tcp_stream(host, port)
+        try:
+            if tls is not None:
+                return TlsStream(tcp, tls, host)
+        except BaseException:
+            tcp.socket.close()
+            raise
+    except (ValueError, TypeError) as error:  # a broker may say so of itself
+        raise UnreachableError(f"{host!r} is no name of a host: {error}") from error
+    return PlainStream(socket.socket(fileno=tcp.socket.detach()))
+
+
 async def _log_in(connection: BrokerConnection, options: ConnectionOptions) -> None:
     mechanism, name, password = options.mechanism, options.username, options.password
     answer = await connection.ask(SaslHandShakeRequest(mechanism))
@@ -226,6 +241,9 @@ async def _log_in(connection: BrokerConnection, options: ConnectionOptions) -> N
         authenticator = ScramAuthenticator(sasl_mechanism=mechanism, **user)
     token: bytes | None = None
     while True:
+        wanted = re.search(rb"(?:^|,)i=(\d+)", token or b"")
+        if mechanism != "PLAIN" and wanted and int(wanted[1]) > _MOST_ITERATIONS:
+            raise UnreachableError(f"the broker wants {int(wanted[1])} iterations of {mechanism}")
         with readable():
             # SCRAM derives a key, which takes some milliseconds.
             step = await trio.to_thread.run_sync(authenticator._step, token)

@@ -31,6 +31,8 @@ from kiwi_kafka.ports import (
 log = structlog.get_logger("kiwi_kafka")
 
 _LONGEST_PAUSE_S: Final = 1.0
+_QUIET_S: Final = 1.0
+"""Where no leader was lost for so long, the pauses before a search begin anew."""
 
 
 class FetchingConsumer:
@@ -71,14 +73,14 @@ class FetchingConsumer:
 
     async def run(self) -> None:
         """Fetch until closed or cancelled. What fails in it the next `read` raises."""
-        with self._scope:
-            try:
+        try:
+            with self._scope:
                 async with trio.open_nursery() as self._nursery:
                     await self._find_leaders()
-            except Exception as error:  # noqa: BLE001  (it belongs to who reads, not to the nursery of all)
-                self._fail(error)
-            finally:
-                self._brokers.close()
+        except Exception as error:  # noqa: BLE001  (it belongs to who reads, not to the nursery of all)
+            self._fail(error)
+        finally:
+            self._brokers.close()
 
     # --- what a reader calls ---
 
@@ -93,32 +95,28 @@ class FetchingConsumer:
         await trio.lowlevel.checkpoint()
 
     async def pause(self, tps: Collection[TopicPartition]) -> None:
-        for tp in tps:
-            partition = self._partitions[tp]
-            partition.is_paused = True
+        for tp in self._partitions.keys() & tps:
+            self._partitions[tp].pause()
             self._ready.pop(tp, None)
             self._look_at(tp)
         await trio.lowlevel.checkpoint()
 
     async def resume(self, positions: Mapping[TopicPartition, int]) -> None:
         for tp, offset in positions.items():
-            partition = self._partitions[tp]
-            partition.is_paused = False
-            if partition.has_something:
-                self._ready[tp] = partition
-            self._look_at(tp)
-            self._seek(tp, offset)
+            if tp in self._partitions:
+                self._partitions[tp].is_paused = False
+                self._look_at(tp)
+                self._seek(tp, offset)
         await trio.lowlevel.checkpoint()
 
     async def read(
         self, resting: Collection[TopicPartition], wait_ms: int, max_records: int | None = None
     ) -> dict[str, list[FetchedPartition]]:
         most = max_records or self._most
+        # Nothing runs between taking and returning: it might take what comes next, and hand it on before.
+        await trio.lowlevel.checkpoint()
         self._rest(resting)
         fetched = self._take(most)
-        if fetched:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            return fetched
         with trio.move_on_after(wait_ms / 1000):
             while not fetched:
                 await self._arrived.wait()
@@ -140,7 +138,7 @@ class FetchingConsumer:
         await trio.lowlevel.checkpoint()
 
     def _seek(self, tp: TopicPartition, offset: int) -> None:
-        if self._partitions[tp].seek(offset):
+        if tp in self._partitions and self._partitions[tp].seek(offset):
             self._ready.pop(tp, None)
             self._look_at(tp, now=True)
 
@@ -150,9 +148,9 @@ class FetchingConsumer:
 
     def _rest(self, tps: Collection[TopicPartition]) -> None:
         if tps or self._resting:
-            self._resting = frozenset(tps)
-            for fetcher in self._fetchers.values():
-                fetcher.look()
+            before, self._resting = self._resting, frozenset(tps)
+            for tp in before ^ self._resting:
+                self._look_at(tp)
 
     def _take(self, most: int, *, raises: bool = True) -> dict[str, list[FetchedPartition]]:
         """Return what has come. No checkpoint is in it: a read that is cancelled loses nothing. raises:
@@ -240,11 +238,13 @@ class FetchingConsumer:
                 if self._led_by.keys() != self._partitions.keys():
                     await trio.sleep(backoff.next())
                     continue
-            backoff.reset()
-            with trio.move_on_after(self._refresh):
+            found = trio.current_time()
+            with trio.move_on_after(self._refresh) as nothing_lost:
                 await self._searched.wait()
-                if is_assigned:  # one was lost: the brokers elect another, or the same is there again
-                    await trio.sleep(self._retry)
+            if trio.current_time() - found > _QUIET_S:
+                backoff.reset()
+            if is_assigned and not nothing_lost.cancelled_caught:
+                await trio.sleep(backoff.next())  # brokers elect another leader, or the same is there again
 
     async def _look_for_leaders(self) -> None:
         infos = await self._brokers.describe({tp.topic for tp in self._partitions})

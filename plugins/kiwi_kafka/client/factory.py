@@ -7,7 +7,6 @@ import trio
 from kiwi_kafka.client.admin import BrokerAdminClient
 from kiwi_kafka.client.brokers import Brokers
 from kiwi_kafka.client.consumer import FetchingConsumer
-from kiwi_kafka.client.errors import deadline
 from kiwi_kafka.client.fetch_session import FetchLimits
 from kiwi_kafka.client.options import connection_options
 from kiwi_kafka.ports import AdminClient, Consumer
@@ -26,14 +25,12 @@ class BrokerClientFactory:
 
     async def admin(self) -> AdminClient:
         within = self._settings.probe_timeout_ms
-        # Every server that is tried has `within` for connecting and again for its answer.
-        brokers = await self._brokers(within, 2 * within / 1000 * len(self._settings.servers))
+        brokers = await self._brokers(within)
         return BrokerAdminClient(brokers, within / 1000, self._ids)
 
     async def consumer(self, *, live: bool = True) -> Consumer:
         client = self._settings.client
-        # The cluster has answered the admin client before; connecting takes a few round trips.
-        brokers = await self._brokers(client.request_timeout_ms, 2 * self._settings.probe_timeout_ms / 1000)
+        brokers = await self._brokers(client.request_timeout_ms)
         limits = FetchLimits(
             client.fetch_max_wait_ms if live else _HISTORY_WAIT_MS,
             client.fetch_min_bytes,
@@ -53,13 +50,12 @@ class BrokerClientFactory:
         self._nursery.start_soon(consumer.run)
         return consumer
 
-    async def _brokers(self, timeout_ms: int, within: float) -> Brokers:
-        servers = self._settings.servers
-        brokers = Brokers(servers, connection_options(self._settings, timeout_ms))
-        with deadline(within, f"no answer from {', '.join(servers)} within {within:g} s"):
-            try:
-                await brokers.bootstrap()
-            except BaseException:
-                brokers.close()
-                raise
+    async def _brokers(self, timeout_ms: int) -> Brokers:
+        brokers = Brokers(self._settings.servers, connection_options(self._settings, timeout_ms))
+        try:
+            # For connecting, and for an answer.
+            await brokers.bootstrap(2 * self._settings.probe_timeout_ms / 1000)
+        except BaseException:
+            brokers.close()
+            raise
         return brokers

@@ -133,7 +133,7 @@ class FetchSession:
         if self._version >= _WITH_SESSIONS:
             _, code, session = _ANSWER_HEAD.unpack_from(data)
             at = _ANSWER_HEAD.size
-            if code in _FORGOTTEN:
+            if code in _FORGOTTEN and self._epoch > _BEGIN:
                 self._id, self._epoch = _NO_SESSION, _BEGIN
                 return []
             if code:
@@ -144,6 +144,8 @@ class FetchSession:
         at += _INT.size
         for _ in range(topics):
             (size,) = _SHORT.unpack_from(data, at)
+            if size < 0:
+                raise ValueError("a topic has no name")
             at += _SHORT.size
             topic = str(data[at : at + size], "utf-8")
             (partitions,) = _INT.unpack_from(data, at + size)

@@ -138,7 +138,8 @@ class FetchedRecords:
         while self._aborted and self._aborted[-1][1] <= batch.base_offset:
             self._aborting.add(self._aborted.pop()[0])
         if batch.is_control_batch:
-            if ControlRecord.parse(next(batch).key) == ABORT_MARKER:
+            record = next(batch, None)  # compaction keeps empty ones
+            if record is not None and ControlRecord.parse(record.key) == ABORT_MARKER:
                 self._aborting.discard(producer)
             return True
         return batch.is_transactional and producer in self._aborting

@@ -56,6 +56,12 @@ class PartitionFetch:
         self.problem, self._is_stopped, self._times_cut = None, False, 0
         return True
 
+    def pause(self) -> None:
+        """Fetch nothing more; what waits is fetched again."""
+        self.is_paused = True
+        self.fetched = self.position
+        self._answers.clear()
+
     def accept(self, answer: FetchAnswer) -> None:
         """Keep what was fetched from `fetched` on."""
         if not answer.data:

@@ -92,6 +92,7 @@ class ConsumerTask:
     async def run(self) -> None:
         """Read until cancelled, with one consumer after the other."""
         while True:
+            self._ask_about_logs()  # the last consumer may have been given up before that
             while not self._recovery.positions():
                 await self._woken.wait()
             with trio.CancelScope() as self._session:
@@ -165,7 +166,12 @@ class ConsumerTask:
 
     async def _verify_logs(self, consumer: Consumer) -> None:
         """Find out whether what came is of the same log, where there is any doubt."""
-        await self._recovery.rewind(consumer)
+        try:
+            await self._recovery.rewind(consumer)
+        finally:
+            self._ask_about_logs()
+
+    def _ask_about_logs(self) -> None:
         for topic_reader in self._unverified:
             partitions, topic_reader.unverified = sorted(topic_reader.unverified), set()
             for partition in partitions:

@@ -125,8 +125,8 @@ class TopicReader:
 
     def _needs_verification(self, part: FetchedPartition) -> bool:
         """Return whether it may be of another log; its partition then rests, and what came of it comes
-        again."""
-        if part.partition in self.unverified:
+        again. So does what comes of one that rests: what came before it has been dropped."""
+        if part.partition in self.suspended:
             return True
         if self.lineage.needs_verification(part):
             self.suspended.add(part.partition)

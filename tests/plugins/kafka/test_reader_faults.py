@@ -88,6 +88,7 @@ async def test_a_partition_moves_to_its_new_leader(clock: MockClock) -> None:
                 cluster.append(tps[0], 3)
                 cluster.append(tps[1], 2)
                 await reader.read_all()
+                await trio.sleep(1.1)  # or the pauses grow
                 before = trio.current_time()
                 node = 2 if turn % 2 == 0 else 1
                 cluster.move(tps[0], node)
