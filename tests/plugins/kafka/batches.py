@@ -11,6 +11,7 @@ from aiokafka.record.util import calc_crc32c
 ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 _LEADER_EPOCH, _CRC, _ATTRIBUTES, _LAST_DELTA, _COUNTED = 12, 17, 21, 23, 21
 _CONTROL = 0x20
+_LENGTH, _HEAD = 8, 61
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -40,6 +41,15 @@ def marker(first: int, producer: int, kind: bytes) -> bytes:
     builder = DefaultRecordBatchBuilder(2, 0, True, producer, 0, 0, 1 << 20)
     builder.append(0, 1, kind, b"\0" * 6, [])
     return _changed(bytes(builder.build()), first, 0, 0, _CONTROL)
+
+
+def emptied(data: bytes) -> bytes:
+    """Take all records out of a batch, as compaction does with the last one of a producer."""
+    built = bytearray(data[:_HEAD])
+    struct.pack_into(">i", built, _LENGTH, _HEAD - _LENGTH - 4)
+    struct.pack_into(">i", built, _HEAD - 4, 0)
+    struct.pack_into(">I", built, _CRC, calc_crc32c(bytes(built[_COUNTED:])))
+    return bytes(built)
 
 
 def spoiled(data: bytes, at: int) -> bytes:

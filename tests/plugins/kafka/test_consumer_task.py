@@ -144,3 +144,65 @@ async def test_what_one_read_does_not_take_comes_with_the_next(clock: MockClock)
             with trio.fail_after(SECONDS):
                 got = [list((await topic_reader.take()).offsets) for _ in range(4)]
         assert got == [[0, 1], [2, 3], [4, 5], [6]]
+
+
+async def test_what_comes_while_a_backlog_is_read_stays_behind_it(clock: MockClock) -> None:
+    async with cluster_of() as broker:
+        [tp] = broker.create("t", 1)
+        topic_reader = reader(0)
+        wanted = 0
+        got: list[int] = []
+        async with task_on(broker, topic_reader, max_poll_records=2):
+            with trio.fail_after(SECONDS):
+                for size in (7, 1, 5, 2, 9, 3):
+                    broker.append(tp, size)
+                    wanted += size
+                    got += (await topic_reader.take()).offsets
+                while len(got) < wanted:
+                    got += (await topic_reader.take()).offsets
+        assert got == list(range(wanted))
+
+
+async def test_a_partition_that_is_not_looked_into_yet_is_when_its_consumer_is_given_up(
+    autojump_clock: MockClock,
+) -> None:
+    """Nothing else would: it rests, and there may be nothing else to read."""
+    looked_into: list[tuple[TopicReader, int]] = []
+
+    class Noting(Host):
+        def on_out_of_range(self, topic_reader: TopicReader, partition: int) -> None:
+            looked_into.append((topic_reader, partition))
+
+    class Stuck(FakeConsumer):
+        async def seek(self, positions: object) -> None:
+            task.rebuild()
+            await trio.lowlevel.checkpoint()
+
+    class OfStuck(FakeCluster):
+        async def consumer(self, *, live: bool = True) -> FakeConsumer:
+            await trio.lowlevel.checkpoint()
+            return Stuck(self)
+
+    cluster = OfStuck()
+    cluster.create("t")
+    cluster.elect("t")
+    topic_reader = reader(0)
+    topic_reader.lineage.adopt(0, 0, 0)
+    task = ConsumerTask(Noting(cluster))
+    task.add(topic_reader)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(task.run)
+        await trio.sleep(1)
+        cluster.elect("t")
+        cluster.add("t", 0, b"of a later leader")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert looked_into == [(topic_reader, 0)]
+
+
+def test_a_partition_that_rests_takes_nothing() -> None:
+    """What came of it before has been dropped, so this would be a gap."""
+    topic_reader = reader(0)
+    topic_reader.suspended.add(0)
+    assert topic_reader.accept([FetchedPartition(0, [], 5)]) == 0
+    assert topic_reader.next == {0: 0}

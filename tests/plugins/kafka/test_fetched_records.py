@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_kafka.client.fetched_records import FetchedRecords, whole_batches
-from tests.plugins.kafka.batches import ABORT, COMMIT, batch, marker, spoiled
+from tests.plugins.kafka.batches import ABORT, COMMIT, batch, emptied, marker, spoiled
 
 TP = TopicPartition("t", 0)
 _CODECS = (0, 1, 2, 3, 4)  # none, gzip, snappy, lz4, zstd
@@ -193,6 +193,13 @@ def test_a_wrong_sum_is_found(codec: int) -> None:
     assert (run.next, run.has_more) == (3, True)
     with pytest.raises(CorruptRecordException):
         list(model(rotten, aborted, 0))
+
+
+def test_a_marker_that_compaction_emptied_is_passed() -> None:
+    data = batch(0, [b"v"]) + emptied(marker(1, 7, COMMIT)) + batch(2, [b"v"])
+    run = FetchedRecords(data, 0, [])
+    assert [record.offset for record in run.take(9)] == [0, 2]
+    assert whole_batches(data, 0) == (3, len(data))
 
 
 def test_the_end_of_bytes_that_are_no_batches() -> None:

@@ -127,6 +127,19 @@ async def test_what_waits_of_a_paused_partition_is_fetched_again_when_it_is_resu
             await reader.read_all()
 
 
+async def test_what_is_not_assigned_is_left_alone(clock: MockClock) -> None:
+    """A reader that has come meanwhile is not in this consumer yet, and it has another soon."""
+    async with cluster_of() as cluster:
+        [tp] = cluster.create("t", 1)
+        cluster.append(tp, 3)
+        async with reader_of(cluster) as reader:
+            other = TopicPartition("u", 0)
+            await reader.consumer.seek({other: 5})
+            await reader.consumer.pause([other])
+            await reader.consumer.resume({other: 5})
+            await reader.read_all()
+
+
 @pytest.mark.parametrize("offset", [0, 1, 5])
 async def test_after_a_seek_nothing_is_read_that_was_fetched_before(clock: MockClock, offset: int) -> None:
     async with cluster_of() as cluster:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from trio.testing import MockClock
 
-from kiwi_kafka.ports import TopicPartition
+from kiwi_kafka.client.fetch_session import FetchLimits, FetchSession
+from kiwi_kafka.ports import TopicPartition, UnreachableError
 from tests.plugins.kafka.readers import Reader, reader_of
 from tests.plugins.kafka.scripted_broker import FETCH, Cluster, Fetched, cluster_of
 
@@ -149,6 +152,15 @@ async def test_what_is_paused_before_it_was_ever_named_is_not_forgotten(clock: M
             await reader.pause(tps[0])
             await next_fetch(cluster)
             assert (await next_fetch(cluster)).forgotten == set()
+
+
+@pytest.mark.parametrize("size", [-1, -6, -32_768])
+def test_a_name_of_less_than_nothing_is_no_answer(size: int) -> None:
+    """It would lead back, again and again."""
+    session = FetchSession(11, FetchLimits(100, 1, 1_000, 1_000))
+    session.request(100)
+    with pytest.raises(UnreachableError, match="no name"):
+        session.answer(memoryview(struct.pack(">ihiih", 0, 0, 1, 2**31 - 1, size) + bytes(100)))
 
 
 async def test_a_broker_of_another_age_is_not_read(clock: MockClock) -> None:
