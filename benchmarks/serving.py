@@ -14,6 +14,7 @@ import trio
 
 from benchmarks.errors import RunFailed
 from benchmarks.workers.subscriber import trusting
+from kiwi_demo.gateway import healthy
 from kiwi_demo.loopback import HOST
 from kiwi_demo.process import Child, tail
 
@@ -90,25 +91,13 @@ async def first_health(child: Child, log: Path) -> int:
     """Return the port of a gateway that was just started, as soon as its `/health` is answered."""
     port = 0
     with trio.move_on_after(START_SECONDS):
-        while not (port and await trio.to_thread.run_sync(healthy, port)):
+        while not (port and await healthy(port, 5.0)):
             if child.returncode is not None:
                 raise RunFailed(f"the gateway ended with code {child.returncode}; {log}:{tail(log)}")
             await trio.sleep(_SHORT_POLL)
             port = port or listening(log)
         return port
     raise RunFailed(f"the gateway does not answer; {log}:{tail(log)}")
-
-
-def healthy(port: int) -> bool:
-    """Return whether `/health` says that the gateway is there."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=5.0)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _ready(port: int, ca: Path | None) -> bool:

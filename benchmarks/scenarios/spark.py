@@ -16,9 +16,10 @@ from benchmarks.errors import RunFailed, RunVoid
 from benchmarks.lab import Lab
 from benchmarks.run import Run
 from benchmarks.scenario import Figures, Goal, Measure, Scenario
-from benchmarks.serving import CONFIG, START_SECONDS, first_health, healthy, sources
+from benchmarks.serving import CONFIG, START_SECONDS, first_health, sources
 from benchmarks.sizes import Sizes
 from benchmarks.spark_queries import ALL, BUSY, FILTER, FRESH, WINDOW, SparkQuery
+from kiwi_demo.gateway import healthy
 from kiwi_demo.process import Child, tail
 
 _TRIGGER = "500 ms"
@@ -180,7 +181,7 @@ async def _started(
         first, slowest = time.monotonic() - begun, 0.0
         while wait and set((await trio.to_thread.run_sync(sources, port))[1].values()) != {"running"}:
             asked = time.monotonic()
-            if not await trio.to_thread.run_sync(healthy, port):
+            if not await healthy(port, 5.0):
                 raise RunVoid("/health was not answered while Spark started")
             slowest = max(slowest, time.monotonic() - asked)
             await _still(child, log, begun)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from benchmarks.lab import Lab
 from benchmarks.scenario import Figures, Goal, Scenario
 from benchmarks.serving import CONFIG, START_SECONDS, listening
 from benchmarks.sizes import Sizes
+from kiwi_demo.gateway import healthy
 from kiwi_demo.loopback import HOST
 from kiwi_demo.process import Child, tail
 
@@ -53,12 +53,12 @@ async def _until_health(command: Sequence[str], log: Path) -> tuple[float, float
                 if child.returncode is not None:
                     raise RunFailed(f"the gateway ended with code {child.returncode}; {log}:{tail(log)}")
                 await trio.sleep(_POLL)
-            status = await trio.to_thread.run_sync(_health, port)
+            answers = await healthy(port, START_SECONDS)
         seconds = perf_counter() - began
     finally:
         await child.kill()
-    if status != 200:
-        raise RunFailed(f"/health answers {status}")
+    if not answers:
+        raise RunFailed("/health does not answer with 200")
     return seconds, _cpu_of_ended() - cpu
 
 
@@ -79,15 +79,6 @@ def _cpu_of_ended() -> float:
     """Return user and system time of all children that have ended, to the microsecond."""
     used = getrusage(RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _health(port: int) -> int:
-    connection = http.client.HTTPConnection(HOST, port, timeout=START_SECONDS)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 SCENARIOS = (

@@ -26,8 +26,6 @@ from kiwi_kafka.ports import TopicPartition, UnreachableError
 
 _SHORT_WAIT_MS: Final = 50
 """How long a broker may hold a fetch that leaves out partitions that are full: they come back soon."""
-
-
 _GATHER_S: Final = 0.002
 """Where the loop is busy, least seconds from one fetch to the next: what comes in them goes out together."""
 _BUSY: Final = 0.5
@@ -71,7 +69,8 @@ class FetchTarget(Protocol):
 class BrokerFetcher:
     """Fetch what is given to it, until cancelled.
 
-    node: the broker. timeout: seconds for each answer. interval: least seconds from one fetch to the next.
+    node: the broker. timeout: seconds for each answer, and for each further part of a large one. interval:
+    least seconds from a fetch that brought records to the next.
     """
 
     def __init__(
@@ -137,18 +136,19 @@ class BrokerFetcher:
                 wait_ms = 0 if gathers else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
                 body = session.request(wait_ms)
                 scope.deadline, self._asking = began + self._timeout, scope
-                answers = session.answer(await connection.exchange(API, version, body))
+                brought = self._accept(session.answer(await connection.exchange(API, version, body)))
                 scope.deadline, self._asking = math.inf, None
-                brought = any(answer.data for answer in answers)
-                while answers:
-                    answer = answers.pop(0)
-                    if answer.tp in self._partitions:
-                        self._target.accept(self, answer)
-                    del answer  # it holds the bytes of all
                 self._target.answered()
         self._asking = None
         if trio.current_time() >= scope.deadline:
             raise UnreachableError(f"no answer to a fetch within {self._timeout:g} s")
+
+    def _accept(self, answers: list[FetchAnswer]) -> bool:
+        """Give them to the consumer. Returns whether there are records in any."""
+        for answer in answers:
+            if answer.tp in self._partitions:
+                self._target.accept(self, answer)
+        return any(answer.data for answer in answers)
 
     def _extend(self, scope: trio.CancelScope) -> None:
         # A large answer over a slow line is none that does not come.

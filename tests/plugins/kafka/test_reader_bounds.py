@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from kiwi_kafka.client.broker_fetcher import LoopLoad
 from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.ports import TopicPartition
 from tests.plugins.kafka.readers import WAIT_MS, reader_of
@@ -170,3 +171,38 @@ async def test_what_comes_after_an_answer_with_records_gathers(clock: MockClock)
             cluster.append(tp)
             assert await reader.read() == {tp}
             assert trio.current_time() == began
+
+
+async def test_where_the_loop_is_busy_fetches_keep_a_distance(
+    clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_of() as cluster:
+        [tp] = cluster.create("t", 1)
+        fetches = cluster.nodes[1].fetches
+        async with reader_of(cluster) as reader:
+            await cluster.until(lambda: bool(fetches))
+            monkeypatch.setattr(LoopLoad, "is_busy", lambda self: True)
+            cluster.append(tp)
+            assert await reader.read() == {tp}
+            await cluster.until(lambda: len(fetches) == 2)  # the first one was long ago
+            for _ in range(3):
+                began, before = trio.current_time(), len(fetches)
+                cluster.append(tp)
+                assert await reader.read() == {tp}
+                assert trio.current_time() == began  # what is asked for is not late
+                await cluster.until(lambda before=before: len(fetches) > before)  # type: ignore[misc]
+                assert trio.current_time() - began == pytest.approx(0.002)
+                # Held long, as ever: it gathers on its way and not at the broker.
+                assert fetches[-1].wait_ms == WAIT_MS
+
+
+def test_a_loop_is_busy_that_works_more_than_half_of_the_time() -> None:
+    now, worked = 0.0, 0.0
+    load = LoopLoad(cpu=lambda: worked, wall=lambda: now)
+    found = []
+    for share in (0.0, 0.4, 0.6, 1.0, 0.3):
+        now, worked = now + 0.1, worked + 0.1 * share
+        found.append(load.is_busy())
+        now, worked = now + 0.01, worked + 0.01 * share
+        found.append(load.is_busy())  # not looked at again so soon
+    assert found == [False, False, False, False, True, True, True, True, False, False]
