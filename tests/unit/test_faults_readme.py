@@ -10,7 +10,7 @@ ROWS = [
     *(f"P{n}" for n in range(1, 11)),
     *("S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9", "S10", "S11"),
     *(f"C{n}" for n in range(1, 11)),
-    *(f"R{n}" for n in range(1, 16)),
+    *(f"R{n}" for n in range(1, 17)),
 ]
 
 
