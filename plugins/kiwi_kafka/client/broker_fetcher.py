@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from functools import partial
+from time import thread_time
 from typing import Final, Protocol
 
 import trio
@@ -27,30 +26,9 @@ from kiwi_kafka.ports import TopicPartition, UnreachableError
 _SHORT_WAIT_MS: Final = 50
 """How long a broker may hold a fetch that leaves out partitions that are full: they come back soon."""
 _GATHER_S: Final = 0.002
-"""Where the loop is busy, least seconds from one fetch to the next: what comes in them goes out together."""
-_BUSY: Final = 0.5
-"""The share of its time that a busy loop works."""
-_LOOK_S: Final = 0.05
-
-
-class LoopLoad:
-    """Find out whether this thread, and so the event loop, is busy. cpu, wall: its clocks, in seconds."""
-
-    def __init__(
-        self, cpu: Callable[[], float] = time.thread_time, wall: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._cpu, self._wall = cpu, wall
-        self._cpu_at, self._wall_at = cpu(), wall()
-        self._is_busy = False
-
-    def is_busy(self) -> bool:
-        """Return whether it was, when it was looked at last: some 50 ms ago at most, if it is asked often."""
-        passed = self._wall() - self._wall_at
-        if passed >= _LOOK_S:
-            cpu = self._cpu()
-            self._is_busy = cpu - self._cpu_at > _BUSY * passed
-            self._cpu_at, self._wall_at = cpu, self._wall_at + passed
-        return self._is_busy
+_GATHER_FACTOR: Final = 4
+"""From one fetch to the next pass at least so many times the seconds that this thread has worked since, but
+not more than `_GATHER_S`. So a lone record waits for nothing, and many go out together."""
 
 
 class FetchTarget(Protocol):
@@ -121,17 +99,12 @@ class BrokerFetcher:
         session = FetchSession(version, self._limits)
         self._full.clear()
         self._changed.update(self._partitions)
-        began, load, brought = -math.inf, LoopLoad(), False
+        gathers = 0.0
         with trio.CancelScope() as scope:
             connection.on_progress = partial(self._extend, scope)
             while True:
                 await self._until_wanted(session)
-                gathers = self.interval if brought else 0.0
-                pause = max(gathers, _GATHER_S if load.is_busy() else 0.0)
-                if trio.current_time() < began + pause:
-                    await trio.sleep_until(began + pause)
-                    continue  # other partitions may be wanted by now
-                began = trio.current_time()
+                began, worked = trio.current_time(), thread_time()
                 # A broker that holds a fetch goes through all of its partitions for every record of one.
                 wait_ms = 0 if gathers else _SHORT_WAIT_MS if self._full else self._limits.wait_ms
                 body = session.request(wait_ms)
@@ -139,7 +112,11 @@ class BrokerFetcher:
                 brought = self._accept(session.answer(await connection.exchange(API, version, body)))
                 scope.deadline, self._asking = math.inf, None
                 self._target.answered()
-                if brought:
+                gathers = self.interval if brought else 0.0
+                pause = max(gathers, min(_GATHER_FACTOR * (thread_time() - worked), _GATHER_S))
+                if trio.current_time() < began + pause:
+                    await trio.sleep_until(began + pause)
+                elif brought:
                     await _others_ran()
         self._asking = None
         if trio.current_time() >= scope.deadline:

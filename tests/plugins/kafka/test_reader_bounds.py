@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kiwi_kafka.client.broker_fetcher import LoopLoad
+from kiwi_kafka.client import broker_fetcher
 from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.ports import TopicPartition
 from tests.plugins.kafka.readers import WAIT_MS, reader_of
@@ -173,36 +173,36 @@ async def test_what_comes_after_an_answer_with_records_gathers(clock: MockClock)
             assert trio.current_time() == began
 
 
-async def test_where_the_loop_is_busy_fetches_keep_a_distance(
+async def test_fetches_keep_a_distance_that_grows_with_what_one_costs(
     clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cost = worked = 0.0
+
+    def thread_time() -> float:
+        nonlocal worked
+        worked += cost  # it is asked once before a fetch, and once behind it
+        return worked
+
+    monkeypatch.setattr(broker_fetcher, "thread_time", thread_time)
     async with cluster_of() as cluster:
         [tp] = cluster.create("t", 1)
         fetches = cluster.nodes[1].fetches
         async with reader_of(cluster) as reader:
             await cluster.until(lambda: bool(fetches))
-            monkeypatch.setattr(LoopLoad, "is_busy", lambda self: True)
-            cluster.append(tp)
-            assert await reader.read() == {tp}
-            await cluster.until(lambda: len(fetches) == 2)  # the first one was long ago
-            for _ in range(3):
+
+            async def from_record_to_fetch() -> float:
                 began, before = trio.current_time(), len(fetches)
                 cluster.append(tp)
                 assert await reader.read() == {tp}
                 assert trio.current_time() == began  # what is asked for is not late
-                await cluster.until(lambda before=before: len(fetches) > before)  # type: ignore[misc]
-                assert trio.current_time() - began == pytest.approx(0.002)
+                await cluster.until(lambda: len(fetches) > before)
                 # Held long, as ever: it gathers on its way and not at the broker.
                 assert fetches[-1].wait_ms == WAIT_MS
+                return trio.current_time() - began
 
-
-def test_a_loop_is_busy_that_works_more_than_half_of_the_time() -> None:
-    now, worked = 0.0, 0.0
-    load = LoopLoad(cpu=lambda: worked, wall=lambda: now)
-    found = []
-    for share in (0.0, 0.4, 0.6, 1.0, 0.3):
-        now, worked = now + 0.1, worked + 0.1 * share
-        found.append(load.is_busy())
-        now, worked = now + 0.01, worked + 0.01 * share
-        found.append(load.is_busy())  # not looked at again so soon
-    assert found == [False, False, False, False, True, True, True, True, False, False]
+            for each, distance in ((0.0, 0.0), (0.0001, 0.0004), (0.0004, 0.0016), (0.001, 0.002)):
+                cost = each
+                await trio.sleep(0.01)
+                assert await from_record_to_fetch() == 0  # a lone record
+                assert await from_record_to_fetch() == pytest.approx(distance)
+                assert await from_record_to_fetch() == pytest.approx(distance)
