@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import structlog
 import trio
 from aiokafka import errors as kafka_errors
 
@@ -15,6 +16,8 @@ from kiwi_kafka.client.errors import readable
 from kiwi_kafka.client.options import ConnectionOptions
 from kiwi_kafka.client.requests import RIGHTS_UNKNOWN, Request, TopicMetadataRequest
 from kiwi_kafka.ports import NO_ID, MissingTopic, TopicDescription, UnreachableError
+
+log = structlog.get_logger("kiwi_kafka")
 
 _READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
 
@@ -77,18 +80,20 @@ class Brokers:
 
     async def _ask(self, node: int, shared: _Shared, request: Request[Any]) -> Any:
         async with shared.turn:
-            now = trio.current_time()
-            connection = shared.connection
-            if connection is not None and now - shared.used > self._options.max_idle:
+            connection, now = shared.connection, trio.current_time()
+            idle, shared.used = now - shared.used, now
+            if connection is not None and idle > self._options.max_idle:
                 connection.close()
-            if connection is None or not connection.is_open:
-                connection = await self.connect(node)
-                if self._is_closed:
-                    connection.close()
-                    raise UnreachableError("the client is closed")
-                shared.connection = connection
-            shared.used = now
-            return await connection.ask(request)
+            if connection is not None and connection.is_open:
+                try:
+                    return await connection.ask(request)
+                except UnreachableError as error:  # the broker may just have closed what was idle for it
+                    log.debug("kafka connection lost", node=node, error=str(error))
+            shared.connection = await self.connect(node)
+            if self._is_closed:
+                shared.connection.close()
+                raise UnreachableError("the client is closed")
+            return await shared.connection.ask(request)
 
     async def ask_any(self, request: Request[Any]) -> Any:
         """Return the answer of the first broker that gives one; the last one that did is asked first."""

@@ -61,6 +61,31 @@ async def test_a_server_that_is_not_there_is_named_with_the_reason() -> None:
         await connect(KafkaSettings(bootstrap_servers=[gone, *cluster.settings().servers]))
 
 
+@pytest.mark.parametrize("closes", [1, 2])
+async def test_a_connection_that_the_broker_closed_is_opened_again_once(closes: int) -> None:
+    async with cluster_of() as cluster, trio.open_nursery() as nursery:
+        node = cluster.nodes[1]
+        admin = await BrokerClientFactory(cluster.settings(), nursery).admin()
+        left = closes
+
+        async def close_first(stream: trio.SocketStream, api: int, answer: bytes) -> None:
+            nonlocal left
+            if api == METADATA and left:
+                left -= 1
+                await stream.aclose()
+            else:
+                await scripted_broker.whole(stream, api, answer)
+
+        node.send = close_first
+        if closes == 1:
+            assert await admin.describe_topics([]) == {}
+        else:
+            with pytest.raises(UnreachableError, match="closed the connection"):
+                await admin.describe_topics([])
+        assert node.accepted == 2
+        await admin.close()
+
+
 # --- SASL ---
 
 
