@@ -27,8 +27,9 @@ _SHORT_WAIT_MS: Final = 50
 """How long a broker may hold a fetch that leaves out partitions that are full: they come back soon."""
 _GATHER_S: Final = 0.002
 _GATHER_FACTOR: Final = 4
-"""From one fetch to the next pass at least so many times the seconds that this thread has worked since, but
-not more than `_GATHER_S`. So a lone record waits for nothing, and many go out together."""
+"""From one fetch to the next pass at least so many times the seconds that this thread has worked until its
+answer was handed on (publishing it comes after), up to `_GATHER_S`: many records go out together then, and a
+lone one waits for nothing. An idle loop may pause a millisecond longer: so coarse are its timers."""
 
 
 class FetchTarget(Protocol):
@@ -157,7 +158,7 @@ class BrokerFetcher:
 
 
 async def _others_ran() -> None:
-    """Let sources publish what they were handed before the broker is asked on, which takes longer than that.
-    Two rounds: in one, Trio may run this task before those that it woke."""
+    """Let sources begin to publish what they were handed before the broker is asked on: what has room in one
+    turn goes out then. Two rounds: in one, Trio may run this task before those that it woke."""
     await trio.lowlevel.checkpoint()
     await trio.lowlevel.checkpoint()

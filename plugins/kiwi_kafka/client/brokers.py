@@ -87,12 +87,14 @@ class Brokers:
             if connection is not None and connection.is_open:
                 try:
                     return await connection.ask(request)
-                except UnreachableError as error:  # the broker may just have closed what was idle for it
+                except UnreachableError as error:
+                    # Brokers close what is idle for them. If it is anything else, it comes again.
                     log.debug("kafka connection lost", node=node, error=str(error))
+            self._check_open()
             shared.connection = await self.connect(node)
             if self._is_closed:
                 shared.connection.close()
-                raise UnreachableError("the client is closed")
+            self._check_open()
             return await shared.connection.ask(request)
 
     async def ask_any(self, request: Request[Any]) -> Any:
@@ -129,6 +131,10 @@ class Brokers:
         for shared in self._connections.values():
             if shared.connection is not None:
                 shared.connection.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UnreachableError("the client is closed")
 
     def _learn(self, answer: Any) -> None:
         # While it registers anew a broker names none.

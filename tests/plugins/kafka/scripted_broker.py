@@ -197,6 +197,7 @@ class Node:
         buffer = BytesIO(message)
         api, version, correlation_id, _ = (field.decode(buffer) for field in RequestHeader_v1.SCHEMA.fields)
         self.asked[api] += 1
+        self._cluster.happened()
         kind = _REQUESTS[api, version]
         if kind.FLEXIBLE_VERSION:
             buffer.read(1)  # no tags

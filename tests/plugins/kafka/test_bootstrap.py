@@ -86,6 +86,23 @@ async def test_a_connection_that_the_broker_closed_is_opened_again_once(closes: 
         await admin.close()
 
 
+async def test_a_client_that_is_closed_opens_no_connection_for_who_still_asks() -> None:
+    async with cluster_of() as cluster, trio.open_nursery() as nursery:
+        node = cluster.nodes[1]
+        admin = await BrokerClientFactory(cluster.settings(), nursery).admin()
+        asked = node.asked[METADATA]
+        node.awake = trio.Event()
+
+        async def ask() -> None:
+            with pytest.raises(UnreachableError, match="the client is closed"):
+                await admin.describe_topics([])
+
+        nursery.start_soon(ask)
+        await cluster.until(lambda: node.asked[METADATA] > asked)
+        await admin.close()
+    assert node.accepted == 1
+
+
 # --- SASL ---
 
 

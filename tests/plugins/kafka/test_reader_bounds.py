@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from kiwi_kafka.client import broker_fetcher
+from kiwi_kafka.client.connection import BrokerConnection
 from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.ports import TopicPartition
 from tests.plugins.kafka.readers import WAIT_MS, reader_of
@@ -206,3 +207,27 @@ async def test_fetches_keep_a_distance_that_grows_with_what_one_costs(
                 assert await from_record_to_fetch() == 0  # a lone record
                 assert await from_record_to_fetch() == pytest.approx(distance)
                 assert await from_record_to_fetch() == pytest.approx(distance)
+
+
+async def test_what_came_is_given_to_who_waits_before_its_broker_is_asked_on(
+    clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = []
+    exchange = BrokerConnection.exchange
+
+    async def noted(connection: BrokerConnection, api: int, version: int, body: bytes) -> memoryview:
+        happened.append("asked")
+        return await exchange(connection, api, version, body)
+
+    monkeypatch.setattr(BrokerConnection, "exchange", noted)
+    async with cluster_of() as cluster:
+        [tp] = cluster.create("t", 1)
+        fetches = cluster.nodes[1].fetches
+        async with reader_of(cluster) as reader:
+            await cluster.until(lambda: bool(fetches))
+            for number in range(1, 31):  # Trio runs the tasks of a round in either order
+                cluster.append(tp)
+                assert await reader.read(wait_ms=WAIT_MS - 1) == {tp}
+                happened.append("given")
+                await cluster.until(lambda number=number: len(fetches) > number)  # type: ignore[misc]
+    assert happened == ["asked", *["given", "asked"] * 30]
