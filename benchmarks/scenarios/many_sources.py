@@ -45,6 +45,8 @@ async def _idle(lab: Lab, sizes: Sizes) -> float:
         lab.load(sizes, server, topics),
     ):
         assert server.pid is not None
+        # Consumers are made while subscribers come, and topics looked at.
+        await trio.sleep(sizes.seconds / 2)
         meter = Meter({"server": server.pid})
         await trio.sleep(sizes.seconds)  # what is measured is this time
         return meter.used()["server"] / sizes.seconds
