@@ -118,7 +118,7 @@ class BrokerFetcher:
                 if trio.current_time() < began + pause:
                     await trio.sleep_until(began + pause)
                 elif brought:
-                    await _others_ran()
+                    await _let_others_run()
         self._asking = None
         if trio.current_time() >= scope.deadline:
             raise UnreachableError(f"no answer to a fetch within {self._timeout:g} s")
@@ -157,7 +157,7 @@ class BrokerFetcher:
         self._woken.clear()
 
 
-async def _others_ran() -> None:
+async def _let_others_run() -> None:
     """Let sources begin to publish what they were handed before the broker is asked on: what has room in one
     turn goes out then. Two rounds: in one, Trio may run this task before those that it woke."""
     await trio.lowlevel.checkpoint()

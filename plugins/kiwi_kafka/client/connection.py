@@ -6,7 +6,6 @@ requests of a connection in their order, so nothing is gained by asking the next
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 import struct
@@ -241,10 +240,9 @@ async def _log_in(connection: BrokerConnection, options: ConnectionOptions) -> N
         authenticator = ScramAuthenticator(sasl_mechanism=mechanism, **user)
     token: bytes | None = None
     while True:
-        wanted = re.search(rb"(?:^|,)i=(\d+)", token or b"")
-        if mechanism != "PLAIN" and wanted and int(wanted[1]) > _MOST_ITERATIONS:
-            raise UnreachableError(f"the broker wants {int(wanted[1])} iterations of {mechanism}")
         with readable():
+            if mechanism != "PLAIN" and token is not None:
+                _check_iterations(token.decode())
             # SCRAM derives a key, which takes some milliseconds.
             step = await trio.to_thread.run_sync(authenticator._step, token)
         if step is None:
@@ -254,3 +252,10 @@ async def _log_in(connection: BrokerConnection, options: ConnectionOptions) -> N
             error = kafka_errors.for_code(answer.error_code)
             raise UnreachableError(answer.error_message or error.description)
         token = answer.sasl_auth_bytes
+
+
+def _check_iterations(said: str) -> None:
+    """Refuse too many, as aiokafka reads them of what the broker says (RFC 5802, 5.1)."""
+    attributes = dict(pair.split("=", 1) for pair in said.split(","))
+    if int(attributes.get("i", 0)) > _MOST_ITERATIONS:
+        raise UnreachableError(f"the broker wants more than {_MOST_ITERATIONS:,} iterations of SCRAM")

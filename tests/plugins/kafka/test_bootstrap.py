@@ -110,8 +110,11 @@ class Login:
     """A broker's side of SASL, RFC 4616 and RFC 5802. liar: it answers as one that does not know the
     password either."""
 
-    def __init__(self, mechanism: str, password: str, *, liar: bool = False) -> None:
+    def __init__(
+        self, mechanism: str, password: str, *, liar: bool = False, iterations: str = "4096"
+    ) -> None:
         self.mechanism, self.password, self.liar = mechanism, password.encode(), liar
+        self.iterations = iterations
         self.first = self.second = ""
 
     def handshake(self, request: Any) -> tuple[Any, ...]:
@@ -133,7 +136,8 @@ class Login:
         if text.startswith("n,,"):
             self.first = text[3:]
             nonce = text.rpartition("r=")[2]
-            self.second = f"r={'' if self.liar else nonce}more,s={base64.b64encode(b'salt').decode()},i=4096"
+            salt = base64.b64encode(b"salt").decode()
+            self.second = f"r={'' if self.liar else nonce}more,s={salt},i={self.iterations}"
             return self.second.encode()
         name = self.mechanism.removeprefix("SCRAM-").replace("-", "").lower()
         without, _, proof = text.rpartition(",p=")
@@ -212,3 +216,15 @@ async def test_an_answer_that_proves_nothing_is_not_believed(
         with pytest.RaisesGroup(pytest.RaisesExc(UnreachableError, match=f"cannot be read: .*{why}")):
             await connect(secured(cluster, mechanism))
         await cluster.until(lambda: cluster.open == [0])
+
+
+@pytest.mark.parametrize("iterations", ["1000001", "9" * 5_000, "1,i=1000001", "1_000_001", "", "many"])
+async def test_a_broker_cannot_have_us_count_for_minutes(
+    iterations: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_of() as cluster:
+        with_login(cluster, lambda: Login("SCRAM-SHA-256", "secret", iterations=iterations), monkeypatch)
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(UnreachableError, match=r"more than 1,000,000 iterations|cannot be read")
+        ):
+            await connect(secured(cluster, "SCRAM-SHA-256"))
