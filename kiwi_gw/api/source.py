@@ -23,6 +23,10 @@ class Publisher(Protocol):
         that is not set). Call it once per run, before the first `publish`.
         """
 
+    def expect(self, positions: Positions) -> None:
+        """Say that the source will come at least this far, as after a start some of its events come again: a
+        subscription may begin there, and gets what comes behind it. Call it before `ready`."""
+
     async def publish(self, batch: Batch) -> None:
         """Hand over events, in order, one batch after the other. Returns when the gateway has taken them and
         may have more.

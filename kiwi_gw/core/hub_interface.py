@@ -32,6 +32,7 @@ class Hub(Protocol[S]):
     limits: HubLimits
     effects: Effects
     window: Window
+    expected: Positions
     memo: EncodingMemo
     last_values: LastValues | None
     dropped: Counter[OverflowPolicy]

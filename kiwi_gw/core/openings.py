@@ -86,7 +86,9 @@ class Openings:
             elif where is StartAt.SNAPSHOT and source.last_values is not None:
                 _open_with_snapshot(subscription, source.last_values)
             else:
-                found = at_once(where, source.window, source.info) or self._replay.begin(where)
+                found = at_once(where, source.window, source.info, source.expected) or self._replay.begin(
+                    where
+                )
                 if found is None:
                     self._replay.changed()
                 else:

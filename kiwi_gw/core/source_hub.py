@@ -70,6 +70,7 @@ class SourceHub:
         self.end_message = "the source has ended"
         self.degradation = ""
         self.window = Window(limits.window_events, limits.window_bytes, budget, {})
+        self.expected: Positions = {}  # how far the source will come in any case
         self.dropped: Counter[OverflowPolicy] = Counter()  # events given up, by who gave them up
         self.effects = Effects()
         self.replay = HistoryQueue(self, budget)

@@ -63,13 +63,14 @@ def check_number(where: Where, known: Positions) -> None:
         )
 
 
-def at_once(where: Where, window: Window, info: SourceInfo) -> ResolvedStart | None:
-    """Find where that is, if the window is enough to know it; None: its history must be asked.
+def at_once(where: Where, window: Window, info: SourceInfo, expected: Positions) -> ResolvedStart | None:
+    """Find where that is, if the window is enough to know it; None: its history must be asked. expected: how
+    far the source will come in any case.
 
     Raises SubscribeRefused. Not for `latest`, which is the head, nor `snapshot`, which is no place.
     """
-    oldest = window.oldest
-    held = OffsetRange(window.positions if oldest is None else oldest.batch.starts, window.positions)
+    oldest, live = window.oldest, window.positions
+    held = OffsetRange(live if oldest is None else oldest.batch.starts, furthest(live, expected))
     if isinstance(where, RequestedPositions):
         complete = where.positions.keys() == held.end.keys()
         if complete and reached(where.positions, held.first) and reached(held.end, where.positions):

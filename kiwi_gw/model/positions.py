@@ -16,26 +16,22 @@ Ranges = Mapping[int, tuple[int, int]]
 """Partition -> (first, last) offset of a run that was given up, both inclusive."""
 
 
+def _dump_ranges(ranges: Ranges) -> dict[str, tuple[object, object]]:
+    return {str(p): ranges[p] for p in sorted(ranges)}
+
+
 @dataclass(frozen=True, slots=True)
 class PositionCodec:
     """Write a source's positions as JSON for clients, and read them back.
 
     `dump` returns a JSON object; `load` raises ValueError, in words, for one that it did not write.
-    place: how one offset is written where ranges are announced (LAG), if a number means nothing to clients.
+    dump_ranges: how ranges are written where they are announced (LAG): by partition, the first and the last
+    event.
     """
 
     dump: Callable[[Positions], dict[str, object]]
     load: Callable[[object], Positions]
-    place: Callable[[int], object] | None = None
-
-    def dump_ranges(self, ranges: Ranges) -> dict[str, tuple[object, object]]:
-        """Write ranges for clients: by partition, the first and the last event."""
-        place = self.place or _number
-        return {str(p): (place(ranges[p][0]), place(ranges[p][1])) for p in sorted(ranges)}
-
-
-def _number(offset: int) -> object:
-    return offset
+    dump_ranges: Callable[[Ranges], dict[str, tuple[object, object]]] = _dump_ranges
 
 
 def _load_partitions(value: object) -> Positions:

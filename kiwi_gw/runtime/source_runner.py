@@ -69,6 +69,9 @@ class HubPublisher:
             await trio.lowlevel.checkpoint()
         self._hub.report_degraded("")
 
+    def expect(self, positions: Positions) -> None:
+        self._hub.expected = positions
+
     async def publish(self, batch: Batch) -> None:
         state = self._hub.state
         if state is _STARTING:

@@ -36,6 +36,7 @@ class MemoryPublisher:
     ) -> None:
         self.batches: list[Batch] = []
         self.ready_at: Positions | None = None
+        self.expected: Positions = {}
         self.broken: AssertionError | None = None
         self.troubles: list[str] = []
         self.members = ""
@@ -115,6 +116,13 @@ class MemoryPublisher:
         self.ready_at = dict(positions)
         self._positions = dict(positions)
         await trio.lowlevel.checkpoint()
+
+    def expect(self, positions: Positions) -> None:
+        self._check_open("expect")
+        if self.ready_at is not None:
+            self._break("expect was called after ready")
+        self._check(lambda: check_positions("the positions of expect", positions))
+        self.expected = dict(positions)
 
     async def publish(self, batch: Batch) -> None:
         self._check_open("publish")

@@ -40,6 +40,9 @@ class StagedPublisher:
             self.stopped_at = trio.current_time()
             self.scope.cancel()
 
+    def expect(self, positions: Positions) -> None:
+        self.out.expect(positions)
+
     async def ready(self, positions: Positions) -> None:
         await self.out.ready(positions)
         self.wait_on()

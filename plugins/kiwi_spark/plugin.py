@@ -18,21 +18,28 @@ from kiwi_gw.api import (
     SourceType,
     hookimpl,
 )
-from kiwi_spark.gateway.batches import BY_BATCH, SCHEMA
 from kiwi_spark.gateway.diagnostics import spark_check, spark_explain, vet, without_sink
 from kiwi_spark.gateway.metrics import SPARK_METRICS
+from kiwi_spark.gateway.positions import BATCH_SCHEMA, PLACED_SCHEMA, codec
 from kiwi_spark.gateway.service import open_spark
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings, validate
 from kiwi_spark.gateway.sink import SERVICE, SINK_SCHEMA, too_many_workers
 from kiwi_spark.gateway.source import build_source
 
-_COMMON = SourceDescription(SCHEMA, codec=BY_BATCH, decode=Decode(value="json", key="json"))
+_COMMON = SourceDescription(BATCH_SCHEMA, decode=Decode(value="json", key="json"))
 
 
 def _describe(settings: SparkSourceSettings) -> SourceDescription:
     sink = settings.sink
     if sink is None:
-        return replace(_COMMON, services=("spark",), sections=("spark",), depends=settings.sources)
+        return replace(
+            _COMMON,
+            schema=BATCH_SCHEMA if settings.real_time == "no" else PLACED_SCHEMA,
+            codec=codec(settings.topic_inputs),
+            services=("spark",),
+            sections=("spark",),
+            depends=settings.sources,
+        )
     needed = (SERVICE, "spark") if sink.write else (SERVICE,)
     return replace(
         _COMMON,

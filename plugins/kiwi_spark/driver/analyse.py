@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from kiwi_spark.driver.checkpoint_files import files_of
 from kiwi_spark.driver.checkpoints import Checkpoints
 from kiwi_spark.driver.error_classification import causes_of, classify_error, message_of
 from kiwi_spark.driver.json_types import as_json
 from kiwi_spark.driver.query_plan import build, check_streaming, explained
+from kiwi_spark.driver.real_time import why_batches
 from kiwi_spark.driver.session import Engine
+from kiwi_spark.driver.topic_offsets import look
 from kiwi_spark.protocol.messages import QueryAnalysed
 from kiwi_spark.protocol.query_spec import QuerySpec
 
@@ -30,6 +34,9 @@ def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> Que
             built = build(spark, query, known, distributed=engine.distributed)
             rows = as_json(built.frame, query.key)
             check_streaming(rows, query)
+            why = why_batches(query, built, distributed=engine.distributed)
+            real_time = query.real_time != "no" and not why
+            partitions = _partitions(spark, query) if real_time else 0
             plan = explained(built.frame) if explain else ""
             columns = [(field.name, field.dataType.simpleString()) for field in built.frame.schema.fields]
     except Exception as error:  # noqa: BLE001  (whatever it is, the user sees it)
@@ -47,7 +54,20 @@ def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> Que
         schemas=built.schemas,
         notes=notes,
         plan=plan,
+        real_time=real_time,
+        partitions=partitions,
+        batches_because=why,
     )
+
+
+def _partitions(spark: SparkSession, query: QuerySpec) -> int:
+    """Count the partitions that a query reads; 0 if Kafka does not say."""
+    try:
+        return sum(len(one.end) for one in look(spark, query).values())
+    except Py4JJavaError as error:
+        if classify_error(error)[0] != "unreachable":
+            raise
+        return 0
 
 
 def _message(error: Exception) -> str:

@@ -27,12 +27,14 @@ _NUMBER: Final = re.compile(r"\d+")
 
 class CheckpointMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What `meta.json` holds. parts: what the query was, by name. schemas: DDL inferred for its inputs, which
-    stays as it was inferred first. stateful: whether Spark keeps state for it."""
+    stays as it was inferred first. stateful: whether Spark keeps state for it. begin: the offsets with which
+    its inputs began, by their names."""
 
     generation: int
     parts: dict[str, Any]
     stateful: bool
     schemas: dict[str, str] = {}
+    begin: dict[str, dict[int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,21 @@ class Checkpoints:
         meta = self.meta()
         return {} if meta is None else meta.schemas
 
+    def begin(self) -> dict[str, dict[int, int]]:
+        """Read the offsets with which the inputs began; none before `keep_begin`. Raises QueryError."""
+        meta = self.meta()
+        return {} if meta is None else meta.begin
+
+    def keep_begin(self, begin: dict[str, dict[int, int]]) -> None:
+        """Note the offsets with which the inputs begin, unless that was done before. Call it after `take`.
+        Raises QueryError."""
+        meta = self.meta()
+        if meta is not None and not meta.begin:
+            self._write(msgspec.structs.replace(meta, begin=begin))
+
+    def _write(self, meta: CheckpointMeta) -> None:
+        self._files.write(self._meta_path, msgspec.json.format(msgspec.json.encode(meta)).decode())
+
     def take(self, query: QuerySpec, stateful: bool, schemas: dict[str, str]) -> ResumePoint:
         """Decide where the query goes on, and note it. Raises QueryError."""
         now = parts_of(query, self._spark)
@@ -137,9 +154,12 @@ class Checkpoints:
                 notes.append(note)
             elif query.fresh:
                 notes.append(f"the checkpoint {self._folder}/{generation} is kept: it is of this query")
-        wanted = CheckpointMeta(generation=generation, parts=now, stateful=stateful, schemas=schemas)
+        begin = meta.begin if meta is not None and meta.generation == generation else {}
+        wanted = CheckpointMeta(
+            generation=generation, parts=now, stateful=stateful, schemas=schemas, begin=begin
+        )
         if wanted != meta:
-            self._files.write(self._meta_path, msgspec.json.format(msgspec.json.encode(wanted)).decode())
+            self._write(wanted)
             self._forget(generation)
         path = f"{self._folder}/{generation}"
         return ResumePoint(path, self._next_batch(path), notes)

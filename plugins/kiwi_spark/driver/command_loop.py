@@ -12,8 +12,10 @@ from typing import NoReturn
 
 from kiwi_spark.driver import jvm
 from kiwi_spark.driver.analyse import analyse
-from kiwi_spark.driver.gateway_sink import GatewayConnection, RowsConnection
+from kiwi_spark.driver.gateway_connection import GatewayConnection
+from kiwi_spark.driver.jvm_rows import RowsLink
 from kiwi_spark.driver.query_thread import QueryThread
+from kiwi_spark.driver.real_time import RealTimePlaces
 from kiwi_spark.driver.session import Engine, open_engine
 from kiwi_spark.protocol.messages import (
     AnalyseQuery,
@@ -39,6 +41,7 @@ class CommandLoop:
         self._runs: dict[int, QueryThread] = {}
         self._runs_lock = threading.Lock()
         self._engine: Engine | None = None
+        self._places = RealTimePlaces(0)
         self._ending = False
 
     def serve(self) -> bool:
@@ -86,8 +89,9 @@ class CommandLoop:
         except Exception as error:  # noqa: BLE001  (sent to the gateway)
             self.send(SessionFailed(message=str(error)))
             return
+        self._places = RealTimePlaces(self._engine.real_time_partitions)
         jvm.watch(self._jvm_ended)
-        self.send(SessionOpened(spark=self._engine.version, pid=os.getpid()))
+        self.send(SessionOpened(spark=self._engine.version, pid=os.getpid(), places=self._places.total))
 
     def _jvm_ended(self, code: int) -> None:
         """End this process: no query can go on or be started, and the gateway needs another driver."""
@@ -101,7 +105,8 @@ class CommandLoop:
             message.run,
             message.query,
             self._ready(),
-            lambda role: RowsConnection(self._path, self._token, role),
+            lambda run: RowsLink(self._path, self._token, run),
+            self._places,
             self._run_reports,
         )
         with self._runs_lock:

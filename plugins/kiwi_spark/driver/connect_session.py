@@ -66,6 +66,7 @@ class ConnectEngine:
     """The server of a configuration. Making one needs no server: opening a session does."""
 
     distributed = True
+    real_time_partitions = 0
 
     def __init__(self, session: SessionSpec) -> None:
         """Raise PySparkException where a package is missing that Connect needs."""

@@ -51,6 +51,8 @@ class QueryError(Exception):
 # Looked for in every cause, in this order: the first that is found anywhere counts.
 _RULES: Final[tuple[tuple[ErrorKind, re.Pattern[str]], ...]] = (
     ("bad_record", re.compile(BAD_MARK)),
+    ("query", re.compile(r"kiwigw\.spark\.TooLarge")),
+    ("gone", re.compile(r"kiwigw\.spark\.GatewayGone")),
     ("no_space", re.compile(r"No space left on device|Disk quota exceeded|QuotaExceededException")),
     # Where Spark says what that means, its words come before those of Kafka's client.
     ("data_loss", re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)")),
@@ -186,6 +188,8 @@ def _words(error_kind: ErrorKind, cause: Cause, last: Cause) -> str:
         lines = [line for line in cause.message.split("\n\tat ")[0].splitlines() if line.strip()]
         raised = [line for line in lines if line and not line.startswith((" ", "\t"))]
         return (raised[-1] if raised else lines[-1]).strip()[:_LONGEST]
+    if cause.kind.startswith("kiwigw.spark."):
+        return cause.message[:_LONGEST]
     name = cause.kind.rsplit(".", 1)[-1]
     text = _WHICH_QUERY.sub("", cause.message.split("\n\tat ")[0]).strip()
     if error_kind == "data_loss":

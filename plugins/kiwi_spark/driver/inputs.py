@@ -30,8 +30,8 @@ from kiwi_spark.driver.error_classification import BAD_MARK, QueryError
 from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
 # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
-_TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "9000"}
-_KAFKA: Final = {**_TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
+TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "9000"}
+_KAFKA: Final = {**TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
 _BROKEN: Final = "_kiwi_broken"
 _SHOWN: Final = 200  # characters of a bad record
 _LOOKED_AT: Final = 1000  # records from which a schema is inferred
@@ -71,10 +71,12 @@ def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> Inpu
     return InputFrame(reader.schema(item.schema or inferred).load(item.path), inferred)
 
 
-def stream(spark: SparkSession, name: str, item: StreamInput, known_schema: str = "") -> InputFrame:
+def stream(
+    spark: SparkSession, name: str, item: StreamInput, known_schema: str = "", tracked: int | None = None
+) -> InputFrame:
     """Make the stream of a query's input `name`. known_schema: what was inferred for it once, when none is
-    given."""
-    raw = _from_kafka(spark, item)
+    given. tracked: its number, where the rows of the query are to know their places."""
+    raw = _from_kafka(spark, item, tracked)
     place = [F.col(column) for column in ("_key", "_partition", "_offset", "_timestamp")]
     if item.format == "raw":
         columns = [
@@ -105,23 +107,29 @@ def spark_type(ddl: str) -> DataType:
     return DataType.fromDDL(ddl)
 
 
-def _from_kafka(spark: SparkSession, item: StreamInput) -> DataFrame:
+def _from_kafka(spark: SparkSession, item: StreamInput, tracked: int | None) -> DataFrame:
     options = {
         **_KAFKA,
-        "maxOffsetsPerTrigger": str(item.max_offsets),
+        # In real time a query reads what there is; there are no batches that it could bound.
+        **({"maxOffsetsPerTrigger": str(item.max_offsets)} if tracked is None else {}),
         "failOnDataLoss": str(item.fail_on_data_loss).lower(),
         "includeHeaders": str(item.format == "raw").lower(),
         **start_options(item.start),
         **item.kafka,
     }
     frame = spark.readStream.format("kafka").options(**options).load()
+    if tracked is not None:
+        jvm: Any = spark._jvm
+        java: Any = frame._jdf
+        frame = DataFrame(jvm.kiwigw.spark.InputPlace.tracked(java, tracked), spark)
     # With an underscore before them names hide no column of a value.
     names = ("key", "value", "partition", "offset", "timestamp")
     return frame.withColumnsRenamed({name: f"_{name}" for name in names})
 
 
 def start_options(start: str | int) -> dict[str, str]:
-    """Return where Spark's Kafka source begins without a checkpoint."""
+    """Return where Spark's Kafka source begins without a checkpoint. start: as in `StreamInput`, or offsets
+    as Spark writes them."""
     if isinstance(start, int):  # partitions without a record so young begin at their ends
         return {"startingTimestamp": str(start), "startingOffsetsByTimestampStrategy": "latest"}
     return {"startingOffsets": start}
@@ -202,7 +210,7 @@ def infer(spark: SparkSession, name: str, item: StreamInput) -> str:
 
 
 def _infer(spark: SparkSession, name: str, item: StreamInput) -> str:
-    options = {**_TIMEOUTS, **item.kafka, "startingOffsets": "earliest", "endingOffsets": "latest"}
+    options = {**TIMEOUTS, **item.kafka, "startingOffsets": "earliest", "endingOffsets": "latest"}
     records = spark.read.format("kafka").options(**options).load().select(F.col("value").cast("string"))
     found = ddl_of(spark, [row[0] for row in records.limit(_LOOKED_AT).collect()])
     if not found:

@@ -55,14 +55,21 @@ class BuiltQuery:
 
 
 def build(
-    spark: SparkSession, query: QuerySpec, known: Mapping[str, str], *, distributed: bool
+    spark: SparkSession,
+    query: QuerySpec,
+    known: Mapping[str, str],
+    *,
+    distributed: bool,
+    tracked: bool = False,
 ) -> BuiltQuery:
     """Build the result of a query, analysed and not started. spark: a session for this query alone.
 
-    known: schemas inferred before. distributed: as in `Engine`. Raises what Spark raises, and QueryError.
+    known: schemas inferred before. distributed: as in `Engine`. tracked: whether its rows are to know their
+    places (`InputPlace.java`). Raises what Spark raises, and QueryError.
     """
     ready = {
-        name: inputs.stream(spark, name, item, known.get(name, "")) for name, item in query.streams.items()
+        name: inputs.stream(spark, name, item, known.get(name, ""), number if tracked else None)
+        for number, (name, item) in enumerate(query.streams.items())
     }
     for name, table in query.tables.items():
         if table.stream:

@@ -6,9 +6,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark import SparkContext, StorageLevel
+from msgspec import structs
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -17,11 +19,13 @@ from kiwi_spark.driver import jvm
 from kiwi_spark.driver.checkpoint_files import CheckpointFiles, files_of
 from kiwi_spark.driver.checkpoints import Checkpoints, ResumePoint
 from kiwi_spark.driver.error_classification import classify_error
-from kiwi_spark.driver.gateway_sink import GatewaySink, RowsConnection, collect_rows, scheduler_pool
 from kiwi_spark.driver.json_types import as_json, members_of
+from kiwi_spark.driver.jvm_rows import SINK, RowsLink
 from kiwi_spark.driver.progress import ProgressListener, follow
-from kiwi_spark.driver.query_plan import build
+from kiwi_spark.driver.query_plan import BuiltQuery, build
+from kiwi_spark.driver.real_time import RealTimePlaces, why_batches
 from kiwi_spark.driver.session import Engine
+from kiwi_spark.driver.topic_offsets import TopicOffsets, beginnings, look, starting_offsets
 from kiwi_spark.driver.topic_sink import TopicSink, find_begun_batch
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryEnded, QueryStarted
 from kiwi_spark.protocol.query_spec import QuerySpec
@@ -32,6 +36,17 @@ _start_lock = threading.Lock()
 """Starting the callback server of py4j is not for two threads at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A streaming query before its start. offsets: where its topics are; begin: where it goes on in them."""
+
+    rows: DataFrame
+    place: ResumePoint
+    real_time: bool
+    offsets: dict[str, TopicOffsets]
+    begin: dict[str, dict[int, int]]
+
+
 class QueryThread:
     """One run of a query, with a thread of its own. `send` is called from several threads."""
 
@@ -40,19 +55,21 @@ class QueryThread:
         number: int,
         query: QuerySpec,
         engine: Engine,
-        connect: Callable[[str], RowsConnection],
+        connect: Callable[[int], RowsLink],
+        places: RealTimePlaces,
         send: Callable[[Message], None],
     ) -> None:
-        """connect: makes the `rows` connection of a role."""
+        """connect: opens the connection for the rows of a run."""
         self.number = number
         self._query = query
         self._engine = engine
         self._connect = connect
+        self._places = places
         self._send = send
         self._lock = threading.Lock()
         self._stopping = False
-        self._link: RowsConnection | None = None
-        self._sink: GatewaySink | TopicSink | None = None
+        self._link: RowsLink | None = None
+        self._sink: TopicSink | None = None
         self._running: StreamingQuery | None = None
         self._computing: SparkContext | None = None
         self._group = f"run {number}"
@@ -97,6 +114,7 @@ class QueryThread:
         finally:
             if self._link is not None:
                 self._link.close()
+            self._places.give_back(self.number)
             if ended is not None:
                 self._send(ended)
 
@@ -113,21 +131,56 @@ class QueryThread:
         with self._engine.session(query) as spark:
             files = files_of(spark)
             checkpoints = Checkpoints(files, query.checkpoint, query.source, spark.version)
-            built = build(spark, query, checkpoints.schemas(), distributed=self._engine.distributed)
-            rows = as_json(built.frame, query.key)
+            known = checkpoints.schemas()
+            built = build(spark, query, known, distributed=self._engine.distributed)
             self._members = members_of(built.frame.schema)
-            if not rows.isStreaming:
-                self._compute(rows)
+            if not built.frame.isStreaming:
+                self._compute(as_json(built.frame, query.key))
                 return
-            place = checkpoints.take(query, built.stateful, built.schemas)
-            writer = rows.writeStream.queryName(query.source).outputMode(query.output_mode)
-            writer = writer.option("checkpointLocation", place.path)
-            trigger: Any = {"processingTime": query.trigger} if query.trigger else {"availableNow": True}
-            writer = writer.trigger(**trigger)
+            prepared = self._prepare(spark, files, checkpoints, built)
             if is_remote():
-                self._stream_remote(writer, place)
+                self._stream_remote(prepared)
             else:
-                self._stream(spark, files, writer, place)
+                self._stream(spark, files, prepared)
+
+    def _prepare(
+        self, spark: SparkSession, files: CheckpointFiles, checkpoints: Checkpoints, built: BuiltQuery
+    ) -> Prepared:
+        """Decide where and how the query runs. Raises QueryError, and what Spark and Kafka's client raise."""
+        query, distributed = self._query, self._engine.distributed
+        why = why_batches(query, built, distributed=distributed)
+        real_time = query.real_time != "no" and not why
+        place = checkpoints.take(query, built.stateful, built.schemas)
+        if why:
+            place.notes.append(f"it runs in micro-batches: {why}")
+        if is_remote():  # there is no JVM here, nor Kafka's client
+            return Prepared(as_json(built.frame, query.key), place, False, {}, {})
+        offsets = look(spark, query)
+        logged = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
+        begin = beginnings(offsets, query, checkpoints.begin(), logged)
+        if real_time:
+            self._places.take(self.number, sum(len(one.end) for one in offsets.values()))
+        if not place.next_batch:
+            query = self._begin_exactly(query, checkpoints, offsets)
+        if real_time or query is not self._query:
+            built = build(spark, query, built.schemas, distributed=distributed, tracked=real_time)
+        return Prepared(as_json(built.frame, query.key), place, real_time, offsets, begin)
+
+    @staticmethod
+    def _begin_exactly(
+        query: QuerySpec, checkpoints: Checkpoints, offsets: dict[str, TopicOffsets]
+    ) -> QuerySpec:
+        """Return the query with the offsets that it begins with, and keep them until its first batch is
+        done."""
+        checkpoints.keep_begin({name: one.start for name, one in offsets.items()})
+        kept = checkpoints.begin()
+        streams = {
+            name: item
+            if item.start == "earliest"
+            else structs.replace(item, start=starting_offsets(item, kept[name], offsets[name]))
+            for name, item in query.streams.items()
+        }
+        return structs.replace(query, streams=streams)
 
     def _compute(self, rows: DataFrame) -> None:
         """Bring a result that reads no stream, as one batch: the same one whenever it is brought again."""
@@ -135,54 +188,62 @@ class QueryThread:
         with self._lock:
             if self._stopping:
                 return
-            link = self._link = self._connect(str(self.number))
+            link = self._link = self._connect(self.number)
             spark = self._computing = rows.sparkSession.sparkContext
         spark.setJobGroup(self._group, query.source)
         known_as = str(uuid.uuid5(_RESULTS, f"{query.checkpoint}\n{query.source}"))
         self._send(QueryStarted(run=self.number, query=known_as, next_batch=0, members=self._members))
         began = time.monotonic()
-        with scheduler_pool(spark):
-            # Where there is no room for them they are computed twice, and nothing is written.
-            found = collect_rows(rows, query.batch_bytes, StorageLevel.MEMORY_ONLY)
-        link.deliver(known_as, 0, time.time_ns() // 1_000_000, found)
+        options = {**link.options(query.batch_bytes), "query": known_as}
+        rows.write.format(SINK).options(**options).mode("append").save()
         seconds = time.monotonic() - began
-        self._send(BatchProgress(run=self.number, batch=0, input_rows=found.num_rows, seconds=seconds))
+        self._send(BatchProgress(run=self.number, batch=0, input_rows=link.rows, seconds=seconds))
 
-    def _stream(
-        self, spark: SparkSession, files: CheckpointFiles, writer: DataStreamWriter, place: ResumePoint
-    ) -> None:
+    def _stream(self, spark: SparkSession, files: CheckpointFiles, prepared: Prepared) -> None:
         """Run the query to its end. Raises what ended it."""
-        query = self._query
+        query, place = self._query, prepared.place
+        writer = self._writer(prepared)
         with self._lock:
             if self._stopping:
                 return
             if query.sink is None:
-                self._link = self._connect(str(self.number))
-        if query.sink is not None:
+                self._link = self._connect(self.number)
+        if self._link is not None:
+            options = {**self._link.options(query.batch_bytes), "realTime": str(prepared.real_time).lower()}
+            writer = writer.format(SINK).options(**options)
+        elif query.sink is not None:
             before = find_begun_batch(files.read, place.path, place.next_batch)
             self._sink = TopicSink(query.sink, before)
-        elif self._link is not None:
-            self._sink = GatewaySink(self._link, query)
         listener = ProgressListener(self.number, list(query.streams), self._send)
         spark.streams.addListener(listener)
         try:
-            self._start(writer, place).awaitTermination()
+            self._start(writer, prepared).awaitTermination()
         finally:
             if self._running is not None:  # of the last batch Spark tells a moment later
                 listener.over.wait(_LAST_WORDS_SECONDS)
             spark.streams.removeListener(listener)
 
-    def _stream_remote(self, writer: DataStreamWriter, place: ResumePoint) -> None:
+    def _stream_remote(self, prepared: Prepared) -> None:
         """Over Spark Connect. `foreachBatch` would run in a Python of the server's machine, which need not be
         ours nor have these modules: Spark's own sink writes."""
         query = self._query
         assert query.sink is not None  # noqa: S101  else the gateway has refused it (`unreachable_reason`)
         if self._is_stopping():
             return
-        writer = writer.format("kafka").options(**query.sink.options).option("topic", query.sink.topic)
-        follow(self._start(writer, place), self.number, list(query.streams), self._send)
+        writer = self._writer(prepared).format("kafka")
+        writer = writer.options(**query.sink.options).option("topic", query.sink.topic)
+        follow(self._start(writer, prepared), self.number, list(query.streams), self._send)
 
-    def _start(self, writer: DataStreamWriter, place: ResumePoint) -> StreamingQuery:
+    def _writer(self, prepared: Prepared) -> DataStreamWriter:
+        query = self._query
+        writer = prepared.rows.writeStream.queryName(query.source)
+        writer = writer.option("checkpointLocation", prepared.place.path)
+        trigger: Any = {"processingTime": query.trigger} if query.trigger else {"availableNow": True}
+        if prepared.real_time:
+            trigger = {"realTime": query.epoch}
+        return writer.outputMode("update" if prepared.real_time else query.output_mode).trigger(**trigger)
+
+    def _start(self, writer: DataStreamWriter, prepared: Prepared) -> StreamingQuery:
         if self._sink is None:
             running = writer.start()
         else:
@@ -192,9 +253,12 @@ class QueryThread:
             QueryStarted(
                 run=self.number,
                 query=running.id,
-                next_batch=place.next_batch,
-                notes=place.notes,
+                next_batch=prepared.place.next_batch,
+                notes=prepared.place.notes,
                 members=self._members,
+                real_time=prepared.real_time,
+                begin=prepared.begin,
+                end={name: one.end for name, one in prepared.offsets.items()},
             )
         )
         with self._lock:

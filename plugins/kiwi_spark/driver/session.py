@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -29,12 +30,15 @@ DEFAULTS: Final = {
     "spark.log.level": "WARN",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
+    # Spark's list of sinks for real time knows its own only; what it runs there is looked at in `real_time`.
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     **STATE_STORE,
 }
 """What the user's configuration may say otherwise."""
 
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_THREADS: Final = re.compile(r"local\[(\d+|\*)(?:, *\d+)?\]")
 _TEMPORARY: Final = "-Djava.io.tmpdir="
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
@@ -43,6 +47,8 @@ _SAY_TOO_MUCH: Final = (
     "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",
     # Warns of every query that it will not be planned anew while it runs: no stream ever is.
     "org.apache.spark.sql.execution.streaming.ResolveWriteToStream",
+    # Warns of our sink, which is not Spark's own.
+    "org.apache.spark.sql.execution.streaming.runtime.RealTimeModeAllowlist",
     # Warns of every pool that no file describes: here every batch has one (see `scheduler_pool`).
     "org.apache.spark.scheduler.FairSchedulableBuilder",
 )
@@ -69,12 +75,13 @@ def configuration(session: SessionSpec) -> dict[str, str]:
 
 class LocalEngine:
     """The session of this process, whose queries come back to it. distributed: whether their Python functions
-    run on other machines than this one."""
+    run on other machines than this one. real_time_partitions: that may be read in real time at a time."""
 
     def __init__(self, session: SessionSpec) -> None:
         """Start the JVM. Raises what PySpark raises."""
         self.distributed = not is_local(session.master)
-        self._root = open_session(session)
+        master, self.real_time_partitions = threads(session)
+        self._root = open_session(structs.replace(session, master=master))
         self._sessions: dict[str, tuple[QuerySpec, SparkSession]] = {}
 
     @property
@@ -110,6 +117,23 @@ def open_engine(session: SessionSpec) -> Engine:
         return LocalEngine(session)
     _let_import(session, os.environ)
     return ConnectEngine(session)
+
+
+def threads(session: SessionSpec) -> tuple[str, int]:
+    """Return the master with threads for queries in real time, and how many partitions they may read.
+
+    `local` and `local[*]` are one for every core, and those on top. Where the user has written a number, it
+    is
+    theirs: all but one.
+    """
+    wanted = session.real_time_partitions
+    if session.master in ("", "local[*]"):
+        return f"local[{(os.cpu_count() or 1) + wanted}]", wanted
+    found = _THREADS.fullmatch(session.master)
+    if found is None:  # a cluster, whose executors do not reach the gateway
+        return session.master, 0
+    cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1])
+    return session.master, min(wanted, cores - 1)
 
 
 def is_local(master: str) -> bool:

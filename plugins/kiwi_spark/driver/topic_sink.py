@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from kiwi_spark.driver.gateway_sink import BatchSink
+from kiwi_spark.driver.jvm_rows import scheduler_pool
 from kiwi_spark.protocol.query_spec import SinkSpec
 
 HEADER: Final = "kiwi-batch"
@@ -62,17 +62,30 @@ class _Times(msgspec.Struct):
     batch_timestamp: int = msgspec.field(default=0, name="batchTimestampMs")
 
 
-class TopicSink(BatchSink):
-    """Writes every batch to the topic. Frames have the columns `key` and `value`, both text.
+class TopicSink:
+    """A function for `foreachBatch` that writes every batch to the topic, called in one thread at a time.
+    Frames have the columns `key` and `value`, both text.
 
-    before: the batch that may be in the topic already.
+    before: the batch that may be in the topic already. failure: what it raised, for what comes out of
+    `foreachBatch` is Spark's account of it.
     """
 
     def __init__(self, sink: SinkSpec, before: BegunBatch | None) -> None:
+        self.failure: BaseException | None = None
         self._sink = sink
         self._before = before
 
-    def take(self, frame: DataFrame, query: str, batch: int) -> None:
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        try:
+            spark = frame.sparkSession.sparkContext
+            query: Any = spark.getLocalProperty("sql.streaming.queryId")
+            with scheduler_pool(spark):
+                self._take(frame, query, batch)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _take(self, frame: DataFrame, query: str, batch: int) -> None:
         mark = f"{query}:{batch}"
         rows = frame.select(F.col("key").cast("binary"), F.col("value").cast("binary"))
         before, self._before = self._before, None

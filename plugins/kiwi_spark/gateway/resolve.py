@@ -11,8 +11,17 @@ import structlog
 import trio
 
 from kiwi_gw.api import KiwiError, PluginContext, SourceFailed
-from kiwi_spark.gateway.settings import InputSettings, SparkSettings, SparkSourceSettings, StartTime, topic_of
+from kiwi_spark.gateway.settings import (
+    InputSettings,
+    SparkSettings,
+    SparkSourceSettings,
+    StartTime,
+    TriggerSettings,
+    topic_of,
+)
 from kiwi_spark.protocol.query_spec import (
+    EPOCH,
+    MICRO_BATCH,
     Format,
     QuerySpec,
     SessionSpec,
@@ -57,7 +66,13 @@ def _session(settings: SparkSettings) -> SessionSpec:
     conf = {name: _text(value) for name, value in settings.conf.items()}
     folders = [os.path.abspath(folder) for folder in settings.python_path]
     master = settings.master if settings.remote is None else ""
-    return SessionSpec(master=master, remote=settings.remote or "", conf=conf, python_path=folders)
+    return SessionSpec(
+        master=master,
+        real_time_partitions=settings.real_time_partitions,
+        remote=settings.remote or "",
+        conf=conf,
+        python_path=folders,
+    )
 
 
 def resolve(settings: SparkSourceSettings, context: PluginContext, *, fresh: bool = False) -> QuerySpec:
@@ -86,13 +101,21 @@ def resolve(settings: SparkSourceSettings, context: PluginContext, *, fresh: boo
         sql=settings.sql or "",
         transform=settings.transform or "",
         output_mode=settings.output_mode,
-        trigger="" if trigger == "available_now" else trigger.processing_time,
+        trigger=_trigger(trigger),
+        real_time=settings.real_time,
+        epoch=trigger.checkpoint_interval if isinstance(trigger, TriggerSettings) else EPOCH,
         key=list(settings.key),
         checkpoint=_folder(spark.checkpoint_dir),
         batch_bytes=spark.batch_bytes,
         fresh=fresh or settings.on_other_checkpoint == "new",
         sink=sink,
     )
+
+
+def _trigger(trigger: TriggerSettings | str) -> str:
+    if isinstance(trigger, TriggerSettings):
+        return trigger.processing_time or MICRO_BATCH
+    return MICRO_BATCH if trigger == "auto" else ""
 
 
 def unreachable_reason(settings: SparkSourceSettings, context: PluginContext) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self, cast
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from kiwi_gw.api import Bytes, Milliseconds, Section
-from kiwi_spark.protocol.query_spec import BATCH_BYTES
+from kiwi_spark.protocol.query_spec import BATCH_BYTES, EPOCH, RealTime
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -40,7 +40,12 @@ class SparkSettings(Section):
     model_config = ConfigDict(hide_input_in_errors=True)  # conf may hold passwords
 
     master: str = "local[*]"
-    """Where queries run: `local[*]` (in the driver, on all cores), `spark://host:7077`, `yarn`, `k8s://...`."""
+    """Where queries run: `local[*]` (in the driver, on all cores), `spark://host:7077`, `yarn`,
+    `k8s://...`."""
+    real_time_partitions: Annotated[int, Field(ge=0, le=1000)] = 16
+    """Partitions of topics that all queries in real time may read together. Each holds a thread of the
+    driver; with `local[*]` they are added to one for every core. Of `local[8]` they are a part, and leave
+    one."""
     remote: str | None = None
     """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`, and the
     server the connectors for Kafka and Avro."""
@@ -209,10 +214,24 @@ class WatermarkSettings(Section):
 
 
 class TriggerSettings(Section):
-    """When Spark looks for new input."""
+    """When Spark looks for new input: one of `processing_time` and `real_time`."""
 
-    processing_time: _Interval
-    """At most so often: `500 ms`."""
+    processing_time: _Interval | None = None
+    """In micro-batches, at most so often: `500 ms`."""
+    real_time: bool = False
+    """All the time: every record makes its rows at once. For queries over Kafka topics that keep no state and
+    need no shuffle, in SQL or in functions of DataFrames without Python in them."""
+    checkpoint_interval: _Interval = EPOCH
+    """How often a query in real time notes how far it is. What it has read since is read again after a start,
+    and its rows are dropped; nothing comes for some 0.2 s meanwhile."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.processing_time is None) is not self.real_time:
+            raise ValueError("a trigger is processing_time or real_time: write one of them")
+        if not self.real_time and self.checkpoint_interval != EPOCH:
+            raise ValueError("checkpoint_interval is for real_time")
+        return self
 
 
 class SinkSettings(Section):
@@ -250,8 +269,9 @@ class SparkSourceSettings(Section):
     """Instead of `sql`: a function as `module:function`, from a dict of DataFrames to one."""
     output_mode: Literal["append", "update", "complete"] = "append"
     """Which rows of a changing result are sent: those that are final, those that changed, or all."""
-    trigger: TriggerSettings | Literal["available_now"] = TriggerSettings(processing_time="500 ms")
-    """When Spark looks for new input; `available_now`: what there is, then the source ends."""
+    trigger: TriggerSettings | Literal["auto", "available_now"] = "auto"
+    """When Spark looks for new input. `auto`: in real time where Spark can run the query so, else every 500
+    ms. `available_now`: what there is, then the source ends."""
     key: list[str] = Field(default_factory=list)
     """Columns of the result that make the `key` of an event."""
     sink: SinkSettings | None = None
@@ -285,7 +305,30 @@ class SparkSourceSettings(Section):
                 raise ValueError(f"watermarks names {name!r}, which is no stream here; there is {streams}")
         if len(set(self.key)) != len(self.key):
             raise ValueError("key names a column twice")
+        if isinstance(self.trigger, TriggerSettings) and self.trigger.real_time:
+            self._can_be_real_time()
         return self
+
+    def _can_be_real_time(self) -> None:
+        if self.sink is not None:
+            raise ValueError("real_time is for results that come straight to the gateway: leave `sink` out")
+        if self.output_mode == "complete":
+            raise ValueError("real_time sends rows as they come: output_mode complete is none of it")
+        if any(item.stream for item in self.inputs.values()):
+            raise ValueError("real_time reads Kafka topics, and no streams of files")
+
+    @property
+    def topic_inputs(self) -> list[str]:
+        """Names of the inputs that are Kafka topics, in their order."""
+        return [name for name, item in self.inputs.items() if item.source is not None]
+
+    @property
+    def real_time(self) -> RealTime:
+        """Whether it is to run in real time."""
+        if isinstance(self.trigger, TriggerSettings):
+            return "only" if self.trigger.real_time else "no"
+        whole = self.sink is not None or self.output_mode == "complete"
+        return "no" if whole or self.trigger != "auto" else "auto"
 
     @property
     def sources(self) -> list[str]:

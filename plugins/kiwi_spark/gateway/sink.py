@@ -135,6 +135,7 @@ class _MergedDegradation:
     def __init__(self, publisher: Publisher) -> None:
         self._out = publisher
         self.publish, self.describe = publisher.publish, publisher.describe
+        self.expect = publisher.expect
         self.wait_subscribed = publisher.wait_subscribed
         self._troubles: list[str] = []
         self.report_degraded = self.part()

@@ -1,9 +1,12 @@
 """The messages between gateway and driver over a Unix socket, and how they are written. Free of I/O.
 
 Theory of operation. The gateway listens; the driver connects once for commands (`role: control`) and once
-for every running query (`role`: the number of its run). For every batch it sends BeginBatch, any number of
-BatchRows, and EndBatch, and waits for BatchTaken before the next one. That wait is the backpressure:
-`foreachBatch` does not return before it, so Spark reads no further.
+for every running query (`role`: the number of its run), from Java (`jvm/kiwigw/spark/GatewayLink.java`). For
+every micro-batch it sends BeginBatch, any number of BatchRows, and EndBatch, and waits for BatchTaken before
+the next one: that wait is the backpressure, Spark reads no further meanwhile. Of a query in real time it
+sends BeginEpoch, PlacedRows as there are some, and EndEpoch, and waits for BatchTaken; what the gateway does
+not read
+from the socket holds the query.
 
 A frame is the length of what follows (4 bytes, big-endian), and the message in MessagePack, with the name of
 its class as a tag.
@@ -20,7 +23,7 @@ import msgspec
 
 from kiwi_spark.protocol.query_spec import ErrorKind, QuerySpec, SessionSpec
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 FOLDER: Final = "kiwi-spark-"
 """How the name of the folder begins that has the gateway's socket, and all temporary files of the driver."""
@@ -97,10 +100,12 @@ class AnalyseQuery(Message, frozen=True, kw_only=True):
 
 
 class SessionOpened(Message, frozen=True, kw_only=True):
-    """The session is there. spark: its version."""
+    """The session is there. spark: its version. places: partitions that may be read in real time at a
+    time."""
 
     spark: str
     pid: int
+    places: int = 0
 
 
 class SessionFailed(Message, frozen=True, kw_only=True):
@@ -113,6 +118,9 @@ class QueryStarted(Message, frozen=True, kw_only=True):
     """The query runs. query: the id that its checkpoint carries. next_batch: the id of its next batch.
 
     notes: for the log, such as what became of an older checkpoint. members: as in `Publisher.describe`.
+    real_time: whether its rows come with places, not in batches. begin, end: of each of its topics, by the
+    name of the input, the next offset of every partition: where it reads on, and where the topic ended a
+    moment ago.
     """
 
     run: int
@@ -120,6 +128,9 @@ class QueryStarted(Message, frozen=True, kw_only=True):
     next_batch: int
     notes: list[str] = msgspec.field(default_factory=list)
     members: str = ""
+    real_time: bool = False
+    begin: dict[str, dict[int, int]] = {}
+    end: dict[str, dict[int, int]] = {}
 
 
 class BatchProgress(Message, frozen=True, kw_only=True):
@@ -163,6 +174,8 @@ class QueryAnalysed(Message, frozen=True, kw_only=True):
     from 1, or 0.
 
     columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
+    real_time: whether it would run in real time, and partitions: how many it would read then (0: Kafka has not
+    said). batches_because: why it would run in micro-batches, where it does not say so itself.
     """
 
     run: int
@@ -173,6 +186,9 @@ class QueryAnalysed(Message, frozen=True, kw_only=True):
     schemas: dict[str, str] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
     plan: str = ""
+    real_time: bool = False
+    partitions: int = 0
+    batches_because: str = ""
 
 
 # --- rows ---
@@ -187,10 +203,9 @@ class BeginBatch(Message, frozen=True, kw_only=True):
 
 
 class BatchRows(Message, frozen=True, kw_only=True):
-    """A part of the batch. arrow: an Arrow IPC stream, with its schema and one or more record batches of the
-    columns `key` and `value`, JSON text or null."""
+    """A part of the batch. rows: as `packed_rows` says, without places."""
 
-    arrow: bytes
+    rows: bytes
 
 
 class EndBatch(Message, frozen=True, kw_only=True):
@@ -199,8 +214,29 @@ class EndBatch(Message, frozen=True, kw_only=True):
     rows: int
 
 
+class BeginEpoch(Message, frozen=True, kw_only=True):
+    """A query in real time has begun to read. (It ends an epoch to note where it is, and begins another.)"""
+
+
+class PlacedRows(Message, frozen=True, kw_only=True):
+    """Rows of one partition of an input, in its order. input: its number among the query's streams.
+    timestamp: when they were computed (ms). rows: as `packed_rows` says, with places
+    (`gateway/positions.py`)."""
+
+    input: int
+    partition: int
+    timestamp: int
+    rows: bytes
+
+
+class EndEpoch(Message, frozen=True, kw_only=True):
+    """All rows of the epoch were sent, and what they were made of is about to be noted as done."""
+
+    epoch: int
+
+
 class BatchTaken(Message, frozen=True, kw_only=True):
-    """Gateway to driver: the batch was taken, or had been before. Spark may go on."""
+    """Gateway to driver: the batch (or epoch) was taken, or had been before. Spark may go on."""
 
     batch: int
 

@@ -10,6 +10,14 @@ Format = Literal["json", "avro", "string", "binary", "raw"]
 OutputMode = Literal["append", "update", "complete"]
 BadRecord = Literal["drop", "null", "fail"]
 
+RealTime = Literal["no", "auto", "only"]
+
+MICRO_BATCH: Final = "500 milliseconds"
+"""How often a query looks for input, where nothing is said."""
+
+EPOCH: Final = "1 minutes"
+"""How often a query in real time notes how far it is, as Spark writes it."""
+
 BATCH_BYTES: Final = 256 * 1024 * 1024
 """Most bytes of one batch of results, by default: what a JVM of 1 GB has room to collect."""
 
@@ -70,6 +78,8 @@ class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
     sql, transform: one of the two is set; transform is `module:function`.
     trigger: Spark's processing time, as Spark writes it; empty: whatever there is now, then the end. Only
         then a query may read no stream at all: its result is computed once.
+    real_time: whether it runs in real time: `auto` where Spark can, `only` or not at all. epoch: how often it
+        notes its progress then.
     key: columns of the result that make an event's key; empty: events have none.
     checkpoint: the folder (any Hadoop file system) below which this query's checkpoints are.
     batch_bytes: most bytes of one batch of results.
@@ -84,7 +94,9 @@ class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
     sql: str = ""
     transform: str = ""
     output_mode: OutputMode = "append"
-    trigger: str = "500 milliseconds"
+    trigger: str = MICRO_BATCH
+    real_time: RealTime = "no"
+    epoch: str = EPOCH
     key: list[str] = []
     checkpoint: str = ""
     batch_bytes: int = BATCH_BYTES
@@ -93,9 +105,12 @@ class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How to make the session: `master` or `remote`, configuration, folders to import user code from."""
+    """How to make the session: `master` or `remote`, configuration, folders to import user code from.
+
+    real_time_partitions: that all queries in real time may read together."""
 
     master: str = ""
+    real_time_partitions: int = 0
     remote: str = ""
     conf: dict[str, str] = {}
     python_path: list[str] = []

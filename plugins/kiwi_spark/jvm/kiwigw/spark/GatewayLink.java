@@ -21,6 +21,7 @@ public final class GatewayLink {
   private static final int VERSION = 2;
 
   private final SocketChannel channel;
+  private volatile long rows;
 
   private GatewayLink(SocketChannel channel) {
     this.channel = channel;
@@ -48,6 +49,16 @@ public final class GatewayLink {
       link.channel.close();
       RowStream.end(run);
     }
+  }
+
+  /** Return how many rows of a run were sent in batches. */
+  public static long rows(long run) {
+    return of(run).rows;
+  }
+
+  /** Count rows that were sent in a batch. */
+  void count(long more) {
+    rows += more;
   }
 
   /** Return the connection of a run. GatewayGone: it was closed. */

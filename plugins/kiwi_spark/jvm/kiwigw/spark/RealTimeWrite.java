@@ -23,6 +23,7 @@ final class RealTimeWrite implements StreamingWrite {
 
   @Override
   public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+    RowStream.of(run).begin();
     return new Factory(run);
   }
 

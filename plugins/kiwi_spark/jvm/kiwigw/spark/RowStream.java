@@ -58,6 +58,11 @@ final class RowStream implements Runnable {
     return lane;
   }
 
+  /** Say that the query has begun to read. No task puts any rows meanwhile. */
+  void begin() {
+    link.send(new MessagePack("BeginEpoch", 0).frame());
+  }
+
   /** Wait until all rows that were put are sent, and the gateway has taken them. No task puts any meanwhile. */
   void finish(long epoch) {
     for (Lane lane : lanes) {

@@ -63,6 +63,7 @@ final class WholeBatchWrite implements StreamingWrite {
     }
     link.send(new MessagePack("EndBatch", 1).put("rows", rows).frame());
     link.awaitTaken(batch);
+    link.count(rows);
   }
 
   @Override

@@ -1,0 +1,65 @@
+"""The rows of a query in real time, from the driver until they are published: every row once.
+
+Theory of operation. Rows are given out before the query's checkpoint knows of them, so a query that begins
+again repeats some. Each has the place of the record that it comes from, and its number among the rows of
+that; a query in real time keeps no state, so a record makes the same rows again, in the same order. What lies
+below the next place of its partition was published before, and is dropped. (A query whose rows come out
+different each time, by `rand()` or a static table that was changed, has each place once all the same.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from kiwi_gw.api import Positions, Publisher, SourceChanged
+from kiwi_spark.gateway.driver_supervisor import MessageConnection
+from kiwi_spark.gateway.positions import partition_of
+from kiwi_spark.gateway.rows import placed_batches
+from kiwi_spark.protocol.messages import BatchTaken, BeginEpoch, EndEpoch, Message, PlacedRows, WireError
+
+log = structlog.get_logger("kiwi_spark")
+
+
+class PlacedResults:
+    """The rows of one source. next: the place of the next row, by partition."""
+
+    def __init__(self, out: Publisher, arrived: Callable[[], None], start: Positions) -> None:
+        """arrived: called when the query has shown that it works."""
+        self.next = dict(start)
+        self._out = out
+        self._arrived = arrived
+
+    def check(self, begin: Positions) -> None:
+        """Check that a query that begins there goes on from here. SourceChanged: it does not."""
+        if begin.keys() != self.next.keys():
+            raise SourceChanged("an input of the query has other partitions than before")
+        if any(begin[partition] > place for partition, place in self.next.items()):
+            raise SourceChanged("the checkpoint of the query is another one than before: it begins anew")
+
+    async def receive(self, connection: MessageConnection) -> None:
+        """Publish rows until the connection is over. SourceChanged: they are of a new partition."""
+        try:
+            while (message := await connection.receive()) is not None:
+                await self._take(message, connection)
+        except WireError as error:
+            log.error("the rows of a query cannot be read", error=str(error))
+        finally:
+            connection.close()
+
+    async def _take(self, message: Message, connection: MessageConnection) -> None:
+        self._arrived()
+        if isinstance(message, PlacedRows):
+            await self._publish(message)
+        elif isinstance(message, EndEpoch):
+            await connection.send(BatchTaken(batch=message.epoch))
+        elif not isinstance(message, BeginEpoch):
+            raise WireError(f"a {type(message).__name__} where rows should be")
+
+    async def _publish(self, message: PlacedRows) -> None:
+        if partition_of(message.input, message.partition) not in self.next:
+            raise SourceChanged("an input of the query has other partitions than before")
+        for batch in placed_batches(message, self.next):
+            await self._out.publish(batch)
+            self.next[batch.partitions[-1]] = batch.offsets[-1] + 1
