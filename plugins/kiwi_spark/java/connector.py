@@ -12,7 +12,7 @@ from kiwi_spark.java.jar_set import JarSet, default_cache, read_lock
 _KAFKA, _AVRO = "spark-sql-kafka-0-10", "spark-avro"
 _JARS = read_lock(resources.files("kiwi_spark.java").joinpath("connector-jars.lock").read_text())
 
-# Their paths end in `.../4.2.0/spark-avro_2.13-4.2.0.jar`. pyproject.toml requires the same version of pyspark.
+# Paths end in `/{version}/spark-avro_2.13-{version}.jar`. pyproject.toml requires the same pyspark.
 (SPARK_VERSION,) = {PurePosixPath(jar.path).parent.name for jar in _JARS if jar.name.startswith("spark-")}
 
 # Each without what it depends on: most of that, Hadoop for one, is among pyspark's own jars.
