@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from kiwi_spark.java.jar_set import JarSet, default_cache, read_lock
 
-SPARK_VERSION: Final = "4.0.0"
 _KAFKA, _AVRO = "spark-sql-kafka-0-10", "spark-avro"
+_JARS = read_lock(resources.files("kiwi_spark.java").joinpath("connector-jars.lock").read_text())
+
+# Their paths end in `.../4.2.0/spark-avro_2.13-4.2.0.jar`. pyproject.toml requires the same version of pyspark.
+(SPARK_VERSION,) = {PurePosixPath(jar.path).parent.name for jar in _JARS if jar.name.startswith("spark-")}
 
 # Each without what it depends on: most of that, Hadoop for one, is among pyspark's own jars.
 CONNECTOR: Final = JarSet(
     title=f"Spark's connector to Kafka {SPARK_VERSION}",
     folder=f"spark-connector-{SPARK_VERSION}",
-    jars=read_lock(resources.files("kiwi_spark.java").joinpath("connector-jars.lock").read_text()),
+    jars=_JARS,
 )
 
 

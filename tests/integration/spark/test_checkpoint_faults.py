@@ -88,8 +88,8 @@ def settled(checkpoint: Path) -> bool:
 
 def of_another_spark(meta: Path) -> None:
     found = json.loads(meta.read_text())
-    assert found["parts"]["Spark"] == "4.0"
-    found["parts"]["Spark"] = "3.5"
+    assert found["parts"]["Spark"] == "4.2"
+    found["parts"]["Spark"] = "4.0"
     meta.write_text(json.dumps(found))
     (meta.parent / f".{meta.name}.crc").unlink()  # Hadoop's, of what the file was
 
@@ -140,7 +140,7 @@ async def test_one_of_another_query_is_refused(stage: Setup) -> None:
 
 
 async def test_one_of_another_spark_is_refused(stage: Setup) -> None:
-    what = "is of another version of Spark: Spark differ(s) (it is of Spark 3.5, this is 4.0.0)"
+    what = "is of another version of Spark: Spark differ(s) (it is of Spark 4.0, this is 4.2.0)"
     await failed(stage.gateway, "older", what)
     await failed(stage.gateway, "older", f"remove {stage.folder / 'state' / 'older'}")
 

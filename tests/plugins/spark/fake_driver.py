@@ -255,7 +255,7 @@ def main() -> None:
     print("the fake driver is there", flush=True)
     while (message := control.receive()) is not None:
         if isinstance(message, OpenSession):
-            control.send(SessionOpened(spark="4.0.0-fake", pid=os.getpid()))
+            control.send(SessionOpened(spark="4.2.0-fake", pid=os.getpid()))
         elif isinstance(message, StartQuery):
             runs[message.run] = Run(control, message)
         elif isinstance(message, StopQuery):

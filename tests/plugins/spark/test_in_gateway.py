@@ -379,7 +379,7 @@ async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
     assert details == {
         "driver": "ready",
         "driverDeaths": 0,
-        "spark": "4.0.0-fake",
+        "spark": "4.2.0-fake",
         "query": "running",
         "trouble": None,
         "lastError": "user: a user function raised",

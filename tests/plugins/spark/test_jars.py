@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,7 @@ def found(cache: Path) -> dict[str, bytes]:
     ("jars", "count", "some"),
     [
         (BROKER, 46, {f"kafka_2.13-{KAFKA_VERSION}.jar", "slf4j-simple-1.7.36.jar"}),
-        (CONNECTOR, 5, {f"spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar", "kafka-clients-3.9.0.jar"}),
+        (CONNECTOR, 5, {f"spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar", "kafka-clients-3.9.2.jar"}),
     ],
 )
 def test_the_locks_name_what_is_needed(jars: JarSet, count: int, some: set[str]) -> None:
@@ -68,6 +70,14 @@ def test_the_locks_name_what_is_needed(jars: JarSet, count: int, some: set[str])
         assert name == f"{artifact}-{version}.jar"
         assert len(bytes.fromhex(jar.sha256)) == 32
         assert jar.size > 0
+
+
+def test_the_connector_is_of_the_pyspark_that_is_required_locked_and_installed() -> None:
+    root = Path(__file__).parents[3]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert f"pyspark=={SPARK_VERSION}" in extras["spark"]
+    assert f"\npyspark=={SPARK_VERSION} " in (root / "requirements.lock").read_text()
+    assert version("pyspark") == SPARK_VERSION
 
 
 def test_a_lock_has_hash_size_and_path() -> None:
@@ -237,7 +247,7 @@ def test_jars_and_packages_of_the_user_stay(tmp_path: Path) -> None:
 
 
 def test_a_connector_of_the_user_is_not_added_once_more(tmp_path: Path) -> None:
-    own = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.1"}
+    own = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.1"}
     (avro,) = (jar for jar in CONNECTOR.paths(tmp_path) if "avro" in jar.name)
     assert connector_conf(own, tmp_path) == {"spark.jars": str(avro)}
     both = {"spark.jars": "/mine/spark-avro.jar,/mine/spark-sql-kafka-0-10.jar"}

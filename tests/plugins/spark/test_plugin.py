@@ -80,7 +80,7 @@ async def test_check(tmp_path: Path) -> None:
     assert check is not None
     with trio.fail_after(50):
         found = {(item.level, item.where, item.line): item.message for item in await check()}
-    assert found["ok", ("spark",), 0] == "Spark 4.0.0-fake runs"
+    assert found["ok", ("spark",), 0] == "Spark 4.2.0-fake runs"
     assert found["ok", ("sources", "s0", "sql"), 0] == "columns: n bigint"
     assert found["ok", ("sources", "s0", "inputs", "a"), 0] == "schema of input a, inferred: n BIGINT"
     assert found["error", ("sources", "s1", "sql"), 1] == "[PARSE_SYNTAX_ERROR] near 'nonsense'"

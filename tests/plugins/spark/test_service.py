@@ -51,7 +51,7 @@ async def test_it_is_as_nice_as_configured_and_ends_with_the_service(tmp_path: P
         async with fake_spark(nice=13) as spark:
             assert spark.driver.state is DriverState.STARTING
             await spark.driver.ready()
-            assert spark.driver.spark == "4.0.0-fake"
+            assert spark.driver.spark == "4.2.0-fake"
             pid = spark.driver.pid
             assert os.getpriority(os.PRIO_PROCESS, pid) == max(13, os.getpriority(os.PRIO_PROCESS, 0))
             assert os.getpgid(pid) == pid
