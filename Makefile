@@ -45,7 +45,7 @@ BOTH := -n 2 --dist worksteal
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest lint types layers outside format demo bench fuzz lock clean
+.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest lint types layers outside format demo bench wheel fuzz lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -125,6 +125,10 @@ bench: setup ## all benchmarks and faults with a report (hours); one of them: ma
 	$(if $(ARGS),,$(BIN)/python -m pytest --hypothesis-profile long --timeout 3600 $(LONG))
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.faults $(FAULTS))
 
+wheel: setup ## dist/: the wheel and the sdist, with the classes for Spark's JVM compiled
+	@$(BIN)/python -m kiwi_spark.java.classes
+	$(BIN)/python -m hatchling build
+
 fuzz: $(VENV)/.fuzz ## looks for messages that cost too much time or room, guided by coverage; SECONDS=300 for each kind
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
@@ -157,7 +161,7 @@ lock: setup ## resolves the newest allowed versions of all dependencies anew
 	$(LOCK) --group pyproject.toml:fuzz --constraint requirements.lock --output-file requirements-fuzz.lock
 
 clean: ## removes the .venv and all caches inside the clone (not the jars)
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist plugins/kiwi_spark/java/*.jar
 	find kiwi_gw plugins tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The set-up, each step with a stamp that says it was finished.
@@ -193,6 +197,7 @@ $(VENV)/.browser: $(wildcard $(BROWSER)/*) $(VENV)/.locked
 	@$(BIN)/python $(BROWSER)/install.py $(VENV)/browser
 	@touch $@
 
-# Not a stamp: the jars lie outside the clone, so they are looked at (0.4 s) and fetched where they are missing.
+# Not a stamp: the jars lie outside the clone, so they are looked at (0.4 s), and fetched or
+# compiled where they are missing.
 jars: $(VENV)/.installed
 	@$(BIN)/python -m kiwi_demo.jars

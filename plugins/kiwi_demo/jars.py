@@ -10,8 +10,10 @@ from typing import Final
 
 import trio
 
+from kiwi_gw.api import KiwiError
+from kiwi_spark.java.classes import classes_jar
 from kiwi_spark.java.connector import fetch_connector
-from kiwi_spark.java.jar_set import FetchFailed, JarSet, default_cache, read_lock
+from kiwi_spark.java.jar_set import JarSet, default_cache, read_lock
 
 KAFKA_VERSION: Final = "4.1.0"
 
@@ -34,13 +36,14 @@ async def fetch_broker(
 async def _fetch_all(report: Callable[[str], None]) -> None:
     await fetch_broker(report=report)
     await fetch_connector(report=report)
+    await classes_jar(report=report)
 
 
 def main() -> None:
     """Have all jars ready, for the set-up (`python -m kiwi_demo.jars`). Exit code 1 if that fails."""
     try:
         trio.run(_fetch_all, lambda line: print(line, file=sys.stderr, flush=True))
-    except FetchFailed as failure:
+    except KiwiError as failure:
         sys.exit(str(failure))
 
 
