@@ -1,1 +1,1 @@
-"""Java for Spark and for the demo's broker: a runtime, and jars that are locked by hash."""
+"""Java for Spark and for the demo's broker: a runtime, jars that are locked by hash, and a jar of our own."""
