@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 from kiwi_gw.api import (
     BY_PARTITION,
@@ -25,6 +26,9 @@ from kiwi_spark.gateway.service import open_spark
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings, validate
 from kiwi_spark.gateway.sink import SERVICE, SINK_SCHEMA, too_many_workers
 from kiwi_spark.gateway.source import build_source
+
+if find_spec("pyspark") is None:  # it is the driver that needs it: say so at once, not when one is started
+    raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
 
 _COMMON = SourceDescription(BATCH_SCHEMA, decode=Decode(value="json", key="json"))
 

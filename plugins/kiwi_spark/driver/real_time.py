@@ -22,8 +22,11 @@ from kiwi_spark.protocol.query_spec import QuerySpec
 
 _OPERATOR: Final = re.compile(r"^[ :|+-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
 
+_TOPIC: Final = re.compile(r"StreamingRelation kafka, \[\w+#(\d+)")
+
 _ALLOWED: Final = frozenset(
     {
+        "AdaptiveSparkPlan",
         "BroadcastExchange",
         "BroadcastHashJoin",
         "CollectMetrics",
@@ -71,7 +74,7 @@ def _refusal(query: QuerySpec, built: BuiltQuery, *, distributed: bool) -> str:
         return "it reads files as a stream"
     if built.stateful:
         return "it keeps state"
-    return _refused_by_rules(built.frame) or _refused_operator(built.frame)
+    return _refused_by_rules(built.frame) or refused_by_plan(_physical_plan(built.frame))
 
 
 def _refused_by_rules(frame: Any) -> str:
@@ -86,16 +89,22 @@ def _refused_by_rules(frame: Any) -> str:
     return ""
 
 
-def _refused_operator(frame: DataFrame) -> str:
-    for name in operators(str(_physical_plan(frame))):
+def refused_by_plan(plan: str) -> str:
+    """Return why a query with this physical plan cannot run in real time; empty if it can."""
+    for name in operators(plan):
         if name not in _ALLOWED:
             return next((words for pattern, words in _WORDS if pattern.search(name)), f"it needs {name}")
+    topics = _TOPIC.findall(plan)
+    if len(set(topics)) < len(topics):  # rows of two branches would have one place
+        return "it reads an input twice"
     return ""
 
 
-def _physical_plan(frame: Any) -> str:
-    modes = frame.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode
-    return str(frame._jdf.queryExecution().explainString(modes.fromString("simple")))
+def _physical_plan(frame: DataFrame) -> str:
+    # Spark plans a stream for show, if it sees that it is one: in text of SQL that reads a view it does not.
+    shown: Any = frame.select("*")
+    modes = shown.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode
+    return str(shown._jdf.queryExecution().explainString(modes.fromString("simple")))
 
 
 def operators(plan: str) -> list[str]:

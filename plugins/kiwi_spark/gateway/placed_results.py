@@ -31,12 +31,17 @@ class PlacedResults:
         self._out = out
         self._arrived = arrived
 
-    def check(self, begin: Positions) -> None:
-        """Check that a query that begins there goes on from here. SourceChanged: it does not."""
+    def resume(self, begin: Positions, *, same: bool) -> None:
+        """Go on with a query that begins there. same: whether its checkpoint is the one that there was.
+
+        SourceChanged: it does not go on from here.
+        """
         if begin.keys() != self.next.keys():
             raise SourceChanged("an input of the query has other partitions than before")
-        if any(begin[partition] > place for partition, place in self.next.items()):
+        if not same and any(begin[partition] > place for partition, place in self.next.items()):
             raise SourceChanged("the checkpoint of the query is another one than before: it begins anew")
+        # What lies between made no rows: all that there were came here before the checkpoint knew of them.
+        self.next = {partition: max(begin[partition], place) for partition, place in self.next.items()}
 
     async def receive(self, connection: MessageConnection) -> None:
         """Publish rows until the connection is over. SourceChanged: they are of a new partition."""

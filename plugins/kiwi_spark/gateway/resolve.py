@@ -39,23 +39,29 @@ Scalar = str | int | float | bool
 async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, str]]:
     """Return the session, and what the driver's environment needs.
 
-    Fetches the connectors, once, unless the configuration names its own. KiwiError: there is no Java for it.
-    OSError: the connectors cannot be fetched now.
+    Fetches the connectors, once, unless the configuration names its own, and has our own classes compiled, once,
+    where they did not come with the package. KiwiError: there is no Java for it. OSError: the jars cannot be
+    fetched now.
     """
     session = _session(settings)
     if session.remote:  # the server has its own Java and its own jars
         return session, {}
+    from kiwi_spark.java.classes import classes_jar, jars_conf
     from kiwi_spark.java.connector import connector_conf, fetch_connector
     from kiwi_spark.java.home import java_home
     from kiwi_spark.java.jar_set import FetchFailed
 
+    def report(line: str) -> None:
+        log.info("spark jars", said=line)
+
     home = await trio.to_thread.run_sync(java_home)
-    if connectors := connector_conf(session.conf):
-        try:
-            await fetch_connector(report=lambda line: log.info("spark connector", said=line))
-        except FetchFailed as error:
-            raise OSError(str(error)) from error
-    conf = session.conf | connectors
+    try:
+        if connector_conf(session.conf):
+            await fetch_connector(report=report)
+        await classes_jar(report=report)
+    except FetchFailed as error:
+        raise OSError(str(error)) from error
+    conf = session.conf | await trio.to_thread.run_sync(jars_conf, session.conf)
     # Of all tasks of a job. More than a batch: what Spark adds has room, and so has a small table for a join.
     conf.setdefault("spark.driver.maxResultSize", str(settings.batch_bytes + 64 * 1024 * 1024))
     conf.setdefault("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|keystore")

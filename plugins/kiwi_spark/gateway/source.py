@@ -99,10 +99,14 @@ class SparkSource:
     # --- in real time ---
 
     async def _attend_placed(self, run: QueryRun, started: QueryStarted) -> None:
+        if not self._ready and self._start is None:  # who had this id before has let go of it by now
+            self._batches.clear()
         begin = places_of(started.begin, self._streams)
         if self._placed is None:
             self._placed = PlacedResults(self._out, self._query.batch_arrived, self._start or begin)
-        self._placed.check(begin)
+        same = self._batches.query in ("", started.query)
+        self._placed.resume(begin, same=same)
+        self._batches.query = started.query
         if not self._ready:
             self._out.expect(places_of(started.end, self._streams))
             await self._be_ready(self._placed.next)

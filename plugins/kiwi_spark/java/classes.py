@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata, resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ import trio
 
 from kiwi_gw.api import KiwiError
 from kiwi_spark.java.class_sources import JAR, OPTIONS, PACKAGE, java_sources, made_of, pack, sources_digest
-from kiwi_spark.java.connector import SPARK_VERSION, fetch_connector
+from kiwi_spark.java.connector import SPARK_VERSION, connector_conf, fetch_connector
 from kiwi_spark.java.home import java_home
 from kiwi_spark.java.jar_set import JarSet, default_cache, read_lock
 
@@ -72,6 +72,17 @@ async def classes_jar(
     except OSError as error:
         raise CompileFailed(f"cannot make {kept}: {error}; set KIWI_GW_CACHE") from error
     return kept
+
+
+def jars_conf(given: Mapping[str, str] | None = None, cache_dir: Path | None = None) -> dict[str, str]:
+    """Return what a session's configuration needs so that Spark has the connector and our classes:
+    `spark.jars`. They are those of `fetch_connector` and `classes_jar`. given: as in `connector_conf`."""
+    user = given or {}
+    digest = sources_digest(PACKAGE)
+    kept = (cache_dir or default_cache()).absolute() / f"spark-classes-{digest}" / JAR
+    beside = PACKAGE / "java" / JAR
+    jars = connector_conf(user, cache_dir).get("spark.jars", user.get("spark.jars", ""))
+    return {"spark.jars": ",".join(filter(None, (jars, str(beside if made_of(beside) == digest else kept))))}
 
 
 async def _make(

@@ -12,10 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
-from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.classes import jars_conf
 from kiwi_spark.protocol.messages import (
+    VERSION,
     AnalyseQuery,
     BatchRows,
     BatchTaken,
@@ -34,6 +33,7 @@ from kiwi_spark.protocol.messages import (
     StopQuery,
     frame_of,
 )
+from kiwi_spark.protocol.packed_rows import PackedRows
 from kiwi_spark.protocol.query_spec import QuerySpec, SessionSpec
 from tests.integration.spark.shared_classes import small_jvm
 
@@ -48,7 +48,7 @@ runs = itertools.count(1)
 def usual_session() -> SessionSpec:
     """A small Spark that reads Kafka and finds the pipelines of the tests."""
     conf = {
-        **connector_conf(),
+        **jars_conf(),
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": small_jvm(),
     }
@@ -88,6 +88,10 @@ class Talk:
         self._socket.close()
 
 
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
 class RowsTalk(Talk):
     def batch(self, *, ack: bool = True) -> tuple[BeginBatch, list[dict[str, Any]]]:
         """A whole batch."""
@@ -95,7 +99,9 @@ class RowsTalk(Talk):
         assert isinstance(begin, BeginBatch), begin
         rows: list[dict[str, Any]] = []
         while isinstance(message := self.next(), BatchRows):
-            rows += pa.ipc.open_stream(message.arrow).read_all().to_pylist()
+            packed = PackedRows(message.rows)
+            columns = (packed.keys(0, packed.count), packed.values(0, packed.count))
+            rows += [{"key": _text(key), "value": _text(value)} for key, value in zip(*columns, strict=True)]
         assert message == EndBatch(rows=len(rows))
         if ack:
             self.say(BatchTaken(batch=begin.batch))
@@ -142,7 +148,9 @@ class DriverPeer:
     def accept(self, run: int) -> RowsTalk:
         """The connection on which the rows of a run come."""
         rows = self._accept()
-        while rows.hello != Hello(version=1, token=_TOKEN, role=str(run)):  # of a run that came to nothing
+        while rows.hello != Hello(
+            version=VERSION, token=_TOKEN, role=str(run)
+        ):  # of a run that came to nothing
             rows = self._accept()
         return rows
 

@@ -9,14 +9,14 @@ from functools import partial
 import pytest
 
 from kiwi_gw.api import Backoff
-from kiwi_spark.gateway import driver_supervisor, source
+from kiwi_spark.gateway import driver_supervisor, query_supervisor
 from tests.plugins.spark.maven_server import MavenServer
 
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has failed is started again almost at once: not for who must see that it is away."""
-    for module in (source, driver_supervisor):
+    for module in (query_supervisor, driver_supervisor):
         monkeypatch.setattr(module, "Backoff", partial(Backoff, 0.01, 0.01))
 
 

@@ -11,11 +11,14 @@ in another order. What a query's text may say (all optional):
         last batch. bad: bad records of every batch; state_rows, state_bytes, late, behind and
         watermark: likewise. members: what the rows are made of.
     together: an analysis is answered when so many were asked for.
+    real_time: the query runs in real time over one topic (input `a`) of two partitions: `batches` epochs of
+    `rows`
+        records each. Record n makes n % 3 rows. begin: the offset of both partitions where a checkpoint is
+        new.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -29,23 +32,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# pyarrow can do without it, and it takes longer to import than all else: most tests start their own driver.
-sys.modules["numpy"] = None  # type: ignore[assignment]
-
-import pyarrow as pa  # noqa: E402
-
-from kiwi_spark.protocol.messages import (  # noqa: E402  # noqa: E402
+from kiwi_spark.protocol.messages import (
     VERSION,
     AnalyseQuery,
     BatchProgress,
     BatchRows,
     BatchTaken,
     BeginBatch,
+    BeginEpoch,
     EndBatch,
+    EndEpoch,
     Hello,
     Message,
     MessageReader,
     OpenSession,
+    PlacedRows,
     QueryAnalysed,
     QueryEnded,
     QueryIdle,
@@ -55,7 +56,8 @@ from kiwi_spark.protocol.messages import (  # noqa: E402  # noqa: E402
     StopQuery,
     frame_of,
 )
-from kiwi_spark.protocol.query_spec import QuerySpec  # noqa: E402
+from kiwi_spark.protocol.packed_rows import pack
+from kiwi_spark.protocol.query_spec import QuerySpec
 
 
 class Wire:
@@ -110,14 +112,9 @@ class LostError(Exception):
     """The connection for rows is to be lost."""
 
 
-def arrow(values: list[int]) -> bytes:
-    texts = [json.dumps({"n": value}) for value in values]
-    keys = [json.dumps({"k": value % 3}) for value in values]
-    table = pa.record_batch({"key": pa.array(keys), "value": pa.array(texts, pa.large_string())})
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_batch(table)
-    return sink.getvalue()
+def packed(values: list[int], places: list[int] | None = None) -> bytes:
+    texts = [json.dumps({"n": value}).encode() for value in values]
+    return pack(texts, [json.dumps({"k": value % 3}).encode() for value in values], places)
 
 
 def parts(plan: dict[str, Any], batch: int) -> Iterator[list[int]]:
@@ -151,6 +148,9 @@ class Run:
             return
         self.checkpoint = checkpoint = Checkpoint(self.query)
         batch = checkpoint.state["next"]
+        size, real_time = self.plan.get("rows", 5), self.plan.get("real_time", False)
+        offset = self.plan.get("begin", 0) + batch * size
+        begin = {p: offset for p in range(self.plan.get("partitions", 2))} if real_time else {}
         notes = [f"fresh: {self.query.fresh}"]
         self.control.send(
             QueryStarted(
@@ -159,6 +159,9 @@ class Run:
                 next_batch=batch,
                 notes=notes,
                 members=self.plan.get("members", ""),
+                real_time=real_time,
+                begin={"a": begin} if real_time else {},
+                end={"a": {p: self.plan.get("end", at) for p, at in begin.items()}},
             )
         )
         rows = Wire(str(self.number))
@@ -170,7 +173,10 @@ class Run:
                     return
                 if batch >= self.plan.get("batches", 3):
                     break
-                self.bring(rows, batch)
+                if real_time:
+                    self.stream(rows, batch, self.plan.get("begin", 0) + batch * size)
+                else:
+                    self.bring(rows, batch)
                 self.at(batch, "acked")
                 checkpoint.state["next"] = batch = batch + 1
                 checkpoint.write()
@@ -206,7 +212,7 @@ class Run:
         rows.send(BeginBatch(query=query, batch=batch, timestamp=time.time_ns() // 1_000_000))
         total = 0
         for values in parts(self.plan, batch):
-            rows.send(BatchRows(arrow=arrow(values)))
+            rows.send(BatchRows(rows=packed(values)))
             total += len(values)
             self.at(batch, "within")
         self.at(batch, "after")
@@ -215,6 +221,25 @@ class Run:
         answer = rows.receive()
         if not isinstance(answer, BatchTaken) or answer.batch != batch:
             raise LostError(f"{answer} for batch {batch}")
+
+    def stream(self, rows: Wire, epoch: int, first: int) -> None:
+        """Bring the rows of an epoch as they come, record by record, of both partitions in turns."""
+        self.at(epoch, "before")
+        rows.send(BeginEpoch())
+        for offset in range(first, first + self.plan.get("rows", 5)):
+            for partition in range(self.plan.get("partitions", 2)):
+                places = [offset * 2**20 + row for row in range(offset % 3)]
+                found = packed([offset * 10 + row for row in range(offset % 3)], places)
+                now = time.time_ns() // 1_000_000
+                if places:
+                    rows.send(PlacedRows(input=0, partition=partition, timestamp=now, rows=found))
+            self.at(epoch, "within")
+        self.at(epoch, "after")
+        rows.send(EndEpoch(epoch=epoch))
+        self.at(epoch, "end")
+        answer = rows.receive()
+        if not isinstance(answer, BatchTaken) or answer.batch != epoch:
+            raise LostError(f"{answer} for epoch {epoch}")
 
     def at(self, batch: int, point: str) -> None:
         if [batch, point] in self.plan.get("kill", []) and self.checkpoint.once(f"kill {batch} {point}"):

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from kiwi_gw.api import SourceChanged, SourceFailed
 from kiwi_spark.gateway import batches
 from kiwi_spark.gateway.batches import (
-    MAX_ROWS,
     BatchSpool,
     IncomingBatches,
     SourceBatches,
     SpoolBudget,
-    offset_of,
 )
+from kiwi_spark.gateway.positions import MAX_ROWS, offset_of
 from kiwi_spark.protocol.messages import (
     BatchRows,
     BatchTaken,
@@ -33,9 +32,16 @@ from kiwi_spark.protocol.messages import (
 )
 
 
+class Counted:
+    """Rows whose text says how many they are."""
+
+    def __init__(self, rows: bytes) -> None:
+        self.count = int(rows or b"0")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def rows_are_counted_by_their_text() -> Iterator[None]:
-    with patch.object(batches, "count", lambda arrow: int(arrow or b"0")):
+    with patch.object(batches, "PackedRows", Counted):
         yield
 
 
@@ -82,7 +88,7 @@ def committed(source: SourceBatches) -> tuple[int, int, list[int], int | None]:
 async def test_a_batch_counts_at_its_end() -> None:
     source = known(3)
     connection = incoming(source)
-    assert await take(connection, begin(3), BatchRows(arrow=b"2")) is None
+    assert await take(connection, begin(3), BatchRows(rows=b"2")) is None
     assert (source.next, source.committed) == (3, None)
     assert await take(connection, EndBatch(rows=2)) == 3
     assert source.next == 4
@@ -92,7 +98,7 @@ async def test_a_batch_counts_at_its_end() -> None:
 async def test_one_that_was_cut_off_never_was() -> None:
     source, budget = known(3), SpoolBudget(1_000)
     connection = IncomingBatches(source, budget)
-    await take(connection, begin(3), BatchRows(arrow=b"2"))
+    await take(connection, begin(3), BatchRows(rows=b"2"))
     assert budget.used == 1
     assert connection.cut() == 3
     assert connection.cut() is None
@@ -109,7 +115,7 @@ async def test_one_that_comes_again_is_acknowledged_and_dropped() -> None:
     source.resume(started(0), None)
     budget = SpoolBudget(1_000)
     again = IncomingBatches(source, budget)
-    assert await take(again, begin(0), BatchRows(arrow=b"9")) is None
+    assert await take(again, begin(0), BatchRows(rows=b"9")) is None
     assert await take(again, EndBatch(rows=9)) == 0
     assert (source.committed, source.next, budget.used) == (None, 1, 0)
 
@@ -141,7 +147,7 @@ def test_a_source_that_knows_no_more_than_its_position() -> None:
 @pytest.mark.parametrize(
     ("messages", "words"),
     [
-        ([BatchRows(arrow=b"")], "a BatchRows where a batch should begin"),
+        ([BatchRows(rows=b"")], "a BatchRows where a batch should begin"),
         ([EndBatch(rows=0)], "a EndBatch where"),
         ([begin(0), begin(0)], "within batch 0"),
         ([begin(0), BatchTaken(batch=0)], "a BatchTaken where"),
@@ -160,9 +166,9 @@ async def test_what_does_not_belong_there(messages: list[Message], words: str) -
 
 async def test_more_rows_than_positions_can_name() -> None:
     connection = incoming(known(0))
-    await take(connection, begin(0), BatchRows(arrow=b"%d" % MAX_ROWS))
+    await take(connection, begin(0), BatchRows(rows=b"%d" % MAX_ROWS))
     with pytest.raises(SourceFailed, match="max_offsets"):
-        await take(connection, BatchRows(arrow=b"1"))
+        await take(connection, BatchRows(rows=b"1"))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["whole", "cut", "repeat"]), st.integers(0, 3)), max_size=30))
@@ -173,7 +179,7 @@ def test_every_batch_is_committed_once_and_in_order(steps: list[tuple[str, int]]
     for step, rows in steps:
         source.resume(started(done), None)
         connection = incoming(source)
-        assert at_once(take(connection, begin(done), BatchRows(arrow=b"%d" % rows))) is None
+        assert at_once(take(connection, begin(done), BatchRows(rows=b"%d" % rows))) is None
         if step == "cut":
             connection.cut()
             continue

@@ -14,10 +14,12 @@ from kiwi_gw.api import SourceContext
 from kiwi_gw.model import Positions
 from kiwi_gw.testing import MemoryPublisher
 from kiwi_spark.driver.progress import follow
-from kiwi_spark.gateway.batches import SCHEMA, SourceBatches
+from kiwi_spark.gateway.batches import SourceBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState
+from kiwi_spark.gateway.positions import PLACED_SCHEMA
+from kiwi_spark.gateway.query_supervisor import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor
 from kiwi_spark.gateway.service import RunEnd, SparkService
-from kiwi_spark.gateway.source import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor, SparkSource
+from kiwi_spark.gateway.source import SparkSource
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryStarted
 from tests.plugins.spark.bench import context, settings
 
@@ -140,7 +142,10 @@ async def test_being_ready_does_not_end_a_trouble_that_there_still_is(tmp_path: 
             await super().ready(positions)
             self.report_degraded("")
 
-    out, spark = SourceHub(SCHEMA), cast("SparkService", ScriptedSpark([[AWAY], [STARTED, AWAY], [STARTED]]))
+    out, spark = (
+        SourceHub(PLACED_SCHEMA),
+        cast("SparkService", ScriptedSpark([[AWAY], [STARTED, AWAY], [STARTED]])),
+    )
     source = SparkSource(settings({}), SourceContext("s", context(tmp_path), {"spark": spark}), spark)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(source.run, out, None)

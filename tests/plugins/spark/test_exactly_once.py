@@ -12,8 +12,8 @@ import trio
 from kiwi_gw.api import SourceChanged
 from kiwi_gw.model import Batch
 from kiwi_gw.testing import MemoryPublisher
-from kiwi_spark.gateway.batches import MAX_ROWS, offset_of
 from kiwi_spark.gateway.driver_supervisor import DriverState
+from kiwi_spark.gateway.positions import MAX_ROWS, offset_of
 from kiwi_spark.gateway.service import SparkService
 from tests.plugins.spark.bench import fake_spark, memory, numbers, places, source
 

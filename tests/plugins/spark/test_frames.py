@@ -34,7 +34,7 @@ MESSAGES: list[Message] = [
     BatchProgress(run=1, batch=3, input_rows=2, seconds=0.5, phases={"addBatch": 0.25}),
     QueryEnded(run=1, error_kind="user", message="boom"),
     BeginBatch(query="id", batch=3, timestamp=5),
-    BatchRows(arrow=b"\x00\xff"),
+    BatchRows(rows=b"\x00\xff"),
     EndBatch(rows=2),
     BatchTaken(batch=3),
 ]
@@ -69,4 +69,4 @@ def test_what_is_no_message_is_an_error(data: bytes) -> None:
 
 def test_a_frame_that_is_too_large_is_not_sent() -> None:
     with pytest.raises(WireError):
-        frame_of(BatchRows(arrow=bytes(MAX_MESSAGE)))
+        frame_of(BatchRows(rows=bytes(MAX_MESSAGE)))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from kiwi_spark.gateway.diagnostics import check_folder, notes
 from kiwi_spark.gateway.resolve import prepare, resolve
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.java import connector
+from kiwi_spark.java.classes import classes_jar
 from kiwi_spark.java.jar_set import JarSet, Locked
 from kiwi_spark.protocol.query_spec import QuerySpec, TableInput, Watermark
 from tests.plugins.spark.maven_server import MavenServer
@@ -133,10 +135,14 @@ async def test_the_session() -> None:
 async def test_connectors_are_fetched_where_they_are_not_there(
     maven: MavenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    built = await classes_jar()
     monkeypatch.setenv("KIWI_GW_CACHE", str(tmp_path))
     own = {"spark.jars.packages": "a:spark-sql-kafka-0-10_2.13:9,a:spark-avro_2.13:9"}
+    classes = tmp_path / built.parent.name / built.name
+    classes.parent.mkdir()
+    shutil.copy(built, classes)
     session, _ = await prepare(SparkSettings(conf=own))
-    assert "spark.jars" not in session.conf
+    assert session.conf["spark.jars"] == str(classes)
     assert maven.paths == []
     with pytest.raises(OSError, match=r"could not be fetched: .*HTTP status 404"):  # which is tried again
         await prepare(SparkSettings())
@@ -144,7 +150,7 @@ async def test_connectors_are_fetched_where_they_are_not_there(
     maven.holds((jar, b"first"))
     monkeypatch.setattr(connector, "CONNECTOR", JarSet("x", "connector", (jar,)))
     session, _ = await prepare(SparkSettings())
-    assert session.conf["spark.jars"] == str(tmp_path / "connector" / "spark-avro.jar")
+    assert session.conf["spark.jars"] == f"{tmp_path}/connector/spark-avro.jar,{classes}"
     assert (tmp_path / "connector" / "spark-avro.jar").read_bytes() == b"first"
 
 

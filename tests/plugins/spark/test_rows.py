@@ -1,83 +1,118 @@
+"""What becomes of the rows that the driver sends: columns of batches, at most so many at a time."""
+
 from __future__ import annotations
 
-import io
 import json
+from collections.abc import Iterable
 
-import pyarrow as pa
 import pytest
 
+from kiwi_gw.api import Batch
 from kiwi_gw.testing.batch_rules import check_batch
-from kiwi_spark.gateway.batches import (
-    BATCH_ROWS,
-    MAX_ROWS,
-    SCHEMA,
-    count,
-    lost_batches,
-    offset_of,
-    row_batches,
-)
-from kiwi_spark.protocol.messages import WireError
+from kiwi_spark.gateway.positions import MAX_ROWS, PLACED_SCHEMA, RECORD_ROWS, offset_of, partition_of
+from kiwi_spark.gateway.rows import BATCH_ROWS, lost_batches, placed_batches, row_batches
+from kiwi_spark.protocol.messages import PlacedRows, WireError
+from kiwi_spark.protocol.packed_rows import PackedRows, pack
 
 
-def arrow(*batches: pa.RecordBatch) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue()
+def texts(numbers: Iterable[int]) -> list[bytes]:
+    return [json.dumps({"n": n, "t": "ä"}).encode() for n in numbers]
 
 
-def rows(first: int, size: int, kind: pa.DataType, *, keys: bool = True) -> pa.RecordBatch:
-    values = pa.array(
-        [json.dumps({"n": n, "t": "ä"}).encode() for n in range(first, first + size)], pa.binary()
-    )
-    names = pa.array([b"[1]" if keys and n % 2 else None for n in range(first, first + size)], pa.binary())
-    return pa.record_batch({"key": names.cast(kind), "value": values.cast(kind)})
+def rows(first: int, size: int, *, keys: bool = True) -> bytes:
+    numbers = range(first, first + size)
+    return pack(texts(numbers), [b"[%d]" % n for n in numbers] if keys else None)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def values(found: Iterable[Batch]) -> list[int]:
+    return [json.loads(value)["n"] for piece in found for value in piece.columns["value"]]  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("keys", [True, False])
-def test_rows_become_batches_that_keep_the_rules(kind: pa.DataType, keys: bool) -> None:
-    data = arrow(rows(0, 4_500, kind, keys=keys), rows(4_500, 3, kind, keys=keys))
-    assert count(data) == 4_503
+def test_rows_become_batches_that_keep_the_rules(keys: bool) -> None:
+    data = rows(0, 4_503, keys=keys)
+    assert PackedRows(data).count == 4_503
     found = list(row_batches(data, 9, 77, 100))
-    assert [len(piece) for piece in found] == [2_000, 2_000, 500, 3]
+    assert [len(piece) for piece in found] == [2_000, 2_000, 503]
     positions: dict[int, int] = {}
     for piece in found:
-        positions = check_batch(piece, positions, SCHEMA)
+        positions = check_batch(piece, positions, PLACED_SCHEMA)
     assert positions == {0: offset_of(9, 4_603)}
-    values = [json.loads(value)["n"] for piece in found for value in piece.columns["value"]]  # type: ignore[arg-type]
-    assert values == list(range(4_503))
+    assert values(found) == list(range(4_503))
     assert [row for piece in found for row in piece.columns["row"]] == list(range(100, 4_603))
     names = [key for piece in found for key in piece.columns["key"]]
-    assert names == [b"[1]" if keys and n % 2 else None for n in range(4_503)]
+    assert names == [b"[%d]" % n if keys else None for n in range(4_503)]
     assert {t for piece in found for t in piece.columns["timestamp"]} == {77}
-    texts = [value for piece in found for value in piece.columns["value"] if isinstance(value, bytes)]
-    assert sum(piece.cost for piece in found) > sum(map(len, texts))
+    assert {n for piece in found for n in piece.columns["from_offset"]} == {-1}
+    content = [value for piece in found for value in piece.columns["value"] if isinstance(value, bytes)]
+    assert sum(piece.cost for piece in found) > sum(map(len, content))
 
 
-@pytest.mark.parametrize("skip", [0, 1, 1_999, 2_000, 4_500, 4_501, 4_503])
+@pytest.mark.parametrize("skip", [0, 1, 1_999, 2_000, 4_500, 4_503])
 def test_what_was_taken_is_left_out(skip: int) -> None:
-    data = arrow(rows(0, 4_500, pa.string()), rows(4_500, 3, pa.string()))
-    found = list(row_batches(data, 0, 0, 10, skip))
-    values = [json.loads(value)["n"] for piece in found for value in piece.columns["value"]]  # type: ignore[arg-type]
-    assert values == list(range(skip, 4_503))
+    found = list(row_batches(rows(0, 4_503), 0, 0, 10, skip))
+    assert values(found) == list(range(skip, 4_503))
     if found:
         assert found[0].offsets[0] == offset_of(0, 10 + skip)
     assert all(len(piece) <= BATCH_ROWS for piece in found)
 
 
 def test_the_last_row_of_the_largest_batch() -> None:
-    (piece,) = row_batches(arrow(rows(0, 1, pa.string())), 3, 0, MAX_ROWS - 1)
+    (piece,) = row_batches(rows(0, 1), 3, 0, MAX_ROWS - 1)
     assert piece.offsets[0] + 1 == offset_of(4, 0)
     assert list(piece.columns["batch"]) == [3]
 
 
-@pytest.mark.parametrize("data", [b"", b"no Arrow at all", arrow(pa.record_batch({"x": pa.array([1])}))])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"none",
+        b"no rows at all",
+        rows(0, 3)[:-1],
+        rows(0, 3) + b"x",
+        (2**31 - 1).to_bytes(4, "little") + bytes(4),
+        b"\xff\xff\xff\xff" + bytes(4),
+    ],
+)
 def test_what_is_no_rows(data: bytes) -> None:
     with pytest.raises(WireError):
-        count(data)
+        PackedRows(data)
+
+
+def test_no_rows_are_rows_too() -> None:
+    assert PackedRows(pack([])).count == 0
+    assert list(row_batches(pack([]), 0, 0, 0)) == []
 
 
 def test_a_loss_keeps_the_rules() -> None:
-    assert check_batch(lost_batches(2, 5), {0: offset_of(2, 0)}, SCHEMA) == {0: offset_of(5, 0)}
+    assert check_batch(lost_batches(2, 5), {0: offset_of(2, 0)}, PLACED_SCHEMA) == {0: offset_of(5, 0)}
+
+
+def placed(partition: int, places: list[int], number: int = 0) -> PlacedRows:
+    packed = pack(texts(places), None, places)
+    return PlacedRows(input=number, partition=partition, timestamp=5, rows=packed)
+
+
+def test_rows_with_places() -> None:
+    """A record with two rows, one with none, and one with one."""
+    own, other = partition_of(0, 3), partition_of(1, 0)
+    places = [7 * RECORD_ROWS, 7 * RECORD_ROWS + 1, 9 * RECORD_ROWS]
+    starts = {own: 5 * RECORD_ROWS, other: RECORD_ROWS}
+    (piece,) = placed_batches(placed(3, places), starts)
+    assert check_batch(piece, starts, PLACED_SCHEMA) == {own: places[-1] + 1, other: RECORD_ROWS}
+    assert list(piece.columns["from_partition"]) == [3, 3, 3]
+    assert list(piece.columns["from_offset"]) == [7, 7, 9]
+    assert list(piece.columns["row"]) == [0, 1, 0]
+    assert list(piece.columns["batch"]) == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("had", [0, 1, 4_999, 5_000])
+def test_rows_that_came_before_are_dropped(had: int) -> None:
+    own = partition_of(0, 0)
+    places = [n * RECORD_ROWS for n in range(5_000)]
+    found = list(placed_batches(placed(0, places), {own: had * RECORD_ROWS}))
+    assert values(found) == places[had:]
+    positions = {own: had * RECORD_ROWS}
+    for piece in found:
+        positions = check_batch(piece, positions, PLACED_SCHEMA)

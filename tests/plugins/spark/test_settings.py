@@ -49,12 +49,30 @@ def test_what_the_readme_shows() -> None:
 
 def test_defaults() -> None:
     found = SparkSourceSettings.model_validate(source())
-    assert found.trigger != "available_now"
-    assert found.trigger.processing_time == "500 milliseconds"
+    assert (found.trigger, found.real_time) == ("auto", "auto")
     assert (found.output_mode, found.key, found.sink) == ("append", [], None)
     assert found.inputs["a"].stream_format == "json"
     section = SparkSettings()
     assert (section.master, section.checkpoint_dir) == ("local[*]", "./state")
+
+
+@pytest.mark.parametrize(
+    ("keys", "real_time"),
+    [
+        ({}, "auto"),
+        ({"sink": {"topic": "o"}}, "no"),
+        ({"output_mode": "complete"}, "no"),
+        ({"output_mode": "update"}, "auto"),
+        ({"trigger": "available_now"}, "no"),
+        ({"trigger": {"processing_time": "1 s"}}, "no"),
+        ({"trigger": {"real_time": True}}, "only"),
+        ({"trigger": {"real_time": True, "checkpoint_interval": "5 m"}}, "only"),
+    ],
+)
+def test_which_are_to_run_in_real_time(keys: dict[str, Any], real_time: str) -> None:
+    found = SparkSourceSettings.model_validate(source(**keys))
+    assert found.real_time == real_time
+    assert SparkSourceSettings.model_validate(found.model_dump(by_alias=True)) == found
 
 
 @pytest.mark.parametrize(
@@ -87,6 +105,18 @@ def test_durations(given: object, text: str) -> None:
         ({"watermarks": {"b": {"column": "t", "delay": "1 h"}}}, "which is no stream here; there is a"),
         ({"watermarks": {"a": {"column": "t", "delay": "soon"}}}, "is no duration"),
         ({"trigger": {"processing_time": "x"}}, "is no duration"),
+        ({"trigger": {}}, "write one of them"),
+        ({"trigger": {"real_time": True, "processing_time": "1 s"}}, "write one of them"),
+        ({"trigger": {"processing_time": "1 s", "checkpoint_interval": "5 s"}}, "is for real_time"),
+        ({"trigger": {"real_time": True}, "sink": {"topic": "o"}}, "leave `sink` out"),
+        ({"trigger": {"real_time": True}, "output_mode": "complete"}, "output_mode complete"),
+        (
+            {
+                "trigger": {"real_time": True},
+                "inputs": {"f": {"path": "x", "format": "text", "stream": True}},
+            },
+            "no streams of files",
+        ),
         ({"key": ["a", "a"]}, "twice"),
         ({"sink": {"topic": "a b"}}, "not a topic name"),
     ],
