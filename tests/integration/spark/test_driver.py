@@ -86,8 +86,7 @@ async def test_a_batch_that_a_join_makes_too_large_ends_its_query_and_not_the_dr
         )
         ended = driver.fail(next(runs), altered(query, sql=words % 30_000))
         assert ended.error_kind == "query", ended
-        assert "more bytes than `spark.driver.maxResultSize` has room for" in ended.message
-        assert "`spark.batch_bytes` allows 268,435,456" in ended.message
+        assert "more bytes than `spark.batch_bytes` allows (268,435,456)" in ended.message
         run = next(runs)
         _, rows = driver.start(run, altered(query, source="small", sql=words % 10))
         assert len(rows.batch()[1]) == 1000

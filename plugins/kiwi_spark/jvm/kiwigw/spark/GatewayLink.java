@@ -48,6 +48,7 @@ public final class GatewayLink {
     if (link != null) {
       link.channel.close();
       RowStream.end(run);
+      WholeBatchWrite.forget(run);
     }
   }
 

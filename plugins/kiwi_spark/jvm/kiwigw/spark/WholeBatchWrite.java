@@ -1,6 +1,8 @@
 package kiwigw.spark;
 
 import java.util.ArrayList;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -38,7 +40,7 @@ final class WholeBatchWrite implements StreamingWrite {
   @Override
   public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
     pool = SchedulerPool.begin(SparkContext.getOrCreate());
-    return new Factory(most);
+    return new Factory(run, most);
   }
 
   @Override
@@ -69,6 +71,11 @@ final class WholeBatchWrite implements StreamingWrite {
   @Override
   public void abort(long batch, WriterCommitMessage[] messages) {
     SchedulerPool.end(SparkContext.getOrCreate(), pool);
+  }
+
+  /** Forget what tasks of a run hold: it is over. */
+  static void forget(long run) {
+    Held.BY_RUN.remove(run);
   }
 
   /** Return it as the write of a result that is computed once: batch 0. */
@@ -110,24 +117,33 @@ final class WholeBatchWrite implements StreamingWrite {
   private static final class Factory implements StreamingDataWriterFactory, DataWriterFactory {
     private static final long serialVersionUID = 1L;
 
+    private final long run;
     private final long most;
 
-    /** Bytes that tasks of this batch hold on this machine. Each machine has one of its own. */
-    private transient AtomicLong held;
-
-    Factory(long most) {
+    Factory(long run, long most) {
+      this.run = run;
       this.most = most;
     }
 
     @Override
     public DataWriter<InternalRow> createWriter(int partition, long task, long epoch) {
-      return createWriter(partition, task);
+      return new Writer(most, Held.by(run, epoch));
     }
 
     @Override
-    public synchronized DataWriter<InternalRow> createWriter(int partition, long task) {
-      held = held == null ? new AtomicLong() : held;
-      return new Writer(most, held);
+    public DataWriter<InternalRow> createWriter(int partition, long task) {
+      return createWriter(partition, task, 0);
+    }
+  }
+
+  /** Bytes that the tasks of a batch hold together in this process: of the last batch of every run. */
+  private record Held(long epoch, AtomicLong bytes) {
+    private static final Map<Long, Held> BY_RUN = new ConcurrentHashMap<>();
+
+    static AtomicLong by(long run, long epoch) {
+      return BY_RUN.compute(
+              run, (key, held) -> held != null && held.epoch == epoch ? held : new Held(epoch, new AtomicLong()))
+          .bytes;
     }
   }
 
