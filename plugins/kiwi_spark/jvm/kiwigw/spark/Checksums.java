@@ -13,11 +13,11 @@ final class Checksums {
     return name.startsWith(".") && name.endsWith(".crc");
   }
 
-  /** Delete the checksum of a file, if there is one: what the file is going to be, it does not say. */
+  /** Delete the checksum of a file, if there is one, on the disk, too: it does not say what the file is going to be. */
   static void forget(Path file) throws IOException {
     Path name = file.getFileName();
-    if (name != null) {
-      Files.deleteIfExists(file.resolveSibling("." + name + ".crc"));
+    if (name != null && Files.deleteIfExists(file.resolveSibling("." + name + ".crc"))) {
+      LocalFolders.sync(file.getParent());
     }
   }
 }

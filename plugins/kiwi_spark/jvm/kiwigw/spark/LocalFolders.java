@@ -17,6 +17,9 @@ import org.apache.hadoop.fs.permission.FsPermission;
 
 /** Makes and deletes folders, brings their names to the disk, and translates permissions. */
 final class LocalFolders {
+  /** What Linux says where a file system brings no folders to the disk. */
+  private static final Set<String> NO_SYNC = Set.of("Invalid argument", "Bad file descriptor");
+
   private LocalFolders() {}
 
   /** Make a folder and those above it as they are needed, with the permissions that the process gives. */
@@ -53,9 +56,16 @@ final class LocalFolders {
       throw there;
     }
     if (permissions != null) {
-      Files.setPosixFilePermissions(folder, permissions);
+      permit(folder, permissions);
     }
     sync(folder.getParent());
+  }
+
+  /** Set permissions where they are others, as the process may have taken some away. Some file systems have none. */
+  static void permit(Path path, Set<PosixFilePermission> permissions) throws IOException {
+    if (!Files.getPosixFilePermissions(path).equals(permissions)) {
+      Files.setPosixFilePermissions(path, permissions);
+    }
   }
 
   /** Delete a folder and all in it. Links are deleted, never followed. */
@@ -88,14 +98,17 @@ final class LocalFolders {
         });
   }
 
-  /** Wait until the names in a folder are on the disk, also in a thread that is interrupted: it stays so. */
+  /**
+   * Wait until the names in a folder are on the disk, where the file system can say so. Also in a thread that is
+   * interrupted: it stays so.
+   */
   static void sync(Path folder) throws IOException {
     boolean interrupted = false;
     try {
       while (true) {
         interrupted |= Thread.interrupted();
         try (FileChannel channel = FileChannel.open(folder, StandardOpenOption.READ)) {
-          channel.force(true);
+          force(channel);
           return;
         } catch (ClosedByInterruptException again) {
           interrupted = true;
@@ -104,6 +117,16 @@ final class LocalFolders {
     } finally {
       if (interrupted) {
         Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  private static void force(FileChannel folder) throws IOException {
+    try {
+      folder.force(true);
+    } catch (IOException error) {
+      if (!NO_SYNC.contains(String.valueOf(error.getMessage()))) {
+        throw error;
       }
     }
   }

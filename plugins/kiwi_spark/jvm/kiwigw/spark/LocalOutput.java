@@ -61,7 +61,7 @@ final class LocalOutput extends OutputStream implements Syncable, StreamCapabili
   private static void create(Path there, boolean mayExist, Set<PosixFilePermission> permissions) throws IOException {
     try {
       Files.createFile(there, PosixFilePermissions.asFileAttribute(permissions));
-      Files.setPosixFilePermissions(there, permissions); // the process may have taken some away
+      LocalFolders.permit(there, permissions);
     } catch (java.nio.file.FileAlreadyExistsException error) {
       if (!mayExist) {
         throw error;
