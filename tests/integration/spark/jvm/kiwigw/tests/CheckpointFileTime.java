@@ -18,6 +18,7 @@ final class CheckpointFileTime {
     conf.set("fs.AbstractFileSystem.file.impl", arguments[0]);
     Path folder = new Path(arguments[1]);
     CheckpointFileManager manager = CheckpointFileManager.create(folder, conf);
+    manager.mkdirs(folder);
     long[] nanoseconds = new long[Integer.parseInt(arguments[2])];
     for (int number = 0; number < nanoseconds.length; number++) {
       long before = System.nanoTime();
