@@ -36,7 +36,12 @@ DEFAULTS: Final = {
 }
 """What the user's configuration may say otherwise."""
 
-_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Checkpoints in folders of this machine, by system calls: see `jvm/kiwigw/spark/DirectLocalFs.java`.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "kiwigw.spark.DirectLocalFs",
+}
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _THREADS: Final = re.compile(r"local\[(\d+|\*)(?:, *\d+)?\]")
 _TEMPORARY: Final = "-Djava.io.tmpdir="

@@ -56,6 +56,13 @@ def test_only_a_local_driver_is_bound_to_loopback() -> None:
     assert "spark.driver.host" not in configuration(SessionSpec(master="spark://there:7077"))
 
 
+def test_only_a_local_driver_has_the_file_system_for_checkpoints_unless_the_user_says_which() -> None:
+    key, stock = "spark.hadoop.fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.LocalFs"
+    assert configuration(SessionSpec(master="local[1]"))[key] == "kiwigw.spark.DirectLocalFs"
+    assert configuration(SessionSpec(master="local[1]", conf={key: stock}))[key] == stock
+    assert key not in configuration(SessionSpec(master="spark://there:7077"))
+
+
 def test_where_a_topic_is_read_from() -> None:
     assert start_options("latest") == {"startingOffsets": "latest"}
     assert start_options(12) == {
