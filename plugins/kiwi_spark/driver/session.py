@@ -41,7 +41,7 @@ _STACK: Final = "-Xss16m"
 _SAY_TOO_MUCH: Final = (
     # Warns of every batch that takes longer than the time between two: here that is how it goes.
     "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
-    # Warns of every query that it will not be planned anew while it runs: no stream ever is.
+    # Warns of every query that it will not be planned anew while it runs. (With state none is, others are.)
     "org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream",
     # Warns of every pool that no file describes: here every batch has one (see `scheduler_pool`).
     "org.apache.spark.scheduler.FairSchedulableBuilder",
