@@ -64,6 +64,8 @@ _RULES: Final[tuple[tuple[ErrorKind, re.Pattern[str]], ...]] = (
             r"|sources in the checkpoint offsets and now there are|UnsupportedLogVersion"
             r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH|ChecksumException"
             r"|checkpoint location.*(incompatible|corrupt)"
+            r"|CHECKSUM_VERIFICATION_FAILED|STREAMING_CHECKPOINT_MISSING_METADATA_FILE"
+            r"|MISSING_STATE_DIRECTORY|STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
         ),
     ),
     ("query", re.compile(r"is bigger than spark\.driver\.maxResultSize")),

@@ -50,7 +50,7 @@ _STACK: Final = "-Xss16m"
 _SAY_TOO_MUCH: Final = (
     # Warns of every batch that takes longer than the time between two: here that is how it goes.
     "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
-    # Warns of every query that it will not be planned anew while it runs: no stream ever is.
+    # Warns of every query that it will not be planned anew while it runs. (With state none is, others are.)
     "org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream",
     # Warns of our sink, which is not Spark's own.
     "org.apache.spark.sql.execution.streaming.runtime.RealTimeModeAllowlist",

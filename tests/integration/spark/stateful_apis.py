@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -92,6 +92,26 @@ class Total(StatefulProcessor):
 def transform_with_state_in_pandas(inputs: Inputs) -> DataFrame:
     grouped = inputs["events"].groupBy("k")
     found: DataFrame = grouped.transformWithStateInPandas(Total(), _SUM, "Update", "None")
+    return found
+
+
+class TotalOfRows(Total):
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        before: Any = self._total.get()
+        found = (before[0] if before is not None else 0) + sum(row["n"] for row in rows)
+        self._total.update((found,))
+        yield Row(k=key[0], total=found)
+
+
+def transform_with_state(inputs: Inputs) -> DataFrame:
+    grouped = inputs["events"].groupBy("k")
+    found: DataFrame = grouped.transformWithState(TotalOfRows(), _SUM, "Update", "None")
+    return found
+
+
+def plain_udf(inputs: Inputs) -> DataFrame:
+    added = F.udf(lambda number: number + 1, "bigint")
+    found: DataFrame = inputs["events"].select(added("n").alias("n"))
     return found
 
 

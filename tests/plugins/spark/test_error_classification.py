@@ -1,4 +1,4 @@
-"""What kind of trouble an exception of Spark is, from chains of causes as Spark 4.0.0 gives them."""
+"""What kind of trouble an exception of Spark is, from chains of causes as Spark 4.2.0 gives them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kiwi_spark.driver.error_classification import Cause, classify_causes
 from kiwi_spark.protocol.query_spec import ErrorKind
 
 FAILED = Cause("org.apache.spark.SparkException", "Job aborted due to stage failure: Task 0 failed 1 times")
-UDF = """Traceback (most recent call last):
+UDF = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "pipelines.py", line 4, in f
     raise ValueError("boom")
 ValueError: boom
-"""
+ SQLSTATE: 38000"""
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,20 @@ ValueError: boom
             "Python worker",
         ),
         ([FAILED], "gone", "Job aborted"),
+        *(
+            (
+                [Cause("org.apache.spark.SparkException", f"[{condition}] Of /state/a/0.")],
+                "checkpoint",
+                "Of /state/a/0. (remove the source's folder there",
+            )
+            for condition in (
+                "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED",
+                "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED",
+                "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+                "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+                "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+            )
+        ),
     ],
 )
 def test_causes_are_a_kind_of_trouble_with_words(causes: list[Cause], trouble: ErrorKind, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Operators, casts and functions by examples; what Spark 4.0 gives for them was looked up there."""
+"""Operators, casts and functions by examples; what Spark 4.2 gives for them was looked up there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark 4.0.0 answered, with ansi.enabled=false and in UTC, where one might expect something else."""
+"""What Spark 4.2.0 answered, with ansi.enabled=false and in UTC, where one might expect something else."""
 
 from __future__ import annotations
 
