@@ -39,9 +39,9 @@ Scalar = str | int | float | bool
 async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, str]]:
     """Return the session, and what the driver's environment needs.
 
-    Fetches the connectors, once, unless the configuration names its own, and has our own classes compiled, once,
-    where they did not come with the package. KiwiError: there is no Java for it. OSError: the jars cannot be
-    fetched now.
+    Fetches the connectors, once, unless the configuration names its own, and has our own classes compiled,
+    once, where they did not come with the package. KiwiError: there is no Java for it. OSError: the jars
+    cannot be fetched now.
     """
     session = _session(settings)
     if session.remote:  # the server has its own Java and its own jars
