@@ -1,7 +1,7 @@
 """Class data sharing for Spark's JVM: what one start has loaded and verified, later ones map into memory.
 
-The set-up makes the archive, a gateway never does. A JVM looks itself whether it fits (its own version; names,
-sizes and times of the jars), and else starts as without.
+The set-up makes the archive, a gateway never does. A JVM looks itself whether it fits (its own version; names, sizes
+and times of the jars), and else starts as without.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def make_archive(
         with tempfile.TemporaryDirectory(dir=folder) as work:
             await _make(home, Path(work), folder)
     except (OSError, subprocess.SubprocessError, trio.TooSlowError) as error:
-        report(f"Spark will start as without: {error or 'that took too long'}")
+        report(f"Spark will start as without: {str(error) or 'that took too long'}")
 
 
 async def _make(home: Path, work: Path, folder: Path) -> None:
