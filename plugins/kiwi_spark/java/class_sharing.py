@@ -1,7 +1,8 @@
 """Class data sharing for Spark's JVM: what one start has loaded and verified, later ones map into memory.
 
-The set-up makes the archive, a gateway never does. A JVM looks itself whether it fits (its own version; names, sizes
-and times of the jars), and else starts as without.
+The set-up makes the archive, a gateway never does. A JVM looks itself whether it fits (its version, and the
+names, sizes and times of the jars), and else starts as without. Java 17 ends by a signal at one that is cut
+short: sizes are compared here.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
 _LONGEST: Final = 300.0
 """Seconds for each of the two steps; 1 and 20 are usual."""
 
-_BASE, _SPARK = "base.jsa", "spark.jsa"
+_BASE, _SPARK, _SIZES = "base.jsa", "spark.jsa", "sizes"
 
 
 def sharing_environment(home: Path, cache: Path) -> dict[str, str]:
     """Return what the environment of Spark's driver needs, for the Java in `home`; empty where there is no
     archive for it. Starts Java (0.1 s): not for the event loop."""
     folder = archive_folder(home, cache)
-    if folder is None or not (folder / _SPARK).is_file():
+    if folder is None or not _whole(folder):
         return {}
     return _environment([f"-XX:SharedArchiveFile={folder / _SPARK}"])
 
@@ -70,7 +71,7 @@ async def make_archive(
     cache = (cache_dir or default_cache()).absolute()
     home = await trio.to_thread.run_sync(java_home, cache)
     folder = await trio.to_thread.run_sync(archive_folder, home, cache)
-    if folder is None or await trio.Path(folder, _SPARK).is_file():
+    if folder is None or await trio.to_thread.run_sync(_whole, folder):
         return
     report(f"starting Spark once, for its later starts to take half the time: into {folder}")
     try:
@@ -91,6 +92,19 @@ async def _make(home: Path, work: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "kiwi_spark.driver.rehearsal"]
     await _run(command, {"JAVA_HOME": str(home), **_environment(options)})
     await trio.Path(work, _SPARK).replace(folder / _SPARK)
+    await trio.Path(work, _SIZES).write_text(_sizes(folder))
+    await trio.Path(work, _SIZES).replace(folder / _SIZES)
+
+
+def _whole(folder: Path) -> bool:
+    try:
+        return (folder / _SIZES).read_text() == _sizes(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def _sizes(folder: Path) -> str:
+    return " ".join(str((folder / name).stat().st_size) for name in (_BASE, _SPARK))
 
 
 async def _run(command: list[str], env: Mapping[str, str]) -> None:

@@ -24,6 +24,7 @@ def an_archive(home: Path, cache: Path, content: bytes) -> Path:
     folder.mkdir(parents=True)
     for name in ("base.jsa", "spark.jsa"):
         (folder / name).write_bytes(content)
+    (folder / "sizes").write_text(f"{len(content)} {len(content)}")
     return folder
 
 
@@ -54,6 +55,16 @@ def test_it_is_named_before_the_options_of_the_user(
     options = shlex.split(sharing_environment(home, tmp_path / "a cache")["SPARK_SUBMIT_OPTS"])
     assert options[0] == f"-XX:SharedArchiveFile={folder}/spark.jsa"
     assert options[-1] == "-Dtheirs=1"
+
+
+@pytest.mark.parametrize("name", ["base.jsa", "spark.jsa", "sizes"])
+def test_one_that_is_cut_short_or_not_finished_is_not_used(home: Path, tmp_path: Path, name: str) -> None:
+    file = an_archive(home, tmp_path, b"archive") / name
+    assert sharing_environment(home, tmp_path) != {}
+    file.write_bytes(file.read_bytes()[:-1])
+    assert sharing_environment(home, tmp_path) == {}
+    file.unlink()
+    assert sharing_environment(home, tmp_path) == {}
 
 
 def test_where_there_is_no_java_it_is_left_out(tmp_path: Path) -> None:
