@@ -34,7 +34,7 @@ _QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
 _LONGEST: Final = 300.0
 """Seconds for each of the two steps; 1 and 20 are usual."""
 
-_BASE, _SPARK, _SIZES = "base.jsa", "spark.jsa", "sizes"
+_BASE, _SPARK, _SIZES, _REFUSED = "base.jsa", "spark.jsa", "sizes", "refused"
 
 
 def sharing_environment(home: Path, cache: Path) -> dict[str, str]:
@@ -71,7 +71,9 @@ async def make_archive(
     cache = (cache_dir or default_cache()).absolute()
     home = await trio.to_thread.run_sync(java_home, cache)
     folder = await trio.to_thread.run_sync(archive_folder, home, cache)
-    if folder is None or await trio.to_thread.run_sync(_whole, folder):
+    if folder is None or await trio.Path(folder, _REFUSED).exists():
+        return
+    if await trio.to_thread.run_sync(_whole, folder):
         return
     report(f"starting Spark once, for its later starts to take half the time: into {folder}")
     try:
@@ -91,9 +93,21 @@ async def _make(home: Path, work: Path, folder: Path) -> None:
     options = [f"-XX:SharedArchiveFile={folder / _BASE}", f"-XX:ArchiveClassesAtExit={work / _SPARK}"]
     command = [sys.executable, "-m", "kiwi_spark.driver.rehearsal"]
     await _run(command, {"JAVA_HOME": str(home), **_environment(options)})
+    if not await _is_taken(home, work):
+        await trio.Path(folder, _REFUSED).touch()
+        await trio.Path(folder, _BASE).unlink(missing_ok=True)
+        raise OSError("this Java does not take an archive of its own with Spark's class path")
     await trio.Path(work, _SPARK).replace(folder / _SPARK)
     await trio.Path(work, _SIZES).write_text(_sizes(folder))
     await trio.Path(work, _SIZES).replace(folder / _SIZES)
+
+
+async def _is_taken(home: Path, work: Path) -> bool:
+    # Java 21 refuses a class path that has a jar twice, as that of Spark 4.2 has; Java 17 does not.
+    options = [f"-XX:SharedArchiveFile={work / _SPARK}", f"-Xlog:class+load:file={work / 'loaded'}"]
+    command = [str(spark_jars()[0].parents[1] / "bin" / "spark-submit"), "--version"]
+    await _run(command, {"JAVA_HOME": str(home), _VARIABLE: shlex.join(options)})
+    return "shared objects file (top)" in await trio.Path(work, "loaded").read_text()
 
 
 def _whole(folder: Path) -> bool:
