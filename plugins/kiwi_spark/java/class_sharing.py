@@ -75,7 +75,7 @@ async def make_archive(
         return
     if await trio.to_thread.run_sync(_whole, folder):
         return
-    report(f"starting Spark once, for its later starts to take half the time: into {folder}")
+    report(f"starting Spark once, so that it starts faster from then on: into {folder}")
     try:
         await trio.Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as work:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import trio
 
 from kiwi_spark.java import class_sharing
 from kiwi_spark.java.class_sharing import archive_folder, make_archive, sharing_environment
@@ -103,3 +105,30 @@ async def test_what_prevents_it_is_reported_and_leaves_nothing(
     assert said[0].startswith("starting Spark once")
     assert said[1].startswith("Spark will start as without: ")
     assert sharing_environment(home, tmp_path) == {}
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_an_archive_is_kept_if_this_java_takes_it_and_is_made_once(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    ran: list[str] = []
+
+    async def run(command: list[str], env: Mapping[str, str]) -> None:
+        ran.append(command[-1])
+        for option in (*command, *shlex.split(env.get("SPARK_SUBMIT_OPTS", ""))):
+            name, _, path = option.partition("=")
+            if command[-1] == "--version" and name == "-Xlog:class+load:file":
+                await trio.Path(path).write_text("shared objects file" + " (top)" * taken)
+            elif name == "-XX:ArchiveClassesAtExit" or (
+                "-Xshare:dump" in command and name == "-XX:SharedArchiveFile"
+            ):
+                await trio.Path(path).write_text("archive")
+
+    monkeypatch.setattr(class_sharing, "java_home", lambda cache: home)
+    monkeypatch.setattr(class_sharing, "_run", run)
+    said: list[str] = []
+    await make_archive(tmp_path, said.append)
+    await make_archive(tmp_path, said.append)
+    assert len(ran) == 3
+    assert bool(sharing_environment(home, tmp_path)) is taken
+    assert len(said) == (1 if taken else 2)
