@@ -13,8 +13,8 @@ class ResumePoint:
     """Hold where to go on: the positions behind the last event that was received.
 
     The gateway sends them (in SUBSCRIBE_OK, LAG, POSITIONS and SUBSCRIPTION_CLOSED), and only it understands
-    them. Events with a partition and an offset, such as those of Kafka, move them on; with a row besides they are one of
-    those that the record at that offset has become (Spark in real time).
+    them. Events with a partition and an offset, such as those of Kafka, move them on; with a row besides they
+    are one of those that the record at that offset has become (Spark in real time).
     """
 
     def __init__(self) -> None:

@@ -52,8 +52,8 @@ def placed_batches(message: PlacedRows, starts: Positions, inputs: Sequence[str]
     """Return the rows of a message that are not below `starts`, `BATCH_ROWS` at a time. WireError: they are
     none.
 
-    inputs: names of the query's streams. starts: the next place of every partition. Each batch begins where the
-    one before it has ended.
+    inputs: names of the query's streams. starts: the next place of every partition. Each batch begins where
+    the one before it has ended.
     """
     rows = PackedRows(message.rows, placed=True)
     partition, places = partition_of(message.input, message.partition), rows.places()
