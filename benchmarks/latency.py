@@ -83,7 +83,7 @@ class Notes:
 
 
 class Around:
-    """Find the longest delays of records that were made near a checkpoint of Spark's."""
+    """Tell records that were made near a checkpoint of Spark's from the others."""
 
     def __init__(self, folder: Path) -> None:
         """folder: of checkpoints, anywhere below it."""
@@ -101,17 +101,19 @@ class Around:
 
     def said(self) -> dict[str, float]:
         """Return how many checkpoints there were between the first record and the last, the longest delay of
-        records that were made within two seconds of one, and of all others (ms; 0 where there are none)."""
+        records that were made within two seconds of one, and the p99 of all others (ms; 0 where there are
+        none)."""
         noted = sorted(self._noted)
         within = [at for at in sorted(self._at) if noted and noted[0][0] <= at <= noted[-1][0]]
-        longest = {True: 0, False: 0}
+        delays: dict[bool, list[int]] = {True: [0], False: [0]}
         for made, delay in noted:
             near = bisect_right(within, made + _NEAR) > bisect_left(within, made - _NEAR)
-            longest[near] = max(longest[near], delay)
+            delays[near].append(delay)
+        others = sorted(delays[False])
         return {
             "checkpoints": len(within),
-            "near": round(longest[True] / 1e6, 2),
-            "elsewhere": round(longest[False] / 1e6, 2),
+            "near": round(max(delays[True]) / 1e6, 2),
+            "elsewhere": round(others[-(-len(others) * 99 // 100) - 1] / 1e6, 2),
         }
 
 

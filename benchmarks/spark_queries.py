@@ -33,10 +33,10 @@ class Row(msgspec.Struct):
     """Hold an event of a Spark source. batch: None in real time; there partition and offset say which record
     it comes from."""
 
-    batch: int | None
     row: int
     timestamp: int
     value: Value
+    batch: int | None = None
     partition: int | None = None
     offset: int | None = None
 

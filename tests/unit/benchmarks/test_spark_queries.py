@@ -57,7 +57,7 @@ def test_the_last_row_of_every_group_counts() -> None:
 
 
 def test_places() -> None:
-    rows = [Row(batch, row, 0, value(0)) for batch, row in ((3, 0), (3, 1), (5, 0))]
+    rows = [Row(row, 0, value(0), batch) for batch, row in ((3, 0), (3, 1), (5, 0))]
     assert faults_of_places(rows) == []
     for wrong in ([rows[1]], [rows[0], rows[2], rows[1]], [rows[0], rows[0]]):
         assert faults_of_places(wrong)
@@ -65,7 +65,7 @@ def test_places() -> None:
 
 def test_places_in_real_time() -> None:
     def of(*places: tuple[int, int, int]) -> list[Row]:
-        return [Row(None, row, 0, value(0), partition, offset) for partition, offset, row in places]
+        return [Row(row, 0, value(0), None, partition, offset) for partition, offset, row in places]
 
     assert faults_of_places(of((0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 5, 0), (0, 1, 0))) == []
     for wrong in (of((0, 1, 0), (0, 0, 0)), of((0, 0, 0), (1, 0, 0), (0, 0, 0)), of((0, 0, 1), (0, 0, 0))):
