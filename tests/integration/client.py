@@ -23,7 +23,7 @@ class Client:
 
     standings: how many events had come, and the positions that a POSITIONS notice told then. troubles: what
     the source was cut off by, empty for that it is over. pongs: payloads. closed: payload of the server's
-    close frame.
+    close frame. opened: data of the last SUBSCRIBE_OK that `subscribe` has had.
     """
 
     def __init__(self, stream: trio.abc.Stream, source: str) -> None:
@@ -34,6 +34,7 @@ class Client:
         self.troubles: list[str] = []
         self.pongs: list[bytes] = []
         self.closed: bytes | None = None
+        self.opened: Message = {}
         self.gone = False
         self._stream = stream
         self._source = source
@@ -48,8 +49,8 @@ class Client:
     async def subscribe(self, mode: str = "push", **more: object) -> Message:
         """Returns the data of the SUBSCRIBE_OK."""
         await self.say("SUBSCRIBE", mode=mode, **more)
-        data: Message = (await self.reply("SUBSCRIBE_OK"))["data"]
-        return data
+        self.opened = (await self.reply("SUBSCRIBE_OK"))["data"]
+        return self.opened
 
     async def reply(self, kind: str) -> Message:
         """Read until the next message of this type that is neither an event nor a notice."""
@@ -115,9 +116,9 @@ class Client:
             if message["type"] == "RESULT":
                 data = message["data"]
                 self.results.append(data)
-                if "partition" in data:
+                if data.get("partition") is not None:
                     self.recording.run(data["partition"], data["offset"], data["offset"])
-                elif "batch" in data:
+                elif "batch" in data:  # of Spark: its rows have either this or a place
                     self.recording.run(data["batch"], data["row"], data["row"])
                 else:
                     self.recording.run(0, data["count"], data["count"])
