@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from kiwi_gw.api import KiwiError
+from kiwi_spark.java.class_sharing import make_archive
 from kiwi_spark.java.classes import COMPILER, classes_jar
 from kiwi_spark.java.connector import fetch_connector
 from kiwi_spark.java.jar_set import JarSet, default_cache, read_lock
@@ -38,6 +39,7 @@ async def _fetch_all(report: Callable[[str], None]) -> None:
     await fetch_connector(report=report)
     await COMPILER.fetch(default_cache(), report)  # the tests compile, also where there is a jar
     await classes_jar(report=report)
+    await make_archive(report=report)
 
 
 def main() -> None:

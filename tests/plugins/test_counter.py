@@ -27,6 +27,9 @@ class FakeOut:
     times: list[float] = field(default_factory=list)
     subscribed: trio.Event = field(default_factory=trio.Event)
 
+    def expect(self, positions: Positions) -> None:
+        raise AssertionError("a counter repeats nothing")
+
     async def ready(self, positions: Positions) -> None:
         await trio.lowlevel.checkpoint()
         self.ready_at.append((trio.current_time(), dict(positions)))

@@ -52,11 +52,20 @@ _SAY_TOO_MUCH: Final = (
     "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
     # Warns of every query that it will not be planned anew while it runs. (With state none is, others are.)
     "org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream",
+    # Warns of every query that keeps state, and of every one in real time, that it is not planned anew.
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     # Warns of our sink, which is not Spark's own.
     "org.apache.spark.sql.execution.streaming.runtime.RealTimeModeAllowlist",
     # Warns of every pool that no file describes: here every batch has one (see `SchedulerPool.java`).
     "org.apache.spark.scheduler.FairSchedulableBuilder",
 )
+_SAY_TWICE: Final = (
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.util.Utils",
+)
+"""They log what ends a task, with its stack, also where it is only stopped, as one in real time always is:
+that ends the query, too, which reports it."""
 _OUT_OF_MEMORY: Final = "-XX:+ExitOnOutOfMemoryError"
 """A JVM without memory may lose any thread and stay; one that ends is started again."""
 
@@ -166,10 +175,11 @@ def open_session(session: SessionSpec) -> SparkSession:
 
 
 def _keep_quiet(spark: SparkSession) -> None:
-    """Leave out what Spark warns of with every batch."""
+    """Leave out what Spark warns of with every batch, and what it says twice."""
     logging_of_java: Any = getattr(spark, "_jvm").org.apache.logging.log4j  # noqa: B009
-    for name in _SAY_TOO_MUCH:
-        logging_of_java.core.config.Configurator.setLevel(name, logging_of_java.Level.ERROR)
+    for names, level in ((_SAY_TOO_MUCH, "ERROR"), (_SAY_TWICE, "OFF")):
+        for name in names:
+            logging_of_java.core.config.Configurator.setLevel(name, logging_of_java.Level.getLevel(level))
 
 
 def _forget_artifacts(spark: SparkSession) -> None:

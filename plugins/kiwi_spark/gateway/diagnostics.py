@@ -43,15 +43,20 @@ def spark_check(
             diagnostics.append(Diagnostic("ok", "spark", f"Spark {spark.driver.spark} runs", ("spark",)))
             found: dict[str, list[Diagnostic]] = {}
             limit = trio.CapacityLimiter(_AT_ONCE)
+            partitions = 0
 
             async def ask(source: SparkSourceSettings) -> None:
+                nonlocal partitions
                 async with limit:
-                    found[source.id] = await check_query(spark, source, context)
+                    found[source.id], read = await check_query(spark, source, context)
+                    partitions += read
 
             async with trio.open_nursery() as nursery:
                 for source in own:
                     if not unreachable_reason(source, context):  # which was said
                         nursery.start_soon(ask, source)
+            if partitions > spark.driver.places:
+                diagnostics.append(too_many_partitions(partitions, spark.driver.places))
         return [*diagnostics, *(diagnostic for source in own for diagnostic in found.get(source.id, ()))]
 
     return check
@@ -72,7 +77,7 @@ def spark_explain(
             raise SourceFailed(answer.error)
         columns = "\n".join(f"  {name} {kind}" for name, kind in answer.columns)
         inferred = "".join(f"{name}: schema inferred: {ddl}\n" for name, ddl in answer.schemas.items())
-        said = "".join(f"{note}\n" for note in answer.notes)
+        said = "".join(f"{note}\n" for note in (how_it_runs(answer), *answer.notes) if note)
         return f"{said}{inferred}columns:\n{columns}\n\n{answer.plan.strip()}\n"
 
     return explain
@@ -112,24 +117,45 @@ def check_folder(settings: SparkSettings) -> list[Diagnostic]:
     return [Diagnostic("warning", "spark", message, ("spark", "checkpoint_dir"))]
 
 
+def how_it_runs(answer: QueryAnalysed) -> str:
+    """Say whether a query will run in real time, and if not, why; empty where it says so itself."""
+    if answer.real_time:
+        partitions = f" ({answer.partitions} partitions)" if answer.partitions else ""
+        return f"runs in real time{partitions}"
+    return f"runs in micro-batches: {answer.batches_because}" if answer.batches_because else ""
+
+
+def too_many_partitions(partitions: int, places: int) -> Diagnostic:
+    """Say that the queries in real time read more partitions together than they may."""
+    message = (
+        f"the queries in real time read {partitions} partitions together, and there are threads for"
+        f" {places}: raise real_time_partitions (of `master: local[N]` one thread must be left for the rest),"
+        " or give some of them a `trigger` with `processing_time`"
+    )
+    return Diagnostic("error", "spark", message, ("spark", "real_time_partitions"))
+
+
 async def check_query(
     spark: SparkService, source: SparkSourceSettings, context: PluginContext
-) -> list[Diagnostic]:
-    """Return what Spark says of one query. Raises nothing for what it finds."""
+) -> tuple[list[Diagnostic], int]:
+    """Return what Spark says of one query, and how many partitions it reads in real time. Raises nothing for
+    what it finds."""
     subject, where = f"spark source {source.id}", _where(source)
     try:
         answer = await _ask(spark, source, context)
     except KiwiError as error:
-        return [Diagnostic("error", subject, str(error), ("sources", source.id))]
+        return [Diagnostic("error", subject, str(error), ("sources", source.id))], 0
     if answer.error:
-        return [_refused(source, answer)]
+        return [_refused(source, answer)], 0
     columns = ", ".join(f"{name} {kind}" for name, kind in answer.columns)
     diagnostics = [Diagnostic("ok", subject, f"columns: {columns}", where)]
     for name, ddl in answer.schemas.items():
         message = f"schema of input {name}, inferred: {ddl}"
         diagnostics.append(Diagnostic("ok", subject, message, ("sources", source.id, "inputs", name)))
+    if mode := how_it_runs(answer):
+        diagnostics.append(Diagnostic("ok", subject, mode, where))
     diagnostics += [Diagnostic("warning", subject, note, where) for note in answer.notes]
-    return diagnostics
+    return diagnostics, answer.partitions
 
 
 async def vet(settings: Section, context: SourceContext) -> list[Diagnostic]:

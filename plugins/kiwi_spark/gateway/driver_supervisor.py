@@ -118,7 +118,8 @@ class MessageConnection:
 class DriverSupervisor:
     """One driver after the other. `serve` runs until it is cancelled.
 
-    state, spark (its version), pid, token (which it shows on every connection): of the driver that there is.
+    state, spark (its version), places (partitions that it may read in real time), pid, token (which it shows
+    on every connection): of the driver that there is.
     problem: why there is none. deaths: how many drivers ended that had a session.
     """
 
@@ -133,6 +134,7 @@ class DriverSupervisor:
         its role. gone: when the driver is gone, with all that it ran."""
         self.state = DriverState.STARTING
         self.spark = ""
+        self.places = 0
         self.pid = 0
         self.problem = ""
         self.deaths = 0
@@ -302,7 +304,7 @@ class DriverSupervisor:
         if isinstance(answer, SessionFailed):
             self._end(answer.message)
         if isinstance(answer, SessionOpened):
-            self.spark = answer.spark
+            self.spark, self.places = answer.spark, answer.places
             self._become(DriverState.READY)
             log.info("spark driver is ready", spark=answer.spark, pid=answer.pid)
 

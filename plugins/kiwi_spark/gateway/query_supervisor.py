@@ -49,10 +49,6 @@ Attend = Callable[[QueryRun, QueryStarted], Awaitable[None]]
 """Does what is to be done while a query runs, and returns when it has ended."""
 
 
-async def _wait(run: QueryRun, started: QueryStarted) -> None:
-    await run.ended()
-
-
 class QuerySupervisor:
     """The query of one source. degraded: what keeps it from running, in words for subscribers. What Spark
     said the last time is for operators, and stays when it is over."""
@@ -62,6 +58,7 @@ class QuerySupervisor:
         self._wrong = ""
         self._runs = False
         self._last_error = ""
+        self._mode = ""
         self._late = 0
         self._last: BatchProgress | None = None
         self._settings = settings
@@ -72,7 +69,7 @@ class QuerySupervisor:
         self._made_progress = False
         self._bad_records = 0
 
-    async def run(self, tell: Callable[[str], None], attend: Attend = _wait) -> None:
+    async def run(self, tell: Callable[[str], None], attend: Attend) -> None:
         """Run the query until it is over by itself (trigger `available_now`). tell: called with what degrades
         it, and with "" when that is over.
 
@@ -95,6 +92,16 @@ class QuerySupervisor:
                 backoff.reset()
             await trio.sleep(backoff.next())
 
+    async def run_beside(self, tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        """Run the query while its results are read elsewhere (`sink.RunQuery`). Raises as `run`."""
+
+        async def attend(run: QueryRun, started: QueryStarted) -> None:
+            begun()
+            await run.ended()
+
+        await self.run(tell, attend)
+        begun()
+
     def details(self) -> Mapping[str, str | int | float | None]:
         """Return, for operators, how the driver and the query are, and what the last batch was."""
         driver, last = self._spark.driver, self._last
@@ -104,6 +111,7 @@ class QuerySupervisor:
             "driverDeaths": driver.deaths,
             "spark": driver.spark or None,
             "query": "running" if self._runs else "not running",
+            "mode": self._mode or None,
             "trouble": self.degraded or None,
             "lastError": self._last_error or None,
         }
@@ -134,6 +142,7 @@ class QuerySupervisor:
             started = await run.started()
             if isinstance(started, RunEnd):
                 return not query.trigger, started
+            self._mode = "real time" if started.real_time else "micro-batches"
             for note in started.notes:
                 log.info("query starts", source=query.source, note=note)
             self._say(self._wrong)  # the driver is back; what is wrong with the query is not over yet

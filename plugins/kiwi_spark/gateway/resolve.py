@@ -39,17 +39,18 @@ Scalar = str | int | float | bool
 async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, str]]:
     """Return the session, and what the driver's environment needs.
 
-    Fetches the connectors, once, unless the configuration names its own, and has our own classes compiled, once,
-    where they did not come with the package. KiwiError: there is no Java for it. OSError: the jars cannot be
-    fetched now.
+    Fetches the connectors, once, unless the configuration names its own, and has our own classes compiled,
+    once, where they did not come with the package. KiwiError: there is no Java for it. OSError: the jars
+    cannot be fetched now.
     """
     session = _session(settings)
     if session.remote:  # the server has its own Java and its own jars
         return session, {}
+    from kiwi_spark.java.class_sharing import sharing_environment
     from kiwi_spark.java.classes import classes_jar, jars_conf
     from kiwi_spark.java.connector import connector_conf, fetch_connector
     from kiwi_spark.java.home import java_home
-    from kiwi_spark.java.jar_set import FetchFailed
+    from kiwi_spark.java.jar_set import FetchFailed, default_cache
 
     def report(line: str) -> None:
         log.info("spark jars", said=line)
@@ -65,7 +66,8 @@ async def prepare(settings: SparkSettings) -> tuple[SessionSpec, Mapping[str, st
     # Of all tasks of a job. More than a batch: what Spark adds has room, and so has a small table for a join.
     conf.setdefault("spark.driver.maxResultSize", str(settings.batch_bytes + 64 * 1024 * 1024))
     conf.setdefault("spark.redaction.regex", "(?i)secret|password|token|access[.]?key|jaas|keystore")
-    return msgspec.structs.replace(session, conf=conf), {"JAVA_HOME": str(home)}
+    shared = await trio.to_thread.run_sync(sharing_environment, home, default_cache())
+    return msgspec.structs.replace(session, conf=conf), {"JAVA_HOME": str(home), **shared}
 
 
 def _session(settings: SparkSettings) -> SessionSpec:

@@ -50,10 +50,11 @@ where events are encoded; the others are not held up by it."""
 Tell = Callable[[str], None]
 """The type of `Publisher.report_degraded`."""
 
-RunQuery = Callable[[Tell], Awaitable[None]]
+RunQuery = Callable[[Tell, Callable[[], None]], Awaitable[None]]
 """Runs the query of a source until it is over, or cancelled. It says what keeps it from working for now by
-`Tell` (an empty message: nothing does), and raises SourceFailed if it can never work. What else it raises
-starts the source again, behind what was taken from the topic."""
+`Tell` (an empty message: nothing does), calls the second argument when it is fixed where it begins in its
+inputs, and raises SourceFailed if it can never work. What else it raises starts the source again, behind what
+was taken from the topic."""
 
 
 Details = Callable[[], Mapping[str, str | int | float | None]]
@@ -103,7 +104,9 @@ async def check_sinks(context: PluginContext, topics: Collection[str]) -> list[D
 
 
 class SinkSource:
-    """Reads the topic and, where this gateway writes it, runs the query that fills it.
+    """Reads the topic and, where this gateway writes it, runs the query that fills it. It is ready when what
+    is produced from then on will be in the results, or subscribers are told what keeps the query from
+    running.
 
     When the query is over by itself (trigger `available_now`) the topic is still read: others may write it.
     """
@@ -118,8 +121,10 @@ class SinkSource:
         """Run as the topic's own source does, and run the query."""
         merged = _MergedDegradation(publisher)
         async with trio.open_nursery() as nursery:
-            if self._query is not None:
-                nursery.start_soon(self._query, merged.part())
+            if self._query is None:
+                merged.begun()
+            else:
+                nursery.start_soon(self._query, merged.part(), merged.begun)
             await self._topic.run(merged, start)
             nursery.cancel_scope.cancel()
 
@@ -138,7 +143,12 @@ class _MergedDegradation:
         self.expect = publisher.expect
         self.wait_subscribed = publisher.wait_subscribed
         self._troubles: list[str] = []
+        self._begun = trio.Event()
         self.report_degraded = self.part()
+
+    def begun(self) -> None:
+        """Note that the query is fixed where it begins."""
+        self._begun.set()
 
     def part(self) -> Tell:
         """Return what one more part reports to."""
@@ -147,6 +157,8 @@ class _MergedDegradation:
 
         def tell(message: str) -> None:
             self._troubles[number] = message
+            if message:
+                self._begun.set()  # subscribers are told
             self._say()
 
         return tell
@@ -155,6 +167,7 @@ class _MergedDegradation:
         self._out.report_degraded("; ".join(filter(None, self._troubles)))
 
     async def ready(self, positions: Positions) -> None:
+        await self._begun.wait()
         await self._out.ready(positions)
         if any(self._troubles):
             self._say()  # being ready means to be out of trouble, of which this is only a part

@@ -191,4 +191,4 @@ def build_source(settings: Section, context: SourceContext) -> Source:
     if not writes_here(own.sink.write, context.plugins):
         return sink_source(own.sink.topic, context, None)
     query = QuerySupervisor(own, context, cast("SparkService", context.services["spark"]))
-    return sink_source(own.sink.topic, context, query.run, query.details)
+    return sink_source(own.sink.topic, context, query.run_beside, query.details)

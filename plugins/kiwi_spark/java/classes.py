@@ -62,7 +62,7 @@ async def classes_jar(
         if await trio.to_thread.run_sync(made_of, jar) == digest:
             return jar
     java = await trio.to_thread.run_sync(java_home, cache)
-    class_path = [*_spark_jars(), *await fetch_connector(cache, report)]
+    class_path = [*spark_jars(), *await fetch_connector(cache, report)]
     compiler = await COMPILER.fetch(cache, report)
     report(f"compiling the classes for Spark's JVM, once, into {kept.parent}")
     try:
@@ -115,7 +115,7 @@ def _in_words(code: int, said: str) -> str:
     return "\n  ".join(["the classes for Spark's JVM do not compile:", *lines, *more])
 
 
-def _spark_jars() -> list[Path]:
+def spark_jars() -> list[Path]:
     """Find the jars of the installed pyspark, sorted. CompileFailed: it is not there, or another version."""
     found = find_spec("pyspark")  # without importing it
     try:

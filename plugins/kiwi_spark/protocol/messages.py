@@ -174,8 +174,8 @@ class QueryAnalysed(Message, frozen=True, kw_only=True):
     from 1, or 0.
 
     columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
-    real_time: whether it would run in real time, and partitions: how many it would read then (0: Kafka has not
-    said). batches_because: why it would run in micro-batches, where it does not say so itself.
+    real_time: whether it would run in real time, and partitions: how many it would read then (0: Kafka has
+    not said). batches_because: why it would run in micro-batches, where it does not say so itself.
     """
 
     run: int

@@ -55,8 +55,9 @@ class BatchRows:
     def _build(self, settings: Section, context: SourceContext) -> Source:
         assert isinstance(settings, Settings)
 
-        async def query(tell: Callable[[str], None]) -> None:
+        async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
             self.queries += 1
+            begun()
             async for records in self._batches:
                 await self._topics.produce(settings.topic, records)
 

@@ -150,7 +150,7 @@ class Run:
         batch = checkpoint.state["next"]
         size, real_time = self.plan.get("rows", 5), self.plan.get("real_time", False)
         offset = self.plan.get("begin", 0) + batch * size
-        begin = {p: offset for p in range(self.plan.get("partitions", 2))} if real_time else {}
+        begin = dict.fromkeys(range(self.plan.get("partitions", 2)), offset) if real_time else {}
         notes = [f"fresh: {self.query.fresh}"]
         self.control.send(
             QueryStarted(
@@ -161,7 +161,7 @@ class Run:
                 members=self.plan.get("members", ""),
                 real_time=real_time,
                 begin={"a": begin} if real_time else {},
-                end={"a": {p: self.plan.get("end", at) for p, at in begin.items()}},
+                end={"a": dict.fromkeys(begin, self.plan.get("end", offset))},
             )
         )
         rows = Wire(str(self.number))
@@ -259,6 +259,11 @@ def analysed(message: AnalyseQuery) -> QueryAnalysed:
         )
     if "unreachable" in message.query.sql:
         return QueryAnalysed(run=message.run, error="TimeoutException: no node", error_kind="unreachable")
+    if "real time" in message.query.sql:
+        return QueryAnalysed(run=message.run, columns=[("n", "bigint")], real_time=True, partitions=3)
+    if "batches" in message.query.sql:
+        why = "it keeps state"
+        return QueryAnalysed(run=message.run, columns=[("n", "bigint")], batches_because=why)
     plan = "a plan" if message.explain else ""
     return QueryAnalysed(run=message.run, columns=[("n", "bigint")], schemas={"a": "n BIGINT"}, plan=plan)
 
@@ -280,7 +285,7 @@ def main() -> None:
     print("the fake driver is there", flush=True)
     while (message := control.receive()) is not None:
         if isinstance(message, OpenSession):
-            control.send(SessionOpened(spark="4.2.0-fake", pid=os.getpid()))
+            control.send(SessionOpened(spark="4.2.0-fake", pid=os.getpid(), places=4))
         elif isinstance(message, StartQuery):
             runs[message.run] = Run(control, message)
         elif isinstance(message, StopQuery):

@@ -69,8 +69,7 @@ async def test_the_others_go_on_without_a_query_that_kills_the_driver(tmp_path: 
             while not raised:  # noqa: ASYNC110  nothing tells
                 await trio.sleep(0.01)
             deaths = spark.driver.deaths
-            while not all(run.worked for run in spark._runs.values()) or len(spark._runs) < 2:  # noqa:
-            ASYNC110
+            while not all(run.worked for run in spark._runs.values()) or len(spark._runs) < 2:  # noqa: ASYNC110
                 await trio.sleep(0.01)
             assert spark.driver.deaths == deaths
             nursery.cancel_scope.cancel()

@@ -94,7 +94,7 @@ async def told(folder: Path, *steps: Step, **more: str) -> list[str]:
     )
     found: list[str] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(runner.run, found.append)
+        nursery.start_soon(runner.run_beside, found.append, lambda: None)
         await trio.testing.wait_all_tasks_blocked(0.1)
         nursery.cancel_scope.cancel()
     return found

@@ -381,6 +381,7 @@ async def test_operators_see_how_query_and_driver_are(tmp_path: Path) -> None:
         "driverDeaths": 0,
         "spark": "4.2.0-fake",
         "query": "running",
+        "mode": "micro-batches",
         "trouble": None,
         "lastError": "user: a user function raised",
         "batch": 2,

@@ -52,7 +52,8 @@ def source_on(kafka: Kafka, query: RunQuery | None = None) -> SinkSource:
 
 
 async def test_the_contract(autojump_clock: MockClock, cluster: FakeCluster) -> None:
-    async def query(tell: Callable[[str], None]) -> None:
+    async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        begun()
         while True:
             await trio.sleep(0.01)
             cluster.add("t", 0, b'{"n":1}')
@@ -72,7 +73,8 @@ async def test_the_contract(autojump_clock: MockClock, cluster: FakeCluster) -> 
 async def test_a_query_ends_with_its_source(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     ran: list[str] = []
 
-    async def query(tell: Callable[[str], None]) -> None:
+    async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        begun()
         ran.append("began")
         try:
             await trio.sleep_forever()
@@ -92,7 +94,8 @@ async def test_a_query_ends_with_its_source(autojump_clock: MockClock, cluster: 
 async def test_the_topic_is_read_on_when_the_query_is_over(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    async def query(tell: Callable[[str], None]) -> None:
+    async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        begun()
         await trio.sleep(1)
 
     async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
@@ -108,7 +111,8 @@ async def test_the_topic_is_read_on_when_the_query_is_over(
 async def test_what_the_query_raises_is_the_sources(
     error: Exception, autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    async def query(tell: Callable[[str], None]) -> None:
+    async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        begun()
         await trio.sleep(1)
         raise error
 
@@ -121,7 +125,8 @@ async def test_what_the_query_raises_is_the_sources(
 async def test_a_topic_that_is_another_one_now_ends_the_query_too(
     autojump_clock: MockClock, cluster: FakeCluster
 ) -> None:
-    async def query(tell: Callable[[str], None]) -> None:
+    async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        begun()
         await trio.sleep(1)
         cluster.create("t", 2)
         await trio.sleep_forever()
@@ -137,7 +142,8 @@ async def test_the_troubles_of_both_are_told_until_both_are_over(
 ) -> None:
     tells: list[Callable[[str], None]] = []
 
-    async def query(tell: Callable[[str], None]) -> None:
+    async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        begun()
         tells.append(tell)
         tell("Spark is started")
         await trio.sleep_forever()
@@ -164,6 +170,24 @@ async def test_the_troubles_of_both_are_told_until_both_are_over(
             "Spark is started again",
             "",
         ]
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_is_ready_when_the_query_has_begun(autojump_clock: MockClock, cluster: FakeCluster) -> None:
+    """Or subscribers would miss what is produced before, and not be told."""
+
+    async def query(tell: Callable[[str], None], begun: Callable[[], None]) -> None:
+        await trio.sleep(20)
+        begun()
+        await trio.sleep_forever()
+
+    out = MemoryPublisher(SINK_SCHEMA)
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        nursery.start_soon(source_on(kafka, query).run, out, None)
+        await trio.sleep(19)
+        assert out.ready_at is None
+        await trio.sleep(2)
+        assert out.ready_at == {0: 0, 1: 0}
         nursery.cancel_scope.cancel()
 
 

@@ -284,6 +284,26 @@ def test_a_source_that_cannot_be_read_again_has_its_window() -> None:
             world.subscribe(Client(), start=start)
 
 
+def test_a_source_without_history_that_says_how_far_it_will_come() -> None:
+    """After a restart some of its events come again, and who had them goes on behind them."""
+    world = World(start={0: 10}, begin=False)
+    world.hub.expected = {0: 40}
+    world.hub.started(world.start)
+    ahead, beyond, gone = Client(), Client(), Client()
+    subscription = world.subscribe(ahead, start=AtPositions({"0": 25}))
+    world.subscribe(beyond, start=AtPositions({"0": 41}))
+    world.subscribe(gone, start=AtPositions({"0": 9}))
+    assert 'there is {"0": 10} to {"0": 40}' in str(beyond.notices[0])
+    assert "some of what was asked for is gone" in str(gone.notices[0])
+    (opened,) = ahead.notices
+    assert isinstance(opened, Opened)
+    assert opened.positions == {"0": 25}
+    for _ in range(20):
+        world.produce(1)
+    assert ahead.places == world.made[15:]
+    assert subscription.reader.cursor.resume_floor is None
+
+
 def test_positions_ahead_of_this_gateway_are_stepped_up_to() -> None:
     """Resume where another gateway, which was faster, has sent more: that is not sent again."""
     it, client = Replayed(), Client()
