@@ -72,7 +72,7 @@ def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
         bootstrap,
         "",
         **WITHIN_TESTS,
-        spark=spark_section(folder),
+        spark=spark_section(folder, master="local[*]"),  # with room for real time
         sources=[*({"type": "kafka", "topic": topic} for topic in PARTITIONS), *queries],
     )
 
@@ -195,14 +195,14 @@ async def test_a_client_goes_on_within_a_record(stage: Stage) -> None:
     """From the positions after each event: the next is the one that had come next."""
     async with subscribed(stage, "exploded") as readers:
         reader = readers["exploded"]
-        begin = reader.opened["positions"]
         await stage.flights.produce(60)
         await have_all(stage, readers)
     check("exploded", reader, stage.flights)
-    for had, positions in enumerate(made_of.after(begin, reader.results), start=1):
+    for had, positions in enumerate(made_of.after(reader.opened["positions"], reader.results), start=1):
+        begin: dict[str, Any] = {"from": {"positions": positions}}
         async with client(stage.gateway.address, "exploded") as again:
             with stage.gateway.patience():
-                opened = await again.subscribe(**{"from": {"positions": positions}})
+                opened = await again.subscribe(**begin)
                 await again.have(len(reader.results) - had)
         assert opened["positions"] == positions
         assert again.results == reader.results[had:]
