@@ -4,9 +4,10 @@ itself which record it comes from, so that what a client was sent can be compare
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -107,20 +108,31 @@ async def new_records(topics: Topics, topic: str, partitions: int) -> Records:
 
 
 @asynccontextmanager
-async def produced_all_the_time(*records: Records) -> AsyncIterator[None]:
-    """While the block runs records are produced to all of them, and at its end some more."""
-    over = trio.Event()
+async def produced_all_the_time(*records: Records) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """While the block runs records are produced to all of them, and at its end some more. Yields what ends
+    that before."""
+    over, done = trio.Event(), trio.Event()
 
     async def produce(one: Records) -> None:
         while not over.is_set():
             await one.produce(30)
         await one.produce(30)
 
-    async with trio.open_nursery() as nursery:
-        for one in records:
-            nursery.start_soon(produce, one)
-        yield
+    async def enough() -> None:
         over.set()
+        await done.wait()
+
+    async with trio.open_nursery() as outer:
+        outer.start_soon(_run, [partial(produce, one) for one in records], done)
+        yield enough
+        await enough()
+
+
+async def _run(works: Sequence[Callable[[], Awaitable[None]]], done: trio.Event) -> None:
+    async with trio.open_nursery() as nursery:
+        for work in works:
+            nursery.start_soon(work)
+    done.set()
 
 
 @asynccontextmanager
