@@ -6,14 +6,19 @@ produced is in its record. All delays of all clients that took notes are counted
 
 from __future__ import annotations
 
+import time
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 _STEP = 10_000
 """Nanoseconds that are counted as one: percentiles are exact to 10 microseconds."""
+_NEAR = 2_000_000_000
+"""Nanoseconds before and behind a checkpoint that are near it."""
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
 
@@ -75,6 +80,39 @@ class Notes:
                 index = (now - begun) * len(periods) // max(1, ended - begun)
                 periods[min(max(index, 0), len(periods) - 1)].add(now, times[have:until])
                 have = until
+
+
+class Around:
+    """Find the longest delays of records that were made near a checkpoint of Spark's."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: of checkpoints, anywhere below it."""
+        ahead = time.time_ns() - time.monotonic_ns()
+        self._at: list[int] = []
+        for file in folder.glob("**/commits/*"):
+            if file.name.isdigit():
+                with suppress(FileNotFoundError):  # Spark has just removed it: it was old
+                    self._at.append(file.stat().st_mtime_ns - ahead)
+        self._noted: list[tuple[int, int]] = []
+
+    def add(self, received: int, produced: int) -> None:
+        """Add one record (ns of the monotonic clock)."""
+        self._noted.append((produced, received - produced))
+
+    def said(self) -> dict[str, float]:
+        """Return how many checkpoints there were between the first record and the last, the longest delay of
+        records that were made within two seconds of one, and of all others (ms; 0 where there are none)."""
+        noted = sorted(self._noted)
+        within = [at for at in sorted(self._at) if noted and noted[0][0] <= at <= noted[-1][0]]
+        longest = {True: 0, False: 0}
+        for made, delay in noted:
+            near = bisect_right(within, made + _NEAR) > bisect_left(within, made - _NEAR)
+            longest[near] = max(longest[near], delay)
+        return {
+            "checkpoints": len(within),
+            "near": round(longest[True] / 1e6, 2),
+            "elsewhere": round(longest[False] / 1e6, 2),
+        }
 
 
 def summed(periods: Iterable[Delays]) -> dict[str, Any]:

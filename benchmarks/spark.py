@@ -20,11 +20,11 @@ from benchmarks.configuration import merged
 from benchmarks.errors import RunFailed, RunVoid
 from benchmarks.lab import RUN_SECONDS, Lab, all_sent
 from benchmarks.process import Worker, started
-from benchmarks.procfs import FamilyMeter
+from benchmarks.procfs import FamilyMeter, Meter
 from benchmarks.run import Run
 from benchmarks.serving import CONFIG, START_SECONDS, Server, gateway, sources
 from benchmarks.sizes import Sizes
-from benchmarks.spark_queries import SparkQuery, source
+from benchmarks.spark_queries import AT_ONCE, SparkQuery, Trigger, every, source
 from benchmarks.throughput import read_file
 from kiwi_demo.loopback import HOST
 from tests.topics import Topics
@@ -37,12 +37,13 @@ CONF = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 NICE = 5
 """What the gateway gives its driver by default."""
 
-AT_ONCE = "0 ms"
-"""A trigger: a batch begins when the one before it has ended."""
+REAL_TIME_PARTITIONS = 16
+"""Partitions that may be read in real time: the gateway's default."""
 
 _WATCHED = "benchmarks.workers.watched_gateway"
 _POLL = 0.02
 _HELD = "held"
+_STATE = "state"
 
 
 @dataclass(slots=True)
@@ -67,6 +68,11 @@ class Watched:
     async def held(self) -> dict[str, Any]:
         """Return the longest steps since it was asked last (see `workers.watched_gateway`)."""
         return await read_file(self.server, self.file)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder with the checkpoints of its queries."""
+        return self.file.parent / _STATE
 
 
 # --- parts of a run --------------------------------------------------------------------------
@@ -108,7 +114,7 @@ async def serving(lab: Lab, *wanted: Mapping[str, Any]) -> AsyncIterator[Watched
 @asynccontextmanager
 async def plain_spark(lab: Lab) -> AsyncIterator[Worker]:
     """Start PySpark, ready for a job."""
-    wanted = {"master": MASTER, "conf": CONF, "nice": NICE}
+    wanted = {"master": MASTER, "conf": CONF, "nice": NICE, "real_time_partitions": REAL_TIME_PARTITIONS}
     if lab.kept is None:
         async with started("plain_spark", wanted, lab.new_folder()) as worker:
             await worker.hear("ready", SPARK_SECONDS)
@@ -124,25 +130,26 @@ async def plain_spark(lab: Lab) -> AsyncIterator[Worker]:
 
 @asynccontextmanager
 async def reader(
-    lab: Lab, server: Server, query: SparkQuery, topic: str, sizes: Sizes, **changes: object
+    lab: Lab, watched: Watched, query: SparkQuery, topic: str, sizes: Sizes
 ) -> AsyncIterator[Worker]:
     """Run a client of a query's results. It connects when Spark may still be starting."""
+    server, source_id = watched.server, source_of(query, topic, sizes)["id"]
     wanted = {
         "host": server.host,
         "port": server.port,
         "path": server.path,
-        "source": source_of(query, topic, sizes)["id"],
+        "source": source_id,
         "query": query.name,
         "warm": sizes.warm,
         "records": sizes.total,
         "seconds": SPARK_SECONDS,
-        **changes,
+        "checkpoints": str(watched.checkpoints / source_id),
     }
     async with started("spark_reader", wanted, lab.new_folder()) as worker:
         yield worker
 
 
-def source_of(query: SparkQuery, topic: str, sizes: Sizes, trigger: str = AT_ONCE) -> dict[str, Any]:
+def source_of(query: SparkQuery, topic: str, sizes: Sizes, trigger: Trigger = AT_ONCE) -> dict[str, Any]:
     return source(query, topic, sizes.per_batch, trigger)
 
 
@@ -155,12 +162,13 @@ def kafka_source(topic: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """Hold what a run through the gateway gave. result: of the client. cpu: seconds, of all processes. held:
-    the longest steps of the event loop."""
+    """Hold what a run through the gateway gave. result: of the client. spark: seconds of processor time, of
+    the driver and its JVM; gateway: of the gateway alone. held: the longest steps of the event loop."""
 
     run: Run
     result: dict[str, Any]
-    cpu: float
+    spark: float
+    gateway: float
     held: dict[str, Any]
 
 
@@ -169,29 +177,28 @@ async def through_gateway(lab: Lab, query: SparkQuery, topic: str, sizes: Sizes)
     lab.note.say(f"  gateway, {query.name}")
     async with (
         serving(lab, kafka_source(topic), source_of(query, topic, sizes)) as watched,
-        reader(lab, watched.server, query, topic, sizes) as client,
+        reader(lab, watched, query, topic, sizes) as client,
     ):
         await client.hear("ready", SPARK_SECONDS)
         begun = await client.hear("warm", SPARK_SECONDS)
         assert watched.server.pid is not None
-        meter = FamilyMeter(watched.server.pid)
+        meter, alone = FamilyMeter(watched.server.pid), Meter({"gateway": watched.server.pid})
         await watched.held()  # forget what was before
         done = await finished(client)
-        cpu = meter.used()
+        cpu, gateway_cpu = meter.used(), alone.used()["gateway"]
         held = await watched.held()
         result = await client.hear("result", RUN_SECONDS)
-    run = _run(sizes, begun, done, cpu, result)
-    lab.checked("gateway", sizes, run, query=query.name, held=held, batches=result["batches"])
-    return SparkRun(run, result, cpu, held)
+    run = run_of(sizes, begun, done, cpu, result)
+    facts = {"held": held, "batches": result["batches"], "gateway_cpu": gateway_cpu}
+    lab.checked("gateway", sizes, run, query=query.name, **facts)
+    return SparkRun(run, result, cpu - gateway_cpu, gateway_cpu, held)
 
 
-async def in_plain_spark(
-    lab: Lab, query: SparkQuery, topic: str, sizes: Sizes, *, trigger: str = AT_ONCE, times: bool = False
-) -> Run:
-    """Run the same into the sink `noop`, to the end of the last batch. times: see `workers.plain_spark`."""
+async def in_plain_spark(lab: Lab, query: SparkQuery, topic: str, sizes: Sizes) -> Run:
+    """Run the same into the sink `noop`, to the end of the last batch."""
     lab.note.say(f"  plain Spark, {query.name}")
     async with plain_spark(lab) as worker:
-        await worker.tell(_job(lab, query, topic, sizes, trigger, times=times))
+        await worker.tell(job(lab, "stream", query, topic, sizes))
         begun = await worker.hear("warm", SPARK_SECONDS)
         meter = FamilyMeter(worker.pid)
         done = await worker.hear("done", SPARK_SECONDS)
@@ -203,81 +210,35 @@ def plain_run(
     lab: Lab, query: SparkQuery, sizes: Sizes, begun: float, done: dict[str, Any], cpu: float
 ) -> Run:
     """Return the run that the worker's `done` describes, noted."""
-    short = done["records"] - sizes.total
     run = Run(
         deliveries=sizes.measured,
         records=sizes.measured,
         seconds=done["done"] - begun,
         cpu={"server": cpu},
-        faults=[f"{short:+} records were read"] if short else [],
+        faults=done["faults"],
         control={},
         frame=0.0,
         receive=0.0,
         delays=done.get("fresh", {}),
     )
-    return lab.checked("plain Spark", sizes, run, query=query.name, batch_seconds=done["seconds"])
+    facts = {name: done[name] for name in ("seconds", "around") if name in done}
+    return lab.checked("plain Spark", sizes, run, query=query.name, plain=facts)
 
 
-def _job(lab: Lab, query: SparkQuery, topic: str, sizes: Sizes, trigger: str, *, times: bool) -> str:
+def job(lab: Lab, do: str, query: SparkQuery, topic: str, sizes: Sizes, trigger: Trigger = AT_ONCE) -> str:
+    """Return what plain PySpark is told: see `workers.plain_spark`."""
     return json.dumps(
         {
-            "do": "stream",
+            "do": do,
+            "query": query.name,
             "source": source_of(query, topic, sizes, trigger),
             "bootstrap": lab.bootstrap,
             "topic": topic,
             "warm": sizes.warm,
             "records": sizes.total,
             "checkpoint": str(lab.new_folder() / "checkpoint"),
-            "times": times,
         }
     )
-
-
-async def at_a_rate(lab: Lab, query: SparkQuery, sizes: Sizes, trigger: str) -> dict[str, Any]:
-    """Send records at a rate through the gateway. Returns what its client says."""
-    lab.note.say(f"  gateway, {query.name}")
-    async with lab.topics(sizes) as (topic,):
-        wanted = source_of(query, topic, sizes, trigger)
-        async with (
-            serving(lab, kafka_source(topic), wanted) as watched,
-            reader(lab, watched.server, query, topic, sizes) as client,
-            lab.producer(sizes, [topic]) as producer,
-        ):
-            await client.hear("ready", SPARK_SECONDS)
-            begun, done, late, cpu = await _produced(sizes, producer, client, watched.server.pid or 0)
-            result: dict[str, Any] = await client.hear("result", RUN_SECONDS)
-    run = _run(sizes, begun, done, cpu, result, result["fresh"], late)
-    lab.checked("gateway", sizes, run, query=query.name)
-    return result
-
-
-async def plain_at_a_rate(lab: Lab, query: SparkQuery, sizes: Sizes, trigger: str) -> dict[str, Any]:
-    """Do the same in plain PySpark. Returns what that says."""
-    lab.note.say(f"  plain Spark, {query.name}")
-    async with (
-        lab.topics(sizes) as (topic,),
-        plain_spark(lab) as worker,
-        lab.producer(sizes, [topic]) as producer,
-    ):
-        await worker.tell(_job(lab, query, topic, sizes, trigger, times=True))
-        begun, done, _, cpu = await _produced(sizes, producer, worker, worker.pid)
-    plain_run(lab, query, sizes, begun, done, cpu)
-    return done
-
-
-async def _produced(
-    sizes: Sizes, producer: Worker, listener: Worker, pid: int
-) -> tuple[float, dict[str, Any], dict[str, float], float]:
-    """Have the warm-up and then the run produced and read. Returns begin, end, lateness, cpu."""
-    await producer.tell()
-    await all_sent(producer)
-    await listener.hear("warm", SPARK_SECONDS)
-    meter = FamilyMeter(pid)
-    await producer.tell()
-    begun: float = (await producer.hear_any(START_SECONDS))["started"]
-    sent = await producer.hear_any(RUN_SECONDS + sizes.seconds)
-    done = await finished(listener)
-    return begun, done, sent["late"], meter.used()
 
 
 async def finished(client: Worker) -> dict[str, Any]:
@@ -293,7 +254,7 @@ async def finished(client: Worker) -> dict[str, Any]:
     return done
 
 
-def _run(
+def run_of(
     sizes: Sizes,
     begun: Any,
     done: dict[str, Any],
@@ -302,6 +263,7 @@ def _run(
     delays: dict[str, Any] | None = None,
     late: dict[str, float] | None = None,
 ) -> Run:
+    """Return the run that a client's words describe."""
     at = begun["warm"] if isinstance(begun, dict) else begun
     before = begun["cpu"] if isinstance(begun, dict) else 0.0
     return Run(
@@ -336,7 +298,8 @@ def settings(lab: Lab, folder: Path, wanted: Sequence[Mapping[str, Any]]) -> dic
                 "master": MASTER,
                 "conf": CONF,
                 "nice": NICE,
-                "checkpoint_dir": str(folder / "state"),
+                "real_time_partitions": REAL_TIME_PARTITIONS,
+                "checkpoint_dir": str(folder / _STATE),
             },
             "subscriber": {"subscribe_timeout_ms": f"{SPARK_SECONDS:g}s"},
             "sources": list(wanted),
@@ -350,7 +313,7 @@ async def _keep_gateway(lab: Lab, kept: Kept) -> None:
     topic = f"{_HELD}-{folder.parent.name}"
     await Topics(lab.bootstrap).create(topic)
     query = SparkQuery(_HELD, "n BIGINT", "SELECT n FROM flights", lambda n: n, lambda rows, n: [])
-    held = source(query, topic, 1, "1 hour")
+    held = source(query, topic, 1, every("1 hour"))
     kept.folder, kept.watch = folder, folder / "steps"
     kept.settings = settings(lab, folder, [kafka_source(topic), held])
     kept.server = await kept.stack.enter_async_context(

@@ -7,8 +7,8 @@ Record `n` has the members `n`, `carrier`, `dest`, `delay` (`n % 61 - 10`) and, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -30,15 +30,34 @@ class Value(msgspec.Struct):
 
 
 class Row(msgspec.Struct):
-    """Hold an event of a Spark source."""
+    """Hold an event of a Spark source. batch: None in real time; there partition and offset say which record
+    it comes from."""
 
-    batch: int
+    batch: int | None
     row: int
     timestamp: int
     value: Value
+    partition: int | None = None
+    offset: int | None = None
 
 
 Faults = list[str]
+
+Trigger = Mapping[str, object]
+"""What a source of the configuration has as `trigger`."""
+
+
+def every(time: str) -> Trigger:
+    """Run in micro-batches, at most one in that time: `500 ms`. `0 ms`: one after the other."""
+    return {"processing_time": time}
+
+
+def real_time(seconds: float) -> Trigger:
+    """Run in real time, with a checkpoint every so many seconds: 5 at least, says Spark."""
+    return {"real_time": True, "checkpoint_interval": f"{round(seconds * 1000)} ms"}
+
+
+AT_ONCE = every("0 ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +81,17 @@ class SparkQuery:
 
 
 def faults_of_places(rows: Iterable[Row]) -> Faults:
-    """Check whether batches came one after the other, and the rows of each in their order."""
+    """Check whether batches came one after the other, and the rows of each in their order; in real time
+    whether those of each partition came in its order."""
     batch, expected = -1, 0
+    places: dict[int, tuple[int, int]] = {}
     for one in rows:
+        if one.batch is None:
+            partition, place = one.partition or 0, (one.offset or 0, one.row)
+            if place <= places.get(partition, (-1, 0)):
+                return [f"record and row {place} of partition {partition} came behind {places[partition]}"]
+            places[partition] = place
+            continue
         if one.batch > batch:
             batch, expected = one.batch, 0
         if one.batch != batch or one.row != expected:
@@ -148,6 +175,13 @@ FRESH = SparkQuery(
     rows=lambda records: records,
     check=_exactly(range),
 )
+FRESH_WINDOW = replace(
+    WINDOW,
+    name="fresh-window",
+    schema=f"{WINDOW.schema}, t BIGINT",
+    # A row says when the newest of its records was made.
+    sql=WINDOW.sql.replace(" AS last", " AS last, coalesce(max(t), 0) AS t"),
+)
 BUSY = SparkQuery(
     "busy",
     _SCHEMA,
@@ -158,10 +192,10 @@ BUSY = SparkQuery(
     check=_exactly(range),
 )
 
-QUERIES = {query.name: query for query in (FILTER, ALL, WINDOW, FRESH, BUSY)}
+QUERIES = {query.name: query for query in (FILTER, ALL, WINDOW, FRESH, FRESH_WINDOW, BUSY)}
 
 
-def source(query: SparkQuery, topic: str, per_batch: int, trigger: str) -> dict[str, Any]:
+def source(query: SparkQuery, topic: str, per_batch: int, trigger: Trigger) -> dict[str, Any]:
     """Return the source of type `spark` that runs the query over a topic from its beginning. It is called as
     the query and the topic are."""
     wanted: dict[str, Any] = {
@@ -177,7 +211,7 @@ def source(query: SparkQuery, topic: str, per_batch: int, trigger: str) -> dict[
         },
         "sql": query.sql,
         "output_mode": query.output_mode,
-        "trigger": {"processing_time": trigger},
+        "trigger": dict(trigger),
         "key": list(query.key),
         # All results must come: a slow client holds the query up.
         "subscriber": {"overflow": "block"},

@@ -14,6 +14,7 @@ from benchmarks.scenarios import (
     queries,
     soak,
     spark,
+    spark_delays,
     start,
 )
 
@@ -28,5 +29,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     *queries.SCENARIOS,
     *soak.SCENARIOS,
     *spark.SCENARIOS,
+    *spark_delays.SCENARIOS,
     *start.SCENARIOS,
 )

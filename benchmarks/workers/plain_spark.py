@@ -1,55 +1,67 @@
 """The queries of `spark_queries` in plain PySpark, as one would write them, and what else is measured in it.
 
-Settings: conf (of Spark), master, nice. The session is made as the driver of a gateway makes its own, so that
-both have the same Spark. Says `ready`, then does one job (a line of JSON) after the other:
+Settings: conf (of Spark), master, nice, real_time_partitions. The session is made as the driver of a gateway
+makes its own, so that both have the same Spark. Says `ready`, then does one job (a line of JSON) after the
+other:
 
-    {"do": "stream", "source": {...}, "bootstrap", "topic", "warm", "records", "checkpoint", "times"}
+    {"do": "stream", "query", "source": {...}, "bootstrap", "topic", "warm", "records", "checkpoint"}
         The query of a source of type `spark` (as `spark_queries.source` makes it) over a topic, into the sink
         `noop`. Says `warm` and `done` (the time at which that batch had ended) when so many records were
-        read, with `seconds` of all batches that had records; and, where `times` is asked for, `fresh`: how
-        long records took from their making until their batch was computed, without the commit of it, in ms.
+        read, with `seconds` of all batches that had records.
+    {"do": "rows", ...}
+        The same, its rows as JSON over a Unix socket to a thread that only reads them (`rows_taker`), by the
+        gateway's own sink: the same work of Spark's, so that what is beyond it is the gateway's alone. (Spark
+        has no sink for a socket; by its sink for Kafka rows would go through a broker and a consumer, which
+        take longer than what is measured.) In real time that sink needs the place of each record, so it is
+        noted here, too. Says `warm` and `done` when the rows are there, with `fresh` and `around`: how long
+        they took from the making of their record, as `spark_reader` does.
     {"do": "json", "rows", "repeat"}
         JSON of so many rows of seven columns, which are in memory. Says `json`: lists of seconds.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from benchmarks.latency import Delays
+from benchmarks.spark_queries import QUERIES
 from benchmarks.workers import child
-from kiwi_spark.driver.gateway_sink import parts_of
+from benchmarks.workers.rows_taker import RowsTaker
 from kiwi_spark.driver.json_types import as_json
-from kiwi_spark.driver.session import open_session
-from kiwi_spark.gateway.batches import row_batches
-from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.driver.jvm_rows import SINK, RowsLink
+from kiwi_spark.driver.session import open_session, threads
+from kiwi_spark.gateway.rows import row_batches
+from kiwi_spark.java.classes import jars_conf
 from kiwi_spark.java.home import java_home
-from kiwi_spark.protocol.query_spec import SessionSpec
+from kiwi_spark.protocol.packed_rows import pack
+from kiwi_spark.protocol.query_spec import BATCH_BYTES, SessionSpec
 
 _BATCH_SECONDS = 170.0
 """Longest time that is waited for a batch."""
+_PART_ROWS = 5_000
+"""Rows of one message of the sink, about: a megabyte."""
+_RUNS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Hold a batch that had records. ended, computed: ns of the monotonic clock. offsets: by partition,
-    behind its last record."""
+    """Hold a batch that had records. ended: seconds of the monotonic clock."""
 
     records: int
     seconds: float
-    ended: int
-    computed: int
-    offsets: dict[int, int]
+    ended: float
 
 
 class ProgressListener(StreamingQueryListener):
@@ -71,59 +83,68 @@ class ProgressListener(StreamingQueryListener):
         said = event.progress
         if said.numInputRows <= 0:
             return
-        took = said.durationMs
+        seconds = said.durationMs["triggerExecution"] / 1000
         begun = datetime.fromisoformat(said.timestamp.replace("Z", "+00:00")).timestamp()
-        begun_ns = round(begun * 1e9) - (time.time_ns() - time.monotonic_ns())
-        ended = begun_ns + took["triggerExecution"] * 1_000_000
-        offsets = next(iter(json.loads(said.sources[0].endOffset).values()))
-        self._batches.put(
-            Batch(
-                said.numInputRows,
-                took["triggerExecution"] / 1000,
-                ended,
-                ended - took.get("commitOffsets", 0) * 1_000_000,
-                {int(partition): offset for partition, offset in offsets.items()},
-            )
-        )
+        ended = begun + seconds - (time.time() - time.monotonic())
+        self._batches.put(Batch(said.numInputRows, seconds, ended))
 
 
 def main() -> None:
     settings = child.settings()
     os.nice(settings["nice"])
     os.environ["JAVA_HOME"] = str(java_home())
-    conf = {**settings["conf"], **connector_conf(settings["conf"])}
-    spark = open_session(SessionSpec(master=settings["master"], conf=conf))
+    conf = {**settings["conf"], **jars_conf(settings["conf"])}
+    wanted = SessionSpec(master=settings["master"], real_time_partitions=settings["real_time_partitions"])
+    spark = open_session(SessionSpec(master=threads(wanted)[0], conf=conf))
     child.say(ready=True)
     while True:
         job = json.loads(child.wait_word())
-        if job["do"] == "json":
-            child.say(json=_json(spark, job["rows"], job["repeat"]))
-        else:
-            _stream(spark.newSession(), job)
+        match job["do"]:
+            case "json":
+                child.say(json=_json(spark, job["rows"], job["repeat"]))
+            case "rows":
+                _rows(spark.newSession(), job)
+            case _:
+                _stream(spark.newSession(), job)
 
 
-def _stream(spark: SparkSession, job: dict[str, Any]) -> None:
+def _frame(spark: SparkSession, job: dict[str, Any], *, tracked: bool) -> DataFrame:
     source = job["source"]
     (name, item), *_ = source["inputs"].items()
-    raw = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", job["bootstrap"])
-        .option("subscribe", job["topic"])
-        .option("startingOffsets", item["start"])
-        .option("maxOffsetsPerTrigger", item["max_offsets"])
-        .load()
-    )
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", job["bootstrap"])
+    reader = reader.option("subscribe", job["topic"]).option("startingOffsets", item["start"])
+    if not tracked:  # real time has no bound
+        reader = reader.option("maxOffsetsPerTrigger", item["max_offsets"])
+    raw = reader.load()
+    if tracked:
+        jvm: Any = spark._jvm
+        java: Any = raw._jdf
+        raw = DataFrame(jvm.kiwigw.spark.InputPlace.tracked(java, 0), spark)
     decoded = F.from_json(F.col("value").cast("string"), item["schema"])
     frame = raw.select(decoded.alias("record")).select("record.*")
     for mark in source.get("watermarks", {}).values():
         frame = frame.withWatermark(mark["column"], mark["delay"])
     frame.createOrReplaceTempView(name)
+    return spark.sql(source["sql"])
+
+
+def _writer(frame: DataFrame, job: dict[str, Any]) -> DataStreamWriter:
+    wanted, mode = job["source"]["trigger"], job["source"]["output_mode"]
+    if wanted.get("real_time"):
+        mode, trigger = "update", {"realTime": wanted["checkpoint_interval"]}
+    else:
+        trigger = {"processingTime": wanted["processing_time"]}
+    # Spark knows no `ms`, and PySpark's types no `realTime` yet.
+    options: Any = {name: time.replace("ms", "milliseconds") for name, time in trigger.items()}
+    writer = frame.writeStream.option("checkpointLocation", job["checkpoint"])
+    return writer.outputMode(mode).trigger(**options)
+
+
+def _stream(spark: SparkSession, job: dict[str, Any]) -> None:
     batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
     listener = ProgressListener(batches)
     spark.streams.addListener(listener)
-    writer = spark.sql(source["sql"]).writeStream.format("noop").outputMode(source["output_mode"])
-    trigger = source["trigger"]["processing_time"].replace("ms", "milliseconds")
-    running = writer.option("checkpointLocation", job["checkpoint"]).trigger(processingTime=trigger).start()
+    running = _writer(_frame(spark, job, tracked=False), job).format("noop").start()
     read: list[Batch] = []
     for said in ("warm", "done"):
         until = job["warm"] if said == "warm" else job["records"]
@@ -138,49 +159,45 @@ def _stream(spark: SparkSession, job: dict[str, Any]) -> None:
                 raise SystemExit(
                     f"batches of {[batch.records for batch in read]} records, not {until} in all"
                 )
-            child.say(warm=read[-1].ended / 1e9)
+            child.say(warm=read[-1].ended)
     running.stop()
     spark.streams.removeListener(listener)
-    result: dict[str, Any] = {
-        "done": read[-1].ended / 1e9,
-        "records": sum(batch.records for batch in read),
-        "seconds": [batch.seconds for batch in read[warm:]],
-    }
-    if job.get("times"):
-        result["fresh"] = _fresh(spark, job, read, warm)
-    child.say(**result)
-
-
-def _fresh(spark: SparkSession, job: dict[str, Any], read: list[Batch], warm: int) -> dict[str, float]:
-    """Return how long the records of all batches but the first `warm` took until they were computed."""
-    records = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", job["bootstrap"])
-        .option("subscribe", job["topic"])
-        .load()
+    short = sum(batch.records for batch in read) - job["records"]
+    child.say(
+        done=read[-1].ended,
+        faults=[f"{short:+} records were read"] if short else [],
+        seconds=[batch.seconds for batch in read[warm:]],
     )
-    made = F.get_json_object(F.col("value").cast("string"), "$.t").cast("bigint")
-    times = {
-        (row["partition"], row["offset"]): row["t"]
-        for row in records.select("partition", "offset", made.alias("t")).collect()
-    }
-    delays = Delays()
-    at = read[warm - 1].offsets if warm else {}
-    for batch in read[warm:]:
-        places = (
-            (partition, offset)
-            for partition, end in batch.offsets.items()
-            for offset in range(at.get(partition, 0), end)
-        )
-        delays.add(batch.computed, [times[place] for place in places if times[place]])
-        at = batch.offsets
-    return delays.said()
+
+
+def _rows(spark: SparkSession, job: dict[str, Any]) -> None:
+    query = QUERIES[job["query"]]
+    real_time = bool(job["source"]["trigger"].get("real_time"))
+    frame = _frame(spark, job, tracked=real_time)
+    value = F.to_json(F.struct(*frame.columns)).alias("value")
+    key = F.to_json(F.struct(*query.key)) if query.key else F.lit(None).cast("string")
+    with RowsTaker(query) as taker:
+        link = RowsLink(taker.path, "", next(_RUNS))
+        writer = _writer(frame.select(key.alias("key"), value), job).format(SINK)
+        options = {**link.options(BATCH_BYTES), "realTime": str(real_time).lower()}
+        running = writer.options(**options).start()
+        mark = 0
+        for said in ("warm", "done"):
+            at = taker.wait(job["warm"] if said == "warm" else job["records"], _BATCH_SECONDS)
+            if at is None:
+                raise SystemExit(f"not all rows came: {running.exception()}")
+            if said == "warm":
+                mark = taker.mark()
+                child.say(warm=at)
+        result = taker.result(mark, job["records"], Path(job["checkpoint"]))
+        link.close()
+        running.stop()
+    child.say(done=at, **result)
 
 
 def _json(spark: SparkSession, rows: int, repeat: int) -> dict[str, list[float]]:
     """Return the seconds of `repeat` times each: `columns` and `texts`, the rows computed as they are and as
-    JSON and thrown away; `arrow` and `arrow_texts`, brought to Python; `pieces`, taken apart as the gateway
-    does."""
+    JSON and thrown away; `pieces`, taken apart as the gateway does with those that come."""
     n = F.col("id")
     frame = spark.range(0, rows, 1, 2).select(
         n.alias("n"),
@@ -194,26 +211,20 @@ def _json(spark: SparkSession, rows: int, repeat: int) -> dict[str, list[float]]
     frame = frame.cache()
     frame.count()
     texts = as_json(frame, ["carrier"])
-    found: dict[str, list[float]] = {"columns": [], "texts": [], "arrow": [], "arrow_texts": [], "pieces": []}
-
-    def timed(name: str, begun: float) -> None:
-        found[name].append(time.perf_counter() - begun)
-
+    made = [(row["key"].encode(), row["value"].encode()) for row in texts.collect()]
+    parts = [
+        pack([value for _, value in part], [key for key, _ in part])
+        for part in (made[at : at + _PART_ROWS] for at in range(0, rows, _PART_ROWS))
+    ]
+    found: dict[str, list[float]] = {"columns": [], "texts": [], "pieces": []}
     for _ in range(repeat):
         for name, one in (("columns", frame), ("texts", texts)):
             begun = time.perf_counter()
             one.write.format("noop").mode("overwrite").save()
-            timed(name, begun)
-        for name, one in (("arrow", frame), ("arrow_texts", texts)):
-            begun = time.perf_counter()
-            table = one.toArrow()
-            timed(name, begun)
-            if table.num_rows != rows:
-                raise SystemExit(f"{table.num_rows} rows, not {rows}")
-        parts = [part.arrow for part in parts_of(table)]
+            found[name].append(time.perf_counter() - begun)
         begun = time.perf_counter()
         taken = sum(len(piece) for part in parts for piece in row_batches(part, 0, 0, 0))
-        timed("pieces", begun)
+        found["pieces"].append(time.perf_counter() - begun)
         if taken != rows:
             raise SystemExit(f"{taken} rows, not {rows}")
     frame.unpersist()

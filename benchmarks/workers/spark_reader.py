@@ -1,7 +1,8 @@
 """A client of a Spark source: it only receives while Spark works, and looks at what it has when that is over.
 
 Settings: host, port, path, source; query (a name of `spark_queries`), records (of which results are to come),
-warm (those of them that are a warm-up), seconds (until the source must run).
+warm (those of them that are a warm-up), seconds (until the source must run), checkpoints (the folder of the
+source's).
 
 Says `ready` when subscribed, `warm` and `done` (the time) when the results of the warm-up, and all, are
 there, then `result`. On `stop` before that it stops and says `done`, and has read a part.
@@ -15,14 +16,15 @@ import sys
 import time
 from array import array
 from bisect import bisect_right
+from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 
 from benchmarks.frames import CLOSE, PING, bounds, masked, masked_pong, upgrade
-from benchmarks.latency import Delays
+from benchmarks.latency import Around, Delays
 from benchmarks.protocols import WORDS
-from benchmarks.spark_queries import QUERIES, Row, SparkQuery, faults_of_places
+from benchmarks.spark_queries import QUERIES, Row, SparkQuery, Value, faults_of_places
 from benchmarks.workers import child
 
 EVENT = WORDS["kiwi"].event
@@ -60,7 +62,7 @@ class Counted:
 class Grouped:
     """Measure how far the results are, by how many records their newest rows stand for."""
 
-    def __init__(self, query: SparkQuery) -> None:
+    def __init__(self) -> None:
         self._latest: dict[tuple[int, int], int] = {}
         self._sum = 0
         self._at = 0
@@ -68,15 +70,19 @@ class Grouped:
     def needed(self, records: int) -> int:
         return records
 
+    def add(self, value: Value) -> int:
+        """Add a row. Returns how many records there are now."""
+        group = value.hour, value.delay
+        self._sum += value.flights - self._latest.get(group, 0)
+        self._latest[group] = value.flights
+        return self._sum
+
     def look(self, data: bytearray) -> int:
         """Return how many records they stand for."""
         while (found := bounds(data, self._at)) is not None:
             begin, self._at = found
             if data.startswith(EVENT, begin):
-                value = _decode(data[begin : self._at]).data.value
-                group = value.hour, value.delay
-                self._sum += value.flights - self._latest.get(group, 0)
-                self._latest[group] = value.flights
+                self.add(_decode(data[begin : self._at]).data.value)
         return self._sum
 
 
@@ -148,33 +154,38 @@ def main() -> None:
     settings = child.settings()
     query = QUERIES[settings["query"]]
     client = Client(settings)
-    progress = Grouped(query) if query.rows is None else Counted(query)
+    progress = Grouped() if query.rows is None else Counted(query)
     child.say(ready=True)
-    going = True
+    going, marks = True, dict[str, int]()
     have = progress.look(client.data)
     for name, records in (("warm", settings["warm"]), ("done", settings["records"])):
         while going and have < progress.needed(records):
             going = client.receive(sys.stdin)
             have = progress.look(client.data)
         at, cpu = (client.times[-1] / 1e9 if client.times else child.now()), time.process_time()
+        marks[name] = len(client.data)
         child.say(**{name: at}, cpu=round(cpu, 2), all=going)
     while going and client.receive(sys.stdin, _SURPLUS_SECONDS):
         pass
-    child.say(result=_result(client, query, settings, whole=going))
+    child.say(result=_result(client, query, settings, marks["warm"], whole=going))
     child.wait_word()
 
 
-def _result(client: Client, query: SparkQuery, settings: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+def _result(
+    client: Client, query: SparkQuery, settings: dict[str, Any], mark: int, *, whole: bool
+) -> dict[str, Any]:
     """Return what the events say. delivery: ms from the end of a batch in Spark to its rows here, fresh: from
-    the making of a record, both behind the warm-up."""
+    the making of a record, both behind the warm-up, which had ended when so much data was there (`mark`)."""
     rows, ends, control = _rows(client.data)
     faults = faults_of_places(rows)
     if client.closed:
         faults.append("the server has closed the connection")
     if whole:
         faults += query.check([row.value for row in rows], settings["records"])
-    delivery, fresh = Delays(), Delays()
-    first = 0 if query.rows is None else min(len(rows), query.rows(settings["warm"]))
+    delivery, fresh, around = Delays(), Delays(), Around(Path(settings["checkpoints"]))
+    first = bisect_right(ends, mark)
+    if query.rows is not None:  # some of the next ones may have come with the last of the warm-up
+        first = min(len(rows), query.rows(settings["warm"]))
     wall = time.time_ns() - time.monotonic_ns()
     batches = set()
     for row, end in list(zip(rows, ends, strict=True))[first:]:
@@ -185,6 +196,7 @@ def _result(client: Client, query: SparkQuery, settings: dict[str, Any], *, whol
         batches.add(row.batch)
         if row.value.t:
             fresh.add(at, [row.value.t])
+            around.add(at, row.value.t)
     return {
         "events": len(rows),
         "measured": len(rows) - first,
@@ -195,6 +207,7 @@ def _result(client: Client, query: SparkQuery, settings: dict[str, Any], *, whol
         "faults": faults,
         "delivery": delivery.said(),
         "fresh": fresh.said(),
+        "around": around.said(),
     }
 
 

@@ -13,7 +13,8 @@ class ResumePoint:
     """Hold where to go on: the positions behind the last event that was received.
 
     The gateway sends them (in SUBSCRIBE_OK, LAG, POSITIONS and SUBSCRIPTION_CLOSED), and only it understands
-    them. Events with a partition and an offset, such as those of Kafka, move them on.
+    them. Events with a partition and an offset, such as those of Kafka, move them on; with a row besides they
+    are one of those that the record at that offset has become (Spark in real time).
     """
 
     def __init__(self) -> None:
@@ -40,14 +41,15 @@ class ResumePoint:
         """Count an event that was dealt with."""
         if self._positions is None:
             return
-        partition, offset = data.get("partition"), data.get("offset")
-        if type(partition) is not int or type(offset) is not int:
+        partition, offset, row = data.get("partition"), data.get("offset"), data.get("row")
+        if type(partition) not in (int, str) or type(offset) is not int:
             self._since += 1
             return
         before = self._positions.get(str(partition), 0)
         # Of a snapshot some events are older than the place where it goes on.
-        if isinstance(before, int) and offset >= before:
-            self._positions[str(partition)] = offset + 1
+        place = before if isinstance(before, list) else [before, 0]
+        if type(place[0]) is int and [offset, row or 0] >= place:
+            self._positions[str(partition)] = offset + 1 if row is None else [offset, row + 1]
 
     def forget(self) -> None:
         """Forget positions that mean nothing to the gateway."""

@@ -273,10 +273,10 @@ def _texts(column: Iterable[Any]) -> tuple[Column, Column | None]:
     return texts, odd if found else None
 
 
-def _ints(column: Sequence[int], none: int) -> Column:
+def _without(column: Sequence[object], none: object, instead: object) -> Column:
     if none not in column:
         return column
-    return [None if value == none else value for value in column]
+    return [instead if value == none else value for value in column]
 
 
 def _json(column: Iterable[Any]) -> Column:
@@ -325,5 +325,7 @@ _READERS: dict[FieldEncoding, Reader] = {FieldEncoding.JSON: _json, FieldEncodin
 def _reader(field: Field) -> Reader | None:
     """None where msgspec writes the values as they are in their column."""
     if field.kind is FieldEncoding.INT and field.none is not None:
-        return partial(_ints, none=field.none)
+        return partial(_without, none=field.none, instead=UNSET if field.left_out else None)
+    if field.left_out:
+        return partial(_without, none=None, instead=UNSET)
     return _READERS.get(field.kind)

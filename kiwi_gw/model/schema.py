@@ -28,6 +28,7 @@ class Field:
 
     `base64_fallback` (for TEXT): whether bytes that are not UTF-8 are added as `{name}Base64`.
     `parsed` (for TEXT): bytes that are JSON text are written as that JSON, others as text.
+    `left_out` (for INT with `none`, and VALUE): what would be null has no member at all.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Field:
     none: int | None = None
     base64_fallback: bool = True
     parsed: bool = False
+    left_out: bool = False
 
     @property
     def source_column(self) -> str:

@@ -21,7 +21,7 @@ from kiwi_gw.api import (
 )
 from kiwi_spark.gateway.diagnostics import spark_check, spark_explain, vet, without_sink
 from kiwi_spark.gateway.metrics import SPARK_METRICS
-from kiwi_spark.gateway.positions import BATCH_SCHEMA, PLACED_SCHEMA, codec
+from kiwi_spark.gateway.positions import SCHEMA, codec
 from kiwi_spark.gateway.service import open_spark
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings, validate
 from kiwi_spark.gateway.sink import SERVICE, SINK_SCHEMA, too_many_workers
@@ -30,7 +30,7 @@ from kiwi_spark.gateway.source import build_source
 if find_spec("pyspark") is None:  # it is the driver that needs it: say so at once, not when one is started
     raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
 
-_COMMON = SourceDescription(BATCH_SCHEMA, decode=Decode(value="json", key="json"))
+_COMMON = SourceDescription(SCHEMA, decode=Decode(value="json", key="json"))
 
 
 def _describe(settings: SparkSourceSettings) -> SourceDescription:
@@ -38,7 +38,6 @@ def _describe(settings: SparkSourceSettings) -> SourceDescription:
     if sink is None:
         return replace(
             _COMMON,
-            schema=BATCH_SCHEMA if settings.real_time == "no" else PLACED_SCHEMA,
             codec=codec(settings.topic_inputs),
             services=("spark",),
             sections=("spark",),

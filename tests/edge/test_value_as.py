@@ -15,7 +15,7 @@ from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Decode, EventSchema, Field, FieldEncoding, SourceInfo, ValueAs
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from kiwi_kafka.event_schema import event_schema
-from kiwi_spark.gateway.positions import BATCH_SCHEMA as SPARK
+from kiwi_spark.gateway.positions import SCHEMA as SPARK
 from tests.edge.bench import error
 from tests.edge.wire import connect
 

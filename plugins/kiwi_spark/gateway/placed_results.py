@@ -9,7 +9,7 @@ different each time, by `rand()` or a static table that was changed, has each pl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -25,11 +25,14 @@ log = structlog.get_logger("kiwi_spark")
 class PlacedResults:
     """The rows of one source. next: the place of the next row, by partition."""
 
-    def __init__(self, out: Publisher, arrived: Callable[[], None], start: Positions) -> None:
-        """arrived: called when the query has shown that it works."""
+    def __init__(
+        self, out: Publisher, arrived: Callable[[], None], inputs: Sequence[str], start: Positions
+    ) -> None:
+        """arrived: called when the query has shown that it works. inputs: names of its streams."""
         self.next = dict(start)
         self._out = out
         self._arrived = arrived
+        self._inputs = inputs
 
     def resume(self, begin: Positions, *, same: bool) -> None:
         """Go on with a query that begins there. same: whether its checkpoint is the one that there was.
@@ -65,6 +68,6 @@ class PlacedResults:
     async def _publish(self, message: PlacedRows) -> None:
         if partition_of(message.input, message.partition) not in self.next:
             raise SourceChanged("an input of the query has other partitions than before")
-        for batch in placed_batches(message, self.next):
+        for batch in placed_batches(message, self.next, self._inputs):
             await self._out.publish(batch)
             self.next[batch.partitions[-1]] = batch.offsets[-1] + 1

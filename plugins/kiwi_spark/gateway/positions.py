@@ -28,25 +28,21 @@ RECORD_ROWS: Final = 1 << 20
 _INPUT: Final = 1 << 20
 """Partitions of one input."""
 
-_IN_BATCHES: Final = (
-    Field("sourceId", FieldEncoding.SOURCE_ID),
-    Field("sourceType", FieldEncoding.SOURCE_TYPE),
-    Field("batch", FieldEncoding.INT, none=-1),
-    Field("row", FieldEncoding.INT),
-    Field("timestamp", FieldEncoding.INT),
-    Field("key", FieldEncoding.JSON),
-    Field("value", FieldEncoding.JSON),
+SCHEMA: Final = EventSchema(
+    (
+        Field("sourceId", FieldEncoding.SOURCE_ID),
+        Field("sourceType", FieldEncoding.SOURCE_TYPE),
+        Field("batch", FieldEncoding.INT, none=-1, left_out=True),
+        Field("partition", FieldEncoding.VALUE, column="from_partition", left_out=True),
+        Field("offset", FieldEncoding.INT, column="from_offset", none=-1, left_out=True),
+        Field("row", FieldEncoding.INT),
+        Field("timestamp", FieldEncoding.INT),
+        Field("key", FieldEncoding.JSON),
+        Field("value", FieldEncoding.JSON),
+    )
 )
-_PLACED: Final = (
-    Field("partition", FieldEncoding.INT, column="from_partition", none=-1),
-    Field("offset", FieldEncoding.INT, column="from_offset", none=-1),
-)
-
-BATCH_SCHEMA: Final = EventSchema(_IN_BATCHES)
-"""Of a query that says itself that it runs in micro-batches."""
-
-PLACED_SCHEMA: Final = EventSchema((*_IN_BATCHES[:3], *_PLACED, *_IN_BATCHES[3:]))
-"""Of one that may run in real time: `batch` is null then, else `partition` and `offset` are."""
+"""A row has a batch, or the partition and offset of the record that it comes from; the partition as positions
+name it."""
 
 
 def offset_of(batch: int, row: int) -> int:
@@ -80,16 +76,17 @@ def codec(inputs: Sequence[str]) -> PositionCodec:
     )
 
 
-def _name(inputs: Sequence[str], partition: int) -> str:
+def partition_name(inputs: Sequence[str], partition: int) -> int | str:
+    """Return what clients call a partition. partition: as `partition_of` gives it."""
     number, own = divmod(partition - 1, _INPUT)
-    return str(own) if len(inputs) == 1 else f"{inputs[number]}/{own}"
+    return own if len(inputs) == 1 else f"{inputs[number]}/{own}"
 
 
 def _dump(inputs: Sequence[str], positions: Positions) -> dict[str, object]:
     if 0 in positions:
         batch, row = batch_and_row(positions[0])
         return {"batch": batch, "row": row}
-    return {_name(inputs, p): _place(positions[p]) for p in sorted(positions)}
+    return {str(partition_name(inputs, p)): _place(positions[p]) for p in sorted(positions)}
 
 
 def _place(offset: int) -> object:
@@ -101,7 +98,10 @@ def _dump_ranges(inputs: Sequence[str], ranges: Ranges) -> dict[str, tuple[objec
     if 0 in ranges:
         first, last = ranges[0]
         return {"0": (_row(first), _row(last))}
-    return {_name(inputs, p): (_place(ranges[p][0]), _last_place(ranges[p][1])) for p in sorted(ranges)}
+    return {
+        str(partition_name(inputs, p)): (_place(ranges[p][0]), _last_place(ranges[p][1]))
+        for p in sorted(ranges)
+    }
 
 
 def _row(offset: int) -> dict[str, object]:

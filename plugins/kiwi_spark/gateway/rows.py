@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kiwi_gw.api import Batch, Gap, Positions
-from kiwi_spark.gateway.positions import RECORD_ROWS, offset_of, partition_of
+from kiwi_spark.gateway.positions import RECORD_ROWS, offset_of, partition_name, partition_of
 from kiwi_spark.protocol.messages import PlacedRows
 from kiwi_spark.protocol.packed_rows import PackedRows
 
@@ -35,7 +35,7 @@ def row_batches(packed: bytes, batch: int, timestamp: int, first: int, skip: int
         columns = {
             "batch": array("q", (batch,)) * size,
             "row": array("q", range(first + at, first + stop)),
-            "from_partition": array("q", (-1,)) * size,
+            "from_partition": (None,) * size,
             "from_offset": array("q", (-1,)) * size,
         }
         yield _batch(rows, at, stop, timestamp, {0: start}, array("i", (0,)) * size, offsets, columns)
@@ -48,11 +48,12 @@ def lost_batches(first: int, batch: int) -> Batch:
     return Batch({0: offset_of(batch, 0)}, (), (), dict.fromkeys(names, ()), 0, gap)
 
 
-def placed_batches(message: PlacedRows, starts: Positions) -> Iterator[Batch]:
+def placed_batches(message: PlacedRows, starts: Positions, inputs: Sequence[str]) -> Iterator[Batch]:
     """Return the rows of a message that are not below `starts`, `BATCH_ROWS` at a time. WireError: they are
     none.
 
-    starts: the next place of every partition. Each batch begins where the one before it has ended.
+    inputs: names of the query's streams. starts: the next place of every partition. Each batch begins where
+    the one before it has ended.
     """
     rows = PackedRows(message.rows, placed=True)
     partition, places = partition_of(message.input, message.partition), rows.places()
@@ -63,7 +64,7 @@ def placed_batches(message: PlacedRows, starts: Positions) -> Iterator[Batch]:
         columns = {
             "batch": array("q", (-1,)) * size,
             "row": array("q", [place % RECORD_ROWS for place in offsets]),
-            "from_partition": array("q", (message.partition,)) * size,
+            "from_partition": (partition_name(inputs, partition),) * size,
             "from_offset": array("q", [place // RECORD_ROWS for place in offsets]),
         }
         partitions = array("i", (partition,)) * size

@@ -103,7 +103,9 @@ class SparkSource:
             self._batches.clear()
         begin = places_of(started.begin, self._streams)
         if self._placed is None:
-            self._placed = PlacedResults(self._out, self._query.batch_arrived, self._start or begin)
+            self._placed = PlacedResults(
+                self._out, self._query.batch_arrived, self._streams, self._start or begin
+            )
         same = self._batches.query in ("", started.query)
         self._placed.resume(begin, same=same)
         self._batches.query = started.query

@@ -14,7 +14,7 @@ from kiwi_gw.model import Batch
 from kiwi_gw.testing import MemoryPublisher
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
 from kiwi_spark.gateway.driver_supervisor import Launch
-from kiwi_spark.gateway.positions import PLACED_SCHEMA
+from kiwi_spark.gateway.positions import SCHEMA
 from kiwi_spark.gateway.service import SparkService, serving
 from kiwi_spark.gateway.settings import SparkSettings, SparkSourceSettings
 from kiwi_spark.gateway.source import SparkSource
@@ -63,7 +63,7 @@ def source(plan: Mapping[str, Any], folder: Path, spark: SparkService, **keys: A
 
 
 def memory(start: Mapping[int, int] | None = None) -> MemoryPublisher:
-    return MemoryPublisher(PLACED_SCHEMA, start)
+    return MemoryPublisher(SCHEMA, start)
 
 
 def numbers(batches: list[Batch]) -> list[int]:

@@ -16,7 +16,7 @@ from kiwi_gw.testing import MemoryPublisher
 from kiwi_spark.driver.progress import follow
 from kiwi_spark.gateway.batches import SourceBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState
-from kiwi_spark.gateway.positions import PLACED_SCHEMA
+from kiwi_spark.gateway.positions import SCHEMA
 from kiwi_spark.gateway.query_supervisor import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor
 from kiwi_spark.gateway.service import RunEnd, SparkService
 from kiwi_spark.gateway.source import SparkSource
@@ -143,7 +143,7 @@ async def test_being_ready_does_not_end_a_trouble_that_there_still_is(tmp_path: 
             self.report_degraded("")
 
     out, spark = (
-        SourceHub(PLACED_SCHEMA),
+        SourceHub(SCHEMA),
         cast("SparkService", ScriptedSpark([[AWAY], [STARTED, AWAY], [STARTED]])),
     )
     source = SparkSource(settings({}), SourceContext("s", context(tmp_path), {"spark": spark}), spark)

@@ -15,7 +15,7 @@ from kiwi_gw.api import BY_PARTITION, PluginContext, PluginError, SourceFailed
 from kiwi_gw.plugin_manager import MissingExtraError, PluginManager
 from kiwi_spark import plugin
 from kiwi_spark.gateway import diagnostics
-from kiwi_spark.gateway.positions import BATCH_SCHEMA, PLACED_SCHEMA, offset_of
+from kiwi_spark.gateway.positions import SCHEMA, offset_of
 from kiwi_spark.gateway.service import SparkService
 from kiwi_spark.gateway.sink import SINK_SCHEMA
 from tests.plugins.spark.bench import context, fake_spark, settings
@@ -29,16 +29,14 @@ def test_the_plugin_declares_its_parts() -> None:
     assert not manager.config_sections()["spark"].required
     straight, sunk = settings({}), settings({}, sink={"topic": "t"})
     reading = settings({}, sink={"topic": "t", "write": False})
-    every = settings({}, trigger={"processing_time": "1s"})
-    found = [kind.description_of(item) for item in (straight, every, sunk, reading)]
+    found = [kind.description_of(item) for item in (straight, sunk, reading)]
     assert [(one.schema, one.replayable, one.services) for one in found] == [
-        (PLACED_SCHEMA, False, ("spark",)),
-        (BATCH_SCHEMA, False, ("spark",)),
+        (SCHEMA, False, ("spark",)),
         (SINK_SCHEMA, True, ("kafka", "spark")),
         (SINK_SCHEMA, True, ("kafka",)),
     ]
     assert found[0].codec.dump({0: offset_of(3, 4)}) == {"batch": 3, "row": 4}
-    assert [one.codec for one in found[2:]] == [BY_PARTITION, BY_PARTITION]
+    assert [one.codec for one in found[1:]] == [BY_PARTITION, BY_PARTITION]
     assert list(found[0].depends) == ["in"]
 
 

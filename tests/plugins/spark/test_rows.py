@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
 from kiwi_gw.api import Batch
+from kiwi_gw.dialects.encoder import RowEncoder
 from kiwi_gw.testing.batch_rules import check_batch
-from kiwi_spark.gateway.positions import MAX_ROWS, PLACED_SCHEMA, RECORD_ROWS, offset_of, partition_of
+from kiwi_spark.gateway.positions import MAX_ROWS, RECORD_ROWS, SCHEMA, offset_of, partition_of
 from kiwi_spark.gateway.rows import BATCH_ROWS, lost_batches, placed_batches, row_batches
 from kiwi_spark.protocol.messages import PlacedRows, WireError
 from kiwi_spark.protocol.packed_rows import PackedRows, pack
@@ -36,7 +38,7 @@ def test_rows_become_batches_that_keep_the_rules(keys: bool) -> None:
     assert [len(piece) for piece in found] == [2_000, 2_000, 503]
     positions: dict[int, int] = {}
     for piece in found:
-        positions = check_batch(piece, positions, PLACED_SCHEMA)
+        positions = check_batch(piece, positions, SCHEMA)
     assert positions == {0: offset_of(9, 4_603)}
     assert values(found) == list(range(4_503))
     assert [row for piece in found for row in piece.columns["row"]] == list(range(100, 4_603))
@@ -86,7 +88,7 @@ def test_no_rows_are_rows_too() -> None:
 
 
 def test_a_loss_keeps_the_rules() -> None:
-    assert check_batch(lost_batches(2, 5), {0: offset_of(2, 0)}, PLACED_SCHEMA) == {0: offset_of(5, 0)}
+    assert check_batch(lost_batches(2, 5), {0: offset_of(2, 0)}, SCHEMA) == {0: offset_of(5, 0)}
 
 
 def placed(partition: int, places: list[int], number: int = 0) -> PlacedRows:
@@ -99,8 +101,8 @@ def test_rows_with_places() -> None:
     own, other = partition_of(0, 3), partition_of(1, 0)
     places = [7 * RECORD_ROWS, 7 * RECORD_ROWS + 1, 9 * RECORD_ROWS]
     starts = {own: 5 * RECORD_ROWS, other: RECORD_ROWS}
-    (piece,) = placed_batches(placed(3, places), starts)
-    assert check_batch(piece, starts, PLACED_SCHEMA) == {own: places[-1] + 1, other: RECORD_ROWS}
+    (piece,) = placed_batches(placed(3, places), starts, ["a"])
+    assert check_batch(piece, starts, SCHEMA) == {own: places[-1] + 1, other: RECORD_ROWS}
     assert list(piece.columns["from_partition"]) == [3, 3, 3]
     assert list(piece.columns["from_offset"]) == [7, 7, 9]
     assert list(piece.columns["row"]) == [0, 1, 0]
@@ -111,8 +113,21 @@ def test_rows_with_places() -> None:
 def test_rows_that_came_before_are_dropped(had: int) -> None:
     own = partition_of(0, 0)
     places = [n * RECORD_ROWS for n in range(5_000)]
-    found = list(placed_batches(placed(0, places), {own: had * RECORD_ROWS}))
+    found = list(placed_batches(placed(0, places), {own: had * RECORD_ROWS}, ["a", "b"]))
     assert values(found) == places[had:]
+    assert {name for piece in found for name in piece.columns["from_partition"]} <= {"a/0"}
     positions = {own: had * RECORD_ROWS}
     for piece in found:
-        positions = check_batch(piece, positions, PLACED_SCHEMA)
+        positions = check_batch(piece, positions, SCHEMA)
+
+
+def test_a_row_has_a_batch_or_a_place() -> None:
+    encoder = RowEncoder(SCHEMA.fields, "late", "spark")
+    (whole,) = row_batches(pack([b"1"], [b"2"]), 3, 7, 4)
+    (place,) = placed_batches(placed(3, [9 * RECORD_ROWS + 1]), {partition_of(0, 3): 0}, ["a"])
+    (named,) = placed_batches(placed(3, [9 * RECORD_ROWS]), {partition_of(0, 3): 0}, ["a", "b"])
+    found = [msgspec.json.encode(row).decode() for one in (whole, place, named) for row in encoder.of(one)]
+    name = '{"sourceId":"late","sourceType":"spark",'
+    assert found[0] == name + '"batch":3,"row":4,"timestamp":7,"key":2,"value":1}'
+    assert found[1].startswith(name + '"partition":3,"offset":9,"row":1,"timestamp":5,"key":null,')
+    assert found[2].startswith(name + '"partition":"a/3","offset":9,"row":0,')

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
 import statistics
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.latency import Delays, Notes, summed
+from benchmarks.latency import Around, Delays, Notes, summed
 
 MS = 1_000_000
 
@@ -43,3 +46,24 @@ def test_events_count_when_they_are_whole_and_in_the_period_in_which_they_came()
     told = summed(periods)
     assert told["p50"] == 19.0
     assert told["periods"] == [10.0, 20.0]
+
+
+def test_the_longest_delay_near_a_checkpoint_and_elsewhere(tmp_path: Path) -> None:
+    commits = tmp_path / "0" / "commits"
+    commits.mkdir(parents=True)
+    now, wall = time.monotonic_ns(), time.time_ns()
+    for name, after in (("0", -60_000), ("1", 0), (".1.crc", 20_000)):
+        file = commits / name
+        file.touch()
+        os.utime(file, ns=(wall + after * MS, wall + after * MS))
+    around = Around(tmp_path)
+    for made, delay in ((-9_000, 7), (-1_900, 30), (1_900, 90), (2_100, 8), (9_000, 5)):
+        around.add(now + (made + delay) * MS, now + made * MS)
+    assert around.said() == {"checkpoints": 1, "near": 90.0, "elsewhere": 8.0}
+
+
+def test_nothing_is_near_a_checkpoint_where_there_is_none(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    assert around.said() == {"checkpoints": 0, "near": 0.0, "elsewhere": 0.0}
+    around.add(5 * MS, 2 * MS)
+    assert around.said() == {"checkpoints": 0, "near": 0.0, "elsewhere": 3.0}

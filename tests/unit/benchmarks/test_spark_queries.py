@@ -7,7 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.spark_queries import ALL, FILTER, WINDOW, Row, SparkQuery, Value, faults_of_places, source
+from benchmarks.spark_queries import (
+    ALL,
+    AT_ONCE,
+    FILTER,
+    WINDOW,
+    Row,
+    SparkQuery,
+    Value,
+    faults_of_places,
+    source,
+)
 from benchmarks.workers.spark_reader import Counted, Grouped
 
 
@@ -53,6 +63,15 @@ def test_places() -> None:
         assert faults_of_places(wrong)
 
 
+def test_places_in_real_time() -> None:
+    def of(*places: tuple[int, int, int]) -> list[Row]:
+        return [Row(None, row, 0, value(0), partition, offset) for partition, offset, row in places]
+
+    assert faults_of_places(of((0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 5, 0), (0, 1, 0))) == []
+    for wrong in (of((0, 1, 0), (0, 0, 0)), of((0, 0, 0), (1, 0, 0), (0, 0, 0)), of((0, 0, 1), (0, 0, 0))):
+        assert faults_of_places(wrong)
+
+
 def frame(message: object) -> bytes:
     payload = json.dumps(message, separators=(",", ":")).encode()
     assert 125 < len(payload) < 65_536
@@ -74,14 +93,14 @@ def test_events_are_counted_wherever_they_are_cut() -> None:
 
 
 def test_groups_stand_for_records_until_a_newer_row_does() -> None:
-    grouped, data = Grouped(WINDOW), bytearray()
+    grouped, data = Grouped(), bytearray()
     for flights, hour, expected in ((5, 0, 5), (7, 1, 12), (6, 0, 13)):
         data += event(hour=hour, delay=1, flights=flights)
         assert grouped.look(data) == expected
 
 
 def test_a_source_of_the_configuration() -> None:
-    made = source(WINDOW, "topic", 10, "0 ms")
+    made = source(WINDOW, "topic", 10, AT_ONCE)
     assert made["id"] == "window-of-topic"
     assert made["inputs"]["flights"]["max_offsets"] == 10
     assert made["watermarks"] == {"flights": {"column": "n", "delay": "1 day"}}

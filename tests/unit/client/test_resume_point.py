@@ -45,6 +45,17 @@ def test_events_that_do_not_say_where_they_are_are_counted() -> None:
     assert (point.positions, point.since) == ({"0": 8}, 0)
 
 
+def test_rows_of_records() -> None:
+    point = ResumePoint()
+    point.update({"0": 5, "flights/1": [7, 1]})
+    point.received({"partition": 0, "offset": 5, "row": 0})
+    point.received({"partition": "flights/1", "offset": 7, "row": 1})
+    assert point.positions == {"0": [5, 1], "flights/1": [7, 2]}
+    point.received({"partition": 0, "offset": 4, "row": 3})
+    point.received({"partition": 0, "offset": 6, "row": 0})
+    assert point.positions == {"0": [6, 1], "flights/1": [7, 2]}
+
+
 def test_positions_of_another_form_are_kept_as_they_are() -> None:
     point = ResumePoint()
     point.update({"0": "batch 7"})

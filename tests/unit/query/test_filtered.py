@@ -19,7 +19,7 @@ from kiwi_gw.query.compiler import compile_query
 from kiwi_gw.query.filtered import projected, query_transform
 from kiwi_gw.query.sql import ROOTS, read
 from kiwi_kafka.event_schema import event_schema
-from kiwi_spark.gateway.positions import BATCH_SCHEMA as SPARK_SHAPE
+from kiwi_spark.gateway.positions import SCHEMA as SPARK_SHAPE
 from kiwi_spark.plugin import SPARK
 from tests.effort import examples
 from tests.encoding import encoded
