@@ -116,9 +116,9 @@ class Client:
             if message["type"] == "RESULT":
                 data = message["data"]
                 self.results.append(data)
-                if data.get("partition") is not None:
+                if "partition" in data:
                     self.recording.run(data["partition"], data["offset"], data["offset"])
-                elif "batch" in data:  # of Spark: its rows have either this or a place
+                elif "batch" in data:
                     self.recording.run(data["batch"], data["row"], data["row"])
                 else:
                     self.recording.run(0, data["count"], data["count"])

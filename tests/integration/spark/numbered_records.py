@@ -145,13 +145,15 @@ async def reading(*readers: Client) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
 
 
-def placed(results: Sequence[Mapping[str, Any]], partitions: int) -> dict[int, list[Row]]:
-    """By partition, the rows of a query in real time, as they came. Each says itself where it comes from."""
+def placed(results: Sequence[Mapping[str, Any]], partitions: int, of_input: str = "") -> dict[int, list[Row]]:
+    """By partition, the rows of a query in real time, as they came. Each says itself where it comes from.
+    of_input: which of several inputs they are of."""
     found: dict[int, list[Row]] = {partition: [] for partition in range(partitions)}
     for one in results:
         value = one["value"]
-        assert (one["partition"], one["offset"], one["batch"]) == (value["p"], value["o"], None)
-        found[one["partition"]].append((one["partition"], one["offset"], one["row"], value["x"]))
+        name = f"{of_input}/{value['p']}" if of_input else value["p"]
+        assert (one["partition"], one["offset"], "batch" in one) == (name, value["o"], False)
+        found[value["p"]].append((value["p"], one["offset"], one["row"], value["x"]))
     return found
 
 
@@ -162,6 +164,8 @@ def batched(results: Sequence[Mapping[str, Any]], partitions: int) -> dict[int, 
     before = (-1, 0)
     for one in results:
         value, place = one["value"], (one["batch"], one["row"])
+        assert "partition" not in one
+        assert "offset" not in one
         assert place == (before[0], before[1] + 1) or (place[0] > before[0] and place[1] == 0)
         before = place
         same = found[value["p"]]
