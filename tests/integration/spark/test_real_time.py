@@ -25,8 +25,8 @@ from tests.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-FLIGHTS, OTHERS, ENDED = "real-time-flights", "real-time-others", "real-time-ended"
-PARTITIONS: Final = {FLIGHTS: 2, OTHERS: 1, ENDED: 1}
+FLIGHTS, OTHERS, TWICE, ENDED = (f"real-time-{name}" for name in ("flights", "others", "twice", "ended"))
+PARTITIONS: Final = {FLIGHTS: 2, OTHERS: 1, TWICE: 2, ENDED: 1}
 
 REAL_TIME: Final = {"trigger": {"real_time": True, "checkpoint_interval": "5s"}}
 BATCHES: Final = {"trigger": {"processing_time": "200 ms"}}
@@ -37,11 +37,13 @@ NAMES: Final = [tuple(line.split(",")) for line in made_of.NAMES.splitlines()[1:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What the tests of this module share. flights, others: what was produced."""
+    """What the tests of this module share. flights, others: what was produced; twice: for what reads it
+    twice."""
 
     gateway: HeldGateway
     flights: Records
     others: Records
+    twice: Records
 
 
 def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
@@ -49,16 +51,16 @@ def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
     names = {"format": "csv", "path": str(folder / "names.csv"), "schema": "k INT, name STRING"}
     names["options"] = {"header": True}  # type: ignore[assignment]
     others = {"source": OTHERS, "schema": "a INT", "start": "earliest"}
-    again = {"source": FLIGHTS, "schema": "a INT", "start": "earliest"}
+    again = {"source": TWICE, "schema": "a INT", "start": "earliest"}
     queries = [
         query("filtered", FLIGHTS, more={"sql": made_of.FILTERED, **REAL_TIME}),
         query("batches", FLIGHTS, more={"sql": made_of.FILTERED, **BATCHES}),
         query("exploded", FLIGHTS, more={"sql": made_of.EXPLODED, **REAL_TIME}),
         query("united", FLIGHTS, more={"sql": made_of.UNITED, "inputs": {"others": others}, **BY_ITSELF}),
         query("joined", FLIGHTS, more={"sql": made_of.JOINED, "inputs": {"names": names}, **BY_ITSELF}),
-        query("twice", FLIGHTS, more={"sql": made_of.TWICE, **BY_ITSELF}),
-        query("two-inputs", FLIGHTS, more={"sql": made_of.UNITED, "inputs": {"others": again}, **BY_ITSELF}),
-        query("twice-only", FLIGHTS, more={"sql": made_of.TWICE, **REAL_TIME}),
+        query("twice", TWICE, more={"sql": made_of.TWICE, **BY_ITSELF}),
+        query("two-inputs", TWICE, more={"sql": made_of.UNITED, "inputs": {"others": again}, **BY_ITSELF}),
+        query("twice-only", TWICE, more={"sql": made_of.TWICE, **REAL_TIME}),
         query("ended", ENDED, more={"sql": made_of.FILTERED, "trigger": "available_now"}),
         {
             "type": "spark",
@@ -87,12 +89,12 @@ def stage(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         await found[-1].produce(100)
         return found
 
-    flights, others, _ = trio.run(prepare)
+    flights, others, twice, _ = trio.run(prepare)
     config = configuration(broker.bootstrap, folder)
     gateway = HeldGateway(folder, config, expected_errors=("source failed",))
     gateway.start()
     try:
-        yield Stage(gateway, flights, others)
+        yield Stage(gateway, flights, others, twice)
     finally:
         gateway.stop()
 
@@ -125,23 +127,24 @@ def without_names(rows: Mapping[int, Sequence[Row]]) -> dict[int, list[Row]]:
     return {partition: [(p, o, row, None) for p, o, row, _ in own] for partition, own in rows.items()}
 
 
-def union_of(stage: Stage) -> dict[str, dict[int, list[Row]]]:
-    """What the union has, by topic."""
-    return {"flights": stage.flights.rows(made_of.even), "others": stage.others.rows(made_of.negative)}
+def union_of(flights: Records, others: Records) -> dict[str, dict[int, list[Row]]]:
+    """What the union has, by input."""
+    return {"flights": flights.rows(made_of.even), "others": others.rows(made_of.negative)}
 
 
-def check_union(stage: Stage, reader: Client) -> None:
-    """The same of the union: of two topics a place is one of either."""
-    for topic, expected in union_of(stage).items():
-        own = [one for one in reader.results if one["value"]["t"] == topic]
-        assert placed(own, len(expected), topic) == expected
+def check_union(reader: Client, flights: Records, others: Records) -> None:
+    """The same of the union: a place is one of either input."""
+    for name, expected in union_of(flights, others).items():
+        own = [one for one in reader.results if one["value"]["t"] == name]
+        assert placed(own, len(expected), name) == expected
     assert (reader.recording.faults, reader.recording.missed) == ([], 0)
 
 
 @asynccontextmanager
 async def subscribed(stage: Stage, *sources: str) -> AsyncIterator[dict[str, Client]]:
     """Readers of sources, from now on."""
-    stage.flights.since, stage.others.since = stage.flights.next, stage.others.next
+    for one in (stage.flights, stage.others, stage.twice):
+        one.since = one.next
     address = stage.gateway.address
     async with AsyncExitStack() as stack:
         readers = {one: await stack.enter_async_context(client(address, one)) for one in sources}
@@ -151,11 +154,15 @@ async def subscribed(stage: Stage, *sources: str) -> AsyncIterator[dict[str, Cli
         yield readers
 
 
+def both(stage: Stage) -> dict[str, dict[int, list[Row]]]:
+    return union_of(stage.flights, stage.others)
+
+
 async def have_all(stage: Stage, readers: Mapping[str, Client]) -> None:
     """Until each of them has as many rows as there are."""
     with stage.gateway.patience():
         for name, reader in readers.items():
-            rows = union_of(stage).values() if name == "united" else [stage.flights.rows(QUERIES[name])]
+            rows = [stage.flights.rows(QUERIES[name])] if name in QUERIES else [*both(stage).values()]
             await reader.have(sum(map(made_of.count, rows)))
 
 
@@ -186,35 +193,32 @@ async def test_every_row_comes_once_though_spark_is_killed(stage: Stage, who: st
         await have_all(stage, readers)
     for name in QUERIES:
         check(name, readers[name], stage.flights)
-    check_union(stage, readers["united"])
+    check_union(readers["united"], stage.flights, stage.others)
     for reader in readers.values():
         assert (reader.troubles[0], reader.troubles[-1]) == ("Spark is started again", "")
 
 
-async def test_a_client_goes_on_within_a_record(stage: Stage) -> None:
-    """From the positions after each event: the next is the one that had come next."""
-    async with subscribed(stage, "exploded") as readers:
-        reader = readers["exploded"]
+@pytest.mark.parametrize("source_id", ["exploded", "united"])
+async def test_a_client_goes_on_behind_any_event(stage: Stage, source_id: str) -> None:
+    """Also within a record, and among several topics: what comes next is what had come next."""
+    async with subscribed(stage, source_id) as readers:
+        reader = readers[source_id]
         await stage.flights.produce(60)
+        await stage.others.produce(10)
         await have_all(stage, readers)
-    check("exploded", reader, stage.flights)
+    if source_id == "united":
+        check_union(reader, stage.flights, stage.others)
+        assert set(reader.opened["positions"]) == {"flights/0", "flights/1", "others/0"}
+    else:
+        check(source_id, reader, stage.flights)
     for had, positions in enumerate(made_of.after(reader.opened["positions"], reader.results), start=1):
         begin: dict[str, Any] = {"from": {"positions": positions}}
-        async with client(stage.gateway.address, "exploded") as again:
+        async with client(stage.gateway.address, source_id) as again:
             with stage.gateway.patience():
                 opened = await again.subscribe(**begin)
                 await again.have(len(reader.results) - had)
         assert opened["positions"] == positions
         assert again.results == reader.results[had:]
-
-
-async def test_a_position_is_one_of_each_topic(stage: Stage) -> None:
-    async with subscribed(stage, "united") as readers:
-        assert readers["united"].opened["positions"] == {
-            "flights/0": len(stage.flights.numbers[0]),
-            "flights/1": len(stage.flights.numbers[1]),
-            "others/0": len(stage.others.numbers[0]),
-        }
 
 
 async def test_what_ends_by_itself_ends(stage: Stage) -> None:
@@ -234,23 +238,28 @@ async def test_what_ends_by_itself_ends(stage: Stage) -> None:
         assert all("partition" not in one for one in reader.results)
 
 
-@pytest.mark.parametrize("source_id", ["twice", "two-inputs"])
-async def test_what_reads_a_topic_twice_runs_in_batches_and_says_why(stage: Stage, source_id: str) -> None:
-    line = await stage.gateway.logged("query starts", source=source_id)
+async def test_a_query_that_reads_an_input_twice_runs_in_batches_and_says_why(stage: Stage) -> None:
+    """Rows of both branches would have the same place."""
+    line = await stage.gateway.logged("query starts", source="twice")
     assert line["note"] == "it runs in micro-batches: it reads an input twice"
-    async with subscribed(stage, source_id) as readers:
-        reader = readers[source_id]
+    await failed(stage.gateway, "twice-only", "the query cannot run in real time: it reads an input twice")
+    async with subscribed(stage, "twice") as readers:
+        reader = readers["twice"]
         assert set(reader.opened["positions"]) == {"batch", "row"}
-        await stage.flights.produce(100)
-        rows = [stage.flights.rows(made_of.negative)]
-        rows.append(stage.flights.rows(made_of.itself if source_id == "twice" else made_of.even))
+        await stage.twice.produce(100)
+        rows = [stage.twice.rows(made) for made in (made_of.itself, made_of.negative)]
         with stage.gateway.patience():
             await reader.have(sum(map(made_of.count, rows)))
-    expected = [(p, o, x) for one in rows for own in one.values() for p, o, _, x in own]
     found = [(one["value"]["p"], one["value"]["o"], one["value"]["x"]) for one in reader.results]
-    assert sorted(found) == sorted(expected)
+    assert sorted(found) == sorted(place for one in rows for place in by_record(one))
     assert all("batch" in one and not {"partition", "offset"} & set(one) for one in reader.results)
 
 
-async def test_what_cannot_run_in_real_time_and_must_fails(stage: Stage) -> None:
-    await failed(stage.gateway, "twice-only", "the query cannot run in real time: it reads an input twice")
+async def test_two_inputs_of_one_topic_are_two(stage: Stage) -> None:
+    async with subscribed(stage, "two-inputs") as readers:
+        reader = readers["two-inputs"]
+        await stage.twice.produce(100)
+        with stage.gateway.patience():
+            await reader.have(sum(map(made_of.count, union_of(stage.twice, stage.twice).values())))
+    check_union(reader, stage.twice, stage.twice)
+    assert set(reader.opened["positions"]) == {"flights/0", "flights/1", "others/0", "others/1"}
