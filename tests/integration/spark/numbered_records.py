@@ -115,8 +115,8 @@ async def produced_all_the_time(*records: Records) -> AsyncIterator[Callable[[],
 
     async def produce(one: Records) -> None:
         while not over.is_set():
-            await one.produce(30)
-        await one.produce(30)
+            await one.produce(10)
+        await one.produce(10)
 
     async def enough() -> None:
         over.set()

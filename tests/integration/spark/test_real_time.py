@@ -75,6 +75,7 @@ def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
         "",
         **WITHIN_TESTS,
         spark=spark_section(folder, master="local[*]"),  # with room for real time
+        window={"events": 1_000_000},  # however slow this machine is: nobody is to fall out of it
         sources=[*({"type": "kafka", "topic": topic} for topic in PARTITIONS), *queries],
     )
 

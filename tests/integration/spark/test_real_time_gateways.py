@@ -38,6 +38,7 @@ def config(broker: Broker, topic: str, folder: Path, *queries: Mapping[str, Any]
         topic,
         **WITHIN_TESTS,
         spark=spark_section(folder, master="local[*]"),
+        window={"events": 1_000_000},  # however slow this machine is: nobody is to fall out of it
         sources=[{"type": "kafka", "topic": topic}, *queries],
     )
 
