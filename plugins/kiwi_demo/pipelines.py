@@ -11,7 +11,8 @@ LATE_MINUTES = 30
 
 
 def late_flights(inputs: dict[str, DataFrame]) -> DataFrame:
-    """Return the flights that left half an hour late or more, with the moment they left (`left_at`)."""
+    """Return the flights that left half an hour late or more, with the moment they left (`left_at`), and the
+    one at which Kafka got their record (`produced`)."""
     from pyspark.sql import functions as f
 
     flights = inputs["flights"]
@@ -24,4 +25,5 @@ def late_flights(inputs: dict[str, DataFrame]) -> DataFrame:
         "dep_delay",
         "sched_dep",
         f.expr("timestampadd(MINUTE, dep_delay, sched_dep)").alias("left_at"),
+        f.col("_timestamp").alias("produced"),
     )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from statistics import median
 from typing import Any
 
 import trio
@@ -13,6 +18,8 @@ from kiwi_gw.client.address import Address
 from kiwi_gw.client.watch import WatchEnded, WatchPlan
 from kiwi_gw.terminal import escape
 
+_NEWEST = 20
+"""How many of the newest late flights tell their delay."""
 DELAYS, LATE = "delays-by-carrier", "late-flights"
 _TABLE_SECONDS = 10.0
 _FIRST_TABLE_SECONDS = 1.0  # after the first row: the others of its batch are close behind
@@ -29,6 +36,7 @@ class Results:
             LATE: Viewer(address, WatchPlan(LATE), say, label="late", words=self._late),
         }
         self._failed: dict[str, str] = {}
+        self._delays: deque[float] = deque(maxlen=_NEWEST)
         self._began = 0.0
         self._first: float | None = None
 
@@ -50,7 +58,8 @@ class Results:
         if source_id in self._failed:
             return f"failed: {self._failed[source_id]}"
         if viewer.received:
-            return f"{viewer.received} results, with {viewer.lags} LAG notices"
+            delay = f", {self._delay()}" if source_id == LATE and self._delays else ""
+            return f"{viewer.received} results, with {viewer.lags} LAG notices{delay}"
         return "no result yet" if viewer.subscribed.is_set() else "no result yet: Spark was still starting"
 
     async def _watch(self, source_id: str, viewer: Viewer) -> None:
@@ -66,11 +75,20 @@ class Results:
         while True:
             for line in self._board.news():
                 self._say(escape(line))
+            if self._delays:
+                self._say(f"{LATE}: {self._delay()}")
             await trio.sleep(_TABLE_SECONDS)
 
     def _late(self, data: Mapping[str, Any]) -> str:
         self._arrived()
+        with suppress(KeyError, TypeError, ValueError):  # of another pipeline than the demo's own
+            produced = datetime.fromisoformat(data["value"]["produced"]).timestamp()
+            self._delays.append(time.time() - produced)
         return in_words(data)
+
+    def _delay(self) -> str:
+        """Say how long the newest results took: of those from before Spark was there, that long."""
+        return f"the newest came {median(self._delays) * 1000:.0f} ms after their flights (median)"
 
     def _on_the_board(self, data: Mapping[str, Any]) -> str:
         self._arrived()

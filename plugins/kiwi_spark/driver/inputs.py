@@ -26,14 +26,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from kiwi_spark.driver.error_classification import BAD_MARK, QueryError
+from kiwi_spark.driver.bad_records import BadRecordCounter, checked
+from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
 # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
 TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "9000"}
 _KAFKA: Final = {**TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
 _BROKEN: Final = "_kiwi_broken"
-_SHOWN: Final = 200  # characters of a bad record
 _LOOKED_AT: Final = 1000  # records from which a schema is inferred
 _FRESH_SECONDS: Final = 10.0  # so long what was inferred holds for other queries
 _AVRO_HEADER: Final = 5  # a zero byte and the id of the schema, four bytes big-endian
@@ -42,15 +42,12 @@ _REGISTRY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class InputFrame:
-    """An input ready for the query. schema: DDL inferred for it, empty if none had to be."""
+    """An input ready for the query. schema: DDL inferred for it, empty if none had to be. bad: counts its bad
+    records, None where there are none to be counted."""
 
     frame: DataFrame
     schema: str = ""
-
-
-def observed(name: str) -> str:
-    """Return the name under which Spark reports the bad records of an input: (bad, sample)."""
-    return f"kiwi_bad_{name}"
+    bad: BadRecordCounter | None = None
 
 
 def table(spark: SparkSession, item: TableInput) -> DataFrame:
@@ -98,8 +95,8 @@ def stream(
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
         if isinstance(kind, StructType):
             bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
-    checked = _checked(raw.withColumn("_decoded", decoded).withColumn("_bad", bad), name, item)
-    return InputFrame(checked.select(*_fields(checked, "_decoded"), *place), inferred)
+    frame, counter = checked(raw.withColumn("_decoded", decoded).withColumn("_bad", bad), name, item)
+    return InputFrame(frame.select(*_fields(frame, "_decoded"), *place), inferred, counter)
 
 
 def spark_type(ddl: str) -> DataType:
@@ -143,35 +140,6 @@ def _json_value(value: Column, kind: DataType) -> Column:
     return F.from_json(
         value.cast("string"), wide, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
     )
-
-
-def _checked(frame: DataFrame, name: str, item: StreamInput) -> DataFrame:
-    """Drop bad records, make them null or refuse them, and count them."""
-    sample = F.substring(_text("_value", item), 1, _SHOWN)
-    where = F.concat(F.lit("partition "), F.col("_partition"), F.lit(" offset "), F.col("_offset"))
-    if item.on_bad_record == "fail":
-        # Where it is, and not what it is: subscribers of the query may not be allowed to see the input.
-        message = F.concat(F.lit(f"{BAD_MARK}: input {name}, "), where)
-        refused = F.when(F.col("_bad"), F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
-        return frame.filter(refused)
-    counted = frame.observe(
-        observed(name),
-        F.count_if(F.col("_bad")).alias("bad"),
-        # The first of them; of partitions that are equally far, any.
-        F.min_by(
-            # Of good records no text is made: there are many.
-            F.when(F.col("_bad"), F.concat(where, F.lit(": "), F.coalesce(sample, F.lit("")))),
-            F.when(F.col("_bad"), F.col("_offset")),
-        ).alias("sample"),
-    )
-    if item.on_bad_record == "drop":
-        return counted.filter(~F.col("_bad"))
-    return counted.withColumn("_decoded", F.when(~F.col("_bad"), F.col("_decoded")))
-
-
-def _text(column: str, item: StreamInput) -> Column:
-    """Write a bad record for people to read."""
-    return F.hex(F.col(column)) if item.format == "avro" else F.col(column).cast("string")
 
 
 def _fields(frame: DataFrame, column: str) -> list[Column]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from kiwi_spark.driver.inputs import observed
+from kiwi_spark.driver.bad_records import BadRecordCounter, Counted, added_up, observed
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle
 
 _LOOK_SECONDS: Final = 1
@@ -21,9 +21,12 @@ _HAS_LOOKED: Final = ("Waiting for data to arrive", "Waiting for next trigger")
 class ProgressListener(StreamingQueryListener):
     """Reports on a session in which one query runs. over: set when all of it was sent."""
 
-    def __init__(self, run: int, streams: Sequence[str], send: Callable[[Message], None]) -> None:
+    def __init__(
+        self, run: int, bad: Mapping[str, BadRecordCounter], send: Callable[[Message], None]
+    ) -> None:
+        """bad: what counts bad records, by input."""
         self._run = run
-        self._streams = streams
+        self._bad = bad
         self._send = send
         self.over = threading.Event()
 
@@ -31,7 +34,8 @@ class ProgressListener(StreamingQueryListener):
         """QueryStarted says so."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        self._send(progress_of(self._run, self._streams, event.progress))
+        bad = added_up({name: counter.take() for name, counter in self._bad.items()})
+        self._send(progress_of(self._run, event.progress, bad))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         self._send(QueryIdle(run=self._run))
@@ -55,24 +59,18 @@ def follow(running: Any, run: int, streams: Sequence[str], send: Callable[[Messa
             at = (said.timestamp, said.batchId)
             if at > newest:
                 newest = at
-                send(progress_of(run, streams, said))
+                send(progress_of(run, said, observed(said, streams)))
 
 
-def progress_of(run: int, streams: Sequence[str], said: Any) -> BatchProgress:
+def progress_of(run: int, said: Any, bad: Counted) -> BatchProgress:
     """said: Spark's StreamingQueryProgress."""
-    metrics = {
-        name: (row["bad"], row["sample"] or "")
-        for name, row in ((name, _row(row)) for name, row in (said.observedMetrics or {}).items())
-        if "bad" in row
-    }
-    bad, sample = bad_records(metrics, streams)
     return BatchProgress(
         run=run,
         batch=said.batchId,
         input_rows=max(0, said.numInputRows),
         seconds=said.batchDuration / 1000,
-        bad=bad,
-        bad_sample=sample,
+        bad=bad[0],
+        bad_sample=bad[1],
         state_rows=sum(one.numRowsTotal for one in said.stateOperators),
         state_bytes=sum(one.memoryUsedBytes for one in said.stateOperators),
         late=sum(one.numRowsDroppedByWatermark for one in said.stateOperators),
@@ -80,25 +78,6 @@ def progress_of(run: int, streams: Sequence[str], said: Any) -> BatchProgress:
         phases={name: ms / 1000 for name, ms in (said.durationMs or {}).items()},
         watermark=watermark_ms((said.eventTime or {}).get("watermark")),
     )
-
-
-def _row(row: Any) -> Any:
-    """Return what was observed, by name. Over Connect a row comes as its values and its schema."""
-    if "schema" not in row:
-        return row
-    return dict(zip((one["name"] for one in row["schema"]["fields"]), row["values"], strict=True))
-
-
-def bad_records(metrics: Mapping[str, tuple[int, str]], streams: Sequence[str]) -> tuple[int, str]:
-    """Count the records of a batch that were bad, over all inputs. Returns one of them, too, with its
-    place."""
-    total, shown = 0, ""
-    for name in streams:
-        count, sample = metrics.get(observed(name), (0, ""))
-        total += count
-        if count and not shown:
-            shown = f"input {name}, {sample}"
-    return total, shown
 
 
 def behind_newest(metrics: Iterable[Mapping[str, str]]) -> int | None:

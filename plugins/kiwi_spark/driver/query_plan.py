@@ -15,6 +15,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
 from kiwi_spark.driver import inputs
+from kiwi_spark.driver.bad_records import BadRecordCounter
 from kiwi_spark.driver.error_classification import QueryError
 from kiwi_spark.protocol.query_spec import QuerySpec
 
@@ -47,11 +48,13 @@ _STATEFUL: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BuiltQuery:
-    """frame: the result. schemas: what was inferred, by input. stateful: whether Spark keeps state for it."""
+    """frame: the result. schemas: what was inferred, by input. stateful: whether Spark keeps state for it.
+    bad: what counts bad records, by input."""
 
     frame: DataFrame
     schemas: dict[str, str]
     stateful: bool
+    bad: dict[str, BadRecordCounter]
 
 
 def build(
@@ -87,7 +90,8 @@ def build(
         raise QueryError("query", "the result is no stream, and only a stream is written to a `sink`")
     if not result.isStreaming and (query.trigger or query.streams):
         raise QueryError("query", "the result is no stream: it reads none of the streams among the inputs")
-    return BuiltQuery(result, schemas, keeps_state(analysed_plan(result)))
+    bad = {name: one.bad for name, one in ready.items() if one.bad is not None}
+    return BuiltQuery(result, schemas, keeps_state(analysed_plan(result)), bad)
 
 
 def _transformed(name: str, frames: dict[str, DataFrame], distributed: bool) -> DataFrame:

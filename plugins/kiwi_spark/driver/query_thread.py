@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kiwi_spark.driver import jvm
+from kiwi_spark.driver.bad_records import BadRecordCounter
 from kiwi_spark.driver.checkpoint_files import CheckpointFiles, files_of
 from kiwi_spark.driver.checkpoints import Checkpoints, ResumePoint
 from kiwi_spark.driver.error_classification import classify_error
@@ -38,13 +39,15 @@ _start_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A streaming query before its start. offsets: where its topics are; begin: where it goes on in them."""
+    """A streaming query before its start. offsets: where its topics are; begin: where it goes on in them;
+    bad: as in `BuiltQuery`."""
 
     rows: DataFrame
     place: ResumePoint
     real_time: bool
     offsets: dict[str, TopicOffsets]
     begin: dict[str, dict[int, int]]
+    bad: dict[str, BadRecordCounter]
 
 
 class QueryThread:
@@ -154,7 +157,7 @@ class QueryThread:
         if why:
             place.notes.append(f"it runs in micro-batches: {why}")
         if is_remote():  # there is no JVM here, nor Kafka's client
-            return Prepared(as_json(built.frame, query.key), place, False, {}, {})
+            return Prepared(as_json(built.frame, query.key), place, False, {}, {}, {})
         offsets = look(spark, query)
         logged = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
         begin = beginnings(offsets, query, checkpoints.begin(), logged)
@@ -164,7 +167,7 @@ class QueryThread:
             query = self._begin_exactly(query, checkpoints, offsets)
         if real_time or query is not self._query:
             built = build(spark, query, built.schemas, distributed=distributed, tracked=real_time)
-        return Prepared(as_json(built.frame, query.key), place, real_time, offsets, begin)
+        return Prepared(as_json(built.frame, query.key), place, real_time, offsets, begin, built.bad)
 
     @staticmethod
     def _begin_exactly(
@@ -214,7 +217,7 @@ class QueryThread:
         elif query.sink is not None:
             before = find_begun_batch(files.read, place.path, place.next_batch)
             self._sink = TopicSink(query.sink, before)
-        listener = ProgressListener(self.number, list(query.streams), self._send)
+        listener = ProgressListener(self.number, prepared.bad, self._send)
         spark.streams.addListener(listener)
         try:
             self._start(writer, prepared).awaitTermination()

@@ -145,6 +145,6 @@ def too_many(partitions: int, held: int, total: int) -> str:
     """Say that so many partitions cannot be read in real time."""
     return (
         f"the query would read {partitions} partitions in real time, others read {held}, and there are"
-        f" threads for {total}: raise `spark.real_time_partitions` (of `master: local[N]` one must be left"
-        " for the rest), or give a query a `trigger` with `processing_time`"
+        f" threads for {total}: raise `spark.real_time_partitions`, or give a query a `trigger` with"
+        " `processing_time`"
     )

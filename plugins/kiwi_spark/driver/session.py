@@ -43,7 +43,7 @@ _LOCAL: Final = {
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "kiwigw.spark.DirectLocalFs",
 }
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_THREADS: Final = re.compile(r"local\[(\d+|\*)(?:, *\d+)?\]")
+_THREADS: Final = re.compile(r"local(\[(?P<cores>\d+|\*)(?P<failures>, *\d+)?\])?")
 _TEMPORARY: Final = "-Djava.io.tmpdir="
 _STACK: Final = "-Xss16m"
 """With the usual stack of 1 MB a query that is stopped within a batch may print a StackOverflowError."""
@@ -134,20 +134,18 @@ def open_engine(session: SessionSpec) -> Engine:
 
 
 def threads(session: SessionSpec) -> tuple[str, int]:
-    """Return the master with threads for queries in real time, and how many partitions they may read.
-
-    `local` and `local[*]` are one for every core, and those on top. Where the user has written a number, it
-    is
-    theirs: all but one.
-    """
-    wanted = session.real_time_partitions
-    if session.master in ("", "local[*]"):
-        return f"local[{(os.cpu_count() or 1) + wanted}]", wanted
-    found = _THREADS.fullmatch(session.master)
-    if found is None:  # a cluster, whose executors do not reach the gateway
+    """Return the master with a thread more for every partition that may be read in real time, and how many
+    those
+    are: none where the executors are elsewhere, as they do not reach the gateway."""
+    found = _THREADS.fullmatch(session.master or "local[*]")
+    if found is None:
         return session.master, 0
-    cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1])
-    return session.master, min(wanted, cores - 1)
+    cores = found["cores"] or "1"
+    own = (os.cpu_count() or 1) if cores == "*" else int(cores)
+    return (
+        f"local[{own + session.real_time_partitions}{found['failures'] or ''}]",
+        session.real_time_partitions,
+    )
 
 
 def is_local(master: str) -> bool:

@@ -129,8 +129,7 @@ def too_many_partitions(partitions: int, places: int) -> Diagnostic:
     """Say that the queries in real time read more partitions together than they may."""
     message = (
         f"the queries in real time read {partitions} partitions together, and there are threads for"
-        f" {places}: raise real_time_partitions (of `master: local[N]` one thread must be left for the rest),"
-        " or give some of them a `trigger` with `processing_time`"
+        f" {places}: raise real_time_partitions, or give some of them a `trigger` with `processing_time`"
     )
     return Diagnostic("error", "spark", message, ("spark", "real_time_partitions"))
 

@@ -44,8 +44,7 @@ class SparkSettings(Section):
     `k8s://...`."""
     real_time_partitions: Annotated[int, Field(ge=0, le=1000)] = 16
     """Partitions of topics that all queries in real time may read together. Each holds a thread of the
-    driver; with `local[*]` they are added to one for every core. Of `local[8]` they are a part, and leave
-    one."""
+    driver: they are added to those of `local[*]` or `local[2]`."""
     remote: str | None = None
     """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`, and the
     server the connectors for Kafka and Avro."""

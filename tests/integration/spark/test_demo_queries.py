@@ -39,7 +39,8 @@ spark.read.options(header=True).csv(asked["airlines"]).createOrReplaceTempView("
 delays = spark.sql(asked["sql"])
 import importlib
 module, name = asked["transform"].split(":")
-late = getattr(importlib.import_module(module), name)({"flights": flights["late-flights"]})
+records = flights["late-flights"].selectExpr("*", "current_timestamp() AS _timestamp")
+late = getattr(importlib.import_module(module), name)({"flights": records})
 print(json.dumps({"delays": [json.loads(row) for row in delays.toJSON().collect()],
     "late": [json.loads(row) for row in late.toJSON().collect()]}))
 spark.stop()

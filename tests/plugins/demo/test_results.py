@@ -113,6 +113,25 @@ async def test_a_spark_that_is_slow_is_no_trouble(script: Scripted, autojump_clo
     ]
 
 
+async def test_the_delay_of_late_flights(
+    script: Scripted, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    results = Results(ADDRESS, said.append)
+    monkeypatch.setattr("time.time", lambda: 1_000.25)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(results.run)
+        for moment in ("1970-01-01T00:16:40.150000Z", "1970-01-01T00:16:40.240000Z", "no time"):
+            await script.happens[LATE].send(event(LATE, FLIGHT | {"produced": moment}))
+        await script.happens[LATE].send(event(LATE, FLIGHT | {"produced": "1970-01-01T00:16:40.240000Z"}))
+        await script.happens[DELAYS].send(event(DELAYS, DELAY))
+        await trio.sleep(2)
+        nursery.cancel_scope.cancel()
+    words = "the newest came 10 ms after their flights (median)"
+    assert f"late-flights: {words}" in said
+    assert results.summary()[1] == f"  late-flights      4 results, with 0 LAG notices, {words}"
+
+
 async def test_one_that_fails_is_said_and_the_other_goes_on(script: Scripted, autojump_clock: object) -> None:
     said: list[str] = []
     results = Results(ADDRESS, said.append)

@@ -6,8 +6,9 @@ import tempfile
 
 import pytest
 
+from kiwi_spark.driver.bad_records import added_up
 from kiwi_spark.driver.inputs import start_options
-from kiwi_spark.driver.progress import bad_records, behind_newest, watermark_ms
+from kiwi_spark.driver.progress import behind_newest, watermark_ms
 from kiwi_spark.driver.session import configuration
 from kiwi_spark.protocol.query_spec import SessionSpec
 
@@ -72,8 +73,9 @@ def test_where_a_topic_is_read_from() -> None:
 
 
 def test_bad_records_are_added_up_over_the_inputs() -> None:
-    metrics = {"kiwi_bad_a": (0, ""), "kiwi_bad_b": (2, "offset 3: x"), "kiwi_bad_c": (1, "offset 1: y")}
-    assert bad_records(metrics, ["a", "b", "c", "d"]) == (3, "input b, offset 3: x")
+    counted = {"a": (0, ""), "b": (2, "offset 3: x"), "c": (1, "offset 1: y")}
+    assert added_up(counted) == (3, "input b, offset 3: x")
+    assert added_up({}) == (0, "")
 
 
 @pytest.mark.parametrize(

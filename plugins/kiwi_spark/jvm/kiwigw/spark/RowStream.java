@@ -171,6 +171,7 @@ final class RowStream implements Runnable {
     }
 
     private void pause() {
+      check();
       try {
         wait();
       } catch (InterruptedException error) {

@@ -101,6 +101,7 @@ final class Rows {
     out.put(values, 0, valuesEnd()).put(keys, 0, keysEnd());
     rows = 0;
     keyed = false;
+    values = values.length > MAX_MESSAGE / 4 ? new byte[4096] : values; // one large row is not to cost for ever
     return frame;
   }
 

@@ -1,0 +1,108 @@
+package kiwigw.spark;
+
+import static org.apache.spark.sql.functions.col;
+import static org.apache.spark.sql.functions.udf;
+
+import java.nio.charset.StandardCharsets;
+import java.util.HexFormat;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.api.java.UDF4;
+import org.apache.spark.sql.expressions.UserDefinedFunction;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.util.AccumulatorV2;
+
+/**
+ * Counts the records of an input that could not be decoded, and keeps one of them to be shown.
+ *
+ * <p>Spark's own way (`Dataset.observe`) has every micro-batch planned with an aggregation of its own, which takes
+ * longer than all else that a small batch does. An accumulator costs a call for each record, and brings what tasks on
+ * other machines have counted, too.
+ */
+public final class BadRecords extends AccumulatorV2<String, Long> {
+  private static final long serialVersionUID = 1L;
+  private static final int SHOWN = 200;
+
+  private long count;
+  private String sample = "";
+
+  /** Return one for an input. Its counts come to this process as tasks end. */
+  public static BadRecords open(String input) {
+    BadRecords records = new BadRecords();
+    SparkContext.getOrCreate().register(records, "bad records of " + input);
+    return records;
+  }
+
+  /**
+   * Have the records of a frame counted whose column `_bad` is true, and leave them out if `drop`. Those have the
+   * columns `_partition`, `_offset` and `_value`; text: whether the value is shown as text, else in hex.
+   */
+  public Dataset<Row> counted(Dataset<Row> frame, boolean drop, boolean text) {
+    BadRecords records = this;
+    UserDefinedFunction look =
+        udf(
+                (UDF4<Boolean, Integer, Long, byte[], Boolean>)
+                    (bad, partition, offset, value) -> {
+                      if (bad) {
+                        records.add("partition " + partition + " offset " + offset + ": " + shown(value, text));
+                      }
+                      return !(bad && drop);
+                    },
+                DataTypes.BooleanType)
+            .asNondeterministic();
+    return frame.filter(look.apply(col("_bad"), col("_partition"), col("_offset"), col("_value")));
+  }
+
+  private static String shown(byte[] value, boolean text) {
+    if (value == null) {
+      return "";
+    }
+    String all = text ? new String(value, StandardCharsets.UTF_8) : HexFormat.of().withUpperCase().formatHex(value);
+    return all.substring(0, all.offsetByCodePoints(0, Math.min(SHOWN, all.codePointCount(0, all.length()))));
+  }
+
+  /** Return what was counted since the last call: the number, a space, and one of the records. */
+  public synchronized String take() {
+    String found = count + " " + sample;
+    reset();
+    return found;
+  }
+
+  @Override
+  public synchronized boolean isZero() {
+    return count == 0;
+  }
+
+  @Override
+  public synchronized AccumulatorV2<String, Long> copy() {
+    BadRecords other = new BadRecords();
+    other.count = count;
+    other.sample = sample;
+    return other;
+  }
+
+  @Override
+  public synchronized void reset() {
+    count = 0;
+    sample = "";
+  }
+
+  @Override
+  public synchronized void add(String record) {
+    sample = count == 0 ? record : sample;
+    count++;
+  }
+
+  @Override
+  public synchronized void merge(AccumulatorV2<String, Long> other) {
+    BadRecords more = (BadRecords) other;
+    sample = count == 0 ? more.sample : sample;
+    count += more.count;
+  }
+
+  @Override
+  public synchronized Long value() {
+    return count;
+  }
+}
