@@ -23,7 +23,7 @@ class Client:
 
     standings: how many events had come, and the positions that a POSITIONS notice told then. troubles: what
     the source was cut off by, empty for that it is over. pongs: payloads. closed: payload of the server's
-    close frame.
+    close frame. opened: data of the last SUBSCRIBE_OK that `subscribe` has had.
     """
 
     def __init__(self, stream: trio.abc.Stream, source: str) -> None:
@@ -34,6 +34,7 @@ class Client:
         self.troubles: list[str] = []
         self.pongs: list[bytes] = []
         self.closed: bytes | None = None
+        self.opened: Message = {}
         self.gone = False
         self._stream = stream
         self._source = source
@@ -48,8 +49,8 @@ class Client:
     async def subscribe(self, mode: str = "push", **more: object) -> Message:
         """Returns the data of the SUBSCRIBE_OK."""
         await self.say("SUBSCRIBE", mode=mode, **more)
-        data: Message = (await self.reply("SUBSCRIBE_OK"))["data"]
-        return data
+        self.opened = (await self.reply("SUBSCRIBE_OK"))["data"]
+        return self.opened
 
     async def reply(self, kind: str) -> Message:
         """Read until the next message of this type that is neither an event nor a notice."""

@@ -10,6 +10,7 @@ different each time, by `rand()` or a static table that was changed, has each pl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -22,16 +23,27 @@ from kiwi_spark.protocol.messages import BatchTaken, BeginEpoch, EndEpoch, Messa
 log = structlog.get_logger("kiwi_spark")
 
 
+class Watcher(Protocol):
+    """Who wants to know how the query does."""
+
+    def input_found(self) -> None:
+        """Note that the query has begun to read."""
+
+    def rows_arrived(self) -> None:
+        """Note that rows have come that had not come before."""
+
+    def batch_arrived(self) -> None:
+        """Note that an epoch is over: the query will not begin before it again."""
+
+
 class PlacedResults:
     """The rows of one source. next: the place of the next row, by partition."""
 
-    def __init__(
-        self, out: Publisher, arrived: Callable[[], None], inputs: Sequence[str], start: Positions
-    ) -> None:
-        """arrived: called when the query has shown that it works. inputs: names of its streams."""
+    def __init__(self, out: Publisher, watcher: Watcher, inputs: Sequence[str], start: Positions) -> None:
+        """inputs: names of the query's streams."""
         self.next = dict(start)
         self._out = out
-        self._arrived = arrived
+        self._watcher = watcher
         self._inputs = inputs
 
     def resume(self, begin: Positions, *, same: bool) -> None:
@@ -46,28 +58,33 @@ class PlacedResults:
         # What lies between made no rows: all that there were came here before the checkpoint knew of them.
         self.next = {partition: max(begin[partition], place) for partition, place in self.next.items()}
 
-    async def receive(self, connection: MessageConnection) -> None:
-        """Publish rows until the connection is over. SourceChanged: they are of a new partition."""
+    async def receive(self, connection: MessageConnection, reads: Callable[[], None]) -> None:
+        """Publish rows until the connection is over. reads: called when this run has begun to read.
+        SourceChanged: they are of a new partition."""
         try:
             while (message := await connection.receive()) is not None:
-                await self._take(message, connection)
+                await self._take(message, connection, reads)
         except WireError as error:
             log.error("the rows of a query cannot be read", error=str(error))
         finally:
             connection.close()
 
-    async def _take(self, message: Message, connection: MessageConnection) -> None:
-        self._arrived()
+    async def _take(self, message: Message, connection: MessageConnection, reads: Callable[[], None]) -> None:
         if isinstance(message, PlacedRows):
             await self._publish(message)
         elif isinstance(message, EndEpoch):
+            self._watcher.batch_arrived()
             await connection.send(BatchTaken(batch=message.epoch))
-        elif not isinstance(message, BeginEpoch):
+        elif isinstance(message, BeginEpoch):
+            reads()
+            self._watcher.input_found()
+        else:
             raise WireError(f"a {type(message).__name__} where rows should be")
 
     async def _publish(self, message: PlacedRows) -> None:
         if partition_of(message.input, message.partition) not in self.next:
             raise SourceChanged("an input of the query has other partitions than before")
         for batch in placed_batches(message, self.next, self._inputs):
+            self._watcher.rows_arrived()  # first: events come after the notice that all is well
             await self._out.publish(batch)
             self.next[batch.partitions[-1]] = batch.offsets[-1] + 1

@@ -129,9 +129,19 @@ class QuerySupervisor:
         return known
 
     def batch_arrived(self) -> None:
-        """Note that a batch has come through: what was wrong is over."""
+        """Note that a batch (or an epoch) has come through: what was wrong is over."""
         self._made_progress = True
         self._recovered()
+
+    def rows_arrived(self) -> None:
+        """Note that a query in real time has brought rows that had not come before. That is no progress yet:
+        before the epoch is done it may fail at one record again and again."""
+        self._recovered()
+
+    def input_found(self) -> None:
+        """Note that there is nothing between the query and its input."""
+        if self._wrong != DEGRADED_BY["user"]:  # its functions have had nothing to do
+            self._recovered()
 
     async def _once(self, attend: Attend) -> tuple[bool, RunEnd]:
         """Run the query once. Returns whether it is one that ends by itself, and why it ended."""
@@ -193,8 +203,7 @@ class QuerySupervisor:
         """Note that a micro-batch is done, or that there was no input for one: what kept it from its input is
         over."""
         if isinstance(progress, QueryIdle):
-            if self._wrong != DEGRADED_BY["user"]:  # its functions have had nothing to do
-                self._recovered()
+            self.input_found()
             return
         self.batch_arrived()
         self._last = progress

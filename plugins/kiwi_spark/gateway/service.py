@@ -45,6 +45,10 @@ _LOOK_SECONDS = 1.0
 PROOF_SECONDS = 60.0
 """A query that has run so long has proved itself, too."""
 
+READING_SECONDS = 5.0
+"""One in real time that has read so long: it reports nothing before the end of an epoch. That rows came is no
+proof, as they may be of other records than the one that the driver dies of."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
@@ -72,6 +76,7 @@ class QueryRun:
         self.analysed: QueryAnalysed | None = None
         self.worked = False
         self._started_at = math.inf
+        self._reads_since = math.inf
         self._on_progress = on_progress
         self._started: QueryStarted | None = None
         self._rows: MessageConnection | None = None
@@ -81,7 +86,14 @@ class QueryRun:
     @property
     def proved(self) -> bool:
         """Return whether the driver does not die of starting it. See `crash_attribution`."""
-        return self.worked or trio.current_time() - self._started_at > PROOF_SECONDS
+        now = trio.current_time()
+        return (
+            self.worked or now - self._started_at > PROOF_SECONDS or now - self._reads_since > READING_SECONDS
+        )
+
+    def reads(self) -> None:
+        """Note that the query, one in real time, reads its input."""
+        self._reads_since = min(self._reads_since, trio.current_time())
 
     async def started(self) -> QueryStarted | RunEnd:
         """Wait until the query runs, or never will."""
@@ -307,6 +319,9 @@ class SparkService:
         runs, self._runs = self._runs, {}
         queries = [run for run in runs.values() if run.query is not None]
         unproved = [run.query.source for run in queries if run.query is not None and not run.proved]
+        for run in queries:
+            if run.query is not None and run.proved:
+                self._crashes.proved(run.query.source)
         others = len(queries) > 1 or any(+self._waiting)
         self._crashes.died(unproved, others=others)
         self._wake_waiting()

@@ -103,9 +103,7 @@ class SparkSource:
             self._batches.clear()
         begin = places_of(started.begin, self._streams)
         if self._placed is None:
-            self._placed = PlacedResults(
-                self._out, self._query.batch_arrived, self._streams, self._start or begin
-            )
+            self._placed = PlacedResults(self._out, self._query, self._streams, self._start or begin)
         same = self._batches.query in ("", started.query)
         self._placed.resume(begin, same=same)
         self._batches.query = started.query
@@ -113,7 +111,7 @@ class SparkSource:
             self._out.expect(places_of(started.end, self._streams))
             await self._be_ready(self._placed.next)
         while (connection := await run.rows()) is not None:
-            await self._placed.receive(connection)
+            await self._placed.receive(connection, run.reads)
 
     # --- in micro-batches ---
 

@@ -1,4 +1,4 @@
-"""Java of tests, and what it tests, compiled and started: no Spark, a JVM of its own."""
+"""Java of tests, compiled and started with what it tests: no Spark, a JVM of its own."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import hashlib
 import os
 import subprocess
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import pyspark
-import pytest
+import trio
 
-import kiwi_spark
+from kiwi_spark.java.class_sources import OPTIONS, pack
+from kiwi_spark.java.classes import COMPILER, classes_jar
 from kiwi_spark.java.home import java_home
 from kiwi_spark.java.jar_set import default_cache
 
@@ -24,7 +23,7 @@ OURS = "kiwigw.spark.DirectLocalFs"
 
 _ROOT = Path(__file__).parents[3]
 _JARS = Path(pyspark.__file__).parent / "jars"
-_SOURCES = (Path(kiwi_spark.__file__).parent / "jvm", Path(__file__).parent / "jvm")
+_SOURCES = Path(__file__).parent / "jvm"
 
 
 def start(main: str, *arguments: object, folder: Path, within: Sequence[str] = ()) -> subprocess.Popen[str]:
@@ -40,7 +39,7 @@ def start(main: str, *arguments: object, folder: Path, within: Sequence[str] = (
         "-Xmx256m",
         f"-Dlog4j2.configurationFile={quiet}",
     ]
-    class_path = os.pathsep.join([str(classes_of_tests()), str(_JARS / "*")])
+    class_path = os.pathsep.join([str(classes_of_tests()), str(classes_of_plugin()), str(_JARS / "*")])
     with (folder / "stderr").open("a") as log:
         return subprocess.Popen(
             [
@@ -74,47 +73,41 @@ def _java() -> Path:
 
 
 @cache
+def classes_of_plugin() -> Path:
+    """The jar with the plugin's classes, as a gateway uses it."""
+    return trio.run(classes_jar)
+
+
+@cache
 def classes_of_tests() -> Path:
-    """A jar with the plugin's classes and those of tests."""
-    if tuple(map(int, version("pyspark").split(".")[:2])) < (4, 2):
-        pytest.skip("the tests of checkpoints look for Spark's classes where PySpark 4.2 has them")
-    sources = sorted(file for folder in _SOURCES for file in folder.rglob("*.java"))
-    content = hashlib.sha256(version("pyspark").encode())
-    for file in sources:
+    """A jar with the classes of tests, which use the plugin's."""
+    content = hashlib.sha256(classes_of_plugin().read_bytes())
+    for file in _sources():
         content.update(file.read_bytes())
     jar = _ROOT / "build" / f"classes-of-tests-{content.hexdigest()[:16]}.jar"
     if not jar.exists():
         jar.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent) as work:
             _compile(Path(work) / "classes")
-            _pack(Path(work) / "classes", Path(work) / "made.jar")
+            pack(Path(work) / "classes", Path(work) / "made.jar", content.hexdigest())
             (Path(work) / "made.jar").replace(jar)
     return jar
 
 
+def _sources() -> list[Path]:
+    """Java of tests."""
+    return sorted(_SOURCES.rglob("*.java"))
+
+
 def _compile(into: Path) -> None:
-    command = [_java(), "-jar", _compiler(), "-17", "-encoding", "UTF-8", "-warn:none"]
-    class_path = os.pathsep.join(map(str, sorted(_JARS.glob("*.jar"))))
+    (compiler,) = COMPILER.paths(default_cache())
+    class_path = os.pathsep.join(map(str, [classes_of_plugin(), *sorted(_JARS.glob("*.jar"))]))
+    words = [_java(), "-jar", compiler, *OPTIONS, "-cp", class_path, "-d", into, *_sources()]
     done = subprocess.run(
-        [*map(str, command), "-cp", class_path, "-d", str(into), *map(str, _SOURCES)],
+        [str(word) for word in words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-
-
-def _compiler() -> Path:
-    """The Eclipse compiler: $KIWI_GW_ECJ, or in the cache."""
-    named = os.environ.get("KIWI_GW_ECJ")
-    found = [Path(named)] if named else sorted(default_cache().glob("*/ecj-*.jar"))
-    if not found:
-        pytest.skip("the Eclipse compiler is not there: KIWI_GW_ECJ names its jar")
-    return found[-1]
-
-
-def _pack(classes: Path, jar: Path) -> None:
-    with zipfile.ZipFile(jar, "w") as file:
-        for one in sorted(classes.rglob("*.class")):
-            file.write(one, one.relative_to(classes))

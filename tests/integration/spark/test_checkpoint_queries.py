@@ -12,7 +12,7 @@ import pytest
 
 from kiwi_spark.java.home import java_home
 from tests.integration.spark import checkpoint_query
-from tests.integration.spark.checkpoint_java import OURS, STOCK, classes_of_tests
+from tests.integration.spark.checkpoint_java import OURS, STOCK, classes_of_plugin
 from tests.integration.spark.checkpoint_model import is_checksum
 
 pytestmark = [pytest.mark.integration, pytest.mark.extended, pytest.mark.timeout(600)]
@@ -34,7 +34,7 @@ class Query:
         expected = [self._more() for _ in range(_BATCHES)]
         program = [sys.executable, checkpoint_query.__file__]
         done = subprocess.run(
-            [*program, self._folder, file_system, option, classes_of_tests()],
+            [*program, self._folder, file_system, option, classes_of_plugin()],
             env={**os.environ, "JAVA_HOME": str(java_home())},
             capture_output=True,
             text=True,

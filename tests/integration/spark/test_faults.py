@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.integration.client import client
+from tests.integration.client import Client, client
 from tests.integration.gateway import kafka_config
 from tests.integration.held_broker import HeldBroker
 from tests.integration.spark.held_gateway import (
@@ -47,9 +48,21 @@ WRONG = {
 
 BAD = [*numbers(0, 10), Record(b"{nope"), Record(b'{"a":"no number"}'), *numbers(10, 10)]
 
-TOPICS = ("plain", "bad", "sometimes", "always", "trimmed", "recreated", "memory")
+GONE = ("trimmed", "recreated")
+
+MODES: Mapping[str, Any] = {
+    "": {},
+    "-at-once": {"trigger": {"real_time": True, "checkpoint_interval": "1s"}},
+}
+"""What the ids of sources end with that run in micro-batches, and in real time."""
+
+OF_EACH_MODE = [f"{name}{mode}" for name in ("divided", *GONE) for mode in MODES]
+
+TOPICS = ("plain", "bad", "sometimes", "always", "memory", *OF_EACH_MODE)
 
 FINE = "SELECT a, CAST(a AS DECIMAL(8, 2)) / 100 AS part FROM flights WHERE a IS NOT NULL"
+
+DIVIDING = "SELECT a, 100 / (a - 50) AS x FROM flights"
 
 RAISING = "pipelines_of_tests:raising"
 
@@ -67,23 +80,37 @@ class Setup:
     folder: Path
 
 
+def in_mode(mode: str, trigger: Mapping[str, object]) -> list[Any]:
+    """Queries that run both in micro-batches and in real time."""
+    return [
+        query(f"fine{mode}", "plain", more={"sql": FINE, "key": ["a"], **trigger}),
+        query(f"divides{mode}", f"divided{mode}", more={"sql": DIVIDING, **trigger}),
+        *(
+            query(f"bad-{how}{mode}", "bad", more=trigger, on_bad_record=how)
+            for how in ("drop", "null", "fail")
+        ),
+        *(
+            query(f"{how}-{which}{mode}", f"{how}{mode}", more=trigger, fail_on_data_loss=which == "strict")
+            for how in GONE
+            for which in ("strict", "lenient")
+        ),
+    ]
+
+
 def configuration(bootstrap: str, folder: Path) -> dict[str, object]:
     factor = {"format": "csv", "path": str(folder / "factor.csv"), "schema": "factor INT"}
     hungry = "SELECT a, length(repeat(s, factor)) AS size FROM flights CROSS JOIN factor"
     queries = [
-        query("fine", "plain", more={"sql": FINE, "key": ["a"]}),
         *(query(name, "plain", more=words) for name, (words, _) in WRONG.items()),
-        *(query(f"bad-{how}", "bad", on_bad_record=how) for how in ("drop", "null", "fail")),
         *(query(f"raises-{how}", how, more={"transform": RAISING}) for how in ("sometimes", "always")),
-        *(query(f"{how}-strict", how) for how in ("trimmed", "recreated")),
-        *(query(f"{how}-lenient", how, fail_on_data_loss=False) for how in ("trimmed", "recreated")),
+        *(one for mode, trigger in MODES.items() for one in in_mode(mode, trigger)),
         query("hungry", "memory", more={"sql": hungry, "inputs": {"factor": factor}}),
     ]
     return kafka_config(
         bootstrap,
         "",
         **WITHIN_TESTS,
-        spark=spark_section(folder, max_restarts=MAX_RESTARTS),
+        spark=spark_section(folder, master="local[*]", max_restarts=MAX_RESTARTS),
         sources=[*({"type": "kafka", "topic": topic} for topic in TOPICS), *queries],
     )
 
@@ -122,18 +149,23 @@ async def test_a_query_that_is_wrong_fails(stage: Setup, source_id: str) -> None
     await failed(stage.gateway, source_id, WRONG[source_id][1])
 
 
-async def test_the_others_run(stage: Setup) -> None:
-    async with client(stage.gateway.address, "fine") as reader:
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_others_run(stage: Setup, mode: str) -> None:
+    async with client(stage.gateway.address, f"fine{mode}") as reader:
         with stage.gateway.patience():
             await reader.subscribe(**{"from": "earliest"})
             await reader.have(100)
     assert exactly(values(reader), range(100))
-    assert (await stage.gateway.source("fine"))["state"] == "running"
+    assert (await stage.gateway.source(f"fine{mode}"))["state"] == "running"
+    assert ("batch" in reader.results[0]) is (mode == "")
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("how", "nulls"), [("drop", 0), ("null", 2)])
-async def test_bad_records_are_dropped_or_null_and_counted(stage: Setup, how: str, nulls: int) -> None:
-    source_id = f"bad-{how}"
+async def test_bad_records_are_dropped_or_null_and_counted(
+    stage: Setup, how: str, nulls: int, mode: str
+) -> None:
+    source_id = f"bad-{how}{mode}"
     async with client(stage.gateway.address, source_id) as reader:
         with stage.gateway.patience():
             await reader.subscribe(**{"from": "earliest"})
@@ -145,8 +177,9 @@ async def test_bad_records_are_dropped_or_null_and_counted(stage: Setup, how: st
     assert line["sample"] == "input flights, partition 0 offset 10: {nope"
 
 
-async def test_bad_records_end_the_query_if_they_must(stage: Setup) -> None:
-    await failed(stage.gateway, "bad-fail", "bad record: input flights, partition 0 offset 10")
+@pytest.mark.parametrize("mode", MODES)
+async def test_bad_records_end_the_query_if_they_must(stage: Setup, mode: str) -> None:
+    await failed(stage.gateway, f"bad-fail{mode}", "bad record: input flights, partition 0 offset 10")
 
 
 async def test_a_function_that_raises_is_tried_again_from_the_checkpoint(stage: Setup) -> None:
@@ -188,15 +221,41 @@ async def test_a_function_that_always_raises_fails_the_source(stage: Setup) -> N
     await failed(gateway, "raises-always", why)
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_record_that_cannot_be_computed_fails_the_source(stage: Setup, mode: str) -> None:
+    """Though others come before it each time, in real time: to subscribers they come once."""
+    gateway, source_id, topic = stage.gateway, f"divides{mode}", f"divided{mode}"
+    before = 10 if mode else 0
+    async with client(gateway.address, source_id) as reader:
+        with gateway.patience():
+            await reader.subscribe()
+            await stage.topics.produce(topic, numbers(0, 10))
+            await reader.have(10)
+            while "batch" not in (await gateway.source(source_id))["details"]:
+                await trio.lowlevel.checkpoint()  # rows are there before their batch, or epoch, is over
+            await stage.topics.produce(topic, [*numbers(10, before), *numbers(50, 1)])
+            closed = await reader.until_closed()
+    assert closed["reason"] == "failed"
+    assert f"failed {MAX_RESTARTS + 1} times in a row: " in closed["message"]
+    assert "DIVIDE_BY_ZERO" in closed["message"]
+    assert values(reader) == list(range(10 + before))
+    tries = gateway.lines("query has ended and is started again", source=source_id)
+    assert [(line["trouble"], line["in_vain"]) for line in tries] == [
+        ("user", number) for number in range(MAX_RESTARTS + 1)
+    ]
+    await failed(gateway, source_id, "DIVIDE_BY_ZERO")
+
+
 def newest(log: Path) -> str:
     """The newest entry of a log in a checkpoint."""
     return max(log.glob("[0-9]*"), key=lambda one: int(one.name)).read_text()
 
 
-@pytest.mark.parametrize("how", ["trimmed", "recreated"])
-async def test_offsets_that_are_gone(stage: Setup, how: str) -> None:
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("how", GONE)
+async def test_offsets_that_are_gone(stage: Setup, how: str, mode: str) -> None:
     gateway = stage.gateway
-    strict_id, lenient_id = f"{how}-strict", f"{how}-lenient"
+    topic, strict_id, lenient_id = f"{how}{mode}", f"{how}-strict{mode}", f"{how}-lenient{mode}"
     async with (
         client(gateway.address, strict_id) as strict,
         client(gateway.address, lenient_id) as lenient,
@@ -204,23 +263,23 @@ async def test_offsets_that_are_gone(stage: Setup, how: str) -> None:
         with gateway.patience():
             for reader in (strict, lenient):
                 await reader.subscribe()
-            await stage.topics.produce(how, numbers(0, 20))
+            await stage.topics.produce(topic, numbers(0, 20))
             for reader in (strict, lenient):
                 await reader.have(20)
             with gateway.frozen():  # so that Spark has not read what will be gone
                 if how == "trimmed":
-                    await stage.topics.produce(how, numbers(20, 20))
-                    await stage.topics.trim(how, {0: 30})
+                    await stage.topics.produce(topic, numbers(20, 20))
+                    await stage.topics.trim(topic, {0: 30})
                 else:
-                    await stage.topics.delete(how)
-                    await stage.topics.create(how)
-                    await stage.topics.produce(how, numbers(20, 5))
+                    await stage.topics.delete(topic)
+                    await stage.topics.create(topic)
+                    await stage.topics.produce(topic, numbers(20, 5))
             closed = await strict.until_closed()
             if how == "recreated":  # what it finds there when it notices is behind its new start
                 log = stage.folder / "state" / lenient_id / "0" / "offsets"
                 while '{"0":5}' not in newest(log):  # noqa: ASYNC110  Spark tells nobody
                     await trio.sleep(0.05)
-                await stage.topics.produce(how, numbers(30, 10))
+                await stage.topics.produce(topic, numbers(30, 10))
             await lenient.have(30)
     assert closed["reason"] == "failed"
     assert "may have been" in closed["message"], "lost or missed"
@@ -230,27 +289,46 @@ async def test_offsets_that_are_gone(stage: Setup, how: str) -> None:
     assert exactly(values(lenient), range(20), range(30, 40))
 
 
+@asynccontextmanager
+async def fine(stage: Setup) -> AsyncIterator[list[Client]]:
+    """Who has subscribed to what runs in micro-batches, and in real time."""
+    async with AsyncExitStack() as stack:
+        address = stage.gateway.address
+        readers = [await stack.enter_async_context(client(address, f"fine{mode}")) for mode in MODES]
+        with stage.gateway.patience():
+            for reader in readers:
+                await reader.subscribe()
+        yield readers
+
+
+async def have(stage: Setup, readers: Sequence[Client], first: int, count: int, before: int) -> None:
+    """Produce numbers, and wait until every reader has them. before: how many it has had."""
+    await stage.topics.produce("plain", numbers(first, count))
+    for reader in readers:
+        await reader.have(before + count)
+
+
 @pytest.mark.parametrize("who", ["driver", "java"])
 async def test_who_is_killed_is_started_again_and_subscriptions_stay(stage: Setup, who: str) -> None:
     gateway, first = stage.gateway, {"driver": 1000, "java": 2000}[who]
-    async with client(gateway.address, "fine") as reader:
+    async with fine(stage) as readers:
         with gateway.patience():
-            await reader.subscribe()
-            await stage.topics.produce("plain", numbers(first, 100))
-            await reader.have(100)
+            await have(stage, readers, first, 100, 0)
             driver = gateway.driver()
             assert in_group(driver)
             os.kill(driver if who == "driver" else gateway.java(), signal.SIGKILL)
-            await stage.topics.produce("plain", numbers(first + 100, 100))
-            await reader.have(200)
+            await have(stage, readers, first + 100, 100, 100)
     assert gateway.driver() != driver
     assert in_group(driver) == []
-    assert exactly(values(reader), range(first, first + 200))
-    event = reader.results[0]
-    assert (event["sourceType"], event["key"]) == ("spark", {"a": event["value"]["a"]})
-    assert event["value"]["part"].startswith(f"{event['value']['a'] // 100}.{event['value']['a'] % 100:02}")
-    assert reader.troubles == ["Spark is started again", ""]
-    assert not reader.recording.faults
+    for reader in readers:
+        assert values(reader) == list(range(first, first + 200))
+        event = reader.results[0]
+        assert (event["sourceType"], event["key"]) == ("spark", {"a": event["value"]["a"]})
+        assert event["value"]["part"].startswith(
+            f"{event['value']['a'] // 100}.{event['value']['a'] % 100:02}"
+        )
+        assert reader.troubles == ["Spark is started again", ""]
+        assert not reader.recording.faults
 
 
 async def test_out_of_memory(stage: Setup) -> None:
@@ -277,18 +355,17 @@ async def test_out_of_memory(stage: Setup) -> None:
 
 async def test_kafka_away(stage: Setup) -> None:
     gateway = stage.gateway
-    async with client(gateway.address, "fine") as reader:
+    async with fine(stage) as readers:
         with gateway.patience():
-            await reader.subscribe()
-            await stage.topics.produce("plain", numbers(4000, 100))
-            await reader.have(100)
+            await have(stage, readers, 4000, 100, 0)
             await stage.held.do(stage.held.broker.stop)
-            event: dict[str, Any] = {"source": "fine", "trouble": "unreachable"}
-            await gateway.logged("query has ended and is started again", **event)
+            for mode in MODES:
+                event: dict[str, Any] = {"source": f"fine{mode}", "trouble": "unreachable"}
+                await gateway.logged("query has ended and is started again", **event)
             await stage.held.do(stage.held.broker.start)
-            await stage.topics.produce("plain", numbers(4100, 100))
-            await reader.have(200)
-    assert exactly(values(reader), range(4000, 4200))
-    assert reader.troubles == ["the Kafka cluster does not answer", ""]
-    assert not reader.recording.faults
-    assert (await gateway.source("fine"))["state"] == "running"
+            await have(stage, readers, 4100, 100, 100)
+    for mode, reader in zip(MODES, readers, strict=True):
+        assert values(reader) == list(range(4000, 4200))
+        assert reader.troubles == ["the Kafka cluster does not answer", ""]
+        assert not reader.recording.faults
+        assert (await gateway.source(f"fine{mode}"))["state"] == "running"

@@ -7,14 +7,14 @@ in another order. What a query's text may say (all optional):
     kill: [[batch, point], ...]: die once at `before`, `within`, `after` (the rows), `end` (before the ACK) or
         `acked` (before the checkpoint is written). drop: the same, but only the connection for rows is lost.
     trouble: [batch, trouble, times, message]: end with this trouble instead of that batch, so often.
+    stuck: [batch, point]: end with the trouble `user` there, every time.
     deadly: the driver dies when it is to run the query. fail: the query cannot start. over: end after the
         last batch. bad: bad records of every batch; state_rows, state_bytes, late, behind and
         watermark: likewise. members: what the rows are made of.
     together: an analysis is answered when so many were asked for.
     real_time: the query runs in real time over one topic (input `a`) of two partitions: `batches` epochs of
-    `rows`
-        records each. Record n makes n % 3 rows. begin: the offset of both partitions where a checkpoint is
-        new.
+        `rows` records each. Record n makes n % 3 rows. begin: the offset of both partitions with a checkpoint
+        that is new.
 """
 
 from __future__ import annotations
@@ -108,6 +108,10 @@ class Checkpoint:
         return True
 
 
+class StuckError(Exception):
+    """What the plan calls `stuck`."""
+
+
 class LostError(Exception):
     """The connection for rows is to be lost."""
 
@@ -195,9 +199,9 @@ class Run:
                     watermark=self.plan.get("watermark"),
                 )
                 self.control.send(progress)
-        except (LostError, OSError) as error:
+        except (LostError, OSError, StuckError) as error:
             rows.close()
-            self.end("gone", repr(error))
+            self.end("user" if isinstance(error, StuckError) else "gone", repr(error))
             return
         if self.plan.get("over"):
             self.end()
@@ -246,6 +250,8 @@ class Run:
             os.kill(os.getpid(), signal.SIGKILL)
         if [batch, point] in self.plan.get("drop", []) and self.checkpoint.once(f"drop {batch} {point}"):
             raise LostError(f"dropped at {batch} {point}")
+        if [batch, point] == self.plan.get("stuck"):
+            raise StuckError(f"stuck at {batch} {point}")
 
 
 def analysed(message: AnalyseQuery) -> QueryAnalysed:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import structlog
 import trio
+import trio.testing
 
 from kiwi_gw.api import SourceFailed
 from kiwi_spark.gateway.crash_attribution import GUILTY, SUSPECTED, CrashAttribution
+from kiwi_spark.gateway.service import READING_SECONDS, QueryRun
+from kiwi_spark.protocol.messages import QueryStarted
 from tests.plugins.spark.bench import fake_spark, memory, numbers, source
 
 SECONDS = 50
@@ -44,6 +47,23 @@ def test_who_is_in_nobodys_way_is_not_given_up() -> None:
     for _ in range(99):
         suspects.died(["a"], others=False)
     assert not suspects.guilty("a")
+
+
+async def test_a_query_in_real_time_has_proved_itself_when_it_has_read_for_a_while(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It reports nothing before its first epoch is over. Else two deaths of the driver within it would make
+    suspects of all of them, each of which waits until those before it have proved themselves."""
+    run = QueryRun(1, None, lambda progress: None)
+    run.receive(QueryStarted(run=1, query="q", next_batch=0, real_time=True))
+    await trio.sleep(2 * READING_SECONDS)
+    assert not run.proved
+    run.reads()
+    await trio.sleep(0.9 * READING_SECONDS)
+    run.reads()
+    assert not run.proved
+    await trio.sleep(0.2 * READING_SECONDS)
+    assert run.proved
 
 
 @pytest.mark.slow

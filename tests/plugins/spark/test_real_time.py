@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from kiwi_gw.api import SourceChanged
+from kiwi_gw.api import SourceChanged, SourceFailed
 from kiwi_gw.model import Batch
 from kiwi_gw.testing import MemoryPublisher
 from kiwi_spark.gateway.positions import RECORD_ROWS, partition_of
@@ -69,6 +69,15 @@ async def test_every_epoch_is_cut_off_at_every_point(tmp_path: Path) -> None:
     async with fake_spark(max_restarts=20) as spark:
         out = await collect(plan, tmp_path, spark, 36)
     assert found(out.batches) == rows_of(0, 18)
+
+
+async def test_a_record_at_which_a_query_fails_every_time_fails_the_source(tmp_path: Path) -> None:
+    """Though rows of others come each time, before it: only an epoch that is done is progress."""
+    out = memory()
+    async with fake_spark(max_restarts=2) as spark:
+        with trio.fail_after(SECONDS), pytest.raises(SourceFailed, match="failed 3 times in a row: Stuck"):
+            await source({**PLAN, "stuck": [1, "after"]}, tmp_path, spark).run(out, None)
+    assert found(out.batches) == rows_of(0, 12)
 
 
 async def test_positions_are_those_of_the_input(tmp_path: Path) -> None:
