@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
 from kiwi_spark.driver.session import open_session
-from kiwi_spark.java.classes import jars_conf
 from kiwi_spark.protocol.query_spec import SessionSpec
 
 
 def main() -> None:
-    """Rehearse what most queries do: JSON, SQL, an aggregation with state. Raises what PySpark raises."""
-    conf = {**jars_conf(), "spark.sql.shuffle.partitions": "1"}
+    """Rehearse what most queries do: JSON, SQL, an aggregation with state. Takes `spark.jars` as its
+    argument. Raises what PySpark raises."""
+    conf = {"spark.jars": sys.argv[1], "spark.sql.shuffle.partitions": "1"}
     spark = open_session(SessionSpec(master="local[1]", conf=conf))
     with tempfile.TemporaryDirectory() as work:
         (folder := Path(work) / "in").mkdir()

@@ -21,7 +21,7 @@ from typing import Final
 import trio
 
 from kiwi_gw.api import KiwiError
-from kiwi_spark.java.classes import spark_jars
+from kiwi_spark.java.classes import jars_conf, spark_jars
 from kiwi_spark.java.home import java_home
 from kiwi_spark.java.jar_set import default_cache
 
@@ -91,7 +91,8 @@ async def _make(home: Path, work: Path, folder: Path) -> None:
     with contextlib.suppress(FileExistsError):
         await trio.Path(folder, _BASE).hardlink_to(work / _BASE)
     options = [f"-XX:SharedArchiveFile={folder / _BASE}", f"-XX:ArchiveClassesAtExit={work / _SPARK}"]
-    command = [sys.executable, "-m", "kiwi_spark.driver.rehearsal"]
+    jars = (await trio.to_thread.run_sync(jars_conf))["spark.jars"]
+    command = [sys.executable, "-m", "kiwi_spark.driver.rehearsal", jars]
     await _run(command, {"JAVA_HOME": str(home), **_environment(options)})
     if not await _is_taken(home, work):
         await trio.Path(folder, _REFUSED).touch()
