@@ -107,16 +107,22 @@ async def values(running: GatewayProcess, source_id: str, until: Callable[[list[
     return [result["value"] for result in reader.results]
 
 
-def _has_batches(measured: Samples, *sources: str) -> bool:
-    name = "kiwigw_spark_state_rows"
-    return all((name, (("source", one),)) in measured for one in sources)
+def _has_read(measured: Samples, rows: int, *sources: str) -> bool:
+    name = "kiwigw_spark_input_rows_total"
+    return all(measured.get((name, (("source", one),)), 0) >= rows for one in sources)
 
 
 def newest(rows: list[Any]) -> dict[str, int]:
     return {row["carrier"]: row["n"] for row in rows}
 
 
+@pytest.mark.parametrize(
+    "trigger",
+    [{"processing_time": "200 ms"}, {"real_time": True, "checkpoint_interval": "1s"}],
+    ids=["batches", "real time"],
+)
 async def test_queries_come_change_and_go(
+    trigger: dict[str, Any],
     broker: Broker,
     topics: Topics,
     new_topic: Callable[[], str],
@@ -126,7 +132,7 @@ async def test_queries_come_change_and_go(
 ) -> None:
     topic = await topics.create(new_topic())
     await topics.produce(topic, flights(0, 100))
-    whole = query(topic, "all", "SELECT n FROM flights")
+    whole = query(topic, "all", "SELECT n FROM flights", trigger=trigger)
     counts = query(topic, "counts", COUNT, output_mode="update")
     first = config(broker, topic, tmp_path, whole, counts)
     env = {"TMPDIR": str(temporary)}
@@ -138,7 +144,7 @@ async def test_queries_come_change_and_go(
 
         admin = (await running.logged("gateway listens"))["admin"]
         with patience(running):  # rows are there before their batch is over
-            while not _has_batches(measured := await scrape(admin), "all", "counts"):
+            while not _has_read(measured := await scrape(admin), 100, "all", "counts"):
                 await trio.lowlevel.checkpoint()
         assert value(measured, "spark_query_up", source="counts") == 1
         assert value(measured, "spark_state_rows", source="counts") == 2
