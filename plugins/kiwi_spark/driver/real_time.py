@@ -72,6 +72,8 @@ def _refusal(query: QuerySpec, built: BuiltQuery, *, distributed: bool) -> str:
         return "it writes to a topic"
     if not query.streams or any(one.stream for one in query.tables.values()):
         return "it reads files as a stream"
+    if not all(one.fail_on_data_loss for one in query.streams.values()):
+        return "it is to go on without records that are gone (`fail_on_data_loss: false`)"
     if built.stateful:
         return "it keeps state"
     return _refused_by_rules(built.frame) or refused_by_plan(_physical_plan(built.frame))

@@ -147,11 +147,11 @@ class QueryRun:
         self._wake()
 
     def end(self, over: RunEnd) -> None:
-        """End the run: nothing more comes."""
+        """End the run. What is left in the connection for rows is still read, to its end: the driver has
+        closed it before it said so."""
         if self.over is None:
             self.over = over
-            # A batch that is whole but was not read yet is sent again: it was not acknowledged.
-            if self._open is not None:
+            if over.lost and self._open is not None:  # whole batches that are in it are sent again
                 self._open.close()
             self._wake()
 

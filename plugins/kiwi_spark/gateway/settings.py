@@ -16,6 +16,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _INTERVAL = re.compile(r"(?i)(\d+) ?(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|days?|weeks?)")
 _SPARK_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+_SECONDS = {"milliseconds": 0.001, "millisecond": 0.001, "seconds": 1, "second": 1}
+"""Of the units that may make a too short interval."""
+
+SHORTEST_EPOCH_S = 5
+"""Spark's own: `spark.sql.streaming.realTimeMode.minBatchDuration`."""
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "avro", "text")
 STREAM_FORMATS = ("json", "avro", "string", "binary", "raw")
@@ -221,8 +226,8 @@ class TriggerSettings(Section):
     """All the time: every record makes its rows at once. For queries over Kafka topics that keep no state and
     need no shuffle, in SQL or in functions of DataFrames without Python in them."""
     checkpoint_interval: _Interval = EPOCH
-    """How often a query in real time notes how far it is. What it has read since is read again after a start,
-    and its rows are dropped; nothing comes for some 0.2 s meanwhile."""
+    """How often a query in real time notes how far it is, 5 seconds or more. What it has read since is read
+    again after a start, and its rows are dropped; nothing comes for some 0.2 s meanwhile."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -230,6 +235,12 @@ class TriggerSettings(Section):
             raise ValueError("a trigger is processing_time or real_time: write one of them")
         if not self.real_time and self.checkpoint_interval != EPOCH:
             raise ValueError("checkpoint_interval is for real_time")
+        number, unit = self.checkpoint_interval.split()
+        if int(number) * _SECONDS.get(unit, 60) < SHORTEST_EPOCH_S:
+            raise ValueError(
+                f"checkpoint_interval: {self.checkpoint_interval} is too short, Spark takes "
+                f"{SHORTEST_EPOCH_S} seconds or more"
+            )
         return self
 
 
@@ -315,6 +326,8 @@ class SparkSourceSettings(Section):
             raise ValueError("real_time sends rows as they come: output_mode complete is none of it")
         if any(item.stream for item in self.inputs.values()):
             raise ValueError("real_time reads Kafka topics, and no streams of files")
+        if not all(item.fail_on_data_loss for item in self.inputs.values()):
+            raise ValueError("real_time ends where records are gone: leave `fail_on_data_loss` out")
 
     @property
     def topic_inputs(self) -> list[str]:

@@ -52,7 +52,7 @@ GONE = ("trimmed", "recreated")
 
 MODES: Mapping[str, Any] = {
     "": {},
-    "-at-once": {"trigger": {"real_time": True, "checkpoint_interval": "1s"}},
+    "-at-once": {"trigger": {"real_time": True, "checkpoint_interval": "5s"}},
 }
 """What the ids of sources end with that run in micro-batches, and in real time."""
 

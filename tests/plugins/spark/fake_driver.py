@@ -173,6 +173,7 @@ class Run:
             while True:
                 trouble = self.plan.get("trouble", [-1, "", 0])
                 if trouble[0] == batch and checkpoint.once(f"trouble {batch}", trouble[2]):
+                    rows.close()
                     self.end(trouble[1], (trouble[3:] or ["a user function raised"])[0])
                     return
                 if batch >= self.plan.get("batches", 3):
@@ -204,10 +205,12 @@ class Run:
             self.end("user" if isinstance(error, StuckError) else "gone", repr(error))
             return
         if self.plan.get("over"):
+            rows.close()
             self.end()
         else:
             self.control.send(QueryIdle(run=self.number))
         self.stopped.wait()
+        rows.close()
         self.end()
 
     def bring(self, rows: Wire, batch: int) -> None:

@@ -67,6 +67,7 @@ def test_defaults() -> None:
         ({"trigger": {"processing_time": "1 s"}}, "no"),
         ({"trigger": {"real_time": True}}, "only"),
         ({"trigger": {"real_time": True, "checkpoint_interval": "5 m"}}, "only"),
+        ({"trigger": {"real_time": True, "checkpoint_interval": 5000}}, "only"),
     ],
 )
 def test_which_are_to_run_in_real_time(keys: dict[str, Any], real_time: str) -> None:
@@ -108,6 +109,8 @@ def test_durations(given: object, text: str) -> None:
         ({"trigger": {}}, "write one of them"),
         ({"trigger": {"real_time": True, "processing_time": "1 s"}}, "write one of them"),
         ({"trigger": {"processing_time": "1 s", "checkpoint_interval": "5 s"}}, "is for real_time"),
+        ({"trigger": {"real_time": True, "checkpoint_interval": "4999 ms"}}, "takes 5 seconds or more"),
+        ({"trigger": {"real_time": True, "checkpoint_interval": "0 m"}}, "takes 5 seconds or more"),
         ({"trigger": {"real_time": True}, "sink": {"topic": "o"}}, "leave `sink` out"),
         ({"trigger": {"real_time": True}, "output_mode": "complete"}, "output_mode complete"),
         (
