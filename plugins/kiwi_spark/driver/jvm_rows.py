@@ -1,13 +1,15 @@
-"""The classes in the JVM that bring rows to the gateway (`jvm/kiwigw/spark`), as the driver uses them."""
+"""The classes in the JVM that bring rows to the gateway, and tell how queries do (`jvm/kiwigw/spark`), as the
+driver uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 SINK: Final = "kiwigw.spark.GatewaySink"
 
@@ -39,6 +41,18 @@ class RowsLink:
     def options(self, batch_bytes: int) -> dict[str, str]:
         """Return what the sink is told."""
         return {"run": str(self._run), "batchBytes": str(batch_bytes)}
+
+
+@contextmanager
+def query_reports(spark: SparkSession) -> Iterator[Any]:
+    """Collect, within the block, what Spark tells of the query of a session (`QueryReports.java`)."""
+    reports, streams = _classes().QueryReports(), cast("Any", spark)._jsparkSession.streams()
+    streams.addListener(reports)
+    try:
+        yield reports
+    finally:
+        with suppress(Py4JError):  # the JVM is gone
+            streams.removeListener(reports)
 
 
 @contextmanager

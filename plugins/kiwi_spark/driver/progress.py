@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from kiwi_spark.driver.bad_records import BadRecordCounter, Counted, added_up, observed
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle
 
+Send = Callable[[Message], None]
+
 _LOOK_SECONDS: Final = 1
+_LOOK_MS: Final = 1_000 * _LOOK_SECONDS
 _BEHIND: Final = "maxOffsetsBehindLatest"
 _HAS_LOOKED: Final = ("Waiting for data to arrive", "Waiting for next trigger")
 """What a query's status is between two looks for input; not while it is being started, nor within one."""
 
 
-class ProgressListener(StreamingQueryListener):
-    """Reports on a session in which one query runs. over: set when all of it was sent."""
+def follow(running: Any, reports: Any, run: int, bad: Mapping[str, BadRecordCounter], send: Send) -> None:
+    """Report every batch of a query until it is over. Raises what ended it.
 
-    def __init__(
-        self, run: int, bad: Mapping[str, BadRecordCounter], send: Callable[[Message], None]
-    ) -> None:
-        """bad: what counts bad records, by input."""
-        self._run = run
-        self._bad = bad
-        self._send = send
-        self.over = threading.Event()
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """QueryStarted says so."""
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        bad = added_up({name: counter.take() for name, counter in self._bad.items()})
-        self._send(progress_of(self._run, event.progress, bad))
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        self._send(QueryIdle(run=self._run))
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        self.over.set()  # QueryEnded says so
+    reports: a listener of its session (`QueryReports.java`). bad: what counts bad records, by input.
+    """
+    over = False
+    while not over:
+        ended = not running.isActive
+        said = str(reports.take(_LOOK_MS)).splitlines()
+        for line in said:
+            if line == "idle":
+                send(QueryIdle(run=run))
+            elif line != "over":
+                counted = added_up({name: counter.take() for name, counter in bad.items()})
+                send(progress_of(run, StreamingQueryProgress.fromJson(json.loads(line)), counted))
+        # Of its last batch Spark tells a moment after it has ended.
+        over = "over" in said or (ended and not said)
+    running.awaitTermination()
 
 
-def follow(running: Any, run: int, streams: Sequence[str], send: Callable[[Message], None]) -> None:
+def follow_remote(running: Any, run: int, streams: Sequence[str], send: Send) -> None:
     """Report every batch of a query over Spark Connect, until it is over. Raises what ended it.
 
     The server is asked again and again: a listener there would have to be in a Python of its own.

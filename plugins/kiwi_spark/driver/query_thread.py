@@ -21,8 +21,8 @@ from kiwi_spark.driver.checkpoint_files import CheckpointFiles, files_of
 from kiwi_spark.driver.checkpoints import Checkpoints, ResumePoint
 from kiwi_spark.driver.error_classification import classify_error
 from kiwi_spark.driver.json_types import as_json, members_of
-from kiwi_spark.driver.jvm_rows import SINK, RowsLink
-from kiwi_spark.driver.progress import ProgressListener, follow
+from kiwi_spark.driver.jvm_rows import SINK, RowsLink, query_reports
+from kiwi_spark.driver.progress import follow, follow_remote
 from kiwi_spark.driver.query_plan import BuiltQuery, build
 from kiwi_spark.driver.real_time import RealTimePlaces, why_batches
 from kiwi_spark.driver.session import Engine
@@ -31,7 +31,6 @@ from kiwi_spark.driver.topic_sink import TopicSink, find_begun_batch
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryEnded, QueryStarted
 from kiwi_spark.protocol.query_spec import QuerySpec
 
-_LAST_WORDS_SECONDS: Final = 2.0
 _RESULTS: Final = uuid.UUID("3f1d9d0e-58a5-4c1e-9a3f-6d7c2f0b8a11")
 _start_lock = threading.Lock()
 """Starting the callback server of py4j is not for two threads at once."""
@@ -217,14 +216,8 @@ class QueryThread:
         elif query.sink is not None:
             before = find_begun_batch(files.read, place.path, place.next_batch)
             self._sink = TopicSink(query.sink, before)
-        listener = ProgressListener(self.number, prepared.bad, self._send)
-        spark.streams.addListener(listener)
-        try:
-            self._start(writer, prepared).awaitTermination()
-        finally:
-            if self._running is not None:  # of the last batch Spark tells a moment later
-                listener.over.wait(_LAST_WORDS_SECONDS)
-            spark.streams.removeListener(listener)
+        with query_reports(spark) as reports:
+            follow(self._start(writer, prepared), reports, self.number, prepared.bad, self._send)
 
     def _stream_remote(self, prepared: Prepared) -> None:
         """Over Spark Connect. `foreachBatch` would run in a Python of the server's machine, which need not be
@@ -235,7 +228,7 @@ class QueryThread:
             return
         writer = self._writer(prepared).format("kafka")
         writer = writer.options(**query.sink.options).option("topic", query.sink.topic)
-        follow(self._start(writer, prepared), self.number, list(query.streams), self._send)
+        follow_remote(self._start(writer, prepared), self.number, list(query.streams), self._send)
 
     def _writer(self, prepared: Prepared) -> DataStreamWriter:
         query = self._query

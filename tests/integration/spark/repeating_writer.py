@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from kiwi_spark.driver.topic_sink import HEADER, TopicSink, find_begun_batch
-from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.classes import jars_conf
 from kiwi_spark.java.home import java_home
 from kiwi_spark.protocol.query_spec import SinkSpec
 
@@ -91,7 +91,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _session(jvm: str) -> SparkSession:
-    conf = connector_conf() | {
+    conf = jars_conf() | {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": jvm,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_demo.broker import Broker
-from kiwi_spark.java.connector import connector_conf
+from kiwi_spark.java.classes import jars_conf
 from kiwi_spark.protocol.query_spec import QuerySpec, SessionSpec, StreamInput
 from tests.integration.spark.driver_peer import DriverPeer, RowsTalk
 from tests.integration.spark.shared_classes import small_jvm
@@ -32,7 +32,7 @@ WORK = "SELECT n, java_method('java.lang.Thread', 'sleep', 100L) AS slept FROM f
 def driver() -> Iterator[DriverPeer]:
     """With one core."""
     conf = {
-        **connector_conf(),
+        **jars_conf(),
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": small_jvm(),
     }

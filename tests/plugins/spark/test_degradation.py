@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 import trio
@@ -13,7 +15,7 @@ import trio
 from kiwi_gw.api import SourceContext
 from kiwi_gw.model import Positions
 from kiwi_gw.testing import MemoryPublisher
-from kiwi_spark.driver.progress import follow
+from kiwi_spark.driver.progress import follow, follow_remote
 from kiwi_spark.gateway.batches import SourceBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState
 from kiwi_spark.gateway.positions import SCHEMA
@@ -33,6 +35,22 @@ STARTED, IDLE, DONE = (
     QueryIdle(run=1),
     BatchProgress(run=1, batch=0, input_rows=1, seconds=0.1),
 )
+
+REPORT = json.dumps(
+    {
+        "id": str(UUID(int=1)),
+        "runId": str(UUID(int=2)),
+        "name": "s",
+        "timestamp": "2013-01-01T00:00:00.000Z",
+        "batchId": 4,
+        "batchDuration": 250,
+        "numInputRows": 9,
+        "stateOperators": [],
+        "sources": [],
+        "sink": {"description": "", "numOutputRows": 3},
+    }
+)
+"""What Spark says of a batch."""
 
 Step = Sequence[object]
 """One run: what its driver says, and why it ended, if it did."""
@@ -186,5 +204,35 @@ def test_a_query_over_connect_has_looked_for_input_when_it_waits_for_the_next_ti
 ) -> None:
     said: list[Message] = []
     with pytest.raises(RuntimeError, match="never"):
-        follow(ConnectEngine(*messages), 7, [], said.append)
+        follow_remote(ConnectEngine(*messages), 7, [], said.append)
     assert said == expected
+
+
+class LocalQuery:
+    """A query in the JVM that has ended, and failed, once all was said of it."""
+
+    def __init__(self, *reports: str) -> None:
+        self._reports = list(reports)
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        return len(self._reports) > 1
+
+    def take(self, milliseconds: int) -> str:
+        return self._reports.pop(0) if self._reports else ""
+
+    def awaitTermination(self) -> None:  # noqa: N802
+        raise RuntimeError("Kafka has never answered")
+
+
+@pytest.mark.parametrize("last", [["over"], [f"{REPORT}\nover"], [REPORT], ["", REPORT, ""], []])
+def test_all_is_told_that_spark_says_of_a_query_in_the_jvm(last: list[str]) -> None:
+    """Also where Spark does not say that it is over."""
+    said: list[Message] = []
+    query = LocalQuery("idle", "", f"{REPORT}\nidle\n{REPORT}", *last)
+    with pytest.raises(RuntimeError, match="never"):
+        follow(query, query, 7, {}, said.append)
+    reports = 2 + sum(one.count("{") > 0 for one in last)
+    assert [type(one) for one in said].count(QueryIdle) == 2
+    done = [one for one in said if isinstance(one, BatchProgress)]
+    assert [(one.batch, one.input_rows, one.seconds) for one in done] == [(4, 9, 0.25)] * reports

@@ -111,6 +111,13 @@ def test_durations(given: object, text: str) -> None:
         ({"trigger": {"processing_time": "1 s", "checkpoint_interval": "5 s"}}, "is for real_time"),
         ({"trigger": {"real_time": True, "checkpoint_interval": "4999 ms"}}, "takes 5 seconds or more"),
         ({"trigger": {"real_time": True, "checkpoint_interval": "0 m"}}, "takes 5 seconds or more"),
+        (
+            {
+                "trigger": {"real_time": True},
+                "inputs": {"a": {"source": "k", "schema": "x INT", "fail_on_data_loss": False}},
+            },
+            "where records are gone",
+        ),
         ({"trigger": {"real_time": True}, "sink": {"topic": "o"}}, "leave `sink` out"),
         ({"trigger": {"real_time": True}, "output_mode": "complete"}, "output_mode complete"),
         (

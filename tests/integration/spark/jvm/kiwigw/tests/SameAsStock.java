@@ -72,6 +72,9 @@ final class SameAsStock {
     int kind = random.nextInt(kinds.length + more.length);
     String name = NAMES[random.nextInt(NAMES.length)];
     String other = NAMES[random.nextInt(NAMES.length)];
+    if (other.startsWith(name + "/")) {
+      other = "a"; // Stock deletes an empty folder that was to be replaced, and then cannot move one into itself.
+    }
     return new String[] {kind < kinds.length ? kinds[kind] : more[kind - kinds.length], name, other};
   }
 
