@@ -33,7 +33,7 @@ TABLE = re.compile(
     re.MULTILINE,
 )
 LATE = re.compile(
-    r"^  late  \w\w \d+ +\w{3} to \w{3}, due 2013-\S+Z, left \+\d+ min +\(batch \d+, row \d+\)\n",
+    r"^  late  \w\w \d+ +\w{3} to \w{3}, due 2013-\S+Z, left \+\d+ min +\(partition \d, offset \d+\)\n",
     re.MULTILINE,
 )
 

@@ -72,9 +72,6 @@ final class SameAsStock {
     int kind = random.nextInt(kinds.length + more.length);
     String name = NAMES[random.nextInt(NAMES.length)];
     String other = NAMES[random.nextInt(NAMES.length)];
-    if (other.startsWith(name + "/")) {
-      other = "a"; // Stock deletes an empty folder that was to be replaced, and then cannot move one into itself.
-    }
     return new String[] {kind < kinds.length ? kinds[kind] : more[kind - kinds.length], name, other};
   }
 
@@ -110,7 +107,7 @@ final class SameAsStock {
       case "mkdir" -> files.mkdir(path, new FsPermission((short) 0750), false);
       case "mkdirs" -> files.mkdir(path, FsPermission.getDirDefault(), true);
       case "rename" -> files.rename(path, other);
-      case "replace" -> files.rename(path, other, Rename.OVERWRITE);
+      case "replace" -> replace(path, other);
       case "change" -> change(path);
       default -> {
         return look(kind, path);
@@ -152,6 +149,22 @@ final class SameAsStock {
     } catch (ParentNotDirectoryException error) {
       throw new FileAlreadyExistsException(error.getMessage());
     }
+  }
+
+  /** LocalFs deletes an empty folder that is to be replaced, and only then finds that none can be moved into itself. */
+  private void replace(Path path, Path other) throws IOException {
+    try {
+      files.rename(path, other, Rename.OVERWRITE);
+    } catch (IOException error) {
+      if (other.toString().startsWith(path + "/") && isEmptyFolder(other)) {
+        files.delete(other, false); // DirectLocalFs leaves it; the steps that follow are to find the same in both
+      }
+      throw error;
+    }
+  }
+
+  private boolean isEmptyFolder(Path path) throws IOException {
+    return files.util().exists(path) && list(path).equals("[]");
   }
 
   /** Where nothing is, LocalFs does not say what the contract says. */
