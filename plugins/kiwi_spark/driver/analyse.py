@@ -34,7 +34,8 @@ def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> Que
             built = build(spark, query, known, distributed=engine.distributed)
             rows = as_json(built.frame, query.key)
             check_streaming(rows, query)
-            why = why_batches(query, built, distributed=engine.distributed)
+            threads = engine.real_time_partitions
+            why = why_batches(query, built, distributed=engine.distributed, threads=threads)
             real_time = query.real_time != "no" and not why
             partitions = _partitions(spark, query) if real_time else 0
             plan = explained(built.frame) if explain else ""

@@ -26,10 +26,10 @@ def follow(running: Any, reports: Any, run: int, bad: Mapping[str, BadRecordCoun
 
     reports: a listener of its session (`QueryReports.java`). bad: what counts bad records, by input.
     """
-    over = False
+    over, spark_run = False, str(running.runId)
     while not over:
         ended = not running.isActive
-        said = str(reports.take(_LOOK_MS)).splitlines()
+        said = str(reports.take(spark_run, _LOOK_MS)).splitlines()
         for line in said:
             if line == "idle":
                 send(QueryIdle(run=run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from kiwi_spark.driver import jvm
 from kiwi_spark.driver.bad_records import BadRecordCounter
 from kiwi_spark.driver.checkpoint_files import CheckpointFiles, files_of
 from kiwi_spark.driver.checkpoints import Checkpoints, ResumePoint
-from kiwi_spark.driver.error_classification import classify_error
+from kiwi_spark.driver.error_classification import QueryError, classify_error
 from kiwi_spark.driver.json_types import as_json, members_of
 from kiwi_spark.driver.jvm_rows import SINK, RowsLink, query_reports
 from kiwi_spark.driver.progress import follow, follow_remote
@@ -150,23 +150,36 @@ class QueryThread:
     ) -> Prepared:
         """Decide where and how the query runs. Raises QueryError, and what Spark and Kafka's client raise."""
         query, distributed = self._query, self._engine.distributed
-        why = why_batches(query, built, distributed=distributed)
+        threads = self._places.total
+        why = why_batches(query, built, distributed=distributed, threads=threads)
         real_time = query.real_time != "no" and not why
         place = checkpoints.take(query, built.stateful, built.schemas)
-        if why:
-            place.notes.append(f"it runs in micro-batches: {why}")
         if is_remote():  # there is no JVM here, nor Kafka's client
+            _note_mode(place, why)
             return Prepared(as_json(built.frame, query.key), place, False, {}, {}, {})
         offsets = look(spark, query)
         logged = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
         begin = beginnings(offsets, query, checkpoints.begin(), logged)
         if real_time:
-            self._places.take(self.number, sum(len(one.end) for one in offsets.values()))
+            why = self._take_threads(offsets)
+            real_time = not why
+        _note_mode(place, why)
         if not place.next_batch:
             query = self._begin_exactly(query, checkpoints, offsets)
         if real_time or query is not self._query:
             built = build(spark, query, built.schemas, distributed=distributed, tracked=real_time)
         return Prepared(as_json(built.frame, query.key), place, real_time, offsets, begin, built.bad)
+
+    def _take_threads(self, offsets: Mapping[str, TopicOffsets]) -> str:
+        """Take a thread for every partition. Returns why there are not enough; empty if there are. Raises
+        QueryError where the query is for real time only."""
+        try:
+            self._places.take(self.number, sum(len(one.end) for one in offsets.values()))
+        except QueryError as error:
+            if self._query.real_time == "only":
+                raise
+            return str(error)
+        return ""
 
     @staticmethod
     def _begin_exactly(
@@ -262,3 +275,9 @@ class QueryThread:
         if self._is_stopping():  # since before there was anything to stop
             self._ask_to_stop(running)
         return running
+
+
+def _note_mode(place: ResumePoint, why: str) -> None:
+    """Have it said why a query that might run in real time does not."""
+    if why:
+        place.notes.append(f"it runs in micro-batches: {why}")

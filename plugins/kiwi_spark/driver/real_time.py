@@ -24,6 +24,11 @@ _OPERATOR: Final = re.compile(r"^[ :|+-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
 
 _TOPIC: Final = re.compile(r"StreamingRelation kafka, \[\w+#(\d+)")
 
+_SENT_STREAM: Final = re.compile(
+    r"^([ :|]*)[+:]- BroadcastExchange.*\n(?:\1[ :|].*\n)*?\1[ :|].*StreamingRelation", re.M
+)
+"""A stream below a BroadcastExchange: what is deeper has more before it."""
+
 _ALLOWED: Final = frozenset(
     {
         "AdaptiveSparkPlan",
@@ -54,20 +59,23 @@ _WORDS: Final = (
 )
 
 
-def why_batches(query: QuerySpec, built: BuiltQuery, *, distributed: bool) -> str:
+def why_batches(query: QuerySpec, built: BuiltQuery, *, distributed: bool, threads: int) -> str:
     """Return why a query runs in micro-batches; empty if it runs in real time, or says itself that it does
-    not want to. Raises QueryError where it wants nothing else and cannot."""
+    not want to. threads: that there are for partitions. Raises QueryError where it wants nothing else and
+    cannot."""
     if query.real_time == "no":
         return ""
-    why = _refusal(query, built, distributed=distributed)
+    why = _refusal(query, built, distributed=distributed, threads=threads)
     if why and query.real_time == "only":
         raise QueryError("query", f"the query cannot run in real time: {why}")
     return why
 
 
-def _refusal(query: QuerySpec, built: BuiltQuery, *, distributed: bool) -> str:
+def _refusal(query: QuerySpec, built: BuiltQuery, *, distributed: bool, threads: int) -> str:
     if is_remote() or distributed:
         return "Spark is not on this machine"
+    if not threads:
+        return "there are no threads for it (`spark.real_time_partitions`)"
     if query.sink is not None:
         return "it writes to a topic"
     if not query.streams or any(one.stream for one in query.tables.values()):
@@ -97,6 +105,10 @@ def refused_by_plan(plan: str) -> str:
         if name not in _ALLOWED:
             return next((words for pattern, words in _WORDS if pattern.search(name)), f"it needs {name}")
     topics = _TOPIC.findall(plan)
+    if len(topics) < operators(plan).count("StreamingRelation"):
+        return "it reads a stream that is none of its inputs"
+    if _SENT_STREAM.search(plan):
+        return "it sends a stream to every task"
     if len(set(topics)) < len(topics):  # rows of two branches would have one place
         return "it reads an input twice"
     return ""

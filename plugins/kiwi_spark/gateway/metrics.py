@@ -29,7 +29,7 @@ SPARK_METRICS: Final = (
     MetricSpec(
         "spark_batch_duration_seconds",
         "histogram",
-        "How long Spark took for a micro-batch.",
+        "How long Spark took for a micro-batch; in real time from one checkpoint to the next.",
         bounds=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
     ),
     MetricSpec("spark_input_rows_total", "counter", "Rows that queries have read."),

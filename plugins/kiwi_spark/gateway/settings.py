@@ -49,7 +49,7 @@ class SparkSettings(Section):
     `k8s://...`."""
     real_time_partitions: Annotated[int, Field(ge=0, le=1000)] = 16
     """Partitions of topics that all queries in real time may read together. Each holds a thread of the
-    driver: they are added to those of `local[*]` or `local[2]`."""
+    driver: they are added to those of `local[*]` or `local[2]`. 0: no query runs in real time."""
     remote: str | None = None
     """A Spark Connect server instead of `master`: `sc://host:15002`. Its sources need a `sink`, and the
     server the connectors for Kafka and Avro."""
@@ -141,7 +141,7 @@ class InputSettings(Section):
     fail_on_data_loss: bool = True
     """Whether the query ends if records that it has not read yet are gone; else it goes on without them."""
     max_offsets: Annotated[int, Field(ge=1)] = 100_000
-    """Most records of a stream in one micro-batch."""
+    """Most records of a stream in one micro-batch. In real time there are none."""
     path: str | None = None
     """Where a table is, or the folder of the files of a stream."""
     stream: bool = False

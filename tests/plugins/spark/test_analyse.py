@@ -21,6 +21,7 @@ KNOWN = {"flights": "a BIGINT, seldom STRING"}
 
 class LocalEngine:
     distributed = False
+    real_time_partitions = 4
     version = "4.0.1"
 
     def session(self, query: QuerySpec) -> AbstractContextManager[Any]:

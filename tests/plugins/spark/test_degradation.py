@@ -218,7 +218,10 @@ class LocalQuery:
     def isActive(self) -> bool:  # noqa: N802
         return len(self._reports) > 1
 
-    def take(self, milliseconds: int) -> str:
+    runId = UUID(int=2)  # noqa: N815
+
+    def take(self, run: str, milliseconds: int) -> str:
+        assert run == str(self.runId)
         return self._reports.pop(0) if self._reports else ""
 
     def awaitTermination(self) -> None:  # noqa: N802

@@ -46,9 +46,12 @@ public final class GatewayLink {
   public static void close(long run) throws IOException {
     GatewayLink link = LINKS.remove(run);
     if (link != null) {
-      link.channel.close();
-      RowStream.end(run);
-      WholeBatchWrite.forget(run);
+      try {
+        link.channel.close();
+      } finally {
+        RowStream.end(run);
+        WholeBatchWrite.forget(run);
+      }
     }
   }
 

@@ -25,12 +25,22 @@ public final class InputPlace {
   int input;
 
   int partition;
+
+  /** Below 0 at no record. */
   long offset;
 
   /** The number of the next row of this record. */
   int row;
 
-  private InputPlace() {}
+  private InputPlace() {
+    leave();
+  }
+
+  /** Be at no record. */
+  void leave() {
+    offset = -1;
+    row = 0;
+  }
 
   /** Return that of this thread. */
   static InputPlace here() {

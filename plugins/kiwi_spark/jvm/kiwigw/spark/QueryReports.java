@@ -2,6 +2,7 @@ package kiwigw.spark;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.UUID;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -21,17 +22,30 @@ public final class QueryReports extends StreamingQueryListener {
   private final BlockingQueue<Event> events = new ArrayBlockingQueue<>(KEPT);
 
   /**
-   * Wait so long for a report at most. Returns all that there are, a line each: Spark's JSON of a batch, `idle`, or
-   * `over`; an empty text if there is none. Of more than 1,000 the oldest were left out.
+   * Wait so long for a report at most. Returns all that there are of a run, by Spark's id, a line each: Spark's JSON of
+   * a batch, `idle`, or `over`; an empty text if there is none. Of more than 1,000 the oldest were left out. (Of a run
+   * that the session had before Spark may tell late.)
    */
-  public String take(long milliseconds) throws InterruptedException {
+  public String take(String run, long milliseconds) throws InterruptedException {
     Event first = events.poll(milliseconds, TimeUnit.MILLISECONDS);
     List<Event> found = new ArrayList<>();
     if (first != null) {
       found.add(first);
       events.drainTo(found);
     }
-    return found.stream().map(QueryReports::line).collect(Collectors.joining("\n"));
+    return found.stream()
+        .filter(event -> runOf(event).toString().equals(run))
+        .map(QueryReports::line)
+        .collect(Collectors.joining("\n"));
+  }
+
+  private static UUID runOf(Event event) {
+    if (event instanceof QueryProgressEvent) {
+      return ((QueryProgressEvent) event).progress().runId();
+    }
+    return event instanceof QueryTerminatedEvent
+        ? ((QueryTerminatedEvent) event).runId()
+        : ((QueryIdleEvent) event).runId();
   }
 
   private static String line(Event event) {

@@ -1,5 +1,6 @@
 package kiwigw.spark;
 
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -23,6 +24,7 @@ final class RealTimeWrite implements StreamingWrite {
 
   @Override
   public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+    SchedulerPool.realTime(SparkContext.getOrCreate());
     RowStream.of(run).begin();
     return new Factory(run);
   }
@@ -56,13 +58,18 @@ final class RealTimeWrite implements StreamingWrite {
 
     private final RowStream.Lane lane;
 
+    /** For the task of this thread, which has read nothing yet. */
     Writer(RowStream.Lane lane) {
       this.lane = lane;
+      InputPlace.here().leave();
     }
 
     @Override
     public void write(InternalRow row) {
       InputPlace here = InputPlace.here();
+      if (here.offset < 0) {
+        throw new NoPlace();
+      }
       int number = here.row++;
       if (number >= MOST_ROWS) {
         throw new TooLarge(

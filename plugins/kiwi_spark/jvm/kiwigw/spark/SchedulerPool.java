@@ -4,6 +4,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.Pool;
 import org.apache.spark.scheduler.Schedulable;
+import org.apache.spark.scheduler.SchedulingMode;
 
 /**
  * Serves what the thread of a batch runs as one that has come now.
@@ -23,7 +24,21 @@ public final class SchedulerPool {
   private static final String PROPERTY = "spark.scheduler.pool";
   private static final AtomicLong NUMBERS = new AtomicLong();
 
+  private static final String REAL_TIME = "real time";
+
   private SchedulerPool() {}
+
+  /**
+   * Have what this thread begins served before all batches: a task in real time that waits for a thread until others
+   * have done theirs reads nothing meanwhile.
+   */
+  public static synchronized void realTime(SparkContext context) {
+    Pool root = context.taskScheduler().rootPool();
+    if (root.getSchedulableByName(REAL_TIME) == null) {
+      root.addSchedulable(new Pool(REAL_TIME, SchedulingMode.FIFO(), Integer.MAX_VALUE, 1));
+    }
+    context.setLocalProperty(PROPERTY, REAL_TIME);
+  }
 
   /** Give the batch that this thread begins a pool; returns its name. */
   public static String begin(SparkContext context) {

@@ -191,7 +191,8 @@ final class WholeBatchWrite implements StreamingWrite {
 
     @Override
     public void abort() {
-      close();
+      held.addAndGet(-size);
+      size = 0;
     }
 
     @Override
