@@ -52,7 +52,8 @@ def usual_session() -> SessionSpec:
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": small_jvm(),
     }
-    return SessionSpec(master="local[2]", conf=conf, python_path=[str(Path(__file__).parent)])
+    folder = str(Path(__file__).parent)
+    return SessionSpec(master="local[2]", conf=conf, python_path=[folder], real_time_partitions=1)
 
 
 class Talk:

@@ -213,6 +213,39 @@ async def test_what_spark_says_of_a_query(driver: DriverPeer, query: QuerySpec) 
     assert "Optimized Logical Plan" in right.plan
 
 
+async def test_a_query_that_may_run_in_real_time_does_not_where_threads_are_few(
+    driver: DriverPeer, query: QuerySpec, topics: Topics
+) -> None:
+    await topics.grow(query.source, 2)
+    run = next(runs)
+    started, rows = driver.start(
+        run, altered(query, real_time="auto", sql="SELECT a FROM flights WHERE a > 97")
+    )
+    assert not started.real_time
+    assert "it runs in micro-batches: the query would read 2 partitions in real time" in started.notes[-1]
+    assert values(rows.batch()[1]) == [{"a": 98}, {"a": 99}]
+    assert driver.stop(run).error_kind is None
+    ended = driver.fail(next(runs), altered(query, real_time="only", source=f"{query.source}-only"))
+    assert ended.error_kind == "query"
+    assert "there are threads for 1: raise `spark.real_time_partitions`" in ended.message
+
+
+async def test_a_stream_that_is_sent_to_every_task_cannot_run_in_real_time(
+    driver: DriverPeer, query: QuerySpec
+) -> None:
+    """Its rows would not be those of the record that a task reads."""
+    sent = (
+        "SELECT /*+ BROADCAST(flights) */ b FROM flights JOIN (SELECT explode(array(1, 2)) AS b) t ON a = b"
+    )
+    for real_time, kept in (("only", sent), ("auto", sent.replace("BROADCAST(flights)", "BROADCAST(t)"))):
+        found = driver.analyse(altered(query, real_time=real_time, sql=kept))
+        assert (found.error, found.real_time) == (
+            ("the query cannot run in real time: it sends a stream to every task", False)
+            if real_time == "only"
+            else ("", True)
+        )
+
+
 @pytest.mark.extended
 async def test_a_driver_killed_before_its_batch_was_taken_repeats_it(
     driver: DriverPeer, query: QuerySpec
