@@ -29,15 +29,16 @@ def follow(running: Any, reports: Any, run: int, bad: Mapping[str, BadRecordCoun
     over, spark_run = False, str(running.runId)
     while not over:
         ended = not running.isActive
-        said = str(reports.take(spark_run, _LOOK_MS)).splitlines()
-        for line in said:
+        said = str(reports.take(spark_run, _LOOK_MS))
+        lines = said.split("\n") if said else []  # and no `splitlines`: a text in JSON may have U+2028
+        for line in lines:
             if line == "idle":
                 send(QueryIdle(run=run))
             elif line != "over":
                 counted = added_up({name: counter.take() for name, counter in bad.items()})
                 send(progress_of(run, StreamingQueryProgress.fromJson(json.loads(line)), counted))
         # Of its last batch Spark tells a moment after it has ended.
-        over = "over" in said or (ended and not said)
+        over = "over" in lines or (ended and not lines)
     running.awaitTermination()
 
 

@@ -141,7 +141,7 @@ class InputSettings(Section):
     fail_on_data_loss: bool = True
     """Whether the query ends if records that it has not read yet are gone; else it goes on without them."""
     max_offsets: Annotated[int, Field(ge=1)] = 100_000
-    """Most records of a stream in one micro-batch. In real time there are none."""
+    """Most records of a stream in one micro-batch. In real time it says nothing."""
     path: str | None = None
     """Where a table is, or the folder of the files of a stream."""
     stream: bool = False

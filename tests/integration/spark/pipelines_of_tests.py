@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -45,3 +46,16 @@ def raising(inputs: dict[str, DataFrame]) -> DataFrame:
     """The column `a`; raises for a record whose `s` is the path of a file that is there."""
     guarded = F.udf(_raises_while_there_is, "int")
     return inputs["flights"].select(guarded("s", "a").alias("a"))
+
+
+def _raises_at_first(number: int) -> int:
+    task = TaskContext.get()
+    if number == 90 and task is not None and task.attemptNumber() == 0:
+        raise ValueError("it is tried again")
+    return number
+
+
+def large_at_second(inputs: dict[str, DataFrame]) -> DataFrame:
+    """Rows of 1,000 bytes and more. The first attempt of a task raises behind the first 90 of them."""
+    number = F.udf(_raises_at_first, "int")("a").alias("a")
+    return inputs["flights"].select(number, F.repeat(F.lit("x"), F.lit(1000)).alias("s"))

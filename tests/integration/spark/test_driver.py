@@ -216,11 +216,15 @@ async def test_what_spark_says_of_a_query(driver: DriverPeer, query: QuerySpec) 
 async def test_a_query_that_may_run_in_real_time_does_not_where_threads_are_few(
     driver: DriverPeer, query: QuerySpec, topics: Topics
 ) -> None:
+    """Also one that ran so, and whose topic has got another partition."""
+    query = altered(query, real_time="auto", sql="SELECT a FROM flights WHERE a > 97")
+    run = next(runs)
+    started, _ = driver.start(run, query)
+    assert started.real_time
+    assert driver.stop(run).error_kind is None
     await topics.grow(query.source, 2)
     run = next(runs)
-    started, rows = driver.start(
-        run, altered(query, real_time="auto", sql="SELECT a FROM flights WHERE a > 97")
-    )
+    started, rows = driver.start(run, query)
     assert not started.real_time
     assert "it runs in micro-batches: the query would read 2 partitions in real time" in started.notes[-1]
     assert values(rows.batch()[1]) == [{"a": 98}, {"a": 99}]
@@ -262,3 +266,18 @@ async def test_a_driver_killed_before_its_batch_was_taken_repeats_it(
     assert sorted(map(str, values(same))) == sorted(map(str, values(got)))
     rows.say(BatchTaken(batch=after.batch))
     assert driver.stop(run).error_kind is None
+
+
+@pytest.mark.extended
+async def test_rows_of_a_task_that_is_tried_again_count_once(query: QuerySpec) -> None:
+    """Towards the bytes that a batch may have: the first attempt had most of them."""
+    usual = usual_session()
+    conf = {**usual.conf, "spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
+    driver = DriverPeer(msgspec.structs.replace(usual, master="local[2,3]", conf=conf))
+    try:
+        large = altered(query, sql="", transform="pipelines_of_tests:large_at_second", batch_bytes=150_000)
+        _, rows = driver.start(1, large)
+        assert sorted(row["a"] for row in values(rows.batch()[1])) == [*range(100)]
+        assert driver.stop(1).error_kind is None
+    finally:
+        driver.close()

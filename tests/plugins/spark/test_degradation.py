@@ -40,7 +40,7 @@ REPORT = json.dumps(
     {
         "id": str(UUID(int=1)),
         "runId": str(UUID(int=2)),
-        "name": "s",
+        "name": "a name\u2028of\x85lines",
         "timestamp": "2013-01-01T00:00:00.000Z",
         "batchId": 4,
         "batchDuration": 250,
@@ -48,7 +48,8 @@ REPORT = json.dumps(
         "stateOperators": [],
         "sources": [],
         "sink": {"description": "", "numOutputRows": 3},
-    }
+    },
+    ensure_ascii=False,
 )
 """What Spark says of a batch."""
 

@@ -29,6 +29,10 @@ ValueError: boom
             "bad_record",
             "bad record: input f, offset 3: {",
         ),
+        *(
+            ([FAILED, Cause(f"kiwigw.spark.{name}", "it is the query")], "query", "it is the query")
+            for name in ("TooLarge", "NoPlace")
+        ),
         (
             [FAILED, Cause("java.io.IOException", "No space left on device")],
             "no_space",
