@@ -95,7 +95,8 @@ def stream(
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
         if isinstance(kind, StructType):
             bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
-    frame, counter = checked(raw.withColumn("_decoded", decoded).withColumn("_bad", bad), name, item)
+    raw = raw.withColumn("_decoded", _once(decoded)).withColumn("_bad", bad)
+    frame, counter = checked(raw, name, item)
     return InputFrame(frame.select(*_fields(frame, "_decoded"), *place), inferred, counter)
 
 
@@ -140,6 +141,12 @@ def _json_value(value: Column, kind: DataType) -> Column:
     return F.from_json(
         value.cast("string"), wide, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
     )
+
+
+def _once(decoded: Column) -> Column:
+    """Have each record decoded once. Spark moves filters to before the columns that they read, and would
+    decode anew for each; but not past a column that it takes for one that differs from time to time."""
+    return F.when(F.spark_partition_id() >= 0, decoded)
 
 
 def _fields(frame: DataFrame, column: str) -> list[Column]:

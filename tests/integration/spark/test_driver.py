@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import pytest
@@ -155,6 +155,16 @@ async def test_a_function_that_raises(
     ended = driver.fail(next(runs), altered(query, **fields))
     assert ended.error_kind == trouble
     assert words in ended.message
+
+
+@pytest.mark.parametrize("bad", ["drop", "null", "fail"])
+async def test_each_record_is_decoded_once(
+    driver: DriverPeer, query: QuerySpec, bad: Literal["drop", "null", "fail"]
+) -> None:
+    """However many filters and columns read what is decoded."""
+    wanted = with_input(query, on_bad_record=bad)
+    found = driver.analyse(altered(wanted, sql="SELECT a, s FROM flights WHERE a % 10 = 3"), explain=True)
+    assert found.plan.partition("Optimized Logical Plan")[2].count("from_json(") == 1
 
 
 async def test_a_bad_record_ends_the_query_if_it_must(driver: DriverPeer, query: QuerySpec) -> None:

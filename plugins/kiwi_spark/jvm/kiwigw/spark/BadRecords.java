@@ -2,13 +2,15 @@ package kiwigw.spark;
 
 import static org.apache.spark.sql.functions.col;
 import static org.apache.spark.sql.functions.udf;
+import static org.apache.spark.sql.functions.when;
 
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.api.java.UDF4;
+import org.apache.spark.sql.api.java.UDF3;
 import org.apache.spark.sql.expressions.UserDefinedFunction;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.util.AccumulatorV2;
@@ -42,16 +44,15 @@ public final class BadRecords extends AccumulatorV2<String, Long> {
     BadRecords records = this;
     UserDefinedFunction look =
         udf(
-                (UDF4<Boolean, Integer, Long, byte[], Boolean>)
-                    (bad, partition, offset, value) -> {
-                      if (bad) {
-                        records.add("partition " + partition + " offset " + offset + ": " + shown(value, text));
-                      }
-                      return !(bad && drop);
+                (UDF3<Integer, Long, byte[], Boolean>)
+                    (partition, offset, value) -> {
+                      records.add("partition " + partition + " offset " + offset + ": " + shown(value, text));
+                      return !drop;
                     },
                 DataTypes.BooleanType)
             .asNondeterministic();
-    return frame.filter(look.apply(col("_bad"), col("_partition"), col("_offset"), col("_value")));
+    Column kept = look.apply(col("_partition"), col("_offset"), col("_value"));
+    return frame.filter(when(col("_bad"), kept).otherwise(true));
   }
 
   private static String shown(byte[] value, boolean text) {
