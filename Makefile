@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --require-hashes --no-build-isolation
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
-# Settings of single targets: make demo SECONDS=20 SPEED=600; make pytest ARGS="-k window".
+# Settings of single targets: make demo SECONDS=20 SPEED=3600; make pytest ARGS="-k window".
 SECONDS ?=
 SPEED ?=
 ARGS ?=
@@ -117,7 +117,7 @@ test-others: setup
 pytest: setup ## pytest alone: make pytest ARGS="-k window"
 	$(BIN)/python -m pytest $(ARGS)
 
-demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=600 replays faster
+demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=3600 replays faster
 	$(BIN)/kiwi-gw demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SPEED),--speed $(SPEED))
 
 bench: setup ## all benchmarks and faults with a report (hours); one of them: make bench ARGS="fanout --repeat 1"
