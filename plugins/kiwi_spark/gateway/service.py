@@ -352,6 +352,7 @@ async def open_spark(context: PluginContext) -> AsyncIterator[SparkService]:
         nice=settings.nice,
         start_seconds=settings.start_timeout_ms / 1000,
         max_restarts=settings.max_restarts,
+        longest_pause=settings.restart_pause_ms / 1000,
     )
     async with serving(launch, settings.stage_bytes) as spark:
         yield spark

@@ -70,6 +70,9 @@ class SparkSettings(Section):
     max_restarts: Annotated[int, Field(ge=0)] = 5
     """How often in a row a query that fails without having brought a batch is started again (so is a driver
     that has never run)."""
+    restart_pause_ms: Annotated[Milliseconds, Field(ge=100)] = 30_000
+    """The longest pause before a driver that has ended is started again. Pauses begin with 500 ms, double,
+    and begin anew after a driver that ran for 30 s."""
     python_path: list[str] = Field(default_factory=list)
     """Folders in which the modules of `transform` are looked for."""
     nice: Annotated[int, Field(ge=0, le=19)] = 5

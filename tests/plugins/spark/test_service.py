@@ -204,6 +204,16 @@ async def test_one_that_cannot_start(mode: str, words: str) -> None:
             assert spark.driver.state is DriverState.FAILED
 
 
+async def test_no_pause_before_another_one_is_longer_than_configured() -> None:
+    with structlog.testing.capture_logs() as lines, trio.fail_after(SECONDS):
+        async with fake_spark("exit", max_restarts=3, longest_pause=0.1) as spark:
+            with pytest.raises(SourceFailed):
+                await spark.driver.ready()
+    pauses = [line["pause"] for line in lines if "pause" in line]
+    assert len(pauses) == 3
+    assert max(pauses) <= 0.1
+
+
 async def test_no_place_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with trio.fail_after(SECONDS):
