@@ -108,14 +108,17 @@ async def new_records(topics: Topics, topic: str, partitions: int) -> Records:
 
 
 @asynccontextmanager
-async def produced_all_the_time(*records: Records) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+async def produced_all_the_time(
+    *records: Records, pause: float = 0
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """While the block runs records are produced to all of them, and at its end some more. Yields what ends
-    that before."""
+    that before. pause: seconds between ten records and the next."""
     over, done = trio.Event(), trio.Event()
 
     async def produce(one: Records) -> None:
         while not over.is_set():
             await one.produce(10)
+            await trio.sleep(pause)
         await one.produce(10)
 
     async def enough() -> None:
@@ -183,5 +186,6 @@ def after(positions: dict[str, Any], results: Sequence[Mapping[str, Any]]) -> It
     """The positions of a client that has had these events, after each of them."""
     here = dict(positions)
     for one in results:
-        here[str(one["partition"])] = [one["offset"], one["row"] + 1]
+        behind = [one["offset"], one["row"] + 1] if "row" in one else one["offset"] + 1
+        here[str(one["partition"])] = behind
         yield dict(here)
