@@ -47,7 +47,7 @@ PROOF_SECONDS = 60.0
 
 READING_SECONDS = 5.0
 """One in real time that has read so long: it reports nothing before the end of an epoch. That rows came is no
-proof, as they may be of other records than the one that the driver dies of."""
+proof, as they may be of other partitions than the record is that the driver dies of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class QueryRun:
 
     query: None for one that is only analysed. on_progress: called with what Spark says of every
     batch, and when it has looked for one in vain.
-    over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one.
+    over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one, or in
+    real time `moves`.
     """
 
     def __init__(
@@ -94,6 +95,11 @@ class QueryRun:
     def reads(self) -> None:
         """Note that the query, one in real time, reads its input."""
         self._reads_since = min(self._reads_since, trio.current_time())
+
+    def moves(self) -> None:
+        """Note that the query, one in real time, has brought rows of every partition that had not come
+        before: at whatever record a driver has died, it is behind it."""
+        self.worked = True
 
     async def started(self) -> QueryStarted | RunEnd:
         """Wait until the query runs, or never will."""

@@ -111,7 +111,7 @@ class SparkSource:
             self._out.expect(places_of(started.end, self._streams))
             await self._be_ready(self._placed.next)
         while (connection := await run.rows()) is not None:
-            await self._placed.receive(connection, run.reads)
+            await self._placed.receive(connection, run.reads, run.moves)
 
     # --- in micro-batches ---
 
