@@ -22,6 +22,7 @@ from kiwi_spark.driver.checkpoints import Checkpoints, ResumePoint
 from kiwi_spark.driver.error_classification import QueryError, classify_error
 from kiwi_spark.driver.json_types import as_json, members_of
 from kiwi_spark.driver.jvm_rows import SINK, RowsLink, query_reports
+from kiwi_spark.driver.last_rows import Places, as_text, folder_of, read_places
 from kiwi_spark.driver.progress import follow, follow_remote
 from kiwi_spark.driver.query_plan import BuiltQuery, build
 from kiwi_spark.driver.real_time import RealTimePlaces, why_batches
@@ -39,13 +40,14 @@ _start_lock = threading.Lock()
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A streaming query before its start. offsets: where its topics are; begin: where it goes on in them;
-    bad: as in `BuiltQuery`."""
+    had: behind the last rows, in real time; bad: as in `BuiltQuery`."""
 
     rows: DataFrame
     place: ResumePoint
     real_time: bool
     offsets: dict[str, TopicOffsets]
     begin: dict[str, dict[int, int]]
+    had: Places
     bad: dict[str, BadRecordCounter]
 
 
@@ -156,7 +158,7 @@ class QueryThread:
         place = checkpoints.take(query, built.stateful, built.schemas)
         if is_remote():  # there is no JVM here, nor Kafka's client
             _note_mode(place, why)
-            return Prepared(as_json(built.frame, query.key), place, False, {}, {}, {})
+            return Prepared(as_json(built.frame, query.key), place, False, {}, {}, {}, {})
         offsets = look(spark, query)
         logged = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
         begin = beginnings(offsets, query, checkpoints.begin(), logged)
@@ -168,7 +170,10 @@ class QueryThread:
             query = self._begin_exactly(query, checkpoints, offsets)
         if real_time or query is not self._query:
             built = build(spark, query, built.schemas, distributed=distributed, tracked=real_time)
-        return Prepared(as_json(built.frame, query.key), place, real_time, offsets, begin, built.bad)
+        had = read_places(files, place, begin) if real_time else {}
+        if not real_time:  # whose rows are not noted
+            files.remove(folder_of(place))
+        return Prepared(as_json(built.frame, query.key), place, real_time, offsets, begin, had, built.bad)
 
     def _take_threads(self, offsets: Mapping[str, TopicOffsets]) -> str:
         """Take a thread for every partition. Returns why there are not enough; empty if there are. Raises
@@ -224,8 +229,14 @@ class QueryThread:
             if query.sink is None:
                 self._link = self._connect(self.number)
         if self._link is not None:
-            options = {**self._link.options(query.batch_bytes), "realTime": str(prepared.real_time).lower()}
-            writer = writer.format(SINK).options(**options)
+            writer = writer.format(SINK).options(**self._link.options(query.batch_bytes))
+            if prepared.real_time:
+                writer = writer.options(
+                    realTime="true",
+                    inputs=",".join(query.streams),
+                    lastRows=as_text(prepared.had),
+                    lastRowsFolder=folder_of(place),
+                )
         elif query.sink is not None:
             before = find_begun_batch(files.read, place.path, place.next_batch)
             self._sink = TopicSink(query.sink, before)
@@ -267,6 +278,7 @@ class QueryThread:
                 members=self._members,
                 real_time=prepared.real_time,
                 begin=prepared.begin,
+                had=prepared.had,
                 end={name: one.end for name, one in prepared.offsets.items()},
             )
         )

@@ -56,7 +56,6 @@ class PlacedResults:
         if not same and any(begin[partition] > place for partition, place in self.next.items()):
             raise SourceChanged("the checkpoint of the query is another one than before: it begins anew")
         # What lies between made no rows: all that there were came here before the checkpoint knew of them.
-        self.next = {partition: max(begin[partition], place) for partition, place in self.next.items()}
 
     async def receive(
         self, connection: MessageConnection, reads: Callable[[], None], moves: Callable[[], None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -70,3 +72,48 @@ async def test_subscribe_ok_means_from_now_on(
     for mode, read in (("real-time", placed), ("batches", batched)):
         assert read(found[mode].results, PARTITIONS) == records[mode].rows(made_of.filtered)
         assert found[mode].recording.missed == 0
+
+
+RARE: Final = (
+    "SELECT _partition AS p, _offset AS o, a AS x FROM flights LATERAL VIEW explode(array(1, 2)) t AS n"
+    " WHERE a % 20 < 10"
+)
+
+
+async def test_a_client_that_has_all_rows_goes_on_though_the_checkpoint_is_further(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Behind its last row there are records that have made none, and the gateway that knew it is killed."""
+    records = await made_of.new_records(topics, new_topic(), PARTITIONS)
+    given = config(
+        broker,
+        records.topic,
+        tmp_path,
+        query("rare", records.topic, more={"sql": RARE, "trigger": REAL_TIME}),
+    )
+    log = tmp_path / "state" / "rare" / "0"
+    await records.produce(20)
+    async with gateway(tmp_path, given, killed=True) as running, client(running.address, "rare") as reader:
+        with patience(running):
+            await reader.subscribe(**{"from": "earliest"})
+            await reader.have(20)
+            epochs = len(list(log.glob("commits/[0-9]*")))
+            while len(list(log.glob("commits/[0-9]*"))) == epochs:  # noqa: ASYNC110  (Spark tells nobody)
+                await trio.sleep(0.05)
+        os.kill(running.pid, signal.SIGKILL)
+    had = {"0": [4, 2], "1": [4, 2]}
+    assert list(made_of.after({}, reader.results))[-1] == had
+    async with gateway(tmp_path, given) as running:
+        with patience(running):
+            async with client(running.address, "rare") as behind:
+                await behind.say("SUBSCRIBE", mode="push", **{"from": {"positions": {**had, "1": [4, 1]}}})
+                refused = (await behind.reply("SUBSCRIBE_ERROR"))["data"]["error"]
+            async with client(running.address, "rare") as again:
+                opened = await again.subscribe(**{"from": {"positions": had}})
+                await records.produce(20)
+                await again.have(20)
+    assert "some of what was asked for is gone" in refused
+    assert opened["positions"] == had
+    assert [(one["offset"], one["row"]) for one in again.results if one["partition"] == 0] == [
+        (offset, row) for offset in range(10, 15) for row in (0, 1)
+    ]

@@ -87,7 +87,7 @@ public final class GatewaySink implements TableProvider {
         return new Write() {
           @Override
           public StreamingWrite toStreaming() {
-            return new RealTimeWrite(run);
+            return new RealTimeWrite(run, options);
           }
         };
       }

@@ -7,6 +7,7 @@ import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Brings every row of a query in real time to the gateway as soon as there is one.
@@ -17,15 +18,25 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
  */
 final class RealTimeWrite implements StreamingWrite {
   private final long run;
+  private final CaseInsensitiveStringMap options;
 
-  RealTimeWrite(long run) {
+  RealTimeWrite(long run, CaseInsensitiveStringMap options) {
     this.run = run;
+    this.options = options;
   }
 
   @Override
   public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
-    SchedulerPool.realTime(SparkContext.getOrCreate());
-    RowStream.of(run).begin();
+    SparkContext spark = SparkContext.getOrCreate();
+    SchedulerPool.realTime(spark);
+    RowStream.of(run)
+        .begin(
+            () ->
+                new LastRows(
+                    options.get("inputs"),
+                    options.get("lastRowsFolder"),
+                    options.get("lastRows"),
+                    spark.hadoopConfiguration()));
     return new Factory(run);
   }
 
@@ -46,7 +57,8 @@ final class RealTimeWrite implements StreamingWrite {
   private record Factory(long run) implements StreamingDataWriterFactory {
     @Override
     public DataWriter<InternalRow> createWriter(int partition, long task, long epoch) {
-      return new Writer(RowStream.of(run).lane());
+      RowStream stream = RowStream.of(run);
+      return new Writer(stream.lane(), stream.lastRows());
     }
   }
 
@@ -57,10 +69,16 @@ final class RealTimeWrite implements StreamingWrite {
     private static final int MOST_ROWS = 1 << 20;
 
     private final RowStream.Lane lane;
+    private final LastRows lastRows;
+    private int input;
+    private int partition;
+    private long offset = -1;
+    private int number;
 
     /** For the task of this thread, which has read nothing yet. */
-    Writer(RowStream.Lane lane) {
+    Writer(RowStream.Lane lane, LastRows lastRows) {
       this.lane = lane;
+      this.lastRows = lastRows;
       InputPlace.here().leave();
     }
 
@@ -70,16 +88,29 @@ final class RealTimeWrite implements StreamingWrite {
       if (here.offset < 0) {
         throw new NoPlace();
       }
-      int number = here.row++;
+      if (here.partition != partition || here.input != input) {
+        note();
+      }
+      number = here.row++;
       if (number >= MOST_ROWS) {
         throw new TooLarge(
             String.format("one record of an input makes more than %,d rows, and they cannot be numbered", MOST_ROWS));
       }
-      lane.put(row, here.input, here.partition, here.offset * MOST_ROWS + number);
+      input = here.input;
+      partition = here.partition;
+      offset = here.offset;
+      lane.put(row, input, partition, offset * MOST_ROWS + number);
+    }
+
+    private void note() {
+      if (offset >= 0) {
+        lastRows.made(input, partition, offset, number);
+      }
     }
 
     @Override
     public WriterCommitMessage commit() {
+      note();
       return new Done();
     }
 
