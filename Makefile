@@ -21,6 +21,7 @@ SECONDS ?=
 SPEED ?=
 ARGS ?=
 FAULTS ?=
+KILLS ?=
 PROTOCOL ?=
 # What `make bench` tries many more examples of.
 LONG := tests/edge/test_races.py tests/edge/test_request_head.py tests/edge/test_frame_reader.py tests/unit/core \
@@ -124,6 +125,7 @@ bench: setup ## all benchmarks and faults with a report (hours); one of them: ma
 	$(BIN)/python -m benchmarks $(or $(ARGS),--save)
 	$(if $(ARGS),,$(BIN)/python -m pytest --hypothesis-profile long --timeout 3600 $(LONG))
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.faults $(FAULTS))
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.kills $(KILLS))
 
 wheel: setup ## dist/: the wheel and the sdist, with the classes for Spark's JVM compiled
 	@$(BIN)/python -m kiwi_spark.java.classes
