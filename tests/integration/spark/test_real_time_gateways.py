@@ -102,6 +102,7 @@ async def test_a_client_that_has_all_rows_goes_on_though_the_checkpoint_is_furth
                 await trio.sleep(0.05)
         os.kill(running.pid, signal.SIGKILL)
     had = {"0": [4, 2], "1": [4, 2]}
+    begin: dict[str, Any] = {"from": {"positions": had}}
     assert list(made_of.after({}, reader.results))[-1] == had
     async with gateway(tmp_path, given) as running:
         with patience(running):
@@ -109,7 +110,7 @@ async def test_a_client_that_has_all_rows_goes_on_though_the_checkpoint_is_furth
                 await behind.say("SUBSCRIBE", mode="push", **{"from": {"positions": {**had, "1": [4, 1]}}})
                 refused = (await behind.reply("SUBSCRIBE_ERROR"))["data"]["error"]
             async with client(running.address, "rare") as again:
-                opened = await again.subscribe(**{"from": {"positions": had}})
+                opened = await again.subscribe(**begin)
                 await records.produce(20)
                 await again.have(20)
     assert "some of what was asked for is gone" in refused
