@@ -51,7 +51,7 @@ class QueryError(Exception):
 # Looked for in every cause, in this order: the first that is found anywhere counts.
 _RULES: Final[tuple[tuple[ErrorKind, re.Pattern[str]], ...]] = (
     ("bad_record", re.compile(BAD_MARK)),
-    ("query", re.compile(r"kiwigw\.spark\.(TooLarge|NoPlace)")),
+    ("query", re.compile(r"kiwigw\.spark\.(TooLarge|NoPlace)|RecordTooLargeException")),
     ("gone", re.compile(r"kiwigw\.spark\.GatewayGone")),
     ("no_space", re.compile(r"No space left on device|Disk quota exceeded|QuotaExceededException")),
     # Where Spark says what that means, its words come before those of Kafka's client.

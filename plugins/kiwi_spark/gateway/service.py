@@ -28,6 +28,7 @@ from kiwi_spark.protocol.messages import (
     QueryAnalysed,
     QueryEnded,
     QueryIdle,
+    QueryReads,
     QueryStarted,
     StartQuery,
     StopQuery,
@@ -50,6 +51,10 @@ READING_SECONDS = 5.0
 proof, as they may be of other partitions than the record is that the driver dies of."""
 
 
+Progress = BatchProgress | QueryIdle | QueryReads
+"""How a query does, as the driver tells."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunEnd:
     """Why a run is over. lost: the driver is gone, and with it the reason; else as in `QueryEnded`."""
@@ -68,9 +73,7 @@ class QueryRun:
     real time `moves`.
     """
 
-    def __init__(
-        self, number: int, query: QuerySpec | None, on_progress: Callable[[BatchProgress | QueryIdle], None]
-    ) -> None:
+    def __init__(self, number: int, query: QuerySpec | None, on_progress: Callable[[Progress], None]) -> None:
         self.number = number
         self.query = query
         self.over: RunEnd | None = None
@@ -132,6 +135,9 @@ class QueryRun:
         if isinstance(message, BatchProgress | QueryIdle):
             self.worked = True
             self._on_progress(message)
+        elif isinstance(message, QueryReads):
+            self.reads()
+            self._on_progress(message)
         elif isinstance(message, QueryStarted):
             self._started = message
             self._started_at = trio.current_time()
@@ -192,9 +198,7 @@ class SparkService:
         return self._batches.setdefault(source_id, SourceBatches())
 
     @asynccontextmanager
-    async def run(
-        self, query: QuerySpec, on_progress: Callable[[BatchProgress | QueryIdle], None]
-    ) -> AsyncIterator[QueryRun]:
+    async def run(self, query: QuerySpec, on_progress: Callable[[Progress], None]) -> AsyncIterator[QueryRun]:
         """Have the driver run a query as long as the block lasts. Waits for the driver, for the end of the
         query that the source had before, and for its turn where one of them seems to kill the driver
         (`crash_attribution`). on_progress: called for every batch.
@@ -287,9 +291,7 @@ class SparkService:
 
     # --- what the driver says ---
 
-    def _begin(
-        self, query: QuerySpec | None, on_progress: Callable[[BatchProgress | QueryIdle], None]
-    ) -> QueryRun:
+    def _begin(self, query: QuerySpec | None, on_progress: Callable[[Progress], None]) -> QueryRun:
         run = QueryRun(next(self._numbers), query, on_progress)
         self._runs[run.number] = run
         return run

@@ -323,8 +323,6 @@ class SparkSourceSettings(Section):
         return self
 
     def _can_be_real_time(self) -> None:
-        if self.sink is not None:
-            raise ValueError("real_time is for results that come straight to the gateway: leave `sink` out")
         if self.output_mode == "complete":
             raise ValueError("real_time sends rows as they come: output_mode complete is none of it")
         if any(item.stream for item in self.inputs.values()):
@@ -342,8 +340,7 @@ class SparkSourceSettings(Section):
         """Whether it is to run in real time."""
         if isinstance(self.trigger, TriggerSettings):
             return "only" if self.trigger.real_time else "no"
-        whole = self.sink is not None or self.output_mode == "complete"
-        return "no" if whole or self.trigger != "auto" else "auto"
+        return "no" if self.output_mode == "complete" or self.trigger != "auto" else "auto"
 
     @property
     def sources(self) -> list[str]:

@@ -162,6 +162,14 @@ class QueryIdle(Message, frozen=True, kw_only=True):
     run: int
 
 
+class QueryReads(Message, frozen=True, kw_only=True):
+    """A query whose rows have places, and go to a topic, reads its input. writes: and has written rows that
+    were not there."""
+
+    run: int
+    writes: bool = False
+
+
 class QueryEnded(Message, frozen=True, kw_only=True):
     """The run is over. trouble: None if it ended by itself or was stopped. message: Spark's words."""
 

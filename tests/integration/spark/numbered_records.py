@@ -66,20 +66,22 @@ def named(a: int) -> Sequence[str]:
 @dataclass(slots=True)
 class Records:
     """What was produced to a topic: by partition, the numbers of its records in the order of their offsets.
-    since: the number from which on a test looks at them."""
+    since: the number from which on a test looks at them. uneven: whether the first
+    partition has most of them, and the last one the others."""
 
     topics: Topics
     topic: str
     numbers: Mapping[int, list[int]]
     next: int = 0
     since: int = 0
+    uneven: bool = False
 
     async def produce(self, count: int) -> None:
         """More records, spread over the partitions."""
         numbers = range(self.next, self.next + count)
         self.next += count
         records = [
-            Record(json.dumps({"a": a, "s": f"record {a}"}).encode(), partition=a % len(self.numbers))
+            Record(json.dumps({"a": a, "s": f"record {a}"}).encode(), partition=self._partition(a))
             for a in numbers
         ]
         for a, (partition, offset) in zip(
@@ -87,6 +89,11 @@ class Records:
         ):
             assert offset == len(self.numbers[partition])
             self.numbers[partition].append(a)
+
+    def _partition(self, a: int) -> int:
+        if not self.uneven:
+            return a % len(self.numbers)
+        return 0 if a % 4 else len(self.numbers) - 1
 
     def rows(self, made: Made) -> dict[int, list[Row]]:
         """By partition, the rows that a query makes of them."""

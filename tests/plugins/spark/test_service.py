@@ -20,13 +20,12 @@ from kiwi_spark.driver.__main__ import leave
 from kiwi_spark.gateway.driver_process import DriverProcess
 from kiwi_spark.gateway.driver_supervisor import DriverState
 from kiwi_spark.gateway.resolve import resolve
-from kiwi_spark.gateway.service import RunEnd
+from kiwi_spark.gateway.service import Progress, RunEnd
 from kiwi_spark.protocol.messages import (
     BatchProgress,
     Message,
     QueryAnalysed,
     QueryEnded,
-    QueryIdle,
     QueryStarted,
     StopQuery,
 )
@@ -42,7 +41,7 @@ def query(folder: Path, plan: dict[str, Any] | None = None, source_id: str = "s"
     return resolve(settings(plan or {}, source_id), context(folder))
 
 
-def _nothing(progress: BatchProgress | QueryIdle) -> None:
+def _nothing(progress: Progress) -> None:
     """What is told of its batches."""
 
 

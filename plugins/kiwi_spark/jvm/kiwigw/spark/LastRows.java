@@ -39,7 +39,7 @@ final class LastRows {
   }
 
   /** Take note of the last row that a task has made. */
-  synchronized void made(int input, int partition, long offset, int row) {
+  synchronized void made(int input, int partition, long offset, long row) {
     behind.put(inputs[input] + " " + partition, offset + " " + (row + 1));
   }
 

@@ -65,15 +65,13 @@ final class RealTimeWrite implements StreamingWrite {
   private record Done() implements WriterCommitMessage {}
 
   private static final class Writer implements DataWriter<InternalRow> {
-    /** Rows of one record at most. */
-    private static final int MOST_ROWS = 1 << 20;
-
     private final RowStream.Lane lane;
     private final LastRows lastRows;
     private int input;
     private int partition;
-    private long offset = -1;
-    private int number;
+
+    /** The number of the last row; below 0 before there is one. */
+    private long last = -1;
 
     /** For the task of this thread, which has read nothing yet. */
     Writer(RowStream.Lane lane, LastRows lastRows) {
@@ -85,26 +83,19 @@ final class RealTimeWrite implements StreamingWrite {
     @Override
     public void write(InternalRow row) {
       InputPlace here = InputPlace.here();
-      if (here.offset < 0) {
-        throw new NoPlace();
-      }
+      long number = here.next();
       if (here.partition != partition || here.input != input) {
         note();
       }
-      number = here.row++;
-      if (number >= MOST_ROWS) {
-        throw new TooLarge(
-            String.format("one record of an input makes more than %,d rows, and they cannot be numbered", MOST_ROWS));
-      }
       input = here.input;
       partition = here.partition;
-      offset = here.offset;
-      lane.put(row, input, partition, offset * MOST_ROWS + number);
+      last = number;
+      lane.put(row, input, partition, number);
     }
 
     private void note() {
-      if (offset >= 0) {
-        lastRows.made(input, partition, offset, number);
+      if (last >= 0) {
+        lastRows.made(input, partition, InputPlace.offset(last), InputPlace.row(last));
       }
     }
 
