@@ -190,7 +190,8 @@ def count(rows: Mapping[int, Sequence[Row]]) -> int:
 
 
 def after(positions: dict[str, Any], results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The positions of a client that has had these events, after each of them."""
+    """The positions of a client that has had these events, after each of them: of records (of Kafka itself),
+    or of rows."""
     here = dict(positions)
     for one in results:
         behind = [one["offset"], one["row"] + 1] if "row" in one else one["offset"] + 1

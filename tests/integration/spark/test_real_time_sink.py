@@ -1,5 +1,5 @@
-"""Queries in real time that write to a topic, while what runs them is killed: every row is there once, for the
-gateway's clients and for others. With a real Kafka and a real Spark."""
+"""Queries in real time that write to a topic, while what runs them is killed: every row is there once, for
+clients of the gateway and for others. With a real Kafka and a real Spark."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ def stage(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 QUERIES: Final[Mapping[str, Made]] = {
     "keyed": made_of.filtered,
     "exploded": made_of.exploded,
+    "nowhere": made_of.filtered,
 }
 """Queries over flights alone, and the rows that they make of a record."""
 
@@ -201,7 +202,7 @@ async def test_every_row_is_there_once_though_spark_is_killed(stage: Stage, who:
     gateway, rng = stage.gateway, Random(f"{who} {times}")
     # Two in a row that die at the start make every query a suspect; more would have one given up.
     moments = [0 if number % 3 == 1 else rng.randrange(500, 1_500) for number in range(times)]
-    async with subscribed(stage, *QUERIES, "united") as readers:
+    async with subscribed(stage, "keyed", "exploded", "united") as readers:
         leading, *others = readers.values()
         async with made_of.produced_all_the_time(stage.flights, stage.others), made_of.reading(*others):
             for moment in moments:
@@ -217,3 +218,25 @@ async def test_every_row_is_there_once_though_spark_is_killed(stage: Stage, who:
         check(stage, name, reader)
         assert reader.troubles[0] == "Spark is started again"
         assert reader.troubles[-1] == ""
+
+
+async def test_a_row_that_kafka_does_not_take_ends_its_query_for_good(stage: Stage) -> None:
+    """With its size, and at once: not with the next row or checkpoint."""
+    await stage.flights.produce(1)
+    await failed(stage.gateway, "too-large", "RecordTooLargeException: The message is 2000")
+
+
+async def test_a_topic_that_is_not_there_is_waited_for(stage: Stage) -> None:
+    """And has every row then, once."""
+    await stage.flights.produce(1)
+    again = "query has ended and is started again"
+    line = await stage.gateway.logged(again, source="nowhere", trouble="unreachable")
+    assert "not present in metadata" in line["message"]
+    await stage.topics.create(sink_of("nowhere"), 2)
+    stage.flights.since = 0
+    async with client(stage.gateway.address, "nowhere") as reader:
+        with stage.gateway.patience():
+            await reader.subscribe(**{"from": "earliest"})
+            await stage.flights.produce(10)
+            await reader.have(sum(map(len, expected(stage, "nowhere").values())))
+    check(stage, "nowhere", reader)

@@ -15,7 +15,7 @@ from kiwi_spark.gateway.driver_supervisor import MessageConnection
 from kiwi_spark.gateway.placed_results import PlacedResults
 from kiwi_spark.gateway.positions import RECORD_ROWS, partition_of
 from kiwi_spark.gateway.service import READING_SECONDS, QueryRun
-from kiwi_spark.protocol.messages import PlacedRows, QueryStarted, frame_of
+from kiwi_spark.protocol.messages import PlacedRows, QueryReads, QueryStarted, frame_of
 from kiwi_spark.protocol.packed_rows import pack
 from tests.plugins.spark.bench import fake_spark, memory, numbers, source
 
@@ -62,7 +62,7 @@ async def test_a_query_in_real_time_has_proved_itself_when_it_has_read_for_a_whi
     run.receive(QueryStarted(run=1, query="q", next_batch=0, real_time=True))
     await trio.sleep(2 * READING_SECONDS)
     assert not run.proved
-    run.reads()
+    run.receive(QueryReads(run=1))
     await trio.sleep(0.9 * READING_SECONDS)
     run.reads()
     assert not run.proved

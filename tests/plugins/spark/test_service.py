@@ -22,7 +22,6 @@ from kiwi_spark.gateway.driver_supervisor import DriverState
 from kiwi_spark.gateway.resolve import resolve
 from kiwi_spark.gateway.service import Progress, RunEnd
 from kiwi_spark.protocol.messages import (
-    BatchProgress,
     Message,
     QueryAnalysed,
     QueryEnded,
