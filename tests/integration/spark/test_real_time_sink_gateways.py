@@ -34,6 +34,19 @@ FEW: Final = 1
 NewTopic = Callable[[], str]
 
 
+def configuration(broker: Broker, topic: str, sink: str, folder: Path, threads: int) -> dict[str, object]:
+    """With one query from a topic to another. threads: for partitions in real time."""
+    keyed = {"sql": KEYED, "key": ["k"], "trigger": "auto", "sink": {"topic": sink}}
+    return kafka_config(
+        broker.bootstrap,
+        topic,
+        **WITHIN_TESTS,
+        spark=spark_section(folder, master="local[*]", real_time_partitions=threads),
+        window={"events": 1_000_000},  # however slow this machine is: nobody is to fall out of it
+        sources=[{"type": "kafka", "topic": topic}, query("s", topic, more=keyed)],
+    )
+
+
 def rows_in(results: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, Any]]:
     """By their values, sorted: rows with different keys come in whatever order."""
     return sorted((one["value"]["p"], one["value"]["o"], one["value"]["x"]) for one in results)
@@ -62,7 +75,6 @@ async def test_clients_go_on_though_the_gateway_is_killed(
     records = await made_of.new_records(topics, new_topic(), PARTITIONS)
     records.uneven = True
     sink = await topics.create(new_topic(), 3)
-    source = query("s", records.topic, more={"sql": KEYED, "key": ["k"], "trigger": "auto"})
     following = Following("s")
     rng = Random(str(threads))
     async with made_of.produced_all_the_time(records) as enough:
@@ -70,15 +82,7 @@ async def test_clients_go_on_though_the_gateway_is_killed(
             last = number == len(threads) - 1
             folder = tmp_path / str(number)
             folder.mkdir()
-            spark = spark_section(tmp_path, master="local[*]", real_time_partitions=free)
-            given = kafka_config(
-                broker.bootstrap,
-                records.topic,
-                **WITHIN_TESTS,
-                spark=spark,
-                window={"events": 1_000_000},
-                sources=[{"type": "kafka", "topic": records.topic}, {**source, "sink": {"topic": sink}}],
-            )
+            given = configuration(broker, records.topic, sink, tmp_path, free)
             async with gateway(folder, given, killed=not last) as running, trio.open_nursery() as nursery:
                 with patience(running):
                     await nursery.start(following.run, running.address)
@@ -101,3 +105,25 @@ async def test_clients_go_on_though_the_gateway_is_killed(
     assert rows_in(whole.results) == expected
     assert sum((await topics.end_offsets(sink)).values()) == len(expected)
     assert following.wrong == []
+
+
+@pytest.mark.extended
+async def test_nothing_is_written_twice_though_the_broker_is_killed(
+    own_broker: Broker, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """What was on its way to it is sent again: by the same run, or by the next one."""
+    topics = Topics(own_broker.bootstrap)
+    records = await made_of.new_records(topics, new_topic(), PARTITIONS)
+    sink = await topics.create(new_topic(), 3)
+    given = configuration(own_broker, records.topic, sink, tmp_path, 16)
+    async with gateway(tmp_path, given) as running, client(running.address, "s") as reader:
+        with patience(running):
+            await reader.subscribe()
+            await records.produce(50_000)
+            expected = all_of(records.rows(made_of.exploded))
+            await reader.events(1_000)
+            await own_broker.kill()
+            await own_broker.start()
+            await reader.have(len(expected))
+    assert rows_in(reader.results) == expected
+    assert sum((await topics.end_offsets(sink)).values()) == len(expected)
