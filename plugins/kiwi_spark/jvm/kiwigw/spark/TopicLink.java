@@ -8,6 +8,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.spark.sql.catalyst.InternalRow;
 
@@ -118,10 +119,13 @@ public final class TopicLink {
       byte[] value = row.getUTF8String(1).getBytes();
       producer.send(
           new ProducerRecord<>(topic, to, null, key, value, List.of(own.header(query, place))), this::taken);
-    } catch (RuntimeException error) { // also where it is interrupted
+    } catch (InterruptException stopped) { // the task is; if it is tried again, so is this row
+      throw stopped;
+    } catch (RuntimeException error) {
       fail(error);
     }
     check();
+    own.wrote(place);
   }
 
   /** Wait until all rows are in the topic. No task puts any meanwhile. */

@@ -78,12 +78,16 @@ final class WrittenPlaces {
       places[count++] = place;
     }
 
-    /** Return whether a row is to be written. It counts as written then. */
+    /** Note that this run has written a row. */
+    synchronized void wrote(long place) {
+      last = place;
+    }
+
+    /** Return whether a row is to be written. */
     synchronized boolean isNew(long place) {
       if (place <= last) {
         return false;
       }
-      last = place;
       if (!sorted) {
         Arrays.sort(places, 0, count);
         sorted = true;
