@@ -58,13 +58,17 @@ class TopicLink:
     """The way of the rows of a run, which have places, from the JVM to a Kafka topic. Any thread may close
     it."""
 
-    def __init__(self, run: int, sink: SinkSpec, begin: Mapping[str, Mapping[int, int]]) -> None:
+    def __init__(
+        self, run: int, sink: SinkSpec, begin: Mapping[str, Mapping[int, int]], checkpoint: str
+    ) -> None:
         """Open it. begin: by the names of the inputs, in the query's order, the first records that it may
-        read. Raises Py4JJavaError."""
+        read. checkpoint: its folder. Raises Py4JJavaError: Kafka's client cannot be made, or another process
+        writes with this checkpoint (which is seen in folders of this machine)."""
         self._run = run
         self._options = client_options(sink.options)
         places = (f"{name}:{p} {offset}" for name, own in begin.items() for p, offset in own.items())
-        _classes().TopicLink.open(run, self._options, sink.topic, ",".join(begin), ",".join(places))
+        folder = checkpoint if checkpoint.startswith("/") else ""
+        _classes().TopicLink.open(run, self._options, sink.topic, ",".join(begin), ",".join(places), folder)
 
     def find(self, query: str, since: int) -> None:
         """Find what the topic has of a query, by Spark's id, since then (ms since the epoch): that is not

@@ -237,7 +237,7 @@ class QueryThread:
             if query.sink is None:
                 self._link = self._connect(self.number)
             elif prepared.placed:
-                self._link = TopicLink(self.number, query.sink, prepared.begin)
+                self._link = TopicLink(self.number, query.sink, prepared.begin, place.path)
         if isinstance(self._link, TopicLink):
             written = self._link.progress
             _find_written(self._link, files, place, since)

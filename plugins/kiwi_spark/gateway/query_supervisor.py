@@ -27,6 +27,7 @@ DEGRADED_BY: Final = {
 """What notices say, by kind of error; the log has Spark's words."""
 
 _NOT_KAFKA: Final = (
+    ("another process writes", "another gateway runs the query, and is waited for"),
     ("UnknownTopicOrPartition", "a Kafka topic of the query does not exist, and is waited for"),
     (
         "not present in metadata",

@@ -127,3 +127,35 @@ async def test_nothing_is_written_twice_though_the_broker_is_killed(
             await reader.have(len(expected))
     assert rows_in(reader.results) == expected
     assert sum((await topics.end_offsets(sink)).values()) == len(expected)
+
+
+@pytest.mark.extended
+async def test_a_gateway_that_begins_too_soon_waits_until_the_other_one_is_gone(
+    broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Two that write with one checkpoint would write every row twice."""
+    records = await made_of.new_records(topics, new_topic(), PARTITIONS)
+    sink = await topics.create(new_topic(), 3)
+    given = configuration(broker, records.topic, sink, tmp_path, 16)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(gateway(folders[0], given, killed=True))
+        reader = await stack.enter_async_context(client(first.address, "s"))
+        with patience(first):
+            await reader.subscribe()
+        second = await stack.enter_async_context(gateway(folders[1], given))
+        with patience(second):
+            line = await second.logged("query has ended and is started again")
+            assert "another process writes the results of the query" in line["message"]
+            await records.produce(1_000)
+            await reader.events(100)
+            os.kill(first.pid, signal.SIGKILL)
+            reader = await stack.enter_async_context(client(second.address, "s"))
+            await reader.subscribe(**{"from": "earliest"})
+            await records.produce(1_000)
+            expected = all_of(records.rows(made_of.exploded))
+            await reader.have(len(expected))
+    assert rows_in(reader.results) == expected
+    assert sum((await topics.end_offsets(sink)).values()) == len(expected)

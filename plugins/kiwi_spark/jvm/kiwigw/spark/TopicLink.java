@@ -1,5 +1,8 @@
 package kiwigw.spark;
 
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -28,26 +31,36 @@ public final class TopicLink {
   private final String topic;
   private final String[] inputs;
   private final WrittenPlaces written;
+  private final Closeable lock;
   private volatile boolean reads;
   private volatile boolean wrote;
   private volatile Runnable onFailure = () -> {};
   private volatile RuntimeException failure;
 
-  private TopicLink(Map<String, Object> options, String topic, String inputs, String begin) {
+  private TopicLink(Map<String, Object> options, String topic, String inputs, String begin, Closeable lock) {
     Map<String, Object> all = new HashMap<>(options);
     all.put("enable.idempotence", true); // rows keep their order, and none is twice there, when it tries again
     this.producer = new KafkaProducer<>(all, new ByteArraySerializer(), new ByteArraySerializer());
     this.topic = topic;
     this.inputs = inputs.split(",");
     this.written = new WrittenPlaces(begin);
+    this.lock = lock;
   }
 
   /**
    * Open it. options: of Kafka's clients. inputs: the query's streams in order, with commas between them. begin: as in
-   * `WrittenPlaces`.
+   * `WrittenPlaces`. folder: the checkpoint's, empty if it is not of this machine. StillWritten: another process has one.
    */
-  public static void open(long run, Map<String, Object> options, String topic, String inputs, String begin) {
-    LINKS.put(run, new TopicLink(options, topic, inputs, begin));
+  public static void open(
+      long run, Map<String, Object> options, String topic, String inputs, String begin, String folder)
+      throws IOException {
+    Closeable lock = folder.isEmpty() ? () -> {} : WriterLock.of(Path.of(folder));
+    try {
+      LINKS.put(run, new TopicLink(options, topic, inputs, begin, lock));
+    } catch (RuntimeException error) {
+      lock.close();
+      throw error;
+    }
   }
 
   /**
@@ -79,11 +92,13 @@ public final class TopicLink {
   }
 
   /** End it, when what is on its way is in the topic. Does nothing where there is none. */
-  public static void close(long run) {
+  public static void close(long run) throws IOException {
     TopicLink link = LINKS.remove(run);
     if (link != null) {
       link.onFailure = () -> {}; // tasks that write still fail at it
-      link.producer.close(PATIENCE);
+      try (link.lock) {
+        link.producer.close(PATIENCE);
+      }
     }
   }
 
