@@ -108,4 +108,4 @@ def main(docs: bool) -> None:
             f"\n![{title}](../../benchmarks/results/{name}.svg)\n"
             for name, title in plots.drawn(results.FOLDER)
         )
-        rewrite(PAGE, PART, table + shown)
+        rewrite(PAGE, PART, f"{shown}\n{table}")
