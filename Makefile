@@ -16,11 +16,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --require-hashes --no-build-isolation
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
-# Settings of single targets: make demo SECONDS=20 SPEED=600; make pytest ARGS="-k window".
+# Settings of single targets: make demo SECONDS=20 SPEED=3600; make pytest ARGS="-k window".
 SECONDS ?=
 SPEED ?=
 ARGS ?=
 FAULTS ?=
+KILLS ?=
 PROTOCOL ?=
 # What `make bench` tries many more examples of.
 LONG := tests/edge/test_races.py tests/edge/test_request_head.py tests/edge/test_frame_reader.py tests/unit/core \
@@ -117,13 +118,14 @@ test-others: setup
 pytest: setup ## pytest alone: make pytest ARGS="-k window"
 	$(BIN)/python -m pytest $(ARGS)
 
-demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=600 replays faster
+demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=3600 replays faster
 	$(BIN)/kiwi-gw demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SPEED),--speed $(SPEED))
 
 bench: setup ## all benchmarks and faults with a report (hours); one of them: make bench ARGS="fanout --repeat 1"
 	$(BIN)/python -m benchmarks $(or $(ARGS),--save)
 	$(if $(ARGS),,$(BIN)/python -m pytest --hypothesis-profile long --timeout 3600 $(LONG))
 	$(if $(ARGS),,$(BIN)/python -m benchmarks.faults $(FAULTS))
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.kills $(KILLS))
 
 wheel: setup ## dist/: the wheel and the sdist, with the classes for Spark's JVM compiled
 	@$(BIN)/python -m kiwi_spark.java.classes

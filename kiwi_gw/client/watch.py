@@ -21,7 +21,7 @@ from kiwi_gw.client.transport import ClientConnection, ConnectionLost, Dial, Sil
 from kiwi_gw.decoding import given
 from kiwi_gw.dialects.kiwi import messages as kiwi
 from kiwi_gw.errors import KiwiError
-from kiwi_gw.model import Mode
+from kiwi_gw.model import Mode, OverflowPolicy
 
 CLOSE_NOTICE_SECONDS: Final = 5.0
 """How long to wait until the server closes a subscription whose REQUEST was refused."""
@@ -48,7 +48,9 @@ class WatchPlan:
     limit: how many events in all. window: how many a pull subscription without a rate asks for at once. wait:
     also try again when the first connection cannot be made. start: where to begin, as the protocol's `from`;
     None: with the next event. resume: whether to go on behind the last event after a reconnect, or with what
-    comes then. where, select: a query in SQL: which events, and what of them; None: all."""
+    comes then. where, select: a query in SQL: which events, and what of them; None: all. overflow: what
+    becomes of the subscription when it is more than `buffer_capacity` events behind; None: what the gateway
+    does."""
 
     source_id: str
     mode: str = "push"
@@ -60,6 +62,8 @@ class WatchPlan:
     resume: bool = True
     where: str | None = None
     select: str | None = None
+    overflow: str | None = None
+    buffer_capacity: int | None = None
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
     patience: SilenceTimeouts = field(default_factory=SilenceTimeouts)
 
@@ -79,6 +83,13 @@ class SubscriptionOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class CreditsGranted:
+    """Say that the gateway has granted what was asked for. balance: of credits, with it."""
+
+    balance: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reconnecting:
     """Say that the connection or the subscription is gone; the next attempt follows after `seconds`."""
 
@@ -93,7 +104,7 @@ class NotResumed:
     why: str
 
 
-Happening = Event | Noticed | SubscriptionOpened | NotResumed | Reconnecting
+Happening = Event | Noticed | SubscriptionOpened | CreditsGranted | NotResumed | Reconnecting
 
 Take = Callable[[Happening], Awaitable[None]]
 """Takes what happens, in order. Nothing more is read until it returns, so that a slow one slows the server
@@ -208,6 +219,8 @@ class _Watch:
             on_missing,
             UNSET if plan.where is None else plan.where,
             UNSET if plan.select is None else plan.select,
+            overflow=UNSET if plan.overflow is None else OverflowPolicy(plan.overflow),
+            buffer_capacity=UNSET if plan.buffer_capacity is None else plan.buffer_capacity,
             positions_every_ms=POSITIONS_EVERY_MS if plan.resume else UNSET,
         )
         await connection.send(messages.encode(command))
@@ -276,7 +289,9 @@ class _Watch:
                 # Most likely the subscription has just ended, and the server is about to say so.
                 self._request_error = data.error
                 self._give_up_at = min(self._give_up_at, trio.current_time() + CLOSE_NOTICE_SECONDS)
-            case _:  # answers to REQUEST, and messages of a newer server
+            case kiwi.RequestOk(data=kiwi.Granted(credits=int(balance))):
+                await self._take(CreditsGranted(balance))
+            case _:  # messages of a newer server
                 pass
 
     def _closed(self, closed: kiwi.SubscriptionClosed) -> None:

@@ -8,7 +8,7 @@ import click
 
 from kiwi_gw.errors import PluginError
 
-_NEEDS_DEMO = "needs: pip install 'kiwi-gw[demo]'"
+_NEEDS_KAFKA = "needs: pip install 'kiwi-gw[demo]', or 'kiwi-gw[kafka]' for --no-spark"
 
 
 @click.command()
@@ -41,7 +41,7 @@ def broker(port: int, data_dir: Path | None, auto_create: bool) -> None:
 @click.option(
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
-    help="How many times faster than the flights of 2013 took off.",
+    help="How many times faster than the flights of 2013 took off. [default: 1800]",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="The gateway's."
@@ -49,20 +49,20 @@ def broker(port: int, data_dir: Path | None, auto_create: bool) -> None:
 @click.option(
     "--kafka-port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="The broker's."
 )
-def demo(seconds: float | None, speed: float | None, port: int, kafka_port: int) -> None:
-    """Show it all: a broker, real flights replayed into it, a gateway, its subscribers, and Spark.
+@click.option("--spark/--no-spark", default=True, help="With what Spark makes of the flights, or without.")
+def demo(seconds: float | None, speed: float | None, port: int, kafka_port: int, spark: bool) -> None:
+    """Show it all: a broker, real flights replayed into it, a gateway, and four clients.
 
-    Ends with Ctrl-C, or after --seconds, counted from the first event. A port that is taken is replaced
-    by a free one.
+    One is pushed to, one pulls, and two stop reading for a while: one is told what it has missed, the other
+    misses nothing. Then the gateway is restarted under them, and Spark's results come. Ends with Ctrl-C, or
+    after --seconds, counted from the first event; then what every client received is set against what was
+    produced. A port that is taken is replaced by a free one.
     """
     import trio
 
     try:
-        from kiwi_demo.show import run_demo
+        from kiwi_demo.show import SPEED, DemoPlan, run_demo
     except ModuleNotFoundError as error:
-        raise PluginError(f"{_NEEDS_DEMO} ({error})") from error
+        raise PluginError(f"{_NEEDS_KAFKA} ({error})") from error
 
-    async def run() -> None:
-        await run_demo(seconds, speed, port=port, kafka_port=kafka_port)
-
-    trio.run(run)
+    trio.run(run_demo, DemoPlan(seconds, speed or SPEED, port, kafka_port, spark))

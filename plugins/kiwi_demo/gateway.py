@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import trio
+import yaml
 
 from kiwi_demo.process import Child, tail
 from kiwi_gw.errors import KiwiError
@@ -37,31 +38,73 @@ def demo_config() -> Path:
     return in_clone if in_clone.is_file() else here / "demo.yml"
 
 
-@asynccontextmanager
-async def running_gateway(
-    bootstrap: str, port: int, log: Path, state: Path, admin_port: int = 0
-) -> AsyncIterator[Child]:
-    """Run `kiwi-gw run --config demo.yml` on `port`, healthy when the block begins, ended in order after it.
+def without_spark(config: Path, folder: Path) -> Path:
+    """Write the configuration without what needs Spark into a folder. Returns the file."""
+    wanted = yaml.safe_load(config.read_text())
+    wanted["sources"] = [source for source in wanted["sources"] if source["type"] != "spark"]
+    del wanted["spark"]
+    file = folder / config.name
+    file.write_text(yaml.safe_dump(wanted, sort_keys=False))
+    return file
 
-    state: a folder for Spark's checkpoints. admin_port: of `/metrics` and its like; 0: any free one.
+
+class Gateway:
+    """Run the gateway on a configuration; it can be ended and started again, on the same port.
+
+    bootstrap: of the broker. admin_port: of `/metrics` and its like; 0: any free one. folder: for its log and
+    for Spark's checkpoints.
     """
-    config = demo_config()
-    child = await Child.start(
-        [sys.executable, "-X", "faulthandler", "-m", "kiwi_gw", "run", "--config", config],
-        log,
-        {
+
+    def __init__(self, config: Path, bootstrap: str, port: int, folder: Path, admin_port: int = 0) -> None:
+        self.log = folder / "gateway.log"
+        self._command: list[str | Path] = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "kiwi_gw",
+            "run",
+            "--config",
+            config,
+        ]
+        self._port = port
+        self._environment = {
             "KIWI_DEMO_BOOTSTRAP": bootstrap,
             "KIWI_DEMO_PORT": str(port),
             "KIWI_DEMO_ADMIN_PORT": str(admin_port),
-            "KIWI_DEMO_STATE": str(state),
-            "KIWI_DEMO_AIRLINES": str(config.with_name("airlines.csv")),
-        },
-    )
-    try:
-        await wait_healthy(child, port, log)
-        yield child
-    finally:
-        await child.end(_GRACE_SECONDS)
+            "KIWI_DEMO_STATE": str(folder / "state"),
+            "KIWI_DEMO_AIRLINES": str(demo_config().with_name("airlines.csv")),
+        }
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        """Start it; return when it is healthy. Raises GatewayFailed."""
+        self._child = await Child.start(self._command, self.log, self._environment)
+        await wait_healthy(self._child, self._port, self.log)
+
+    async def end(self) -> None:
+        """End it in order, if it runs."""
+        if self._child is not None:
+            await self._child.end(_GRACE_SECONDS)
+
+    async def raise_when_ended(self) -> None:
+        """Wait for its end; raise GatewayFailed then."""
+        assert self._child is not None  # noqa: S101  (it was started)
+        await self._child.wait()
+        raise ended(self._child, self.log)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.end()
 
 
 async def wait_healthy(child: Child, port: int, log: Path, stuck: float = _STUCK_SECONDS) -> None:

@@ -26,7 +26,10 @@ _FIRST_TABLE_SECONDS = 1.0  # after the first row: the others of its batch are c
 
 
 class Results:
-    """Watch both Spark sources of the demo. One that fails is reported, and does not end the others."""
+    """Watch both Spark sources of the demo. One that fails is reported, and does not end the others.
+
+    table: the newest one of the delays, line by line.
+    """
 
     def __init__(self, address: Address, say: Callable[[str], None]) -> None:
         self._say = say
@@ -39,6 +42,7 @@ class Results:
         self._delays: deque[float] = deque(maxlen=_NEWEST)
         self._began = 0.0
         self._first: float | None = None
+        self.table: list[str] = []
 
     async def run(self) -> None:
         """Watch and show until cancelled."""
@@ -49,6 +53,11 @@ class Results:
                 nursery.start_soon(self._watch, source_id, viewer)
             nursery.start_soon(self._tables)
 
+    @property
+    def late(self) -> Viewer:
+        """Return the client of the late flights."""
+        return self._viewers[LATE]
+
     def summary(self) -> list[str]:
         """Return what came of both sources."""
         return [f"  {source_id:<17} {self._outcome(source_id)}" for source_id in self._viewers]
@@ -57,9 +66,9 @@ class Results:
         viewer = self._viewers[source_id]
         if source_id in self._failed:
             return f"failed: {self._failed[source_id]}"
-        if viewer.received:
-            delay = f", {self._delay()}" if source_id == LATE and self._delays else ""
-            return f"{viewer.received} results, with {viewer.lags} LAG notices{delay}"
+        if viewer.tally.received:
+            delay = f", {self.delay()}" if source_id == LATE and self._delays else ""
+            return f"{viewer.tally.received} results, with {viewer.tally.lags} LAG notices{delay}"
         return "no result yet" if viewer.subscribed.is_set() else "no result yet: Spark was still starting"
 
     async def _watch(self, source_id: str, viewer: Viewer) -> None:
@@ -73,10 +82,12 @@ class Results:
         await self._viewers[DELAYS].first.wait()
         await trio.sleep(_FIRST_TABLE_SECONDS)
         while True:
-            for line in self._board.news():
-                self._say(escape(line))
+            news = [escape(line) for line in self._board.news()]
+            self.table = news or self.table
+            for line in news:
+                self._say(line)
             if self._delays:
-                self._say(f"{LATE}: {self._delay()}")
+                self._say(f"{LATE}: {self.delay()}")
             await trio.sleep(_TABLE_SECONDS)
 
     def _late(self, data: Mapping[str, Any]) -> str:
@@ -86,8 +97,10 @@ class Results:
             self._delays.append(time.time() - produced)
         return in_words(data)
 
-    def _delay(self) -> str:
-        """Say how long the newest results took: of those from before Spark was there, that long."""
+    def delay(self) -> str:
+        """Say how long the newest late flights took: those from before Spark was there, that long."""
+        if not self._delays:
+            return "Spark is starting"
         return f"the newest came {median(self._delays) * 1000:.0f} ms after their flights (median)"
 
     def _on_the_board(self, data: Mapping[str, Any]) -> str:

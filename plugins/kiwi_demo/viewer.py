@@ -1,31 +1,48 @@
-"""The demo's clients: each watches one source, shows its first events in words and counts the rest."""
+"""The demo's clients: each watches one source, keeps its newest lines, and counts."""
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import trio
 
+from kiwi_demo.tally import Tally
 from kiwi_gw.backoff import Backoff
 from kiwi_gw.client.address import Address
 from kiwi_gw.client.messages import Event, Noticed
-from kiwi_gw.client.transport import dialler
-from kiwi_gw.client.watch import Happening, Reconnecting, SubscriptionOpened, WatchPlan, watch
-from kiwi_gw.dialects.kiwi.messages import Lag, SubscriptionClosed
+from kiwi_gw.client.watch import (
+    CreditsGranted,
+    Happening,
+    Reconnecting,
+    SubscriptionOpened,
+    WatchPlan,
+    watch,
+)
+from kiwi_gw.dialects.kiwi.messages import Draining, Lag, SubscriptionClosed
 from kiwi_gw.terminal import escape
 
-SHOWN = 5
-"""How many events of each subscription, and how many of its notices, are shown."""
-_LONGEST_PAUSE = 2.0  # seconds between attempts: the gateway is our own, and Spark may take a while to start
+SHOWN: Final = 5
+"""How many events of each subscription are said."""
+
+KEPT: Final = 40
+"""How many of the newest lines are kept for a screen."""
+
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds between attempts: the gateway is our own, and Spark may take a while to start."""
+
+_FEW_BYTES: Final = 4096
+"""The receive buffer of a client: where it stalls, the kernel is not to hold seconds of flights."""
 
 
 class Viewer:
-    """Watch one source in one mode. `received` and `lags` count events and LAG notices.
+    """Watch one source. `tally` counts what came.
 
-    label: what its lines begin with; the mode, if empty. words: an event's data on one line; an empty
-    line is not shown.
+    say: takes its first events; note: what else happens to it, if not `say`. label: what its lines begin
+    with; the mode, if empty. words: an event's data on one line; an empty line is not shown. lines: the
+    newest, for a screen. balance: of its credits; None if it needs none.
     """
 
     def __init__(
@@ -35,59 +52,131 @@ class Viewer:
         say: Callable[[str], None],
         *,
         label: str = "",
+        note: Callable[[str], None] | None = None,
         words: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        self.received = 0
-        self.lags = 0
+        self.tally = Tally()
+        self.plan = plan
+        self.label = label or plan.mode
+        self.lines: deque[str] = deque(maxlen=KEPT)
+        self.balance: int | None = None
         self.subscribed = trio.Event()
         self.first = trio.Event()
+        self._connected = False
+        self._reading = trio.Event()
+        self._reading.set()
         self._moved = trio.Event()
         self._address = address
-        self._plan = plan
         self._say = say
-        self._label = label or plan.mode
+        self._say_note = note or say
         self._words = words or in_words
+
+    @property
+    def state(self) -> str:
+        """Return what it does now."""
+        if not self._reading.is_set():
+            return "stalled: it reads nothing"
+        return "reading" if self._connected else "connecting"
 
     async def run(self) -> None:
         """Watch until cancelled. Raises `WatchEnded` where the gateway refuses for good."""
         backoff = Backoff(longest=_LONGEST_PAUSE, jitter=1.0)
-        await watch(self._address, self._plan, self.take, dial=dialler(), backoff=backoff)
+        await watch(self._address, self.plan, self.take, dial=_dial, backoff=backoff)
 
-    async def received_at_least(self, count: int) -> None:
-        """Return once so many events have come."""
-        while self.received < count:
+    def stall(self) -> None:
+        """Read nothing any more: neither from the socket."""
+        if self._reading.is_set():
+            self._reading = trio.Event()
+
+    def go_on(self) -> None:
+        """Read again."""
+        self._reading.set()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Return once `done`, which is looked at whenever something has come."""
+        while not done():
             await self._moved.wait()
 
     async def take(self, happening: Happening) -> None:
+        """Take what happens, in order; while it is stalled, not before it goes on."""
+        await self._reading.wait()
         match happening:
             case SubscriptionOpened():
+                again = self.subscribed.is_set()
+                self._connected = True
                 self.subscribed.set()
+                if again:
+                    self._note("connected again; goes on where it was")
             case Event(data=data):
                 self._event(data)
-            case Noticed(data=Lag(count=count)):
-                self.lags += 1
-                if self.lags <= SHOWN:
-                    self._show(f"LAG: {count} events behind")
+            case Noticed(data=Lag() as lag):
+                self._lag(lag)
             case Noticed(data=SubscriptionClosed(message=message)):
-                self._show(f"closed: {message}")
-            case Reconnecting(why=why, seconds=seconds) if self.subscribed.is_set():
-                self._show(f"{why}; again in {seconds:.1f} s")
-            case _:  # also attempts to subscribe to a source that takes its time to start
+                self._note(f"closed: {message}")
+            case Noticed(data=Draining()):
+                self._note("the gateway says that it restarts")
+            case CreditsGranted(balance=balance):
+                self.balance = balance
+            case Reconnecting(why=why, seconds=seconds):
+                # Attempts to subscribe to a source that takes its time to start are none to be told.
+                if self._connected:
+                    self._note(f"{why}; again in {seconds:.1f} s")
+                self._connected = False
+            case _:
                 pass
-
-    def _event(self, data: Mapping[str, Any]) -> None:
-        self.received += 1
-        self.first.set()
         self._moved.set()
         self._moved = trio.Event()
+
+    def _event(self, data: Mapping[str, Any]) -> None:
+        self.tally.event(data)
+        if self.balance:
+            self.balance -= 1
+        self.first.set()
         words = self._words(data)
-        if words and self.received <= SHOWN:
+        if not words:
+            return
+        self.lines.append(escape(words))
+        if self.tally.received <= SHOWN:
             self._show(words)
-        if words and self.received == SHOWN:
+        if self.tally.received == SHOWN:
             self._show("... and so on")
 
+    def _lag(self, lag: Lag) -> None:
+        self.tally.lag(lag.dropped)
+        if lag.dropped:
+            self._note(f"LAG: {lag.dropped} events given up, {_ranges(lag.ranges)}")
+            return
+        text = f"LAG: {lag.count} events behind"
+        self.lines.append(f"* {text}")
+        if self.tally.lags <= SHOWN:
+            self._show(text)
+
+    def _note(self, text: str) -> None:
+        self.lines.append(f"* {escape(text)}")
+        self._say_note(f"  {self.label}  {escape(text)}")
+
     def _show(self, text: str) -> None:
-        self._say(f"  {self._label}  {escape(text)}")
+        self._say(f"  {self.label}  {escape(text)}")
+
+
+async def _dial(address: Address) -> trio.abc.Stream:
+    """Connect, with a small receive buffer."""
+    sock = trio.socket.socket()
+    try:
+        sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, _FEW_BYTES)
+        await sock.connect((address.host, address.port))
+    except BaseException:
+        sock.close()
+        raise
+    return trio.SocketStream(sock)
+
+
+def _ranges(ranges: object) -> str:
+    """Word the ranges of a LAG: the first and last offset of every partition."""
+    if not isinstance(ranges, Mapping):
+        return "the gateway does not know which"
+    words = (f"{first} to {last} of partition {partition}" for partition, (first, last) in ranges.items())
+    return "offsets " + ", ".join(words)
 
 
 def in_words(data: Mapping[str, Any]) -> str:

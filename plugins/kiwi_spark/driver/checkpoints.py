@@ -11,6 +11,7 @@ folder may be on a disk, in HDFS or in an object store.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -28,13 +29,14 @@ _NUMBER: Final = re.compile(r"\d+")
 class CheckpointMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What `meta.json` holds. parts: what the query was, by name. schemas: DDL inferred for its inputs, which
     stays as it was inferred first. stateful: whether Spark keeps state for it. begin: the offsets with which
-    its inputs began, by their names."""
+    its inputs began, by their names; since: when these were fixed, in ms since the epoch."""
 
     generation: int
     parts: dict[str, Any]
     stateful: bool
     schemas: dict[str, str] = {}
     begin: dict[str, dict[int, int]] = {}
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +132,17 @@ class Checkpoints:
         meta = self.meta()
         return {} if meta is None else meta.begin
 
+    def since(self) -> int:
+        """Read when that was fixed: nothing was written before. 0: it is not known. Raises QueryError."""
+        meta = self.meta()
+        return 0 if meta is None else meta.since
+
     def keep_begin(self, begin: dict[str, dict[int, int]]) -> None:
         """Note the offsets with which the inputs begin, unless that was done before. Call it after `take`.
         Raises QueryError."""
         meta = self.meta()
         if meta is not None and not meta.begin:
-            self._write(msgspec.structs.replace(meta, begin=begin))
+            self._write(msgspec.structs.replace(meta, begin=begin, since=round(time.time() * 1000)))
 
     def _write(self, meta: CheckpointMeta) -> None:
         self._files.write(self._meta_path, msgspec.json.format(msgspec.json.encode(meta)).decode())
@@ -154,9 +161,14 @@ class Checkpoints:
                 notes.append(note)
             elif query.fresh:
                 notes.append(f"the checkpoint {self._folder}/{generation} is kept: it is of this query")
-        begin = meta.begin if meta is not None and meta.generation == generation else {}
+        kept = meta if meta is not None and meta.generation == generation else None
         wanted = CheckpointMeta(
-            generation=generation, parts=now, stateful=stateful, schemas=schemas, begin=begin
+            generation=generation,
+            parts=now,
+            stateful=stateful,
+            schemas=schemas,
+            begin={} if kept is None else kept.begin,
+            since=0 if kept is None else kept.since,
         )
         if wanted != meta:
             self._write(wanted)

@@ -51,8 +51,9 @@ class QueryError(Exception):
 # Looked for in every cause, in this order: the first that is found anywhere counts.
 _RULES: Final[tuple[tuple[ErrorKind, re.Pattern[str]], ...]] = (
     ("bad_record", re.compile(BAD_MARK)),
-    ("query", re.compile(r"kiwigw\.spark\.(TooLarge|NoPlace)")),
+    ("query", re.compile(r"kiwigw\.spark\.(TooLarge|NoPlace)|RecordTooLargeException")),
     ("gone", re.compile(r"kiwigw\.spark\.GatewayGone")),
+    ("unreachable", re.compile(r"kiwigw\.spark\.StillWritten")),
     ("no_space", re.compile(r"No space left on device|Disk quota exceeded|QuotaExceededException")),
     # Where Spark says what that means, its words come before those of Kafka's client.
     ("data_loss", re.compile(r"KAFKA_DATA_LOSS|[Ss]ome data may have been (lost|missed)")),

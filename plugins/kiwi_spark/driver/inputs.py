@@ -69,11 +69,18 @@ def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> Inpu
 
 
 def stream(
-    spark: SparkSession, name: str, item: StreamInput, known_schema: str = "", tracked: int | None = None
+    spark: SparkSession,
+    name: str,
+    item: StreamInput,
+    known_schema: str = "",
+    *,
+    tracked: int | None = None,
+    real_time: bool = False,
 ) -> InputFrame:
     """Make the stream of a query's input `name`. known_schema: what was inferred for it once, when none is
-    given. tracked: its number, where the rows of the query are to know their places."""
-    raw = _from_kafka(spark, item, tracked)
+    given. tracked: its number, where the rows of the query are to know their places. real_time: whether it is
+    read so."""
+    raw = _from_kafka(spark, item, tracked, real_time)
     place = [F.col(column) for column in ("_key", "_partition", "_offset", "_timestamp")]
     if item.format == "raw":
         columns = [
@@ -105,11 +112,11 @@ def spark_type(ddl: str) -> DataType:
     return DataType.fromDDL(ddl)
 
 
-def _from_kafka(spark: SparkSession, item: StreamInput, tracked: int | None) -> DataFrame:
+def _from_kafka(spark: SparkSession, item: StreamInput, tracked: int | None, real_time: bool) -> DataFrame:
     options = {
         **_KAFKA,
         # In real time a query reads what there is; there are no batches that it could bound.
-        **({"maxOffsetsPerTrigger": str(item.max_offsets)} if tracked is None else {}),
+        **({"maxOffsetsPerTrigger": str(item.max_offsets)} if not real_time else {}),
         "failOnDataLoss": str(item.fail_on_data_loss).lower(),
         "includeHeaders": str(item.format == "raw").lower(),
         **start_options(item.start),

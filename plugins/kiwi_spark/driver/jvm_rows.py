@@ -3,7 +3,7 @@ driver uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, cast
 
@@ -11,12 +11,23 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from kiwi_spark.driver.inputs import TIMEOUTS
+from kiwi_spark.protocol.query_spec import SinkSpec
+
+KAFKA: Final = "kafka."
+"""How options of Spark's Kafka source and sink begin that are of Kafka's own clients."""
+
 SINK: Final = "kiwigw.spark.GatewaySink"
 
 
 def _classes() -> Any:
     jvm: Any = SparkContext._jvm
     return jvm.kiwigw.spark
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the options of Spark's source or sink that are for Kafka's own clients."""
+    return {name.removeprefix(KAFKA): value for name, value in options.items() if name.startswith(KAFKA)}
 
 
 class RowsLink:
@@ -41,6 +52,50 @@ class RowsLink:
     def options(self, batch_bytes: int) -> dict[str, str]:
         """Return what the sink is told."""
         return {"run": str(self._run), "batchBytes": str(batch_bytes)}
+
+
+class TopicLink:
+    """The way of the rows of a run, which have places, from the JVM to a Kafka topic. Any thread may close
+    it."""
+
+    def __init__(
+        self, run: int, sink: SinkSpec, begin: Mapping[str, Mapping[int, int]], checkpoint: str
+    ) -> None:
+        """Open it. begin: by the names of the inputs, in the query's order, the first records that it may
+        read. checkpoint: its folder. Raises Py4JJavaError: Kafka's client cannot be made, or another process
+        writes with this checkpoint (which is seen in folders of this machine)."""
+        self._run = run
+        self._options = client_options(sink.options)
+        places = (f"{name}:{p} {offset}" for name, own in begin.items() for p, offset in own.items())
+        folder = checkpoint if checkpoint.startswith("/") else ""
+        _classes().TopicLink.open(run, self._options, sink.topic, ",".join(begin), ",".join(places), folder)
+
+    def find(self, query: str, since: int) -> None:
+        """Find what the topic has of a query, by Spark's id, since then (ms since the epoch): that is not
+        written again. Raises Py4JJavaError."""
+        options = {**client_options(TIMEOUTS), **self._options}
+        _classes().TopicLink.find(self._run, options, query, since)
+
+    def progress(self) -> int:
+        """Return 0, or 1 when the query has begun to read, or 2 when it has written rows."""
+        return int(_classes().TopicLink.progress(self._run))
+
+    def failure(self) -> Exception | None:
+        """Return why a row was not taken: then this is what has ended the run."""
+        try:
+            _classes().TopicLink.check(self._run)
+        except (Py4JError, OSError) as error:  # or the JVM is gone
+            return error
+        return None
+
+    def close(self) -> None:
+        """Close it, if the JVM is still there: what is on its way is written first."""
+        with suppress(Py4JError):
+            _classes().TopicLink.close(self._run)
+
+    def options(self, batch_bytes: int) -> dict[str, str]:
+        """Return what the sink is told."""
+        return {"run": str(self._run), "toTopic": "true"}
 
 
 @contextmanager

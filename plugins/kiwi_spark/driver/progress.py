@@ -10,24 +10,36 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from kiwi_spark.driver.bad_records import BadRecordCounter, Counted, added_up, observed
-from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle
+from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryReads
 
 Send = Callable[[Message], None]
 
 _LOOK_SECONDS: Final = 1
 _LOOK_MS: Final = 1_000 * _LOOK_SECONDS
+_WRITES: Final = 2
 _BEHIND: Final = "maxOffsetsBehindLatest"
 _HAS_LOOKED: Final = ("Waiting for data to arrive", "Waiting for next trigger")
 """What a query's status is between two looks for input; not while it is being started, nor within one."""
 
 
-def follow(running: Any, reports: Any, run: int, bad: Mapping[str, BadRecordCounter], send: Send) -> None:
+def follow(
+    running: Any,
+    reports: Any,
+    run: int,
+    bad: Mapping[str, BadRecordCounter],
+    send: Send,
+    written: Callable[[], int] = lambda: 0,
+) -> None:
     """Report every batch of a query until it is over. Raises what ended it.
 
-    reports: a listener of its session (`QueryReports.java`). bad: what counts bad records, by input.
+    reports: a listener of its session (`QueryReports.java`). bad: what counts bad records, by input. written:
+    as `TopicLink.progress`.
     """
-    over, spark_run = False, str(running.runId)
+    over, spark_run, known = False, str(running.runId), 0
     while not over:
+        if (now := written()) > known:
+            known = now
+            send(QueryReads(run=run, writes=now == _WRITES))
         ended = not running.isActive
         said = str(reports.take(spark_run, _LOOK_MS))
         lines = said.split("\n") if said else []  # and no `splitlines`: a text in JSON may have U+2028

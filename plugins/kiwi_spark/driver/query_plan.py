@@ -64,14 +64,22 @@ def build(
     *,
     distributed: bool,
     tracked: bool = False,
+    real_time: bool = False,
 ) -> BuiltQuery:
     """Build the result of a query, analysed and not started. spark: a session for this query alone.
 
     known: schemas inferred before. distributed: as in `Engine`. tracked: whether its rows are to know their
-    places (`InputPlace.java`). Raises what Spark raises, and QueryError.
+    places (`InputPlace.java`). real_time: whether it will run so. Raises what Spark raises, and QueryError.
     """
     ready = {
-        name: inputs.stream(spark, name, item, known.get(name, ""), number if tracked else None)
+        name: inputs.stream(
+            spark,
+            name,
+            item,
+            known.get(name, ""),
+            tracked=number if tracked else None,
+            real_time=real_time,
+        )
         for number, (name, item) in enumerate(query.streams.items())
     }
     for name, table in query.tables.items():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession, is_remote
@@ -21,13 +22,14 @@ from kiwi_spark.driver.checkpoint_files import CheckpointFiles, files_of
 from kiwi_spark.driver.checkpoints import Checkpoints, ResumePoint
 from kiwi_spark.driver.error_classification import QueryError, classify_error
 from kiwi_spark.driver.json_types import as_json, members_of
-from kiwi_spark.driver.jvm_rows import SINK, RowsLink, query_reports
+from kiwi_spark.driver.jvm_rows import SINK, RowsLink, TopicLink, query_reports
+from kiwi_spark.driver.last_rows import Places, as_text, folder_of, read_places
 from kiwi_spark.driver.progress import follow, follow_remote
 from kiwi_spark.driver.query_plan import BuiltQuery, build
 from kiwi_spark.driver.real_time import RealTimePlaces, why_batches
 from kiwi_spark.driver.session import Engine
 from kiwi_spark.driver.topic_offsets import TopicOffsets, beginnings, look, starting_offsets
-from kiwi_spark.driver.topic_sink import TopicSink, find_begun_batch
+from kiwi_spark.driver.topic_sink import SLACK_MS, TopicSink, find_begun_batch
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryEnded, QueryStarted
 from kiwi_spark.protocol.query_spec import QuerySpec
 
@@ -38,14 +40,16 @@ _start_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A streaming query before its start. offsets: where its topics are; begin: where it goes on in them;
-    bad: as in `BuiltQuery`."""
+    """A streaming query before its start. placed: whether its rows have places. offsets: where its topics
+    are; begin: where it goes on in them; had: behind the last rows, in real time; bad: as in `BuiltQuery`."""
 
     rows: DataFrame
     place: ResumePoint
+    placed: bool
     real_time: bool
     offsets: dict[str, TopicOffsets]
     begin: dict[str, dict[int, int]]
+    had: Places
     bad: dict[str, BadRecordCounter]
 
 
@@ -70,7 +74,7 @@ class QueryThread:
         self._send = send
         self._lock = threading.Lock()
         self._stopping = False
-        self._link: RowsLink | None = None
+        self._link: RowsLink | TopicLink | None = None
         self._sink: TopicSink | None = None
         self._running: StreamingQuery | None = None
         self._computing: SparkContext | None = None
@@ -123,6 +127,8 @@ class QueryThread:
     def _why(self, error: Exception) -> QueryEnded | None:
         """Return what the gateway is sent of an error. None: it will find the whole driver gone."""
         failure = self._sink.failure if self._sink is not None else None
+        if isinstance(self._link, TopicLink):
+            failure = self._link.failure()
         if jvm.is_why(failure or error):
             return None
         error_kind, message = classify_error(failure or error)
@@ -143,7 +149,7 @@ class QueryThread:
             if is_remote():
                 self._stream_remote(prepared)
             else:
-                self._stream(spark, files, prepared)
+                self._stream(spark, files, prepared, checkpoints.since())
 
     def _prepare(
         self, spark: SparkSession, files: CheckpointFiles, checkpoints: Checkpoints, built: BuiltQuery
@@ -152,23 +158,30 @@ class QueryThread:
         query, distributed = self._query, self._engine.distributed
         threads = self._places.total
         why = why_batches(query, built, distributed=distributed, threads=threads)
-        real_time = query.real_time != "no" and not why
+        placed = real_time = query.real_time != "no" and not why
         place = checkpoints.take(query, built.stateful, built.schemas)
         if is_remote():  # there is no JVM here, nor Kafka's client
             _note_mode(place, why)
-            return Prepared(as_json(built.frame, query.key), place, False, {}, {}, {})
+            return Prepared(as_json(built.frame, query.key), place, False, False, {}, {}, {}, {})
         offsets = look(spark, query)
         logged = files.read(f"{place.path}/offsets/{place.next_batch - 1}") if place.next_batch else None
         begin = beginnings(offsets, query, checkpoints.begin(), logged)
         if real_time:
             why = self._take_threads(offsets)
             real_time = not why
+            placed = real_time or query.sink is not None  # so that no row is written twice when that changes
         _note_mode(place, why)
         if not place.next_batch:
             query = self._begin_exactly(query, checkpoints, offsets)
-        if real_time or query is not self._query:
-            built = build(spark, query, built.schemas, distributed=distributed, tracked=real_time)
-        return Prepared(as_json(built.frame, query.key), place, real_time, offsets, begin, built.bad)
+        if placed or query is not self._query:
+            built = build(
+                spark, query, built.schemas, distributed=distributed, tracked=placed, real_time=real_time
+            )
+        had = read_places(files, place, begin) if real_time and query.sink is None else {}
+        if not real_time:  # whose rows are not noted
+            files.remove(folder_of(place))
+        rows = as_json(built.frame, query.key)
+        return Prepared(rows, place, placed, real_time, offsets, begin, had, built.bad)
 
     def _take_threads(self, offsets: Mapping[str, TopicOffsets]) -> str:
         """Take a thread for every partition. Returns why there are not enough; empty if there are. Raises
@@ -214,23 +227,34 @@ class QueryThread:
         seconds = time.monotonic() - began
         self._send(BatchProgress(run=self.number, batch=0, input_rows=link.rows, seconds=seconds))
 
-    def _stream(self, spark: SparkSession, files: CheckpointFiles, prepared: Prepared) -> None:
-        """Run the query to its end. Raises what ended it."""
-        query, place = self._query, prepared.place
+    def _stream(self, spark: SparkSession, files: CheckpointFiles, prepared: Prepared, since: int) -> None:
+        """Run the query to its end. since: when it was new. Raises what ended it."""
+        query, place, written = self._query, prepared.place, _nothing
         writer = self._writer(prepared)
         with self._lock:
             if self._stopping:
                 return
             if query.sink is None:
                 self._link = self._connect(self.number)
+            elif prepared.placed:
+                self._link = TopicLink(self.number, query.sink, prepared.begin, place.path)
+        if isinstance(self._link, TopicLink):
+            written = self._link.progress
+            _find_written(self._link, files, place, since)
         if self._link is not None:
-            options = {**self._link.options(query.batch_bytes), "realTime": str(prepared.real_time).lower()}
-            writer = writer.format(SINK).options(**options)
+            writer = writer.format(SINK).options(**self._link.options(query.batch_bytes))
+            if prepared.real_time:
+                writer = writer.options(
+                    realTime="true",
+                    inputs=",".join(query.streams),
+                    lastRows=as_text(prepared.had),
+                    lastRowsFolder=folder_of(place),
+                )
         elif query.sink is not None:
             before = find_begun_batch(files.read, place.path, place.next_batch)
             self._sink = TopicSink(query.sink, before)
         with query_reports(spark) as reports:
-            follow(self._start(writer, prepared), reports, self.number, prepared.bad, self._send)
+            follow(self._start(writer, prepared), reports, self.number, prepared.bad, self._send, written)
 
     def _stream_remote(self, prepared: Prepared) -> None:
         """Over Spark Connect. `foreachBatch` would run in a Python of the server's machine, which need not be
@@ -267,6 +291,7 @@ class QueryThread:
                 members=self._members,
                 real_time=prepared.real_time,
                 begin=prepared.begin,
+                had=prepared.had,
                 end={name: one.end for name, one in prepared.offsets.items()},
             )
         )
@@ -275,6 +300,27 @@ class QueryThread:
         if self._is_stopping():  # since before there was anything to stop
             self._ask_to_stop(running)
         return running
+
+
+def _nothing() -> int:
+    return 0
+
+
+def _find_written(link: TopicLink, files: CheckpointFiles, place: ResumePoint, since: int) -> None:
+    """Have the topic looked at for rows that the query has written since its checkpoint. since: when it was
+    new."""
+    known = files.read(f"{place.path}/metadata")
+    if known is None:  # it has never run
+        return
+    last = find_begun_batch(files.read, place.path, place.next_batch - 1)
+    at = since if last is None else last.since
+    link.find(msgspec.json.decode(known, type=_Metadata).id, max(0, at - SLACK_MS))
+
+
+class _Metadata(msgspec.Struct):
+    """What Spark writes when a checkpoint is new. id: the query's."""
+
+    id: str
 
 
 def _note_mode(place: ResumePoint, why: str) -> None:

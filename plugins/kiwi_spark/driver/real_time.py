@@ -76,8 +76,6 @@ def _refusal(query: QuerySpec, built: BuiltQuery, *, distributed: bool, threads:
         return "Spark is not on this machine"
     if not threads:
         return "there are no threads for it (`spark.real_time_partitions`)"
-    if query.sink is not None:
-        return "it writes to a topic"
     if not query.streams or any(one.stream for one in query.tables.values()):
         return "it reads files as a stream"
     if not all(one.fail_on_data_loss for one in query.streams.values()):

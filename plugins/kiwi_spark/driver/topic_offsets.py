@@ -9,19 +9,17 @@ same place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from kiwi_spark.driver.inputs import TIMEOUTS
+from kiwi_spark.driver.jvm_rows import client_options
 from kiwi_spark.protocol.query_spec import QuerySpec, StreamInput
 
 Offsets = dict[int, int]
 """The next offset, by partition."""
-
-_OWN: Final = "kafka."
-"""How options of Spark's Kafka source begin that are of Kafka's own consumer."""
 
 
 class TopicOffsets(msgspec.Struct, frozen=True):
@@ -43,8 +41,7 @@ def look(spark: SparkSession, query: QuerySpec) -> dict[str, TopicOffsets]:
 
 def _look(spark: SparkSession, item: StreamInput) -> TopicOffsets:
     jvm: Any = spark._jvm
-    given = {**TIMEOUTS, **item.kafka}
-    options = {name.removeprefix(_OWN): value for name, value in given.items() if name.startswith(_OWN)}
+    options = client_options({**TIMEOUTS, **item.kafka})
     found: str = jvm.kiwigw.spark.TopicOffsets.of(options, topic_of(item), str(item.start))
     rows = [tuple(map(int, row.split())) for row in found.split(",")]
     return TopicOffsets({p: start for p, start, _ in rows}, {p: end for p, _, end in rows})

@@ -27,7 +27,7 @@ from kiwi_spark.protocol.query_spec import SinkSpec
 HEADER: Final = "kiwi-batch"
 """The header of every record: `{id of Spark's query}:{batch}`."""
 
-_SLACK_MS: Final = 5 * 60_000
+SLACK_MS: Final = 5 * 60_000
 """How far the clocks of the driver, of executors and of brokers may be apart."""
 
 _NO_TOPIC: Final = "UnknownTopicOrPartition"
@@ -45,17 +45,17 @@ class BegunBatch:
     since: int
 
 
-def find_begun_batch(read: ReadFile, checkpoint: str, next_batch: int) -> BegunBatch | None:
-    """Find whether the next batch was begun before: it is then in the checkpoint's log of offsets.
+def find_begun_batch(read: ReadFile, checkpoint: str, batch: int) -> BegunBatch | None:
+    """Find whether a batch was begun before: it is then in the checkpoint's log of offsets.
 
-    checkpoint: the folder of Spark's own checkpoint; next_batch: behind the last that was committed.
+    checkpoint: the folder of Spark's own checkpoint.
     """
-    text = read(f"{checkpoint}/offsets/{next_batch}")
+    text = read(f"{checkpoint}/offsets/{batch}")
     if text is None:
         return None
     lines = text.split("\n")  # the version of the log, then the times of the batch, then offsets
     found = msgspec.json.decode(lines[1], type=_Times) if len(lines) > 1 else _Times()
-    return BegunBatch(next_batch, found.batch_timestamp)
+    return BegunBatch(batch, found.batch_timestamp)
 
 
 class _Times(msgspec.Struct):
@@ -105,7 +105,7 @@ class TopicSink:
         records = reader.options(
             subscribe=self._sink.topic,
             includeHeaders="true",
-            startingTimestamp=str(max(0, since - _SLACK_MS)),
+            startingTimestamp=str(max(0, since - SLACK_MS)),
             startingOffsetsByTimestampStrategy="latest",
             failOnDataLoss="false",
         ).load()

@@ -49,7 +49,7 @@ def spark_check(
                 nonlocal partitions
                 async with limit:
                     found[source.id], read = await check_query(spark, source, context)
-                    partitions += read
+                    partitions += read if _runs_here(source, context) else 0
 
             async with trio.open_nursery() as nursery:
                 for source in own:
@@ -163,7 +163,7 @@ async def vet(settings: Section, context: SourceContext) -> list[Diagnostic]:
     that is inferred): that is no fault of the query.
     """
     source = cast("SparkSourceSettings", settings)
-    if source.sink is not None and not writes_here(source.sink.write, context.plugins):
+    if not _runs_here(source, context.plugins):
         return []
     spark = cast("SparkService", context.services["spark"])
     try:
@@ -182,6 +182,10 @@ async def vet(settings: Section, context: SourceContext) -> list[Diagnostic]:
         why = answer.error
     message = f"could not be analysed ({why}); the old one stays, reload again"
     return [Diagnostic("error", f"spark source {source.id}", message, _where(source))]
+
+
+def _runs_here(source: SparkSourceSettings, context: PluginContext) -> bool:
+    return source.sink is None or writes_here(source.sink.write, context)
 
 
 def _where(source: SparkSourceSettings) -> tuple[str, ...]:

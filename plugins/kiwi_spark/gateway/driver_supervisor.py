@@ -68,7 +68,7 @@ class Launch:
     command: the words before the path of the socket. prepare: the session, and what to add to the
     environment; KiwiError if that cannot be had. nice: as in `DriverProcess.start`. start_seconds: how long
     making the session may take. max_restarts: of drivers in a row that never had a session, and of a query
-    that fails in vain.
+    that fails in vain. longest_pause: in seconds, before another driver is started.
     """
 
     prepare: Prepare
@@ -76,6 +76,7 @@ class Launch:
     nice: int = 5
     start_seconds: float = 180.0
     max_restarts: int = 5
+    longest_pause: float = 30.0
 
 
 class MessageConnection:
@@ -170,7 +171,7 @@ class DriverSupervisor:
     async def serve(self) -> None:
         """Keep a driver running, from the first `ready` on, until cancelled."""
         await self._wanted.wait()
-        backoff, failures = Backoff(), 0
+        backoff, failures = Backoff(longest=self._launch.longest_pause), 0
         while True:
             began = trio.current_time()
             final = False

@@ -56,14 +56,19 @@ class PlacedResults:
         if not same and any(begin[partition] > place for partition, place in self.next.items()):
             raise SourceChanged("the checkpoint of the query is another one than before: it begins anew")
         # What lies between made no rows: all that there were came here before the checkpoint knew of them.
-        self.next = {partition: max(begin[partition], place) for partition, place in self.next.items()}
 
-    async def receive(self, connection: MessageConnection, reads: Callable[[], None]) -> None:
-        """Publish rows until the connection is over. reads: called when this run has begun to read.
-        SourceChanged: they are of a new partition."""
+    async def receive(
+        self, connection: MessageConnection, reads: Callable[[], None], moves: Callable[[], None]
+    ) -> None:
+        """Publish rows until the connection is over. reads: called when this run has begun to read. moves:
+        called when it has brought new rows of every partition. SourceChanged: they are of a new partition."""
+        before = dict(self.next)
         try:
             while (message := await connection.receive()) is not None:
                 await self._take(message, connection, reads)
+                if before and all(self.next[partition] > place for partition, place in before.items()):
+                    before = {}  # once is enough
+                    moves()
         except WireError as error:
             log.error("the rows of a query cannot be read", error=str(error))
         finally:

@@ -69,6 +69,15 @@ def places_of(inputs: Mapping[str, Mapping[int, int]], names: Sequence[str]) -> 
     }
 
 
+def rows_of(inputs: Mapping[str, Mapping[int, tuple[int, int]]], names: Sequence[str]) -> dict[int, int]:
+    """Make positions of a record and a row of each input's partitions. names: as in `places_of`."""
+    return {
+        partition_of(names.index(name), partition): record * RECORD_ROWS + row
+        for name, places in inputs.items()
+        for partition, (record, row) in places.items()
+    }
+
+
 def codec(inputs: Sequence[str]) -> PositionCodec:
     """Return how positions of a source are written whose query has these streams."""
     return PositionCodec(

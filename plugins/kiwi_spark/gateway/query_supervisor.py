@@ -12,9 +12,9 @@ import trio
 from kiwi_gw.api import Backoff, SourceContext, SourceFailed
 from kiwi_spark.gateway.metrics import count_batch
 from kiwi_spark.gateway.resolve import resolve
-from kiwi_spark.gateway.service import QueryRun, RunEnd, SparkService
+from kiwi_spark.gateway.service import Progress, QueryRun, RunEnd, SparkService
 from kiwi_spark.gateway.settings import SparkSourceSettings
-from kiwi_spark.protocol.messages import BatchProgress, QueryIdle, QueryStarted
+from kiwi_spark.protocol.messages import BatchProgress, QueryReads, QueryStarted
 from kiwi_spark.protocol.query_spec import FINAL
 
 log = structlog.get_logger("kiwi_spark")
@@ -27,6 +27,7 @@ DEGRADED_BY: Final = {
 """What notices say, by kind of error; the log has Spark's words."""
 
 _NOT_KAFKA: Final = (
+    ("another process writes", "another gateway runs the query, and is waited for"),
     ("UnknownTopicOrPartition", "a Kafka topic of the query does not exist, and is waited for"),
     (
         "not present in metadata",
@@ -199,11 +200,13 @@ class QuerySupervisor:
             self.degraded = trouble
             self._tell(trouble)
 
-    def _on_progress(self, progress: BatchProgress | QueryIdle) -> None:
-        """Note that a micro-batch is done, or that there was no input for one: what kept it from its input is
-        over."""
-        if isinstance(progress, QueryIdle):
+    def _on_progress(self, progress: Progress) -> None:
+        """Note that a micro-batch is done, that there was no input for one, or how a query in real time with
+        a sink does: what kept it from its input is over."""
+        if not isinstance(progress, BatchProgress):
             self.input_found()
+            if isinstance(progress, QueryReads) and progress.writes:
+                self.rows_arrived()
             return
         self.batch_arrived()
         self._last = progress

@@ -28,6 +28,7 @@ from kiwi_spark.protocol.messages import (
     QueryAnalysed,
     QueryEnded,
     QueryIdle,
+    QueryReads,
     QueryStarted,
     StartQuery,
     StopQuery,
@@ -47,7 +48,11 @@ PROOF_SECONDS = 60.0
 
 READING_SECONDS = 5.0
 """One in real time that has read so long: it reports nothing before the end of an epoch. That rows came is no
-proof, as they may be of other records than the one that the driver dies of."""
+proof, as they may be of other partitions than the record is that the driver dies of."""
+
+
+Progress = BatchProgress | QueryIdle | QueryReads
+"""How a query does, as the driver tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +69,11 @@ class QueryRun:
 
     query: None for one that is only analysed. on_progress: called with what Spark says of every
     batch, and when it has looked for one in vain.
-    over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one.
+    over: why it is over; None while it is not. worked: whether it has done a batch, or looked for one, or in
+    real time `moves`.
     """
 
-    def __init__(
-        self, number: int, query: QuerySpec | None, on_progress: Callable[[BatchProgress | QueryIdle], None]
-    ) -> None:
+    def __init__(self, number: int, query: QuerySpec | None, on_progress: Callable[[Progress], None]) -> None:
         self.number = number
         self.query = query
         self.over: RunEnd | None = None
@@ -94,6 +98,11 @@ class QueryRun:
     def reads(self) -> None:
         """Note that the query, one in real time, reads its input."""
         self._reads_since = min(self._reads_since, trio.current_time())
+
+    def moves(self) -> None:
+        """Note that the query, one in real time, has brought rows of every partition that had not come
+        before: at whatever record a driver has died, it is behind it."""
+        self.worked = True
 
     async def started(self) -> QueryStarted | RunEnd:
         """Wait until the query runs, or never will."""
@@ -125,6 +134,9 @@ class QueryRun:
         """Take what the driver says about this run."""
         if isinstance(message, BatchProgress | QueryIdle):
             self.worked = True
+            self._on_progress(message)
+        elif isinstance(message, QueryReads):
+            self.reads()
             self._on_progress(message)
         elif isinstance(message, QueryStarted):
             self._started = message
@@ -186,9 +198,7 @@ class SparkService:
         return self._batches.setdefault(source_id, SourceBatches())
 
     @asynccontextmanager
-    async def run(
-        self, query: QuerySpec, on_progress: Callable[[BatchProgress | QueryIdle], None]
-    ) -> AsyncIterator[QueryRun]:
+    async def run(self, query: QuerySpec, on_progress: Callable[[Progress], None]) -> AsyncIterator[QueryRun]:
         """Have the driver run a query as long as the block lasts. Waits for the driver, for the end of the
         query that the source had before, and for its turn where one of them seems to kill the driver
         (`crash_attribution`). on_progress: called for every batch.
@@ -281,9 +291,7 @@ class SparkService:
 
     # --- what the driver says ---
 
-    def _begin(
-        self, query: QuerySpec | None, on_progress: Callable[[BatchProgress | QueryIdle], None]
-    ) -> QueryRun:
+    def _begin(self, query: QuerySpec | None, on_progress: Callable[[Progress], None]) -> QueryRun:
         run = QueryRun(next(self._numbers), query, on_progress)
         self._runs[run.number] = run
         return run
@@ -352,6 +360,7 @@ async def open_spark(context: PluginContext) -> AsyncIterator[SparkService]:
         nice=settings.nice,
         start_seconds=settings.start_timeout_ms / 1000,
         max_restarts=settings.max_restarts,
+        longest_pause=settings.restart_pause_ms / 1000,
     )
     async with serving(launch, settings.stage_bytes) as spark:
         yield spark

@@ -70,6 +70,9 @@ class SparkSettings(Section):
     max_restarts: Annotated[int, Field(ge=0)] = 5
     """How often in a row a query that fails without having brought a batch is started again (so is a driver
     that has never run)."""
+    restart_pause_ms: Annotated[Milliseconds, Field(ge=100)] = 30_000
+    """The longest pause before a driver that has ended is started again. Pauses begin with 500 ms, double,
+    and begin anew after a driver that ran for 30 s."""
     python_path: list[str] = Field(default_factory=list)
     """Folders in which the modules of `transform` are looked for."""
     nice: Annotated[int, Field(ge=0, le=19)] = 5
@@ -320,8 +323,6 @@ class SparkSourceSettings(Section):
         return self
 
     def _can_be_real_time(self) -> None:
-        if self.sink is not None:
-            raise ValueError("real_time is for results that come straight to the gateway: leave `sink` out")
         if self.output_mode == "complete":
             raise ValueError("real_time sends rows as they come: output_mode complete is none of it")
         if any(item.stream for item in self.inputs.values()):
@@ -339,8 +340,7 @@ class SparkSourceSettings(Section):
         """Whether it is to run in real time."""
         if isinstance(self.trigger, TriggerSettings):
             return "only" if self.trigger.real_time else "no"
-        whole = self.sink is not None or self.output_mode == "complete"
-        return "no" if whole or self.trigger != "auto" else "auto"
+        return "no" if self.output_mode == "complete" or self.trigger != "auto" else "auto"
 
     @property
     def sources(self) -> list[str]:

@@ -20,7 +20,7 @@ from kiwi_gw.api import (
 from kiwi_spark.gateway.batches import BatchSpool, IncomingBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState, MessageConnection
 from kiwi_spark.gateway.placed_results import PlacedResults
-from kiwi_spark.gateway.positions import offset_of, places_of
+from kiwi_spark.gateway.positions import offset_of, places_of, rows_of
 from kiwi_spark.gateway.query_supervisor import QuerySupervisor
 from kiwi_spark.gateway.rows import lost_batches, row_batches
 from kiwi_spark.gateway.service import QueryRun, SparkService
@@ -103,7 +103,9 @@ class SparkSource:
             self._batches.clear()
         begin = places_of(started.begin, self._streams)
         if self._placed is None:
-            self._placed = PlacedResults(self._out, self._query, self._streams, self._start or begin)
+            # Behind the last rows: a client that has these has them all, though the query begins further on.
+            start = self._start or {**begin, **rows_of(started.had, self._streams)}
+            self._placed = PlacedResults(self._out, self._query, self._streams, start)
         same = self._batches.query in ("", started.query)
         self._placed.resume(begin, same=same)
         self._batches.query = started.query
@@ -111,7 +113,7 @@ class SparkSource:
             self._out.expect(places_of(started.end, self._streams))
             await self._be_ready(self._placed.next)
         while (connection := await run.rows()) is not None:
-            await self._placed.receive(connection, run.reads)
+            await self._placed.receive(connection, run.reads, run.moves)
 
     # --- in micro-batches ---
 

@@ -120,7 +120,7 @@ class QueryStarted(Message, frozen=True, kw_only=True):
     notes: for the log, such as what became of an older checkpoint. members: as in `Publisher.describe`.
     real_time: whether its rows come with places, not in batches. begin, end: of each of its topics, by the
     name of the input, the next offset of every partition: where it reads on, and where the topic ended a
-    moment ago.
+    moment ago. had: record and row behind the last row that was made of each partition, below `begin`.
     """
 
     run: int
@@ -131,6 +131,7 @@ class QueryStarted(Message, frozen=True, kw_only=True):
     real_time: bool = False
     begin: dict[str, dict[int, int]] = {}
     end: dict[str, dict[int, int]] = {}
+    had: dict[str, dict[int, tuple[int, int]]] = {}
 
 
 class BatchProgress(Message, frozen=True, kw_only=True):
@@ -159,6 +160,14 @@ class QueryIdle(Message, frozen=True, kw_only=True):
     """The query has looked for new input, and there was none."""
 
     run: int
+
+
+class QueryReads(Message, frozen=True, kw_only=True):
+    """A query whose rows have places, and go to a topic, reads its input. writes: and has written rows that
+    were not there."""
+
+    run: int
+    writes: bool = False
 
 
 class QueryEnded(Message, frozen=True, kw_only=True):

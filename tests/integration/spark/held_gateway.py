@@ -28,6 +28,9 @@ HERE = str(Path(__file__).parent)
 
 SCHEMA = "a INT, s STRING"
 
+READY = "spark driver is ready"
+"""What the log says when a driver can run queries."""
+
 WITHIN_TESTS: Mapping[str, object] = {
     # The clients of tests answer no pings.
     "server": {
@@ -76,6 +79,18 @@ def numbers(first: int, count: int, s: str | None = None) -> list[Record]:
 def values(reader: Client) -> list[Any]:
     """What `a` was in the events so far, in their order."""
     return [result["value"]["a"] for result in reader.results]
+
+
+def driver_of(running: GatewayProcess) -> int:
+    """Process id of a gateway's driver, once there is one."""
+    pid: int = [line for line in running.log if line["event"] == READY][-1]["pid"]
+    return pid
+
+
+def java_of(running: GatewayProcess) -> int:
+    """Process id of that driver's JVM."""
+    (found,) = (one for one in psutil.Process(driver_of(running)).children() if one.name() == "java")
+    return int(found.pid)
 
 
 class HeldGateway:
@@ -129,13 +144,11 @@ class HeldGateway:
 
     def driver(self) -> int:
         """Process id of the driver, once there is one."""
-        pid: int = self.lines("spark driver is ready")[-1]["pid"]
-        return pid
+        return driver_of(self.running)
 
     def java(self) -> int:
         """Process id of the driver's JVM."""
-        (found,) = (one for one in psutil.Process(self.driver()).children() if one.name() == "java")
-        return int(found.pid)
+        return java_of(self.running)
 
     @contextmanager
     def patience(self) -> Iterator[None]:

@@ -66,20 +66,22 @@ def named(a: int) -> Sequence[str]:
 @dataclass(slots=True)
 class Records:
     """What was produced to a topic: by partition, the numbers of its records in the order of their offsets.
-    since: the number from which on a test looks at them."""
+    since: the number from which on a test looks at them. uneven: whether the first
+    partition has most of them, and the last one the others."""
 
     topics: Topics
     topic: str
     numbers: Mapping[int, list[int]]
     next: int = 0
     since: int = 0
+    uneven: bool = False
 
     async def produce(self, count: int) -> None:
         """More records, spread over the partitions."""
         numbers = range(self.next, self.next + count)
         self.next += count
         records = [
-            Record(json.dumps({"a": a, "s": f"record {a}"}).encode(), partition=a % len(self.numbers))
+            Record(json.dumps({"a": a, "s": f"record {a}"}).encode(), partition=self._partition(a))
             for a in numbers
         ]
         for a, (partition, offset) in zip(
@@ -87,6 +89,11 @@ class Records:
         ):
             assert offset == len(self.numbers[partition])
             self.numbers[partition].append(a)
+
+    def _partition(self, a: int) -> int:
+        if not self.uneven:
+            return a % len(self.numbers)
+        return 0 if a % 4 else len(self.numbers) - 1
 
     def rows(self, made: Made) -> dict[int, list[Row]]:
         """By partition, the rows that a query makes of them."""
@@ -108,14 +115,17 @@ async def new_records(topics: Topics, topic: str, partitions: int) -> Records:
 
 
 @asynccontextmanager
-async def produced_all_the_time(*records: Records) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+async def produced_all_the_time(
+    *records: Records, pause: float = 0
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """While the block runs records are produced to all of them, and at its end some more. Yields what ends
-    that before."""
+    that before. pause: seconds between ten records and the next."""
     over, done = trio.Event(), trio.Event()
 
     async def produce(one: Records) -> None:
         while not over.is_set():
             await one.produce(10)
+            await trio.sleep(pause)
         await one.produce(10)
 
     async def enough() -> None:
@@ -180,8 +190,10 @@ def count(rows: Mapping[int, Sequence[Row]]) -> int:
 
 
 def after(positions: dict[str, Any], results: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The positions of a client that has had these events, after each of them."""
+    """The positions of a client that has had these events, after each of them: of records (of Kafka itself),
+    or of rows."""
     here = dict(positions)
     for one in results:
-        here[str(one["partition"])] = [one["offset"], one["row"] + 1]
+        behind = [one["offset"], one["row"] + 1] if "row" in one else one["offset"] + 1
+        here[str(one["partition"])] = behind
         yield dict(here)

@@ -19,7 +19,14 @@ from kiwi_demo.broker import Broker
 from tests.integration.client import Client, client
 from tests.integration.gateway import kafka_config
 from tests.integration.spark import numbered_records as made_of
-from tests.integration.spark.held_gateway import WITHIN_TESTS, HeldGateway, failed, query, spark_section
+from tests.integration.spark.held_gateway import (
+    READY,
+    WITHIN_TESTS,
+    HeldGateway,
+    failed,
+    query,
+    spark_section,
+)
 from tests.integration.spark.numbered_records import Made, Records, Row, batched, placed
 from tests.topics import Topics
 
@@ -167,30 +174,18 @@ async def have_all(stage: Stage, readers: Mapping[str, Client]) -> None:
             await reader.have(sum(map(made_of.count, rows)))
 
 
-@pytest.mark.parametrize(
-    ("who", "times"),
-    [
-        ("java", 1),
-        ("driver", 1),
-        pytest.param("java", 5, marks=pytest.mark.extended),
-        pytest.param("driver", 5, marks=pytest.mark.extended),
-    ],
-)
-async def test_every_row_comes_once_though_spark_is_killed(stage: Stage, who: str, times: int) -> None:
-    """At random moments: while rows come, and while queries start."""
-    gateway, rng = stage.gateway, Random(f"{who} {times}")
-    # Two in a row that die at the start make every query a suspect; more would have one given up.
-    moments = [0 if number % 3 == 1 else rng.randrange(500, 1_500) for number in range(times)]
+@pytest.mark.parametrize("who", ["java", "driver"])
+async def test_every_row_comes_once_though_spark_is_killed(stage: Stage, who: str) -> None:
+    """At a random moment; `test_kills.py` does it again and again."""
+    gateway, moment = stage.gateway, Random(who).randrange(500, 1_500)
     async with subscribed(stage, *QUERIES, "united") as readers:
         leading, *others = readers.values()
         async with made_of.produced_all_the_time(stage.flights, stage.others), made_of.reading(*others):
-            for moment in moments:
-                with gateway.patience():
-                    await leading.events(moment)
-                    ready = len(gateway.lines("spark driver is ready"))
-                    os.kill(gateway.driver() if who == "driver" else gateway.java(), signal.SIGKILL)
-                    await gateway.logged("spark driver is ready", count=ready + 1)
             with gateway.patience():
+                await leading.events(moment)
+                ready = len(gateway.lines(READY))
+                os.kill(gateway.driver() if who == "driver" else gateway.java(), signal.SIGKILL)
+                await gateway.logged(READY, count=ready + 1)
                 await leading.events(1_000)
         await have_all(stage, readers)
     for name in QUERIES:

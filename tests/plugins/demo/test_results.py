@@ -49,7 +49,7 @@ class Scripted:
         script = self
 
         async def run(self: Viewer) -> None:
-            async for one in script._receive[self._plan.source_id]:
+            async for one in script._receive[self.plan.source_id]:
                 if isinstance(one, WatchEnded):
                     raise one
                 await self.take(one)

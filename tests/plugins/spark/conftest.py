@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.plugins.spark.maven_server import MavenServer
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has failed is started again almost at once: not for who must see that it is away."""
     for module in (query_supervisor, driver_supervisor):
-        monkeypatch.setattr(module, "Backoff", partial(Backoff, 0.01, 0.01))
+        monkeypatch.setattr(module, "Backoff", lambda **given: Backoff(0.01, 0.01))
 
 
 @pytest.fixture

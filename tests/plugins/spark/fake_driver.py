@@ -166,6 +166,7 @@ class Run:
                 real_time=real_time,
                 begin={"a": begin} if real_time else {},
                 end={"a": dict.fromkeys(begin, self.plan.get("end", offset))},
+                had={"a": {int(p): place for p, place in self.plan.get("had", {}).items()}},
             )
         )
         rows = Wire(str(self.number))

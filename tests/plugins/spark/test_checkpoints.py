@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -187,3 +188,18 @@ def test_the_last_checkpoint_but_one_stays_and_older_ones_go(files: MemoryFiles)
 def test_no_id_leads_out_of_the_folder(files: MemoryFiles, source: str) -> None:
     Checkpoints(files, "/state", source, "4.2.0").take(changed(source=source), False, {})
     assert list(files.texts) == [f"/state/{source.replace('.', '%2E')}/meta.json"]
+
+
+def test_where_a_query_begins_is_noted_once_with_the_time(files: MemoryFiles) -> None:
+    checkpoints = Checkpoints(files, "s3a://bucket/state/", QUERY.source, "4.2.0")
+    take(files, QUERY)
+    assert (checkpoints.begin(), checkpoints.since()) == ({}, 0)
+    checkpoints.keep_begin({"flights": {0: 3}})
+    first = checkpoints.since()
+    assert abs(first / 1000 - time.time()) < 60
+    take(files, changed(key=[]))
+    checkpoints.keep_begin({"flights": {0: 4}})
+    assert (checkpoints.begin(), checkpoints.since()) == ({"flights": {0: 3}}, first)
+    other = StreamInput(source="flights", format="json", kafka={"subscribe": "others"})
+    take(files, changed(streams={"flights": other}, fresh=True))
+    assert (checkpoints.begin(), checkpoints.since()) == ({}, 0)

@@ -11,8 +11,12 @@ import trio.testing
 
 from kiwi_gw.api import SourceFailed
 from kiwi_spark.gateway.crash_attribution import GUILTY, SUSPECTED, CrashAttribution
+from kiwi_spark.gateway.driver_supervisor import MessageConnection
+from kiwi_spark.gateway.placed_results import PlacedResults
+from kiwi_spark.gateway.positions import RECORD_ROWS, partition_of
 from kiwi_spark.gateway.service import READING_SECONDS, QueryRun
-from kiwi_spark.protocol.messages import QueryStarted
+from kiwi_spark.protocol.messages import PlacedRows, QueryReads, QueryStarted, frame_of
+from kiwi_spark.protocol.packed_rows import pack
 from tests.plugins.spark.bench import fake_spark, memory, numbers, source
 
 SECONDS = 50
@@ -58,12 +62,43 @@ async def test_a_query_in_real_time_has_proved_itself_when_it_has_read_for_a_whi
     run.receive(QueryStarted(run=1, query="q", next_batch=0, real_time=True))
     await trio.sleep(2 * READING_SECONDS)
     assert not run.proved
-    run.reads()
+    run.receive(QueryReads(run=1))
     await trio.sleep(0.9 * READING_SECONDS)
     run.reads()
     assert not run.proved
     await trio.sleep(0.2 * READING_SECONDS)
     assert run.proved
+
+
+class _Nobody:
+    """Wants to know nothing of a query."""
+
+    def input_found(self) -> None: ...
+    def rows_arrived(self) -> None: ...
+    def batch_arrived(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("records", "moves"),
+    [([(0, 5), (1, 5)], True), ([(0, 5), (0, 6)], False), ([(0, 5), (1, 4)], False)],
+    ids=["all have", "one has none", "one has what came before"],
+)
+async def test_a_query_in_real_time_has_proved_itself_when_every_partition_has_new_rows(
+    records: list[tuple[int, int]], moves: bool
+) -> None:
+    """Whoever kills drivers every few seconds has no query given up. A record that does stops its
+    partition."""
+    start = {partition_of(0, n): 5 * RECORD_ROWS for n in (0, 1)}
+    out, run = memory(start), QueryRun(1, None, lambda progress: None)
+    await out.ready(start)
+    placed = PlacedResults(out, _Nobody(), ["a"], start)
+    ours, theirs = trio.socket.socketpair()
+    for partition, offset in records:
+        rows = pack([b"1"], None, [offset * RECORD_ROWS])
+        await theirs.send(frame_of(PlacedRows(input=0, partition=partition, timestamp=5, rows=rows)))
+    theirs.close()
+    await placed.receive(MessageConnection(trio.SocketStream(ours)), run.reads, run.moves)
+    assert run.proved is moves
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from kiwi_spark.gateway.positions import SCHEMA
 from kiwi_spark.gateway.query_supervisor import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor
 from kiwi_spark.gateway.service import RunEnd, SparkService
 from kiwi_spark.gateway.source import SparkSource
-from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryStarted
+from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryReads, QueryStarted
 from tests.plugins.spark.bench import context, settings
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -30,9 +30,11 @@ pytestmark = pytest.mark.usefixtures("short_pauses")
 AWAY = RunEnd("unreachable", "TimeoutException: no node")
 RAISED, GONE = RunEnd("user", "ZeroDivisionError"), RunEnd("gone", "SparkException: FAILED_READ_FILE")
 LOST, ENDED = RunEnd(message="SIGKILL", lost=True), RunEnd()
-STARTED, IDLE, DONE = (
+STARTED, IDLE, READS, WRITES, DONE = (
     QueryStarted(run=1, query="q", next_batch=0),
     QueryIdle(run=1),
+    QueryReads(run=1),
+    QueryReads(run=1, writes=True),
     BatchProgress(run=1, batch=0, input_rows=1, seconds=0.1),
 )
 
@@ -131,6 +133,9 @@ ISNT_THERE, HAS_FAILED, HAS_ENDED = DEGRADED_BY["unreachable"], DEGRADED_BY["use
         ([[STARTED, RAISED], [LOST], [STARTED, RAISED], [STARTED]], [HAS_FAILED, DRIVER_AWAY, HAS_FAILED]),
         ([[STARTED, RAISED], [STARTED, IDLE]], [HAS_FAILED]),
         ([[STARTED, RAISED], [STARTED, DONE]], [HAS_FAILED, ""]),
+        ([[AWAY], [STARTED, READS]], [ISNT_THERE, ""]),
+        ([[STARTED, RAISED], [STARTED, READS]], [HAS_FAILED]),
+        ([[STARTED, RAISED], [STARTED, READS, WRITES]], [HAS_FAILED, ""]),
         ([[LOST], [STARTED]], [DRIVER_AWAY, ""]),
         ([[STARTED, GONE], [STARTED, GONE], [STARTED]], [HAS_ENDED]),
         ([[STARTED, GONE], [STARTED, IDLE, GONE], [STARTED]], [HAS_ENDED, "", HAS_ENDED]),
@@ -240,3 +245,12 @@ def test_all_is_told_that_spark_says_of_a_query_in_the_jvm(last: list[str]) -> N
     assert [type(one) for one in said].count(QueryIdle) == 2
     done = [one for one in said if isinstance(one, BatchProgress)]
     assert [(one.batch, one.input_rows, one.seconds) for one in done] == [(4, 9, 0.25)] * reports
+
+
+def test_it_is_told_once_that_a_query_reads_and_that_it_writes() -> None:
+    said: list[Message] = []
+    query = LocalQuery("", "", "", "", "over")
+    progress = iter([0, 1, 1, 2, 2])
+    with pytest.raises(RuntimeError, match="never"):
+        follow(query, query, 7, {}, said.append, lambda: next(progress))
+    assert said == [QueryReads(run=7), QueryReads(run=7, writes=True)]

@@ -34,6 +34,19 @@ ValueError: boom
             for name in ("TooLarge", "NoPlace")
         ),
         (
+            [Cause("kiwigw.spark.StillWritten", "another process writes")],
+            "unreachable",
+            "another process writes",
+        ),
+        (
+            [
+                Cause("java.lang.RuntimeException", "a row was not written to the topic t: too large"),
+                Cause("org.apache.kafka.common.errors.RecordTooLargeException", "The message is too large"),
+            ],
+            "query",
+            "The message is too large",
+        ),
+        (
             [FAILED, Cause("java.io.IOException", "No space left on device")],
             "no_space",
             "No space left on device",

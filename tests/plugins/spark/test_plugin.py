@@ -103,19 +103,23 @@ async def test_check_has_several_queries_analysed_at_once(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("fake")
 async def test_check_says_how_queries_run_and_counts_their_partitions(tmp_path: Path) -> None:
-    whole = world(tmp_path, {"sql": "real time"}, {"sql": "batches"})
+    elsewhere = {"sql": "real time", "sink": {"topic": "t", "write": False}}
+    whole = world(tmp_path, {"sql": "real time"}, {"sql": "batches"}, elsewhere)
     few = plugin.check(whole, list(whole.sources.values()))
     whole = world(tmp_path, {"sql": "real time"}, {"sql": "real time"})
     many = plugin.check(whole, list(whole.sources.values()))
     assert few is not None
     assert many is not None
     with trio.fail_after(50):
-        found = {item.subject: item.message for item in await few() if item.message.startswith("runs")}
+        said = await few()
+        found = {item.subject: item.message for item in said if item.message.startswith("runs")}
         wrong = [item for item in await many() if item.level == "error"]
     assert found == {
         "spark source s0": "runs in real time (3 partitions)",
         "spark source s1": "runs in micro-batches: it keeps state",
+        "spark source s2": "runs in real time (3 partitions)",
     }
+    assert not any(item.where == ("spark", "real_time_partitions") for item in said)
     assert [(item.where, item.message.split(":")[0]) for item in wrong] == [
         (
             ("spark", "real_time_partitions"),

@@ -88,6 +88,14 @@ async def test_positions_are_those_of_the_input(tmp_path: Path) -> None:
     assert found(out.batches) == rows_of(100, 118)
 
 
+async def test_positions_begin_behind_the_last_rows(tmp_path: Path) -> None:
+    """Though the query begins further on: what lies between has made none, so nobody misses anything."""
+    async with fake_spark() as spark:
+        out = await collect({**PLAN, "begin": 100, "had": {"1": (97, 2)}}, tmp_path, spark, 36)
+    assert out.ready_at == {ZERO: 100 * RECORD_ROWS, ONE: 97 * RECORD_ROWS + 2}
+    assert found(out.batches) == rows_of(100, 118)
+
+
 async def test_a_gateway_that_starts_again_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
     """What was given out since comes again, so that who has had some of it can go on there."""
     async with fake_spark() as spark:

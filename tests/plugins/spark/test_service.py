@@ -20,13 +20,11 @@ from kiwi_spark.driver.__main__ import leave
 from kiwi_spark.gateway.driver_process import DriverProcess
 from kiwi_spark.gateway.driver_supervisor import DriverState
 from kiwi_spark.gateway.resolve import resolve
-from kiwi_spark.gateway.service import RunEnd
+from kiwi_spark.gateway.service import Progress, RunEnd
 from kiwi_spark.protocol.messages import (
-    BatchProgress,
     Message,
     QueryAnalysed,
     QueryEnded,
-    QueryIdle,
     QueryStarted,
     StopQuery,
 )
@@ -42,7 +40,7 @@ def query(folder: Path, plan: dict[str, Any] | None = None, source_id: str = "s"
     return resolve(settings(plan or {}, source_id), context(folder))
 
 
-def _nothing(progress: BatchProgress | QueryIdle) -> None:
+def _nothing(progress: Progress) -> None:
     """What is told of its batches."""
 
 
@@ -202,6 +200,16 @@ async def test_one_that_cannot_start(mode: str, words: str) -> None:
             with pytest.raises(SourceFailed, match=words):
                 await spark.driver.ready()
             assert spark.driver.state is DriverState.FAILED
+
+
+async def test_no_pause_before_another_one_is_longer_than_configured() -> None:
+    with structlog.testing.capture_logs() as lines, trio.fail_after(SECONDS):
+        async with fake_spark("exit", max_restarts=3, longest_pause=0.1) as spark:
+            with pytest.raises(SourceFailed):
+                await spark.driver.ready()
+    pauses = [line["pause"] for line in lines if "pause" in line]
+    assert len(pauses) == 3
+    assert max(pauses) <= 0.1
 
 
 async def test_no_place_for_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

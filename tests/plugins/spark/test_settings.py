@@ -60,12 +60,13 @@ def test_defaults() -> None:
     ("keys", "real_time"),
     [
         ({}, "auto"),
-        ({"sink": {"topic": "o"}}, "no"),
+        ({"sink": {"topic": "o"}}, "auto"),
         ({"output_mode": "complete"}, "no"),
         ({"output_mode": "update"}, "auto"),
         ({"trigger": "available_now"}, "no"),
         ({"trigger": {"processing_time": "1 s"}}, "no"),
         ({"trigger": {"real_time": True}}, "only"),
+        ({"trigger": {"real_time": True}, "sink": {"topic": "o"}}, "only"),
         ({"trigger": {"real_time": True, "checkpoint_interval": "5 m"}}, "only"),
         ({"trigger": {"real_time": True, "checkpoint_interval": 5000}}, "only"),
     ],
@@ -118,7 +119,6 @@ def test_durations(given: object, text: str) -> None:
             },
             "where records are gone",
         ),
-        ({"trigger": {"real_time": True}, "sink": {"topic": "o"}}, "leave `sink` out"),
         ({"trigger": {"real_time": True}, "output_mode": "complete"}, "output_mode complete"),
         (
             {

@@ -18,11 +18,12 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The sink that brings the rows of a query to the gateway: `format("kiwigw.spark.GatewaySink")`.
+ * The sink that brings the rows of a query to the gateway, or to its topic: `format("kiwigw.spark.GatewaySink")`.
  *
  * <p>Rows have two columns, `key` and `value`, JSON text. Options: `run`, the number of the run, whose connection is
- * open (`GatewayLink`); `batchBytes`, most bytes of a batch of results; `realTime`, `true` where rows are sent as they
- * come; `query`, what the gateway knows the query by, where no stream has an id (a result of tables).
+ * open (`GatewayLink`, `TopicLink`); `batchBytes`, most bytes of a batch of results; `realTime`, `true` where rows are
+ * sent as they come; `toTopic`, `true` where they have places and go to a topic; `query`, what the gateway knows the
+ * query by, where no stream has an id (a result of tables).
  */
 public final class GatewaySink implements TableProvider {
   @Override
@@ -83,11 +84,13 @@ public final class GatewaySink implements TableProvider {
     public Write build() {
       CaseInsensitiveStringMap options = info.options();
       long run = options.getLong("run", -1);
-      if (options.getBoolean("realTime", false)) {
+      boolean realTime = options.getBoolean("realTime", false);
+      boolean toTopic = options.getBoolean("toTopic", false);
+      if (realTime || toTopic) {
         return new Write() {
           @Override
           public StreamingWrite toStreaming() {
-            return new RealTimeWrite(run);
+            return toTopic ? new TopicWrite(run, info.queryId(), realTime) : new RealTimeWrite(run, options);
           }
         };
       }

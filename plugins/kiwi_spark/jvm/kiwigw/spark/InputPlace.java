@@ -19,6 +19,9 @@ import org.apache.spark.sql.types.DataTypes;
  * is not deterministic, so that the optimiser moves nothing past it.
  */
 public final class InputPlace {
+  /** Rows of one record at most. */
+  private static final int MOST_ROWS = 1 << 20;
+
   private static final ThreadLocal<InputPlace> HERE = ThreadLocal.withInitial(InputPlace::new);
 
   /** The number of the input among those of the query. */
@@ -27,10 +30,9 @@ public final class InputPlace {
   int partition;
 
   /** Below 0 at no record. */
-  long offset;
+  private long offset;
 
-  /** The number of the next row of this record. */
-  int row;
+  private int row;
 
   private InputPlace() {
     leave();
@@ -40,6 +42,33 @@ public final class InputPlace {
   void leave() {
     offset = -1;
     row = 0;
+  }
+
+  /** Number the next row of this record: it is above that of every row before it in the partition. */
+  long next() {
+    if (offset < 0) {
+      throw new NoPlace();
+    }
+    if (row >= MOST_ROWS) {
+      throw new TooLarge(
+          String.format("one record of an input makes more than %,d rows, and they cannot be numbered", MOST_ROWS));
+    }
+    return number(offset, row++);
+  }
+
+  /** Return the number of a row. */
+  static long number(long offset, long row) {
+    return offset * MOST_ROWS + row;
+  }
+
+  /** Return the offset in a number. */
+  static long offset(long number) {
+    return number / MOST_ROWS;
+  }
+
+  /** Return the row in a number. */
+  static long row(long number) {
+    return number % MOST_ROWS;
   }
 
   /** Return that of this thread. */

@@ -7,6 +7,7 @@ import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Brings every row of a query in real time to the gateway as soon as there is one.
@@ -17,15 +18,25 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
  */
 final class RealTimeWrite implements StreamingWrite {
   private final long run;
+  private final CaseInsensitiveStringMap options;
 
-  RealTimeWrite(long run) {
+  RealTimeWrite(long run, CaseInsensitiveStringMap options) {
     this.run = run;
+    this.options = options;
   }
 
   @Override
   public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
-    SchedulerPool.realTime(SparkContext.getOrCreate());
-    RowStream.of(run).begin();
+    SparkContext spark = SparkContext.getOrCreate();
+    SchedulerPool.realTime(spark);
+    RowStream.of(run)
+        .begin(
+            () ->
+                new LastRows(
+                    options.get("inputs"),
+                    options.get("lastRowsFolder"),
+                    options.get("lastRows"),
+                    spark.hadoopConfiguration()));
     return new Factory(run);
   }
 
@@ -46,40 +57,51 @@ final class RealTimeWrite implements StreamingWrite {
   private record Factory(long run) implements StreamingDataWriterFactory {
     @Override
     public DataWriter<InternalRow> createWriter(int partition, long task, long epoch) {
-      return new Writer(RowStream.of(run).lane());
+      RowStream stream = RowStream.of(run);
+      return new Writer(stream.lane(), stream.lastRows());
     }
   }
 
   private record Done() implements WriterCommitMessage {}
 
   private static final class Writer implements DataWriter<InternalRow> {
-    /** Rows of one record at most. */
-    private static final int MOST_ROWS = 1 << 20;
-
     private final RowStream.Lane lane;
+    private final LastRows lastRows;
+    private int input;
+    private int partition;
+
+    /** The number of the last row; below 0 before there is one. */
+    private long last = -1;
 
     /** For the task of this thread, which has read nothing yet. */
-    Writer(RowStream.Lane lane) {
+    Writer(RowStream.Lane lane, LastRows lastRows) {
       this.lane = lane;
+      this.lastRows = lastRows;
       InputPlace.here().leave();
     }
 
     @Override
     public void write(InternalRow row) {
       InputPlace here = InputPlace.here();
-      if (here.offset < 0) {
-        throw new NoPlace();
+      long number = here.next();
+      if (here.partition != partition || here.input != input) {
+        note();
       }
-      int number = here.row++;
-      if (number >= MOST_ROWS) {
-        throw new TooLarge(
-            String.format("one record of an input makes more than %,d rows, and they cannot be numbered", MOST_ROWS));
+      input = here.input;
+      partition = here.partition;
+      last = number;
+      lane.put(row, input, partition, number);
+    }
+
+    private void note() {
+      if (last >= 0) {
+        lastRows.made(input, partition, InputPlace.offset(last), InputPlace.row(last));
       }
-      lane.put(row, here.input, here.partition, here.offset * MOST_ROWS + number);
     }
 
     @Override
     public WriterCommitMessage commit() {
+      note();
       return new Done();
     }
 

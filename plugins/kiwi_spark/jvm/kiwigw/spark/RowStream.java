@@ -4,6 +4,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
@@ -22,6 +23,7 @@ final class RowStream implements Runnable {
   private final GatewayLink link;
   private final Set<Lane> lanes = ConcurrentHashMap.newKeySet();
   private final Thread sender;
+  private LastRows lastRows;
   private volatile boolean asleep;
   private volatile RuntimeException failure;
 
@@ -51,6 +53,11 @@ final class RowStream implements Runnable {
     }
   }
 
+  /** Return where the last rows are noted, once the query has begun to read. */
+  LastRows lastRows() {
+    return lastRows;
+  }
+
   /** Open a lane for a task. */
   Lane lane() {
     Lane lane = new Lane();
@@ -58,8 +65,11 @@ final class RowStream implements Runnable {
     return lane;
   }
 
-  /** Say that the query has begun to read. No task puts any rows meanwhile. */
-  void begin() {
+  /** Say that the query has begun to read. No task puts any rows meanwhile. known: for the first time. */
+  void begin(Supplier<LastRows> known) {
+    if (lastRows == null) {
+      lastRows = known.get();
+    }
     link.send(new MessagePack("BeginEpoch", 0).frame());
   }
 
@@ -71,6 +81,7 @@ final class RowStream implements Runnable {
     check();
     link.send(new MessagePack("EndEpoch", 1).put("epoch", epoch).frame());
     link.awaitTaken(epoch);
+    lastRows.keep(epoch);
   }
 
   @Override

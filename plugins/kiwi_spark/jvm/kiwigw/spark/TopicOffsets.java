@@ -2,6 +2,7 @@ package kiwigw.spark;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
@@ -24,23 +25,38 @@ public final class TopicOffsets {
    * behind it. KafkaException: it does not answer, or there is no such topic.
    */
   public static String of(Map<String, Object> options, String topic, String start) {
+    try (KafkaConsumer<byte[], byte[]> consumer = consumer(options)) {
+      StringJoiner found = new StringJoiner(",");
+      ranges(consumer, topic, start)
+          .forEach((one, range) -> found.add(one.partition() + " " + range.start() + " " + range.end()));
+      return found.toString();
+    }
+  }
+
+  /** Offsets of a partition: the first, and the one behind the last. */
+  record Range(long start, long end) {}
+
+  /** Open a consumer that only looks. */
+  static KafkaConsumer<byte[], byte[]> consumer(Map<String, Object> options) {
     Map<String, Object> all = new HashMap<>(options);
     all.put("allow.auto.create.topics", false);
     all.put("enable.auto.commit", false);
-    try (KafkaConsumer<byte[], byte[]> consumer =
-        new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-      List<TopicPartition> partitions = new ArrayList<>();
-      for (PartitionInfo partition : partitionsOf(consumer, topic)) {
-        partitions.add(new TopicPartition(topic, partition.partition()));
-      }
-      Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
-      Map<TopicPartition, Long> starts = startsOf(consumer, partitions, start, ends);
-      StringJoiner found = new StringJoiner(",");
-      for (TopicPartition one : partitions) {
-        found.add(one.partition() + " " + starts.get(one) + " " + ends.get(one));
-      }
-      return found.toString();
+    return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+  }
+
+  /** Return where a topic begins and ends, in every partition: as `of` does. */
+  static Map<TopicPartition, Range> ranges(KafkaConsumer<byte[], byte[]> consumer, String topic, String start) {
+    List<TopicPartition> partitions = new ArrayList<>();
+    for (PartitionInfo partition : partitionsOf(consumer, topic)) {
+      partitions.add(new TopicPartition(topic, partition.partition()));
     }
+    Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+    Map<TopicPartition, Long> starts = startsOf(consumer, partitions, start, ends);
+    Map<TopicPartition, Range> found = new LinkedHashMap<>();
+    for (TopicPartition one : partitions) {
+      found.put(one, new Range(starts.get(one), ends.get(one)));
+    }
+    return found;
   }
 
   private static List<PartitionInfo> partitionsOf(KafkaConsumer<byte[], byte[]> consumer, String topic) {

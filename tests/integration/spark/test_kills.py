@@ -1,0 +1,27 @@
+"""What is killed again and again costs no row and doubles none: `benchmarks.kills` kills 100 times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kiwi_demo.broker import Broker
+from tests.integration.spark.kills import WHO, Kills
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("who", "times"),
+    [("gateway", 1), *(pytest.param(who, 5, marks=pytest.mark.extended) for who in WHO)],
+)
+async def test_every_row_comes_once(
+    broker: Broker, new_topic: Callable[[], str], tmp_path: Path, who: str, times: int
+) -> None:
+    kills = Kills(broker.bootstrap, tmp_path, who, new_topic())
+    await kills.run(times)
+    for mode, account in kills.accounts.items():
+        assert account.exact, (mode, account)
+        assert account.rows > 100
