@@ -46,7 +46,7 @@ BOTH := -n 2 --dist worksteal
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest lint types layers outside format demo bench wheel fuzz lock clean
+.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest docs reference lint types layers outside format demo bench wheel fuzz lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -60,7 +60,7 @@ check: lint ## all checks of the code, and the fast tests with fewer examples (w
 
 check-static: setup
 	@mkdir -p build
-	@$(MAKE) --no-print-directory -k types layers > build/static.log 2>&1
+	@$(MAKE) --no-print-directory -k types layers docs > build/static.log 2>&1
 
 check-tests: setup
 	$(BIN)/python -m pytest -m "not slow and not integration and not extended" $(BOTH) --hypothesis-profile check $(ARGS)
@@ -137,6 +137,12 @@ fuzz: $(VENV)/.fuzz ## looks for messages that cost too much time or room, guide
 $(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.installed
 	$(PIP_INSTALL) --requirement requirements-fuzz.lock
 	@touch $@
+
+docs: setup ## the documentation as a site in build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file .mkdocs.yml
+
+reference: setup ## the generated parts of the documentation, anew: keys, commands, metrics, functions
+	@for part in config cli metrics query; do $(BIN)/python -m tests.$${part}_reference || exit; done
 
 lint: setup
 	$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }

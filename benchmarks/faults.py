@@ -3,8 +3,8 @@
 Every kind that takes less than a second is done 1,000 times, the others 100 times (`--brief`, `--longer`), on
 real brokers, with a ledger of every event at every client: see `tests/faults`, which does a few of each. One
 JSON line an injection goes to stdout, what came of each kind to `results/faults.json`, and from there with
-`--readme` into the table in README.md. The whole takes about eight hours; `--kind` takes single kinds, whose
-results replace those that are there.
+`--docs` into the table in docs/explanation/faults.md. The whole takes about eight hours; `--kind` takes
+single kinds, whose results replace those that are there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.faults.stages import WORDS, kafka_scene
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "explanation" / "faults.md"
 PART = "faults"
 CROWD = crowd_faults.Crowd(returning=5_000, stalled=1_000, backlog=1_000_000)
 _BRIEF = {*broker_faults.BRIEF, *client_faults.BRIEF}
@@ -48,17 +48,17 @@ Faults = Mapping[str, tuple[Injection, Phases]]
 @click.option("--longer", type=click.IntRange(0), default=100, show_default=True, help="Of each other kind.")
 @click.option("--phase", type=float, help="Seconds of each phase of the longer ones (default: as the tests).")
 @click.option("--kind", "kinds", multiple=True, help="Only kinds whose name has this in it.")
-@click.option("--readme", is_flag=True, help="Only put the last results into README.md.")
-def main(brief: int, longer: int, phase: float | None, kinds: tuple[str, ...], readme: bool) -> None:
-    if not readme:
+@click.option("--docs", is_flag=True, help="Only put the last results into the documentation.")
+def main(brief: int, longer: int, phase: float | None, kinds: tuple[str, ...], docs: bool) -> None:
+    if not docs:
         run = _Run(brief, longer, phase, kinds)
         folder = Path(tempfile.mkdtemp(prefix="faults-"))
         try:
             trio.run(run.everything, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    rewrite(README, PART, table(json.loads(RESULTS.read_text())))
-    if not readme and run.bad:
+    rewrite(PAGE, PART, table(json.loads(RESULTS.read_text())))
+    if not docs and run.bad:
         raise click.ClickException(f"{run.bad} injections did not pass: see `reasons` in {RESULTS.name}")
 
 

@@ -4,8 +4,8 @@ The JVM of Spark, its driver and the gateway are killed (-9) 100 times each (`--
 chance, while queries run in real time and in micro-batches and records come all the time: see
 `tests/integration/spark/kills.py` (`make test-all` kills five times). What the clients were sent is compared
 with what there was, row by row. What came of it goes to `results/kills.json`, and from there into the table
-in README.md. The whole takes 50 minutes; `--who` takes one of the three, whose results replace those that are
-there.
+in docs/explanation/faults.md. The whole takes 50 minutes; `--who` takes one of the three, whose results
+replace those that are there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import click
 import trio
 
-from benchmarks.faults import README, RESULTS
+from benchmarks.faults import PAGE, RESULTS
 from kiwi_demo.broker import Broker
 from tests.doc_blocks import rewrite
 from tests.integration.spark.exactness import Account
@@ -42,7 +42,7 @@ NAMES = {"java": "Spark's JVM", "driver": "Spark's driver (Python)", "gateway": 
 @click.option("--who", type=click.Choice(WHO), multiple=True, default=WHO, help="Only these.")
 def main(times: int, who: Sequence[str]) -> None:
     bad = [one for one in who if not trio.run(_kill, one, times)]
-    rewrite(README, PART, table(json.loads(KILLS.read_text())))
+    rewrite(PAGE, PART, table(json.loads(KILLS.read_text())))
     if bad:
         raise click.ClickException(f"rows are missing, doubled or wrong: see {KILLS.name}")
 

@@ -1,7 +1,7 @@
-"""What the rounds of a scenario say: medians beside targets, as text and as the README's table.
+"""What the rounds of a scenario say: medians beside targets, as text and as the table of the documentation.
 
 python -m benchmarks report            # what was saved, as text; writes results/report.md and the plots
-python -m benchmarks report --readme   # and the marked block of README.md
+python -m benchmarks report --docs     # and the marked block of docs/explanation/benchmarks.md
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.scenario import Figures, Goal, Scenario, times
 from benchmarks.scenarios import SCENARIOS
 from tests.doc_blocks import rewrite
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "benchmarks.md"
 ELSEWHERE = Path(__file__).parent / "elsewhere.md"
 """The figures of servers that cannot run here, which stand below ours."""
 PART = "benchmarks"
@@ -99,12 +99,13 @@ def write() -> str:
 
 
 @click.command(help="Table and plots of what was saved.")
-@click.option("--readme", is_flag=True, help="Rewrite the marked block of README.md.")
-def main(readme: bool) -> None:
+@click.option("--docs", is_flag=True, help="Rewrite the marked block of the documentation.")
+def main(docs: bool) -> None:
     table = write()
     click.echo(table, nl=False)
-    if readme:
+    if docs:
         shown = "".join(
-            f"\n![{title}](benchmarks/results/{name}.svg)\n" for name, title in plots.drawn(results.FOLDER)
+            f"\n![{title}](../../benchmarks/results/{name}.svg)\n"
+            for name, title in plots.drawn(results.FOLDER)
         )
-        rewrite(README, PART, table + shown)
+        rewrite(PAGE, PART, f"{shown}\n{table}")

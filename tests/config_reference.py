@@ -1,13 +1,12 @@
-"""The tables of keys in `config/README.md`, made from the JSON Schema.
+"""The tables of keys in docs/reference/configuration.md, made from the JSON Schema.
 
-`python -m tests.config_reference config` writes the schema and the tables anew;
+`python -m tests.config_reference` writes the schema and the tables anew;
 `tests/unit/config/test_schema_files.py` says when to.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ from kiwi_gw.config.json_schema import json_schema, text
 from kiwi_gw.plugin_manager import PluginManager, shipped
 from tests.doc_blocks import rewrite
 
-SCHEMA_FILE, README_FILE, PART = "kiwi-gw.schema.json", "README.md", "keys"
+ROOT = Path(__file__).parent.parent
+SCHEMA, PAGE = ROOT / "config" / "kiwi-gw.schema.json", ROOT / "docs" / "reference" / "configuration.md"
+PART = "keys"
 
 _ORDER = (
     "name",
@@ -184,13 +185,13 @@ def _resolve(item: Schema, schema: Schema) -> Schema:
     return found
 
 
-def write(folder: Path) -> None:
-    """Write the schema and the tables into that folder."""
+def write() -> None:
+    """Write the schema and the tables."""
     plugins = shipped()
     schema = json_schema(plugins)
-    (folder / SCHEMA_FILE).write_text(text(schema), encoding="utf-8")
-    rewrite(folder / README_FILE, PART, tables(schema, plugins))
+    SCHEMA.write_text(text(schema), encoding="utf-8")
+    rewrite(PAGE, PART, tables(schema, plugins))
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write()

@@ -1,11 +1,10 @@
-"""The table of metrics in `config/METRICS.md`, made from the catalog and the plugins.
+"""The table of metrics in docs/reference/metrics.md, made from the catalog and the plugins.
 
-`python -m tests.metrics_reference config` writes it anew; a test says when to.
+`python -m tests.metrics_reference` writes it anew; a test says when to.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from kiwi_gw.edge.metrics.catalog import OWN, Metric, metric_of
 from kiwi_gw.plugin_manager import shipped
 from tests.doc_blocks import rewrite
 
-FILE, PART = "METRICS.md", "metrics"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
+PART = "metrics"
 
 
 def documented() -> Iterator[Metric]:
@@ -35,4 +35,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    rewrite(Path(sys.argv[1]) / FILE, PART, table())
+    rewrite(PAGE, PART, table())

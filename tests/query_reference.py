@@ -1,11 +1,10 @@
-"""The tables of functions in `config/QUERIES.md`, made from the registry.
+"""The tables of functions in docs/reference/queries.md, made from the registry.
 
-`python -m tests.query_reference config` writes them anew; a test says when to.
+`python -m tests.query_reference` writes them anew; a test says when to.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,8 @@ from kiwi_gw.query.functions import modules
 from kiwi_gw.query.functions.base import Function
 from tests.doc_blocks import rewrite
 
-FILE, PART = "QUERIES.md", "functions"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "queries.md"
+PART = "functions"
 
 # Titles of the modules of functions; operators that are written as functions are on numbers.
 _TITLES: Final = {
@@ -51,4 +51,4 @@ def _row(function: Function) -> str:
 
 
 if __name__ == "__main__":
-    rewrite(Path(sys.argv[1]) / FILE, PART, tables())
+    rewrite(PAGE, PART, tables())

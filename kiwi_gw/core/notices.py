@@ -71,7 +71,8 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Lagged:
-    """Numbers as the README defines them. `dropped` is None where the source itself does not know."""
+    """Numbers as the notice LAG has them. `dropped` is None where the source itself does not
+    know."""
 
     handle: Hashable
     source: SourceInfo

@@ -1,6 +1,6 @@
 """Vocabulary: the value types that every layer shares. Standard library only.
 
-The words are those of docs/glossary.md.
+The words are those of docs/explanation/glossary.md.
 """
 
 from kiwi_gw.model.batch import PIECE_BYTES, PIECE_EVENTS, Batch, Gap, Unreadable, batch_pieces

@@ -83,9 +83,15 @@ class StaticToken(_SecretSection):
     """
 
     name: Text
+    """What this client is called in logs and on the admin address. No two tokens have one name."""
     token: SecretStr
+    """The token: 16 to 4,096 letters, digits and `. _ ~ -`, so that it fits a header, a URL and a
+    subprotocol."""
     roles: tuple[Text, ...] = ()
+    """What it may do: names of `tokens.roles`."""
     expires_at: AwareDatetime | None = None
+    """When it ends, with a time zone (`2026-12-31T00:00:00Z`); null: never. Its client is told a minute
+    before."""
 
     @field_validator("token")
     @classmethod
@@ -107,22 +113,30 @@ class StaticToken(_SecretSection):
 class JwtSettings(_SecretSection):
     """Tokens that an issuer has signed (RFC 7519). Exactly one of `jwks_url`, `jwks_file` and `secret`.
 
-    algorithms: the only ones that are accepted. By default RS256, ES256 and EdDSA; HS256 with `secret`.
-        A key of a key set without an `alg` of its own is used with the first of these that fits it.
-    audience: one of these must be in the token's `aud`.
-    roles_claim: a claim's name, or a path of names with dots (`realm_access.roles`); a list of texts, or
-        one text with blanks between the roles.
+    What is told of a token that is not accepted never holds any of it.
     """
 
     issuer: Text
+    """Who must have signed it: the token's `iss`, to the letter."""
     audience: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Whom it must be for: one of these must be in the token's `aud`."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] | None = None
+    """The only algorithms that are accepted; null: RS256, ES256 and EdDSA, or HS256 with `secret`. A key of a
+    key set without an `alg` of its own is used with the first of these that fits it."""
     jwks_url: Text | None = None
+    """Where the issuer's public keys are, as a JSON Web Key Set (`https://`; `http://` only on loopback)."""
     jwks_file: Path | None = None
+    """A file with them instead; it is read again when it changes."""
     secret: SecretStr | None = None
+    """A secret that issuer and gateway share, for HS256, HS384 or HS512, instead of public keys."""
     leeway_seconds: int = Field(default=30, ge=0, le=60)
+    """How far the clocks of issuer and gateway may differ."""
     roles_claim: Text = "roles"
+    """Which claim has the roles: its name, or a path of names with dots (`realm_access.roles`). It is a list
+    of texts, or one text with blanks between the roles. Roles that `tokens.roles` does not have count for
+    nothing."""
     name_claim: Text = "sub"
+    """Which claim is the client's name in logs and on the admin address."""
     jwks_ttl_seconds: int = Field(default=300, ge=30, le=86_400)
     """How long fetched keys are used before they are fetched again. Who was let in by a key that is then no
     longer among them is let go (4402)."""
@@ -199,22 +213,26 @@ class AnonymousSettings(_SecretSection):
     """What a client without credentials may do."""
 
     roles: tuple[Text, ...] = ()
+    """What it may do: names of `tokens.roles`."""
 
 
 class TokensSettings(_SecretSection):
-    """The `tokens:` section. Whatever no role allows is refused.
-
-    anonymous: null, a client without credentials is refused.
-    query_parameter, subprotocol_prefix: where browsers put a token, which cannot set a header;
-        null: not accepted there. (Addresses end up in the logs of proxies: prefer the subprotocol.)
-    """
+    """The `tokens:` section. Whatever no role allows is refused."""
 
     roles: dict[Text, RoleSettings] = Field(default_factory=dict)
+    """What may be done, by names that tokens refer to. A role with nothing in it (`name: {}`) grants
+    nothing."""
     static: tuple[StaticToken, ...] = ()
+    """Tokens that are written down here, or in files beside it."""
     jwt: JwtSettings | None = None
+    """Tokens that an issuer has signed (RFC 7519), checked without asking it. Needs `kiwi-gw[jwt]`."""
     anonymous: AnonymousSettings | None = None
+    """What clients without credentials may do; null: they are refused."""
     query_parameter: Text | None = "access_token"
+    """The parameter of the address in which a browser may bring a token; null: none. Addresses end up in the
+    logs of proxies: prefer the subprotocol, or a ticket."""
     subprotocol_prefix: Text | None = "kiwi-gw.bearer."
+    """What stands before the token in a WebSocket subprotocol, where browsers can put one; null: none."""
 
     @field_validator("static")
     @classmethod

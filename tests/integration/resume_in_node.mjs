@@ -1,10 +1,10 @@
-// Runs the lines of README.md that resume, in Node: node resume_in_node.mjs README SOURCE URL...
+// Runs the lines of docs/guides/clients.md that resume, in Node: node resume_in_node.mjs PAGE SOURCE URL...
 // Connects to one address after the other and writes, a line each, "subscribed", "dropped" with the number that
 // a LAG notice says, "error ..." and the partition and offset of every event, or its count where it has none.
 import { readFileSync } from "node:fs";
 
-const [readme, source, ...urls] = process.argv.slice(2);
-const lines = readFileSync(readme, "utf8").match(/```js\n(.*?)```/s)[1];
+const [page, source, ...urls] = process.argv.slice(2);
+const lines = readFileSync(page, "utf8").match(/```js\n(.*?)```/s)[1];
 const ours = lines.replace('"flights"', JSON.stringify(source));
 const { subscribe, note } = new Function(`${ours}\nreturn { subscribe, note };`)();
 const write = (line) => process.stdout.write(`${line}\n`);

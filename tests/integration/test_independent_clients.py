@@ -158,11 +158,14 @@ def chromium() -> tuple[str, dict[str, str]]:
     return found, dict(os.environ)
 
 
-async def in_a_browser(page: Site, address: str, profile: Path, host: str = "127.0.0.1") -> Messages:
-    """host: by which name the page is asked for, which is its origin's."""
+async def in_a_browser(
+    page: Site, address: str, profile: Path, host: str = "127.0.0.1", script: str = ""
+) -> Messages:
+    """host: by which name the page is asked for, which is its origin's. script: in place of the one that
+    pulls; it posts what it heard to `/`."""
     send = "fetch('/', { method: 'POST', body: JSON.stringify(heard) })"
     talk = f"talk('ws://{address}/', '{SOURCE}').then((heard) => {send});"
-    page.script = (HERE / "pull_as_client.js").read_text() + talk
+    page.script = script or (HERE / "pull_as_client.js").read_text() + talk
     program, environment = chromium()
     # Its own sandbox needs rights that containers do not have; the page is ours.
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]

@@ -1,4 +1,4 @@
-"""The page of the README, driven in Node: push, pull, LAG, reconnect."""
+"""The page of docs/start/browser.md, driven in Node: push, pull, LAG, reconnect."""
 
 from __future__ import annotations
 
@@ -197,8 +197,9 @@ async def _stay(address: str, *, task_status: trio.TaskStatus[Page]) -> None:
         await trio.sleep_forever()
 
 
-def test_the_readme_has_the_page_word_for_word() -> None:
-    assert f"```html\n{PAGE.read_text()}```" in (ROOT / "README.md").read_text()
+def test_the_documentation_has_the_page_word_for_word() -> None:
+    page = (ROOT / "docs" / "start" / "browser.md").read_text()
+    assert f'```html title="watch.html"\n{PAGE.read_text()}```' in page
 
 
 def test_the_page_is_small_and_needs_nothing() -> None:

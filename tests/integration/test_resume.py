@@ -23,6 +23,7 @@ from tests.topics import Topics
 
 pytestmark = pytest.mark.integration
 
+CLIENTS = ROOT / "docs" / "guides" / "clients.md"
 PARTITIONS = 4
 BEFORE, AFTER = 12_000, 4_000
 EVERYTHING = {p: list(range((BEFORE + AFTER) // PARTITIONS)) for p in range(PARTITIONS)}
@@ -161,7 +162,7 @@ async def lines_of(command: list[str]) -> AsyncIterator[Lines]:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_lines_of_the_readme_in_node(
+async def test_the_lines_of_the_documentation_in_node(
     broker: Broker, topics: Topics, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = await topics.create(new_topic(), PARTITIONS)
@@ -174,7 +175,7 @@ async def test_the_lines_of_the_readme_in_node(
         harness = Path(__file__).parent / "resume_in_node.mjs"
         urls = [f"ws://{one.address}/" for one in (first, second)]
         with trio.fail_after(50):
-            async with lines_of([node(), str(harness), str(ROOT / "README.md"), topic, *urls]) as lines:
+            async with lines_of([node(), str(harness), str(CLIENTS), topic, *urls]) as lines:
                 assert await lines.next() == "subscribed"
                 count = again = 0
                 await topics.fill(topic, BEFORE, PARTITIONS)
@@ -195,7 +196,7 @@ async def test_the_lines_of_the_readme_in_node(
     assert seen == EVERYTHING
 
 
-async def test_the_lines_of_the_readme_in_node_where_events_have_no_offsets(tmp_path: Path) -> None:
+async def test_the_lines_of_the_documentation_in_node_where_events_have_no_offsets(tmp_path: Path) -> None:
     config = {"sources": [{"type": "counter", "id": "ticks", "min": 0, "interval_ms": 5, "lazy": True}]}
     config["server"] = {"address": "127.0.0.1:0"}  # type: ignore[assignment]
     async with (
@@ -205,7 +206,7 @@ async def test_the_lines_of_the_readme_in_node_where_events_have_no_offsets(tmp_
         harness = Path(__file__).parent / "resume_in_node.mjs"
         urls = [f"ws://{one.address}/" for one in (first, second)]
         with trio.fail_after(50):
-            async with lines_of([node(), str(harness), str(ROOT / "README.md"), "ticks", *urls]) as lines:
+            async with lines_of([node(), str(harness), str(CLIENTS), "ticks", *urls]) as lines:
                 assert await lines.next() == "subscribed"
                 # Far enough that its place means nothing to the other gateway, where the counter begins anew.
                 assert [await lines.next() for _ in range(100)] == [f"count {n}" for n in range(100)]

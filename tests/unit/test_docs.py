@@ -1,4 +1,4 @@
-"""What docs/ says of the code is so: every file and every function that it names exists."""
+"""What docs/explanation says of the code is so: every file and every function that it names exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "explanation"
 NAMED = re.compile(r"`((?:kiwi_gw|plugins|tests)/[\w/]+(?:\.py)?)(?::([\w.]+))?`")
 """A file or a folder, and a name in it: `kiwi_gw/core/window.py:Window.append`."""
 WALKS = {"One event": 12, "One SUBSCRIBE": 15, "One Spark row": 12}

@@ -1,4 +1,4 @@
-"""README.md, "Guarantees and limits": what it promises is shown by tests that `make test` runs."""
+"""docs/explanation/guarantees.md: what it promises is shown by tests that `make test` runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ SEVERAL_BROKERS = {"tests/faults/test_cluster_faults.py"}
 
 
 def test_every_promise_has_a_test_that_make_test_runs() -> None:
-    table = (ROOT / "README.md").read_text().partition(HEAD)[2].partition("\n\n")[0]
+    table = (
+        (ROOT / "docs" / "explanation" / "guarantees.md").read_text().partition(HEAD)[2].partition("\n\n")[0]
+    )
     rows = {
         line.split(" | ")[0].strip("| "): re.findall(r"`(tests/[\w/.]+)`", line)
         for line in table.splitlines()

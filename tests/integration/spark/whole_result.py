@@ -111,7 +111,7 @@ def texts_of(table: pa.Table, key: Sequence[str]) -> Iterator[bytes]:
 
 
 def form(value: object) -> object:
-    """The JSON form of a value, by the table in the README; written anew, for comparison with the product."""
+    """The JSON form of a value, by the table in docs/guides/kiwi.md; written anew, for comparison."""
     match value:
         case datetime():
             assert value.tzinfo is not None

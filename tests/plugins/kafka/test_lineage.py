@@ -153,7 +153,7 @@ async def test_positions_that_a_client_moved_on_are_good_after_a_change_of_leade
         cluster.elect("t")
         cluster.add("t", 0, b"3", b"4")
         await trio.sleep(1)
-        given["0"] = 5  # as the README's snippet does, whose other members stay
+        given["0"] = 5  # as the snippet in docs/guides/clients.md does, whose other members stay
         await lineage.learn([read(given)])
         assert lineage.refuted(read(given)) is None
 

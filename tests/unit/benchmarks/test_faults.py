@@ -1,10 +1,10 @@
-"""The README's table of faults is the one that the results give."""
+"""The table of faults in docs is the one that the results give."""
 
 from __future__ import annotations
 
 import json
 
-from benchmarks.faults import PART, README, RESULTS, table
+from benchmarks.faults import PAGE, PART, RESULTS, table
 from tests.doc_blocks import replaced
 from tests.faults.experiment import Outcome, Result, summary
 
@@ -12,9 +12,9 @@ KILLED = Outcome("killed", "R1", Result.PASSED, [], 100, 0.5, 1.0, 3.0, 0.004)
 HUNG = Outcome("killed", "R1", Result.HANG, ["it took too long"], 50, None, None, 0.1, 0.06)
 
 
-def test_the_readme_shows_the_results() -> None:
-    readme = README.read_text()
-    assert replaced(readme, PART, table(json.loads(RESULTS.read_text()))) == readme
+def test_the_page_shows_the_results() -> None:
+    page = PAGE.read_text()
+    assert replaced(page, PART, table(json.loads(RESULTS.read_text()))) == page
 
 
 def test_many_injections_of_a_kind() -> None:

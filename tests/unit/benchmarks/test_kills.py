@@ -1,4 +1,4 @@
-"""What the comparison of rows finds, and the README's table of kills."""
+"""What the comparison of rows finds, and the table of kills in docs/explanation/faults.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.faults import README
+from benchmarks.faults import PAGE
 from benchmarks.kills import KILLS, PART, facts, table
 from tests.doc_blocks import replaced
 from tests.integration.spark.exactness import Account, has_all, judge
@@ -89,5 +89,5 @@ def test_a_row_of_the_table() -> None:
 
 
 def test_the_readme_shows_the_results() -> None:
-    readme = README.read_text()
-    assert replaced(readme, PART, table(json.loads(KILLS.read_text()))) == readme
+    page = PAGE.read_text()
+    assert replaced(page, PART, table(json.loads(KILLS.read_text()))) == page

@@ -98,8 +98,8 @@ def test_text_and_markdown_have_every_goal_that_was_measured() -> None:
     assert report.markdown([(FANOUT, rounds)]).count("\n") == len(FANOUT.goals) + 2
 
 
-def test_the_readme_has_the_part_once() -> None:
-    assert replaced(report.README.read_text(), report.PART, "")
+def test_the_page_has_the_part_once() -> None:
+    assert replaced(report.PAGE.read_text(), report.PART, "")
 
 
 def test_every_scenario_is_whole() -> None:

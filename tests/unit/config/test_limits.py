@@ -1,4 +1,4 @@
-"""The table of limits in config/README.md: each default in it is the one in the code.
+"""The table of limits in docs/reference/limits.md: each default in it is the one in the code.
 
 A row names where each of its figures is, in their order: by a key of the configuration, or by the module and
 name of a constant or of a field with a default.
@@ -20,7 +20,7 @@ from kiwi_gw.config.schema import WindowSettings
 from kiwi_gw.config.server import LimitSettings
 
 ROOT = Path(__file__).parents[3]
-README = ROOT / "config" / "README.md"
+REFERENCE = ROOT / "docs" / "reference"
 SETTINGS = "kafka: {bootstrap_servers: 'a:1'}\nsources:\n  - {type: topic, topic: b}"
 UNITS = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "ms": 0.001, "s": 1}
 NUMBER = re.compile(r"(?:(?<!\w)(\d[\d,]*(?:\.\d+)?)(?: (KiB|MiB|GiB|ms|s|%))?(?!\w))|(\boff\b)")
@@ -30,9 +30,9 @@ NO_LIMITS = {"server.limits.resident_bytes", "window.last_values"}
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """What is limited, the default, where it is; of every line of the section that is one of a table."""
-    section = README.read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
-    head, lines = (found := [line for line in section.splitlines() if "|" in line])[:2], found[2:]
+    """What is limited, the default, where it is; of every line of the page that is one of a table."""
+    page = (REFERENCE / "limits.md").read_text()
+    head, lines = (found := [line for line in page.splitlines() if "|" in line])[:2], found[2:]
     assert head == HEAD
     cells = [line.strip("|").split(" | ") for line in lines]
     assert all(len(each) == 3 for each in cells), cells
@@ -94,8 +94,8 @@ def test_every_limit_that_can_be_set_is_in_one_row() -> None:
 
 
 def test_the_limits_that_a_client_meets_first(load_text: Callable[..., LoadedConfig]) -> None:
-    words = " ".join((ROOT / "README.md").read_text().split())
-    said = re.search(r"The ones that a client meets first: (.*?)\. \|", words)
+    words = " ".join((REFERENCE / "kiwi.md").read_text().split())
+    said = re.search(r"The ones that a client meets first: (.*?)\.$", words)
     assert said is not None
     limits = load_text(SETTINGS).settings.server.limits
     assert figures(said[1]) == [

@@ -16,7 +16,7 @@ from kiwi_gw.config.document import read
 from kiwi_gw.config.json_schema import text
 from kiwi_gw.dialects.kiwi.settings import KiwiSettings
 from kiwi_gw.plugin_manager import PluginManager, shipped
-from tests.config_reference import PART, tables
+from tests.config_reference import PAGE, PART, tables
 from tests.doc_blocks import replaced
 
 Loader = Callable[..., LoadedConfig]
@@ -30,7 +30,7 @@ ENVIRON = {
     "PROMETHEUS_TOKEN": "prometheus-0123456789",
     "BACKOFFICE_TOKEN": "backoffice-0123456789",
 }
-RENEW = "renew it with: python -m tests.config_reference config"
+RENEW = "renew it with: python -m tests.config_reference"
 
 
 def data(source: str) -> Any:
@@ -122,8 +122,8 @@ def test_every_time_may_be_written_as_a_duration(schema: dict[str, Any]) -> None
 
 
 def test_the_table_of_keys_is_fresh(schema: dict[str, Any]) -> None:
-    readme = (CONFIG / "README.md").read_text()
-    assert readme == replaced(readme, PART, tables(schema, shipped())), RENEW
+    page = PAGE.read_text()
+    assert page == replaced(page, PART, tables(schema, shipped())), RENEW
 
 
 def test_the_starter_file_is_valid(validator: jsonschema.Draft7Validator, tmp_path: Path) -> None:

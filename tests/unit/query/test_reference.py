@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kiwi_gw.core import accounts, evaluation
 from kiwi_gw.core.round_budget import LIGHT_USER_SECONDS, ROUND_SECONDS, ROUND_SHARE
 from kiwi_gw.dialects.zetta import topic_plan_cache
@@ -17,14 +15,14 @@ from kiwi_gw.runtime import offloads
 from kiwi_gw.runtime.offload_queue import MOST_OF_ONE
 from kiwi_gw.runtime.offloads import MOST
 from tests.doc_blocks import replaced
-from tests.query_reference import FILE, PART, tables
+from tests.query_reference import PAGE, PART, tables
 from tests.unit.config.test_limits import figures
 
-TEXT = (Path(__file__).parents[3] / "config" / FILE).read_text(encoding="utf-8")
+TEXT = PAGE.read_text(encoding="utf-8")
 
 
 def test_the_tables_are_fresh() -> None:
-    assert replaced(TEXT, PART, tables()) == TEXT, "python -m tests.query_reference config"
+    assert replaced(TEXT, PART, tables()) == TEXT, "python -m tests.query_reference"
 
 
 def test_every_function_is_in_them() -> None:

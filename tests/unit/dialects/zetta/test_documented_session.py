@@ -1,4 +1,4 @@
-"""The session that README.md shows is what is said."""
+"""The session that docs/guides/zetta.md shows is what is said."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from kiwi_gw.core.hub_limits import HubLimits
 from tests.unit.dialects.zetta.bench import Sources
 
-README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "guides" / "zetta.md").read_text(encoding="utf-8")
 
 
-def test_the_session_of_the_readme() -> None:
-    page = README.split("\n## Zetta", 1)[1].split("\n## ", 1)[0]
-    (session,) = [block for block in re.findall(r"```\n(.*?)```", page, re.DOTALL) if block.startswith(">")]
+def test_the_session_of_the_page() -> None:
+    (session,) = re.findall(r"```text title=\"ws://.*?\"\n(.*?)```", PAGE, re.DOTALL)
     readings = [("a5", {"f": 86.2, "c": 30.1}), ("b7", {"f": 85.8, "c": 29.9})]
     sources = Sources(
         HubLimits(last_values=True), readings={"topic": "hub/thermostat/{key}/temperature", "data": "value"}
@@ -24,7 +23,7 @@ def test_the_session_of_the_readme() -> None:
     for line in session.splitlines():
         mark, text = line.split(" ", 1)
         if mark == ">":
-            assert heard == [], "the README leaves something out"
+            assert heard == [], "the page leaves something out"
             client.raw(text)
             heard = client.hear()
         else:
