@@ -169,7 +169,8 @@ async def run(
     be stopped. worker_config: if this is one of several workers.
     """
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
-    gateway = Gateway(loaded, worker=worker, workers=workers)
+    prepared = trio.Event()
+    gateway = Gateway(loaded, worker=worker, workers=workers, prepared=prepared)
     dialects = build_dialects(loaded)
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
@@ -190,12 +191,11 @@ async def run(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
-            await trio.to_thread.run_sync(warm_up)  # before a client can ask: parsers are for one thread
             for item in (listener, *own):
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             nursery.start_soon(LoopWatch().run)
-            gc.freeze()  # what was made for the start stays: no collection need look at it again
+            nursery.start_soon(_prepare, prepared)
             _announce(listener, admin, worker_config)
             task_status.started(RunningGateway(gateway, listener, reloader, admin))
             await stop.wait(signals, reloader)
@@ -209,6 +209,13 @@ async def run(
             item.stop_accepting()
     log.info("gateway stopped")
     return stop.code
+
+
+async def _prepare(prepared: trio.Event) -> None:
+    """Load what queries need, while requests are answered already; then clients are let in."""
+    await trio.to_thread.run_sync(warm_up)
+    gc.freeze()  # what was made for the start stays: no collection need look at it again
+    prepared.set()
 
 
 class _ShutDown:
