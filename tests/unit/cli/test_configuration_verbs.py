@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from kiwi_gw.cli import main
+from kiwi_gw.config.examples import examples
 from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
 
 pytestmark = pytest.mark.usefixtures("example_plugin")
@@ -356,3 +357,33 @@ def test_plugins_without_their_extras_are_no_failure() -> None:
     assert counter.endswith("source type counter")
     assert kafka.endswith("needs: pip install 'kiwi-gw[kafka]'")
     assert "spark" in spark
+
+
+def test_an_example_to_start_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new.yml"
+    assert main(["config", "init", "--example", "kafka", str(path)]) == 0
+    assert path.read_text() == examples()["kafka"].read_text()
+    assert capsys.readouterr().err.endswith(f"run it: kiwi-gw run --config {path}\n")
+    assert main(["config", "init", "--example", "grafana.json", str(tmp_path / "board.json")]) == 0
+    assert capsys.readouterr().err.endswith("board.json written\n")
+    assert main(["config", "init", "--example", "kafak"]) == 1
+    assert capsys.readouterr().err == "kiwi-gw: no example is called 'kafak'; did you mean 'kafka'?\n"
+    assert main(["config", "init", "--example", "x"]) == 1
+    assert "there is: counter, demo, " in capsys.readouterr().err
+
+
+def test_the_examples_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "init", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(examples())
+    assert "counter              The smallest thing that works: no Kafka, nothing to install" in lines
+
+
+def test_an_installed_gateway_has_its_examples_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "kiwi_gw"
+    (package / "examples").mkdir(parents=True)
+    (package / "examples" / "kafka.yml").write_text("sources: []\n")
+    monkeypatch.setattr("kiwi_gw.config.examples._PACKAGE", package)
+    assert examples() == {"kafka": package / "examples" / "kafka.yml"}
