@@ -31,6 +31,8 @@ from kiwi_demo.viewer import Viewer
 from kiwi_gw.client.address import Address, parse_address
 from kiwi_gw.client.watch import WatchPlan
 from kiwi_gw.errors import KiwiError
+from kiwi_spark.java.classes import classes_jar
+from kiwi_spark.java.connector import fetch_connector
 from kiwi_spark.java.jar_set import default_cache
 
 TOPIC = "flights"
@@ -119,7 +121,9 @@ async def _show(
         broker = Broker(folder / "kafka", port=kafka_port, report=run.say)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stack.enter_async_context, broker)
+            nursery.start_soon(_fetch_for_spark, run.say)
             flights = await trio.to_thread.run_sync(_opened)
+        run.say(f"Kafka answers on {broker.bootstrap}")
         await create_topic(broker.bootstrap, TOPIC, PARTITIONS)
         log = folder / "gateway.log"
         run.say("starting the gateway ...")
@@ -133,12 +137,14 @@ async def _show(
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(raise_when_ended, broker)
         nursery.start_soon(_raise_when_ended, gateway, log)
-        await _watch_flights(run, address, broker.bootstrap, flights, seconds, speed)
+        run.results = Results(address, run.say, log)
+        await _watch_flights(run, run.results, address, broker.bootstrap, flights, seconds, speed)
         nursery.cancel_scope.cancel()
 
 
 async def _watch_flights(
     run: _Run,
+    results: Results,
     address: Address,
     bootstrap: str,
     flights: Iterator[Flight],
@@ -147,14 +153,13 @@ async def _watch_flights(
 ) -> None:
     push = Viewer(address, WatchPlan(TOPIC, "push"), run.say)
     run.viewers = (push, Viewer(address, WatchPlan(TOPIC, "pull", rate=PULL_RATE), run.say))
-    run.results = Results(address, run.say)
     async with trio.open_nursery() as watching:
         for viewer in run.viewers:
             watching.start_soon(viewer.run)
         for viewer in run.viewers:
             await viewer.subscribed.wait()
         run.say(f"a push and a pull subscription ({PULL_RATE:g} a second); their first events:")
-        watching.start_soon(run.results.run)
+        watching.start_soon(results.run)
         async with trio.open_nursery() as producing:
             producing.start_soon(_replay_all, run, bootstrap, flights, speed)
             with trio.move_on_after(_FIRST_EVENT_SECONDS) as waiting:
@@ -183,6 +188,15 @@ async def _replay_all(run: _Run, bootstrap: str, flights: Iterator[Flight], spee
 async def _raise_when_ended(gateway: Child, log: Path) -> None:
     await gateway.wait()
     raise ended(gateway, log)
+
+
+async def _fetch_for_spark(say: Callable[[str], None]) -> None:
+    """Fetch what Spark will need beside Kafka's start: later it would be waited for alone."""
+    try:
+        await fetch_connector(report=say)
+        await classes_jar(report=say)
+    except KiwiError as failure:
+        say(f"Spark will not work: {failure}")
 
 
 def _opened() -> Iterator[Flight]:
