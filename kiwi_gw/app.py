@@ -34,6 +34,7 @@ from kiwi_gw.query.warm_up import warm_up
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
 from kiwi_gw.runtime.reload import Reloader
+from kiwi_gw.service_manager import ServiceManager
 from kiwi_gw.workers.supervisor import Supervisor
 from kiwi_gw.workers.worker_config import LISTENING, WorkerConfig, worker_config_of
 
@@ -174,7 +175,9 @@ async def run(
     dialects = build_dialects(loaded)
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
-    reloader = Reloader(gateway, applied)
+    # The process that started workers speaks for them.
+    manager = ServiceManager(loaded.environ if worker_config is None else {})
+    reloader = Reloader(gateway, applied, reloading=manager.reloading)
     try:
         collector = Collector(gateway, listener, reloader, list(dialects)) if gateway.measured else None
         local_admin = LocalAdmin(gateway, collector, lone=worker_config is None)
@@ -195,10 +198,12 @@ async def run(
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             nursery.start_soon(LoopWatch().run)
-            nursery.start_soon(_prepare, prepared)
+            nursery.start_soon(_prepare, prepared, manager)
+            nursery.start_soon(manager.show_life)
             _announce(listener, admin, worker_config)
             task_status.started(RunningGateway(gateway, listener, reloader, admin))
             await stop.wait(signals, reloader)
+            manager.stopping()
             nursery.start_soon(stop.at_once, signals, nursery.cancel_scope)
             await _drain(gateway, listener)
             if leave is not None:
@@ -211,11 +216,12 @@ async def run(
     return stop.code
 
 
-async def _prepare(prepared: trio.Event) -> None:
+async def _prepare(prepared: trio.Event, manager: ServiceManager) -> None:
     """Load what queries need, while requests are answered already; then clients are let in."""
     await trio.to_thread.run_sync(warm_up)
     gc.freeze()  # what was made for the start stays: no collection need look at it again
     prepared.set()
+    manager.ready()
 
 
 class _ShutDown:

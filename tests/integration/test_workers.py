@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -452,3 +452,18 @@ async def test_a_ticket_is_used_once_whichever_worker_gets_it(tmp_path: Path) ->
         assert slots == {"0", "1"}
         assert secret not in repr(running.log)
         assert text.rpartition(".")[2] not in repr(running.log)
+
+
+async def test_the_process_that_starts_them_speaks_to_the_service_manager(tmp_path: Path) -> None:
+    """And none of the workers does: the manager would take the first of them for all."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000000"}
+        async with gateway(tmp_path, config(), env=environ) as running:
+            assert await running.stop() == 0
+        manager.setblocking(False)
+        told = []
+        with suppress(BlockingIOError):
+            while True:
+                told.append(manager.recv(4096))
+    assert sorted(told) == [b"READY=1", b"STOPPING=1", b"WATCHDOG=1"]
