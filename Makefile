@@ -162,6 +162,8 @@ format: setup ## formats the code and mends what ruff can mend
 
 lock: setup ## resolves the newest allowed versions of all dependencies anew
 	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group bench --group build --output-file requirements.lock
+	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --constraint requirements.lock --output-file deploy/gateway.lock
+	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --extra spark --constraint requirements.lock --output-file deploy/spark.lock
 	$(LOCK) pyproject.toml --extra demo $(UNUSED:%=--no-emit-package %) --constraint requirements.lock --output-file requirements-demo.lock
 	$(LOCK) --group pyproject.toml:build --constraint requirements.lock --output-file requirements-build.lock
 	$(LOCK) --group pyproject.toml:fuzz --constraint requirements.lock --output-file requirements-fuzz.lock

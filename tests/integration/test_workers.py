@@ -18,6 +18,7 @@ import pytest
 import trio
 import yaml
 
+from kiwi_gw import __version__
 from tests.edge.admin import Samples, ask, fetch, scrape, value
 from tests.edge.wire import Client as WireClient
 from tests.edge.wire import upgrade
@@ -100,7 +101,7 @@ async def test_all_serve_and_their_metrics_add_up(tmp_path: Path) -> None:
             assert value(found, "subscriptions_started_total", source="ticks", dialect="kiwi") == CLIENTS
             assert [value(found, "worker_up", worker=str(slot)) for slot in (0, 1)] == [1, 1]
             assert value(found, "connections_limit") == 2 * 10_000
-            assert value(found, "build_info", version="0.1.0", **_versions(found)) == 1
+            assert value(found, "build_info", version=__version__, **_versions(found)) == 1
         listed = (await fetch(admin, "/subscriptions?limit=1000"))["subscriptions"]
         assert Counter(item["worker"] for item in listed) == {k: len(v) for k, v in by_worker.items()}
         assert {item["delivered"] for item in listed} == {3}
