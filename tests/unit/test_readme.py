@@ -27,12 +27,11 @@ def test_the_readme_is_one_page() -> None:
     assert len(README.splitlines()) <= 200
 
 
-def test_its_figures_are_those_that_were_measured() -> None:
-    measured = TEXTS["docs/explanation/benchmarks.md"]
-    rows = re.findall(r"^\| `(.*?)`.*?(?=^\| `|\Z)", measured, re.MULTILINE | re.DOTALL)
-    assert "idle" in rows
-    section = README.partition("## How fast")[2].partition("\n## ")[0]
-    figures = re.findall(r"\b(?:\d{1,3}(?:,\d{3})+|\d+\.\d+)(?: ms| KiB|x)?", section)
+@pytest.mark.parametrize("name", ["README.md", "docs/deploy/sizing.md"])
+def test_figures_are_those_that_were_measured(name: str) -> None:
+    measured = TEXTS["docs/explanation/benchmarks.md"] + TEXTS["docs/reference/limits.md"]
+    text = README.partition("## How fast")[2].partition("\n## ")[0] if name == "README.md" else TEXTS[name]
+    figures = re.findall(r"\b(?:\d{1,3}(?:,\d{3})+|\d+\.\d+)(?:%| ms| us| KiB|x)?", text)
     assert len(figures) >= 6
     assert [figure for figure in figures if figure not in measured] == []
 
