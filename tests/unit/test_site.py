@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import kiwi_gw.api
+import kiwi_gw.dialect_api
 from tests.doc_snippets import ROOT, pages
 
 pytestmark = pytest.mark.slow
@@ -47,6 +50,15 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
             loaded = re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(https?:[^\" >]+)", text)
             loaded += re.findall(r"<link[^>]* rel=\"?(?:stylesheet|preconnect|icon)[^>]*https?:[^>]+>", text)
             assert loaded == [], page
+
+
+@pytest.mark.parametrize("package", [kiwi_gw.api, kiwi_gw.dialect_api])
+def test_every_class_that_a_plugin_may_import_is_described(package: ModuleType, site: Path) -> None:
+    page = (site / "reference" / "plugin-api.html").read_text(encoding="utf-8")
+    described = set(re.findall(r"id=\"kiwi_gw\.[\w.]*?(\w+)\"", page))
+    ours = {name for name, it in vars(package).items() if isinstance(it, type) and "kiwi_gw" in it.__module__}
+    assert len(ours) > 40
+    assert ours - described == set()
 
 
 def test_files_of_the_repository_are_there(site: Path) -> None:
