@@ -1,6 +1,6 @@
 # Everything a clone needs: Python 3.11 or later and make. `make help` lists the targets.
 #
-# Packages come from requirements.lock (with hashes) by the pip of a .venv; the jars of the broker
+# Packages come from locks with hashes: pip installs uv, which installs the others; the jars of the broker
 # and of Spark's connector are kept outside the clone, in $KIWI_GW_CACHE, else $XDG_CACHE_HOME/kiwi-gw, else
 # ~/.cache/kiwi-gw; they come from Maven Central, or from the mirror that $KIWI_GW_MAVEN names.
 # Once they are there, no target needs a network.
@@ -14,7 +14,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Progress for people; a CI log has no use for it.
 PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --require-hashes --no-build-isolation
+# Locks name everything there is to install: nothing is looked for beyond them.
+UV_INSTALL := $(BIN)/uv pip install $(if $(CI),--quiet) --python $(BIN)/python --no-deps --no-build-isolation
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+
+# What the demo's packages ask for and the demo never imports: 160 MB.
+UNUSED := pandas numpy python-dateutil pytz
 
 # Settings of single targets: make demo SECONDS=20 SPEED=3600; make pytest ARGS="-k window".
 SECONDS ?=
@@ -118,7 +123,7 @@ test-others: setup
 pytest: setup ## pytest alone: make pytest ARGS="-k window"
 	$(BIN)/python -m pytest $(ARGS)
 
-demo: setup ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=3600 replays faster
+demo: $(VENV)/.demo $(VENV)/.package ## flights through a real Kafka and the gateway; SECONDS=20 ends it, SPEED=3600 replays faster
 	$(BIN)/kiwi-gw demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SPEED),--speed $(SPEED))
 
 bench: setup ## all benchmarks and faults with a report (hours); one of them: make bench ARGS="fanout --repeat 1"
@@ -135,7 +140,7 @@ fuzz: $(VENV)/.fuzz ## looks for messages that cost too much time or room, guide
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
 $(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.installed
-	$(PIP_INSTALL) --requirement requirements-fuzz.lock
+	$(UV_INSTALL) --require-hashes --requirement requirements-fuzz.lock
 	@touch $@
 
 docs: setup ## the documentation as a site in build/site; warnings are errors
@@ -165,6 +170,9 @@ format: setup ## formats the code and mends what ruff can mend
 
 lock: setup ## resolves the newest allowed versions of all dependencies anew
 	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group bench --group build --output-file requirements.lock
+	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --constraint requirements.lock --output-file deploy/gateway.lock
+	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --extra spark --constraint requirements.lock --output-file deploy/spark.lock
+	$(LOCK) pyproject.toml --extra demo $(UNUSED:%=--no-emit-package %) --constraint requirements.lock --output-file requirements-demo.lock
 	$(LOCK) --group pyproject.toml:build --constraint requirements.lock --output-file requirements-build.lock
 	$(LOCK) --group pyproject.toml:fuzz --constraint requirements.lock --output-file requirements-fuzz.lock
 
@@ -184,18 +192,27 @@ $(VENV)/.made:
 	done; \
 	echo "no Python 3.11 or later was found; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1
 
-# pyspark has no wheel: setuptools builds one, and must be there first as nothing is built in isolation.
+# uv, and what it builds with: pyspark has no wheel, and nothing is built in isolation.
 $(VENV)/.built: requirements-build.lock | $(VENV)/.made
 	$(PIP_INSTALL) --requirement requirements-build.lock
 	@touch $@
 
 $(VENV)/.locked: requirements.lock $(VENV)/.built
-	@echo "installing the packages of requirements.lock (the first time this downloads about 600 MB)"
-	$(PIP_INSTALL) --requirement requirements.lock
+	@echo "installing the packages of requirements.lock (the first time this downloads about 700 MB)"
+	$(UV_INSTALL) --require-hashes --requirement requirements.lock
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml $(VENV)/.locked
-	$(PIP) install --quiet --no-index --no-deps --no-build-isolation --editable .
+# Without a cache, which would take more room than the packages.
+$(VENV)/.demo: requirements-demo.lock $(VENV)/.built
+	@echo "installing the packages of requirements-demo.lock (550 MB to download)"
+	$(UV_INSTALL) --no-cache --require-hashes --requirement requirements-demo.lock
+	@touch $@
+
+$(VENV)/.package: pyproject.toml hatch_build.py $(VENV)/.built
+	$(UV_INSTALL) --quiet --no-index --editable .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked $(VENV)/.package
 	@touch $@
 
 # A Chromium for the tests, by the locked npm from a package that is locked by hash.

@@ -1,3 +1,3 @@
 """kiwi-gw: a gateway between live sources and the people who watch them."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

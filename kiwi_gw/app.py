@@ -34,6 +34,7 @@ from kiwi_gw.query.warm_up import warm_up
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
 from kiwi_gw.runtime.reload import Reloader
+from kiwi_gw.service_manager import ServiceManager
 from kiwi_gw.workers.supervisor import Supervisor
 from kiwi_gw.workers.worker_config import LISTENING, WorkerConfig, worker_config_of
 
@@ -169,11 +170,14 @@ async def run(
     be stopped. worker_config: if this is one of several workers.
     """
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
-    gateway = Gateway(loaded, worker=worker, workers=workers)
+    prepared = trio.Event()
+    gateway = Gateway(loaded, worker=worker, workers=workers, prepared=prepared)
     dialects = build_dialects(loaded)
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
-    reloader = Reloader(gateway, applied)
+    # The process that started workers speaks for them.
+    manager = ServiceManager(loaded.environ if worker_config is None else {})
+    reloader = Reloader(gateway, applied, reloading=manager.reloading)
     try:
         collector = Collector(gateway, listener, reloader, list(dialects)) if gateway.measured else None
         local_admin = LocalAdmin(gateway, collector, lone=worker_config is None)
@@ -190,15 +194,16 @@ async def run(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
-            await trio.to_thread.run_sync(warm_up)  # before a client can ask: parsers are for one thread
             for item in (listener, *own):
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             nursery.start_soon(LoopWatch().run)
-            gc.freeze()  # what was made for the start stays: no collection need look at it again
+            nursery.start_soon(_prepare, prepared, manager)
+            nursery.start_soon(manager.show_life)
             _announce(listener, admin, worker_config)
             task_status.started(RunningGateway(gateway, listener, reloader, admin))
             await stop.wait(signals, reloader)
+            manager.stopping()
             nursery.start_soon(stop.at_once, signals, nursery.cancel_scope)
             await _drain(gateway, listener)
             if leave is not None:
@@ -209,6 +214,14 @@ async def run(
             item.stop_accepting()
     log.info("gateway stopped")
     return stop.code
+
+
+async def _prepare(prepared: trio.Event, manager: ServiceManager) -> None:
+    """Load what queries need, while requests are answered already; then clients are let in."""
+    await trio.to_thread.run_sync(warm_up)
+    gc.freeze()  # what was made for the start stays: no collection need look at it again
+    prepared.set()
+    manager.ready()
 
 
 class _ShutDown:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from kiwi_gw.cli.options import EXIT_CONFIG
+from kiwi_gw.cli.options import EXIT_CONFIG, say_how_to_begin
 from kiwi_gw.cli.verbs import verbs
 from kiwi_gw.errors import ConfigError, KiwiError, leaves
 from kiwi_gw.terminal import escape
@@ -47,6 +47,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except ConfigError as error:
         for problem in error.problems:
             click.echo(escape(str(problem)), err=True)
+        say_how_to_begin(error)
         return EXIT_CONFIG
     except KiwiError as error:
         _complain(error)

@@ -19,6 +19,7 @@ from kiwi_gw.cli.options import (
     note,
     print_json,
     print_table,
+    say_how_to_begin,
     timeout_option,
 )
 from kiwi_gw.errors import ConfigError
@@ -52,6 +53,7 @@ def validate(config_path: Path, as_json: bool) -> int:
         else:
             for problem in error.problems:
                 click.echo(escape(str(problem)))
+            say_how_to_begin(error)
         return EXIT_CONFIG
     sources, plugins = list(loaded.settings.sources), list(loaded.settings.plugins)
     if as_json:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kiwi_gw.cli.options import config_file, environment, json_option, note, print_json
+from kiwi_gw.cli.options import config_file, environment, json_option, note, print_json, print_table
 from kiwi_gw.errors import KiwiError
 
 
@@ -56,19 +56,44 @@ def show(config_path: Path, as_json: bool) -> None:
 
 @config.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--example",
+    "name",
+    help="Write this example instead: kafka, secured, spark, zetta, and what --list shows.",
+)
+@click.option("--list", "listed", is_flag=True, help="List the examples.")
 @click.option("--force", is_flag=True, help="Overwrite a file that exists.")
-def init(file: Path | None, force: bool) -> None:
-    """Write a commented configuration to FILE, or print it."""
-    from kiwi_gw.config import init as starter
+def init(file: Path | None, name: str | None, listed: bool, force: bool) -> None:
+    """Write a commented configuration to FILE, or print it.
 
+    The examples are configurations, and what goes with them: alert rules, a dashboard, a page that watches.
+    """
+    from kiwi_gw.config import init as starter
+    from kiwi_gw.config.examples import example, examples
+
+    if listed:
+        print_table(("EXAMPLE", "WHAT IT IS"), [(found, _what(path)) for found, path in examples().items()])
+        return
+    source = None if name is None else example(name)
+    text = starter() if source is None else source.read_text(encoding="utf-8")
     if file is None or str(file) == "-":
-        sys.stdout.write(starter())
+        sys.stdout.write(text)
         return
     try:
         with file.open("w" if force else "x", encoding="utf-8") as out:
-            out.write(starter())
+            out.write(text)
     except FileExistsError:
         raise KiwiError(f"{file} exists; --force overwrites it") from None
     except OSError as error:
         raise KiwiError(f"{file}: {error.strerror}") from None
-    note(f"{file} written; run it: kiwi-gw run --config {file}")
+    runs = source is None or source.stem == name
+    note(f"{file} written" + (f"; run it: kiwi-gw run --config {file}" if runs else ""))
+
+
+def _what(path: Path) -> str:
+    """Return what the first comment of a file says, up to the end of a sentence."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("# ") and "yaml-language-server" not in line:
+                return line.removeprefix("# ").partition(". ")[0].strip().rstrip(".:")
+    return ""

@@ -15,6 +15,7 @@ from kiwi_gw.cli.options import (
     listen_to_libraries,
     timeout_option,
 )
+from kiwi_gw.cli.source_lists import complete_source
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source_id", metavar="SOURCE")
+@click.argument("source_id", metavar="SOURCE", shell_complete=complete_source)
 @config_option
 @timeout_option
 @libraries_option

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kiwi_gw.cli.http_get import http_get
 from kiwi_gw.cli.options import config_option, json_option, print_json
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape
@@ -57,29 +58,12 @@ def health(
 
 
 def _get(address: Address, path: str, timeout: float, insecure: bool) -> tuple[int, str]:
-    """Send one GET request; return the status and the first 2,000 characters of the body. Raise OSError."""
-    import http.client
-    import socket
-    import ssl
+    context = None
+    if address.tls and insecure:
+        import ssl
 
-    connection: http.client.HTTPConnection
-    if address.tls:
-        context = ssl._create_unverified_context() if insecure else ssl.create_default_context()  # noqa: S323
-        connection = http.client.HTTPSConnection(address.host, address.port, timeout=timeout, context=context)
-    else:
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout)
-    try:
-        if address.socket_path is not None:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(timeout)
-            connection.sock.connect(address.socket_path)
-        connection.request("GET", path, headers={"User-Agent": "kiwi-gw", "Connection": "close"})
-        response = connection.getresponse()
-        return response.status, response.read(2000).decode(errors="replace").strip()
-    except http.client.HTTPException as error:
-        raise OSError(f"not an HTTP answer: {type(error).__name__}") from None
-    finally:
-        connection.close()
+        context = ssl._create_unverified_context()  # noqa: S323
+    return http_get(address, path, timeout, context=context, most_bytes=2000)
 
 
 def _of_config(config_path: Path) -> Address:

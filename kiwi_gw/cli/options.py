@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kiwi_gw.errors import ConfigError
 from kiwi_gw.terminal import escape, wants_colour
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,6 +100,12 @@ def paint(text: str, **style: Any) -> str:
 def note(text: str) -> None:
     """Print a line for the user on standard error."""
     click.echo(escape(text), err=True)
+
+
+def say_how_to_begin(error: ConfigError) -> None:
+    """Say how to come by a configuration, where the file is not there."""
+    if error.unreadable and not any(Path(problem.file).exists() for problem in error.problems):
+        note("to begin: kiwi-gw config init kiwi-gw.yml; kiwi-gw run --config kiwi-gw.yml")
 
 
 def environment() -> dict[str, str]:

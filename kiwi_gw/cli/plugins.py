@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def plugins(names: tuple[str, ...], as_json: bool) -> int:
     """Show the installed plugins and what each provides.
 
-    NAMES limits the list; a plugin that is not installed is named as module:object. One that cannot be
-    loaded is shown with the reason, and makes the exit code 1.
+    NAMES limits the list; a plugin that is not installed is named as module:object. One that needs an extra
+    is shown with what to install. One that cannot be loaded is shown with the reason, and makes the exit
+    code 1.
     """
     from kiwi_gw.plugin_manager import available
 
@@ -41,7 +42,7 @@ def plugins(names: tuple[str, ...], as_json: bool) -> int:
 
 
 def _describe(name: str, point: EntryPoint | None) -> dict[str, object]:
-    from kiwi_gw.plugin_manager import PluginManager
+    from kiwi_gw.plugin_manager import MissingExtraError, PluginManager
 
     manager = PluginManager()
     row: dict[str, object] = {
@@ -49,10 +50,13 @@ def _describe(name: str, point: EntryPoint | None) -> dict[str, object]:
         "package": f"{point.dist.name} {point.dist.version}" if point is not None and point.dist else None,
         "object": point.value if point is not None else name,
         "error": None,
+        "needs": None,
     }
     try:
         manager.load(name)
         row.update(_provides(manager, name))
+    except MissingExtraError as missing:
+        row["needs"] = missing.requirement
     except PluginError as error:
         row["error"] = str(error)
     except Exception as error:  # noqa: BLE001  (a plugin's own code; shown, and the exit code says it)
@@ -76,6 +80,8 @@ _DECLARATIONS = frozenset({"source_types", "dialect_types", "services", "config_
 def _summary(row: dict[str, object]) -> str:
     if row["error"]:
         return f"cannot be loaded: {row['error']}"
+    if row["needs"]:
+        return f"needs: pip install '{row['needs']}'"
     parts = []
     for key, word in (
         ("source_types", "source type"),

@@ -13,6 +13,7 @@ from kiwi_gw.cli.explain import explain
 from kiwi_gw.cli.health import health
 from kiwi_gw.cli.plugins import plugins
 from kiwi_gw.cli.run import run
+from kiwi_gw.cli.sources import sources
 from kiwi_gw.cli.tail.command import tail
 from kiwi_gw.cli.version import version
 
@@ -45,5 +46,5 @@ def verbs() -> None:
     watch them."""
 
 
-for _verb in (run, validate, check, explain, config, plugins, tail, health, version, completion):
+for _verb in (run, validate, check, explain, config, plugins, sources, tail, health, version, completion):
     verbs.add_command(_verb)

@@ -42,6 +42,10 @@ class WatchEnded(KiwiError):  # noqa: N818  (it states what happened)
     """Report that watching ended, and that trying again would not help. The message is for people."""
 
 
+class Refused(WatchEnded):
+    """Report that the gateway has refused to open the subscription."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatchPlan:
     """Describe what to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
@@ -201,7 +205,7 @@ class _Watch:
             self._point.forget()
         answer = await self._ask(connection, None if again else plan.start)
         if isinstance(answer, kiwi.SubscribeError):
-            raise WatchEnded(f"{self._plan.source_id}: {answer.data.error}")
+            raise Refused(f"{self._plan.source_id}: {answer.data.error}")
         return SubscriptionOpened(self._address, answer.data)
 
     async def _ask(

@@ -130,7 +130,10 @@ def _settings(
     document: Document, environ: Mapping[str, str], plugins: PluginManager, files: Substitution
 ) -> Settings | None:
     if document.data is None:
-        document.data = {}
+        document.complain(
+            (), "is empty: a gateway needs `sources`; `kiwi-gw config init` prints a file to start from"
+        )
+        return None
     if not isinstance(document.data, dict):
         document.complain((), f"must be a mapping of keys, not {describe(document.data, False)}")
         return None

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from kiwi_gw.api import Milliseconds, Section
+from kiwi_gw.config.error_wording import did_you_mean
 from kiwi_gw.config.server import ServerSettings
 from kiwi_gw.config.values import MIB, Delay, Number, Positive, Size
 from kiwi_gw.model import OverflowPolicy, ValueAs
@@ -20,7 +21,7 @@ from kiwi_gw.model import OverflowPolicy, ValueAs
 def _policy(value: object) -> object:
     names = [item.value for item in OverflowPolicy]
     if isinstance(value, str) and value not in names:
-        raise ValueError(f"must be one of {', '.join(names)}, not {value!r}")
+        raise ValueError(f"must be one of {', '.join(names)}, not {value!r}{did_you_mean(value, names)}")
     return value
 
 

@@ -11,7 +11,6 @@ import pickle
 import re
 from typing import TYPE_CHECKING, Final
 
-from kiwi_gw.query import caql, sql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.tree import Query
 
@@ -54,7 +53,8 @@ def answer(asked: bytes) -> bytes:
 
 
 def _sql(where: str | None, select: str | None) -> tuple[Query, Bytecode]:
-    # Imported late: the gateway needs no compiler before it has a query.
+    # Imported late, as below: a gateway answers before it has parsers and compilers.
+    from kiwi_gw.query import sql
     from kiwi_gw.query.sql_compiler import compile_sql_bytecode
 
     query = sql.read(where, select)
@@ -62,6 +62,7 @@ def _sql(where: str | None, select: str | None) -> tuple[Query, Bytecode]:
 
 
 def _caql(text: str, roots: tuple[str, ...]) -> tuple[Query, Bytecode]:
+    from kiwi_gw.query import caql
     from kiwi_gw.query.compiler import compile_bytecode
 
     query = caql.read(text, roots)

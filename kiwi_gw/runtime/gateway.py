@@ -63,8 +63,9 @@ class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
     clock: monotonic seconds, as messages come by. worker, workers: which of how many processes with this
-    configuration it is. memory: what all windows and encodings hold, and may hold. leaving: hubs of sources
-    that are gone, while they are still read.
+    configuration it is. prepared: set once clients are let in; None: they are from the start. memory: what
+    all windows and encodings hold, and may hold. leaving: hubs of sources that are gone, while they are still
+    read.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class Gateway:
         *,
         worker: int = 0,
         workers: int = 1,
+        prepared: trio.Event | None = None,
     ) -> None:
+        self._prepared = prepared
         self.loaded = loaded
         self.clock = clock
         self._place = (worker, workers)
@@ -269,10 +272,17 @@ class Gateway:
     def runners(self) -> Iterable[SourceRunner]:
         return self._runners.values()
 
+    async def wait_prepared(self) -> None:
+        """Return when clients may be let in."""
+        if self._prepared is not None:
+            await self._prepared.wait()
+
     @property
     def started(self) -> bool:
-        """Whether every source has worked at least once, or never will."""
-        return all(runner.hub.state is not HubState.STARTING for runner in self._runners.values())
+        """Whether clients are let in, and every source has worked at least once, or never will."""
+        return (self._prepared is None or self._prepared.is_set()) and all(
+            runner.hub.state is not HubState.STARTING for runner in self._runners.values()
+        )
 
     # --- inside ----------------------------------------------------------------------------
 

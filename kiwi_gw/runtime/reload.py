@@ -19,6 +19,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import structlog
@@ -52,7 +53,7 @@ class Reloader:
     The function that it is given is called with every configuration that was applied. Make it at once after
     the configuration was loaded: changes of the files are noticed from then on.
 
-    run: how the file is read and checked.
+    run: how the file is read and checked. reloading: entered while that is done.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Reloader:
         gateway: Gateway,
         applied: Callable[[LoadedConfig], None],
         run: Callable[[_Load], Awaitable[LoadedConfig]] = in_a_thread,
+        reloading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        self._reloading = reloading
         self._gateway = gateway
         self._applied = applied
         self._run = run
@@ -104,7 +107,8 @@ class Reloader:
             before = self._stamps()
             self._again_at = math.inf
             try:
-                return await self._reload()
+                with self._reloading():
+                    return await self._reload()
             finally:
                 # What changes while it is read must be found by the next look, so it counts as of before.
                 self._read_stamps = {path: before.get(path, stamp) for path, stamp in self._stamps().items()}

@@ -101,7 +101,8 @@ async def open_gateway(
     admin: str | None = None,
     environ: Mapping[str, str] = _NO_ENVIRON,
 ) -> AsyncIterator[GatewayUnderTest]:
-    """Run a gateway while the block runs. It listens, and its sources are starting, when the block begins.
+    """Run a gateway while the block runs. It lets clients in, and its sources are starting, when the block
+    begins.
 
         CONFIG = '''
         plugins: [scripted, mine]
@@ -138,7 +139,8 @@ async def open_gateway(
                 over.exit_code = await app.run(loaded, received, task_status=task_status)
                 over.event.set()
 
-            running = await nursery.start(run)
+            running: app.RunningGateway = await nursery.start(run)
+            await running.gateway.wait_prepared()
             try:
                 yield GatewayUnderTest(loaded.path, running, signals, over)
             except Exception as error:  # noqa: BLE001  raised again below, outside of the nursery

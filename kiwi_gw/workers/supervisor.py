@@ -26,6 +26,7 @@ from kiwi_gw.backoff import Backoff
 from kiwi_gw.config import LoadedConfig, load_again
 from kiwi_gw.edge.admin.address import admin_socket
 from kiwi_gw.errors import ConfigError
+from kiwi_gw.service_manager import ServiceManager
 from kiwi_gw.workers.held_addresses import HeldAddresses
 from kiwi_gw.workers.worker_config import LISTENING, VARIABLE, SharedAddress, WorkerConfig
 
@@ -59,6 +60,7 @@ class Supervisor:
     def __init__(self, loaded: LoadedConfig) -> None:
         self._loaded = loaded
         self._slots = [_Slot(number) for number in range(loaded.settings.server.workers)]
+        self._manager = ServiceManager(loaded.environ)
         self._stopping = trio.Event()
         self._all_listening = trio.Event()
         self._failed: int | None = None
@@ -103,10 +105,12 @@ class Supervisor:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(obey)
             nursery.start_soon(self._announce)
+            nursery.start_soon(self._manager.show_life)
             async with trio.open_nursery() as keeping:
                 for slot in self._slots:
                     keeping.start_soon(self._keep, slot)
                 await self._stopping.wait()
+                self._manager.stopping()
                 keeping.cancel_scope.cancel()  # from here on none is replaced
             nursery.start_soon(self._kill_late)
             for slot in self._slots:
@@ -119,6 +123,7 @@ class Supervisor:
 
     async def _announce(self) -> None:
         await self._all_listening.wait()
+        self._manager.ready()
         log.info(
             "gateway listens",
             addresses=[place.address for place in self._public],

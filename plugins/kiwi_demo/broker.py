@@ -214,6 +214,7 @@ class Broker:
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
         )
         if not (self.folder / "data" / "meta.properties").exists():
+            self._report("  Kafka: formatting its storage")
             await self._format(
                 [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", *quiet, "-cp", classpath], properties
             )
@@ -231,6 +232,7 @@ class Broker:
             raise BrokerError(f"the broker's storage could not be formatted; {self.log}:{tail(self.log)}")
 
     async def _spawn(self) -> None:
+        self._report(f"  Kafka: starting its JVM, then waiting until it answers on {self.bootstrap}")
         for port in (self.port, self._controller_port):
             free_ports(1, port)  # BrokerError if another has it
         try:

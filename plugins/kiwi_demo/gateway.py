@@ -32,10 +32,10 @@ class GatewayFailed(KiwiError):  # noqa: N818  (it says what happened)
 
 
 def demo_config() -> Path:
-    """Find `demo.yml`: of the clone that this package is run from, else the one installed with it."""
-    here = Path(__file__).parent
-    in_clone = here.parent.parent / "config" / "demo.yml"
-    return in_clone if in_clone.is_file() else here / "demo.yml"
+    """Find `demo.yml`: of the clone that this package is run from, else the one that is installed."""
+    packages = Path(__file__).parents[1]
+    in_clone = packages.parent / "config" / "demo.yml"
+    return in_clone if in_clone.is_file() else packages / "kiwi_gw" / "examples" / "demo.yml"
 
 
 def without_spark(config: Path, folder: Path) -> Path:

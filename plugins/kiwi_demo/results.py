@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import trio
 
 from kiwi_demo.board import Board
+from kiwi_demo.spark_progress import SparkProgress
 from kiwi_demo.viewer import Viewer, in_words
 from kiwi_gw.client.address import Address
 from kiwi_gw.client.watch import WatchEnded, WatchPlan
@@ -28,10 +30,13 @@ _FIRST_TABLE_SECONDS = 1.0  # after the first row: the others of its batch are c
 class Results:
     """Watch both Spark sources of the demo. One that fails is reported, and does not end the others.
 
-    table: the newest one of the delays, line by line.
+    table: the newest one of the delays, line by line. log: of the gateway, which says what Spark is at before
+    it has results.
     """
 
-    def __init__(self, address: Address, say: Callable[[str], None]) -> None:
+    def __init__(self, address: Address, say: Callable[[str], None], log: Path) -> None:
+        self._progress = SparkProgress(log, say)
+        self._over = trio.Event()
         self._say = say
         self._board = Board()
         self._viewers = {
@@ -52,6 +57,14 @@ class Results:
             for source_id, viewer in self._viewers.items():
                 nursery.start_soon(self._watch, source_id, viewer)
             nursery.start_soon(self._tables)
+            nursery.start_soon(self._say_progress)
+
+    async def _say_progress(self) -> None:
+        """Say what Spark is at until there is a result, or none to wait for."""
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(self._progress.run)
+            await self._over.wait()
+            waiting.cancel_scope.cancel()
 
     @property
     def late(self) -> Viewer:
@@ -77,6 +90,8 @@ class Results:
         except WatchEnded as stopped:
             self._failed[source_id] = escape(str(stopped))
             self._say(f"{source_id} failed: {self._failed[source_id]}")
+            if len(self._failed) == len(self._viewers):
+                self._over.set()
 
     async def _tables(self) -> None:
         await self._viewers[DELAYS].first.wait()
@@ -110,5 +125,6 @@ class Results:
 
     def _arrived(self) -> None:
         if self._first is None:
+            self._over.set()
             self._first = trio.current_time()
             self._say(f"Spark is there; its first results, {self._first - self._began:.0f} s later:")

@@ -32,6 +32,9 @@ from kiwi_demo.producer import create_topic, replay
 from kiwi_demo.results import DELAYS, LATE
 from kiwi_demo.stage import TOPIC, Act, DemoFailed, Stage
 from kiwi_gw.client.address import Address, parse_address
+from kiwi_gw.errors import KiwiError
+from kiwi_spark.java.classes import classes_jar
+from kiwi_spark.java.connector import fetch_connector
 from kiwi_spark.java.jar_set import default_cache
 
 if TYPE_CHECKING:
@@ -115,7 +118,10 @@ class _Show:
             broker = Broker(folder / "kafka", port=free_port(plan.kafka_port), report=self._say)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stack.enter_async_context, broker)
+                if plan.spark:
+                    nursery.start_soon(_fetch_for_spark, self._say)
                 flights = await trio.to_thread.run_sync(self._opened)
+            self._say(f"Kafka answers on {broker.bootstrap}")
             await create_topic(broker.bootstrap, TOPIC, PARTITIONS)
             self._say("starting the gateway ...")
             config = demo_config() if plan.spark else without_spark(demo_config(), folder)
@@ -218,6 +224,15 @@ class _Show:
                 raise
             self._say(f"the flights are made up ({error})")
             return made_up_flights()
+
+
+async def _fetch_for_spark(say: Callable[[str], None]) -> None:
+    """Fetch what Spark will need beside Kafka's start: later it would be waited for alone."""
+    try:
+        await fetch_connector(report=say)
+        await classes_jar(report=say)
+    except KiwiError as failure:
+        say(f"Spark will not work: {failure}")
 
 
 def _on_a_screen() -> bool:

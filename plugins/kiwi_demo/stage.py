@@ -67,7 +67,7 @@ class Stage:
         self.clients = tuple(
             Viewer(address, plan, shown, label=label, note=self._note) for label, plan in _PLANS.items()
         )
-        self.results = Results(address, shown) if spark else None
+        self.results = Results(address, shown, gateway.log) if spark else None
         self._broker = broker
         self._gateway = gateway
         self._doing = trio.Lock()

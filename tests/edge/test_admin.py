@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def bearer(token: str) -> dict[str, str]:
 
 def gateway_on(text: str = CONFIG, **more: Any) -> Any:
     return open_gateway(text, plugins={"scripted": ScriptedSources()}, admin=LOOPBACK, **more)
+
+
+@pytest.mark.parametrize("metrics", [True, False])
+async def test_its_page_links_what_there_is(metrics: bool) -> None:
+    async with gateway_on(TOKENS + f"metrics: {{enabled: {str(metrics).lower()}}}\n") as gateway:
+        status, headers, body = await ask(gateway.admin_address, "/")
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        links = re.findall(r"<a href=(\S+)>\1</a>", body.decode())
+        assert links == [*(["/metrics"] if metrics else []), *LISTS, "/readyz?verbose", "/livez"]
+        for link in links:
+            assert (await ask(gateway.admin_address, link, headers=bearer("bosses-token-00001")))[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/metrics", *LISTS, *(f"/api/v1{path}" for path in LISTS)])

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 import trio
 import yaml
 
+from kiwi_gw import __version__
 from tests.edge.admin import Samples, ask, fetch, scrape, value
 from tests.edge.wire import Client as WireClient
 from tests.edge.wire import upgrade
@@ -100,7 +101,7 @@ async def test_all_serve_and_their_metrics_add_up(tmp_path: Path) -> None:
             assert value(found, "subscriptions_started_total", source="ticks", dialect="kiwi") == CLIENTS
             assert [value(found, "worker_up", worker=str(slot)) for slot in (0, 1)] == [1, 1]
             assert value(found, "connections_limit") == 2 * 10_000
-            assert value(found, "build_info", version="0.1.0", **_versions(found)) == 1
+            assert value(found, "build_info", version=__version__, **_versions(found)) == 1
         listed = (await fetch(admin, "/subscriptions?limit=1000"))["subscriptions"]
         assert Counter(item["worker"] for item in listed) == {k: len(v) for k, v in by_worker.items()}
         assert {item["delivered"] for item in listed} == {3}
@@ -452,3 +453,18 @@ async def test_a_ticket_is_used_once_whichever_worker_gets_it(tmp_path: Path) ->
         assert slots == {"0", "1"}
         assert secret not in repr(running.log)
         assert text.rpartition(".")[2] not in repr(running.log)
+
+
+async def test_the_process_that_starts_them_speaks_to_the_service_manager(tmp_path: Path) -> None:
+    """And none of the workers does: the manager would take the first of them for all."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000000"}
+        async with gateway(tmp_path, config(), env=environ) as running:
+            assert await running.stop() == 0
+        manager.setblocking(False)
+        told = []
+        with suppress(BlockingIOError):
+            while True:
+                told.append(manager.recv(4096))
+    assert sorted(told) == [b"READY=1", b"STOPPING=1", b"WATCHDOG=1"]

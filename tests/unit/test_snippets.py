@@ -18,9 +18,13 @@ LANGUAGES = {"console", "html", "js", "json", "python", "sh", "text", "yaml"}
 """All that there are tests of."""
 NOT_RUN = {
     ("README.md", "tests/integration/test_demo.py runs the demo, and this is one of the tests"),
+    ("docs/deploy/compose.md", "needs a container engine"),
+    ("docs/deploy/container.md", "needs a container engine"),
+    ("docs/deploy/kubernetes.md", "needs a Kubernetes cluster"),
     ("docs/deploy/monitoring.md", "Prometheus reads it"),
     ("docs/deploy/proxies.md", "needs Caddy"),
     ("docs/deploy/proxies.md", "needs nginx"),
+    ("docs/deploy/systemd.md", "needs systemd"),
     ("docs/start/install.md", "it would need a package index"),
     ("docs/start/install.md", "the tests run in what this makes"),
 }

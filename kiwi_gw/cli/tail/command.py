@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kiwi_gw.cli.options import note
+from kiwi_gw.cli.client_options import address_argument, authorization, client_options, trust
+from kiwi_gw.cli.source_lists import complete_source
 
 if TYPE_CHECKING:
-    import ssl
-
     from kiwi_gw.client.address import Address
 
-
-def _address(ctx: click.Context, param: click.Parameter, url: str) -> Address:
-    from kiwi_gw.client.address import parse_address
-
-    try:
-        return parse_address(url)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="URL") from None
+_LIST_SECONDS = 3.0
+"""How long a gateway that has refused a subscription is asked what it has."""
 
 
 def _start(ctx: click.Context, param: click.Parameter, text: str | None) -> object:
@@ -35,8 +28,8 @@ def _start(ctx: click.Context, param: click.Parameter, text: str | None) -> obje
 
 
 @click.command()
-@click.argument("address", metavar="URL", callback=_address)
-@click.argument("source")
+@address_argument
+@click.argument("source", shell_complete=complete_source)
 @click.option(
     "--mode",
     type=click.Choice(["push", "pull"]),
@@ -73,18 +66,8 @@ def _start(ctx: click.Context, param: click.Parameter, text: str | None) -> obje
 @click.option("-n", "--number", "limit", type=click.IntRange(min=1), help="End after so many events.")
 @click.option("--json", "form", flag_value="json", help="Every message as it came, one JSON object a line.")
 @click.option("--raw", "form", flag_value="raw", help="The events' values and nothing else, one a line.")
-@click.option(
-    "--token", envvar="KIWI_GW_TOKEN", help="Sent as `Authorization: Bearer`. Better in the environment."
-)
-@click.option(
-    "--token-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="KIWI_GW_TOKEN_FILE",
-    help="A file that holds the token.",
-)
+@client_options
 @click.option("--wait", is_flag=True, help="Keep trying if the gateway is not there yet.")
-@click.option("--cacert", type=click.Path(exists=True, dir_okay=False), help="Trust this CA file (PEM).")
-@click.option("-k", "--insecure", is_flag=True, help="Take any TLS certificate.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing of connections and lag.")
 @click.option("-v", "--verbose", is_flag=True, help="Show positions of LAG and closes too.")
 def tail(
@@ -110,45 +93,23 @@ def tail(
     """
     if rate is not None and mode == "push":
         raise click.UsageError("--rate needs --mode pull: a push subscription is sent all there is")
-    bearer = _token(token, token_file)
-    if bearer is not None and not address.tls and not address.loopback and not quiet:
-        note(f"kiwi-gw: the token goes unencrypted to {address.host}; use wss:// where there is TLS")
+    headers = authorization(address, token, token_file, quiet)
+    context = trust(address, cacert, insecure)
 
     import trio
 
+    from kiwi_gw.cli.source_lists import SourceLister
     from kiwi_gw.cli.tail.session import Printing, follow
     from kiwi_gw.client.transport import dialler
     from kiwi_gw.client.watch import WatchPlan
 
-    authorization = [] if bearer is None else [("Authorization", f"Bearer {bearer}")]
     plan = WatchPlan(
         source,
         mode="pull" if rate is not None else (mode or "push"),
         rate=rate,
         **planned,
-        headers=[("User-Agent", "kiwi-gw tail"), *authorization],
+        headers=[("User-Agent", "kiwi-gw tail"), *headers.items()],
     )
-    dial = dialler(_trust(cacert, insecure) if address.tls and (insecure or cacert) else None)
-    return trio.run(follow, address, plan, Printing(form or "lines", quiet, verbose), dial)
-
-
-def _trust(cacert: str | None, insecure: bool) -> ssl.SSLContext:
-    import ssl
-
-    context = ssl.create_default_context(cafile=cacert)
-    if insecure:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-def _token(token: str | None, token_file: Path | None) -> str | None:
-    if token_file is not None:
-        if token is not None:
-            raise click.UsageError("there are two tokens: one in a file, one in --token or KIWI_GW_TOKEN")
-        try:
-            token = token_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.BadParameter(str(error), param_hint="--token-file") from None
-    if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
-        raise click.UsageError("a token is one word of printable ASCII characters")
-    return token
+    lister = SourceLister(address, _LIST_SECONDS, context)
+    printing = Printing(form or "lines", quiet, verbose)
+    return trio.run(follow, address, plan, printing, dialler(context), lister.names)

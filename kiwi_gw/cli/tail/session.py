@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import click
 import trio
 
 from kiwi_gw.cli.options import note
+from kiwi_gw.cli.source_lists import not_among
 from kiwi_gw.cli.tail import render
 from kiwi_gw.cli.tail.output import Output
 from kiwi_gw.client.address import Address
 from kiwi_gw.client.messages import Event, Noticed
 from kiwi_gw.client.transport import Dial
-from kiwi_gw.client.watch import Happening, NotResumed, Reconnecting, SubscriptionOpened, WatchPlan, watch
+from kiwi_gw.client.watch import (
+    Happening,
+    NotResumed,
+    Reconnecting,
+    Refused,
+    SubscriptionOpened,
+    WatchPlan,
+    watch,
+)
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape, escape_json, wants_colour
 
@@ -30,8 +39,15 @@ class Printing:
     verbose: bool = False
 
 
-async def follow(address: Address, plan: WatchPlan, printing: Printing, dial: Dial) -> int:
-    """Watch until there is a reason to end; return the exit code. Raise KiwiError if it is refused."""
+Names = Callable[[], Mapping[str, str]]
+"""Asks the gateway for the types of its sources by name; blocks. Raises OSError or ValueError."""
+
+
+async def follow(address: Address, plan: WatchPlan, printing: Printing, dial: Dial, names: Names) -> int:
+    """Watch until there is a reason to end; return the exit code. Raise KiwiError if it is refused.
+
+    names: what is asked then, in case another source was meant.
+    """
     output = Output(sys.stdout.fileno())
     screen = _Screen(plan, printing, output)
     code = 0
@@ -59,8 +75,17 @@ async def follow(address: Address, plan: WatchPlan, printing: Printing, dial: Di
             await output.drain()
             nursery.cancel_scope.cancel()
     if failure is not None:
-        raise failure
+        raise await _explained(failure, plan.source_id, names) if isinstance(failure, Refused) else failure
     return code
+
+
+async def _explained(refused: Refused, source_id: str, names: Names) -> KiwiError:
+    """Add what sources there are, if there is none of this name and they are public."""
+    try:
+        hint = not_among(source_id, await trio.to_thread.run_sync(names))
+    except (OSError, ValueError):
+        hint = ""
+    return KiwiError(f"{refused}; {hint}") if hint else refused
 
 
 class _Screen:

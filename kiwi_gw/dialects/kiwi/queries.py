@@ -17,7 +17,6 @@ from kiwi_gw.dialects.compiling import BUSY, CompilingBudget
 from kiwi_gw.dialects.kiwi.messages import Subscribe
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Batch, Decode, FieldEncoding, SourceInfo, WireFormat
-from kiwi_gw.query import sql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.filtered import projected, query_transform
 from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
@@ -68,7 +67,8 @@ class ParsedQuery:
 
     def missing_members(self, batches: Sequence[Batch], decode: Decode) -> str | None:
         """Say what the filter names that these events do not have."""
-        from kiwi_gw.query.missing_members import missing_members  # as late as the compiler, see below
+        from kiwi_gw.query import sql  # as late as the compiler, see below
+        from kiwi_gw.query.missing_members import missing_members
 
         if not is_small(self.where, self.select):
             return None  # only to say that, it is not read again
@@ -78,6 +78,8 @@ class ParsedQuery:
         """Put it before the wire format of a source. read: what the worker has made of it."""
 
         def make(info: SourceInfo) -> WireFormat:
+            from kiwi_gw.query import sql
+
             with compiling.charged():
                 query, bytecode = read or (sql.read(self.where, self.select), {})
                 return _wire(query, bytecode, wire, info)
@@ -117,6 +119,7 @@ def texts(command: Subscribe, most_bytes: int = MAX_TEXT) -> QueryTexts:
 
 def parse_query(written: QueryTexts) -> ParsedQuery | None:
     """Read the query of these texts. None: all of every event. Raises InvalidQuery."""
+    from kiwi_gw.query import sql
     from kiwi_gw.query.sql_compiler import compile_sql
 
     try:
@@ -157,7 +160,7 @@ def _wrong(written: QueryTexts, error: QueryError) -> InvalidQuery:
 
 
 def _wire(query: Query, bytecode: Bytecode, wire: MakeWire, info: SourceInfo) -> WireFormat:
-    # The compiler, its functions and RE2 are for gateways, which have them warm; not for every command.
+    # Parsers, the compiler, its functions and RE2: a gateway has them warm soon after its start.
     from kiwi_gw.query.sql_compiler import compile_sql
 
     try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from kiwi_gw.core.notices import Unanswered
 from kiwi_gw.dialects.compiling import BUSY
 from kiwi_gw.dialects.zetta.topics import Topic, TopicError, TopicPattern, parse
-from kiwi_gw.query import caql
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
 from kiwi_gw.query.weighted_lru import WeightedLru
@@ -103,7 +102,9 @@ def _wrong(text: str, words: str) -> ValueError:
 
 
 def _with_query(wanted: ParsedTopic, text: str, answer: bytes | None) -> TopicFilter:
-    from kiwi_gw.query.compiler import compile_query  # late: it is for gateways, not for every command
+    # Late: a gateway answers before it has them (`kiwi_gw.query.warm_up`).
+    from kiwi_gw.query import caql
+    from kiwi_gw.query.compiler import compile_query
 
     query, bytecode = (caql.read(text, wanted.roots), None) if answer is None else decode_answer(answer)
     made = compile_query(query, frozenset(wanted.roots), bytecode=bytecode)

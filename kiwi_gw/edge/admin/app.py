@@ -1,12 +1,13 @@
 """What the admin address answers.
 
 `GET /metrics`, `/sources`, `/connections`, `/subscriptions`, and the last three below `/api/v1`, too;
-`DELETE /api/v1/connections/ID`; `/livez` and `/readyz`. Lists are pages of `?limit=` items (100, at most
-1,000): `{"sources": [...], "next": "/sources?after=..."}`, `next` null on the last one.
+`DELETE /api/v1/connections/ID`; `/livez` and `/readyz`; `/`, a page with links. Lists are pages of `?limit=`
+items (100, at most 1,000): `{"sources": [...], "next": "/sources?after=..."}`, `next` null on the last one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import quote
 
@@ -43,11 +44,32 @@ def add_admin_routes(
     add_health_routes(routes, health, lists=access.allows)
     if measured:
         routes.add_http("GET", "/metrics", metrics(admin_view, access))
+    pages = [
+        *(["/metrics"] if measured else []),
+        *(f"/{topic}" for topic in TOPICS),
+        "/readyz?verbose",
+        "/livez",
+    ]
+    routes.add_http("GET", "/", index(pages))
     for topic in TOPICS:
         for path in (f"/{topic}", f"/api/v1/{topic}"):
             routes.add_http("GET", path, listing(topic, path, admin_view, access))
     routes.add_http("DELETE", "/api/v1/connections/{id}", disconnect(admin_view, access))
     routes.add_http("DELETE", "/connections/{id}", disconnect(admin_view, access))
+
+
+def index(pages: Sequence[str]) -> Handler:
+    """Make the handler: a page for people who have come by the address alone. It holds no names."""
+    links = "".join(f"<li><a href={page}>{page}</a></li>" for page in pages)
+    body = (
+        "<!doctype html><meta charset=utf-8><title>kiwi-gw</title>\n"
+        f"<h1>kiwi-gw</h1>\n<p>What operators can ask for here:</p>\n<ul>{links}</ul>\n"
+    ).encode()
+
+    async def handle(request: PlainRequest) -> HttpResponse:
+        return HttpResponse(200, body, "text/html; charset=utf-8", NO_STORE)
+
+    return handle
 
 
 def metrics(admin_view: AdminView, access: AdminAccess) -> Handler:

@@ -43,6 +43,9 @@ _CHUNK = 65_536
 
 _AT_ONCE = 3
 
+_QUIET = 2.0
+"""Seconds between two lines about the progress."""
+
 
 class FetchFailed(KiwiError):  # noqa: N818  (it says what happened)
     """A file could not be fetched or kept, or is not the one that is locked."""
@@ -194,10 +197,10 @@ class JarSet:
         )
         free = trio.Semaphore(_AT_ONCE)
         failures: list[FetchFailed] = []
-        done = 0
+        done, come, said = 0, 0, trio.current_time()
 
         async def one(jar: Locked) -> None:
-            nonlocal done
+            nonlocal done, come, said
             async with free:
                 try:
                     content = await repository.get(jar)
@@ -207,8 +210,12 @@ class JarSet:
                     failures.append(error)
                     nursery.cancel_scope.cancel()
                     return
-            done += 1
-            report(f"  {done} of {len(missing)}: {jar.name}")
+            done, come = done + 1, come + jar.size
+            if trio.current_time() - said >= _QUIET:
+                said = trio.current_time()
+                report(
+                    f"  {self.title}: {come / 1e6:.1f} of {megabytes:.1f} MB, {done} of {len(missing)} jars"
+                )
 
         async with trio.open_nursery() as nursery:
             for jar in missing:

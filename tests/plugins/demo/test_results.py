@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import trio
@@ -58,18 +59,25 @@ class Scripted:
 
 
 @pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """An empty log of a gateway."""
+    (tmp_path / "gateway.log").touch()
+    return tmp_path / "gateway.log"
+
+
+@pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return Scripted(monkeypatch)
 
 
 async def test_late_flights_are_shown_as_they_come_and_delays_as_a_table(
-    script: Scripted, autojump_clock: object
+    script: Scripted, log: Path, autojump_clock: object
 ) -> None:
     said: list[str] = []
-    results = Results(ADDRESS, said.append)
+    results = Results(ADDRESS, said.append, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(results.run)
-        await trio.sleep(9)
+        await trio.sleep(4)
         assert said == ["Spark is starting; its results come in between once it is there"]
         for source_id in (DELAYS, LATE):
             await script.happens[source_id].send(SubscriptionOpened(ADDRESS, Subscribed(source_id)))
@@ -77,7 +85,7 @@ async def test_late_flights_are_shown_as_they_come_and_delays_as_a_table(
             await script.happens[LATE].send(event(LATE, FLIGHT))
         await script.happens[DELAYS].send(event(DELAYS, DELAY))
         await trio.sleep(1.5)
-        assert said[1] == "Spark is there; its first results, 9 s later:"
+        assert said[1] == "Spark is there; its first results, 4 s later:"
         flight = "  late  MQ 3944  LGA to BOS, due 2013-01-01T11:30:00Z, left +101 min (batch 4, row 1)"
         table = [line for line in said if "UA" in line or "United" in line or "delays-by-carrier," in line]
         assert sorted(said[2:]) == sorted([flight] * 5 + ["  late  ... and so on", *table])
@@ -97,9 +105,11 @@ async def test_late_flights_are_shown_as_they_come_and_delays_as_a_table(
     ]
 
 
-async def test_a_spark_that_is_slow_is_no_trouble(script: Scripted, autojump_clock: object) -> None:
+async def test_a_spark_that_is_slow_is_no_trouble(
+    script: Scripted, log: Path, autojump_clock: object
+) -> None:
     said: list[str] = []
-    results = Results(ADDRESS, said.append)
+    results = Results(ADDRESS, said.append, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(results.run)
         await script.happens[LATE].send(Reconnecting("no answer to SUBSCRIBE in 15 s", 0.3))
@@ -114,10 +124,10 @@ async def test_a_spark_that_is_slow_is_no_trouble(script: Scripted, autojump_clo
 
 
 async def test_the_delay_of_late_flights(
-    script: Scripted, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+    script: Scripted, log: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    results = Results(ADDRESS, said.append)
+    results = Results(ADDRESS, said.append, log)
     monkeypatch.setattr("time.time", lambda: 1_000.25)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(results.run)
@@ -132,9 +142,11 @@ async def test_the_delay_of_late_flights(
     assert results.summary()[1] == f"  late-flights      4 results, with 0 LAG notices, {words}"
 
 
-async def test_one_that_fails_is_said_and_the_other_goes_on(script: Scripted, autojump_clock: object) -> None:
+async def test_one_that_fails_is_said_and_the_other_goes_on(
+    script: Scripted, log: Path, autojump_clock: object
+) -> None:
     said: list[str] = []
-    results = Results(ADDRESS, said.append)
+    results = Results(ADDRESS, said.append, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(results.run)
         await script.happens[DELAYS].send(WatchEnded("delays-by-carrier: no room\x1b[2J"))

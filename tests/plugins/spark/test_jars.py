@@ -104,6 +104,11 @@ def test_missing_is_what_is_not_as_locked(tmp_path: Path) -> None:
     assert SET.missing(tmp_path) == [SET.jars[0]]
 
 
+@pytest.fixture(autouse=True)
+def every_step_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kiwi_spark.java.jar_set._QUIET", 0.0)
+
+
 async def test_jars_that_are_there_need_no_network(two: MavenServer, tmp_path: Path) -> None:
     fill(tmp_path / "two")
     assert [jar.name for jar in await SET.fetch(tmp_path)] == ["a.jar", "b.jar"]
@@ -118,7 +123,8 @@ async def test_they_are_fetched_once_with_progress(two: MavenServer, tmp_path: P
         f"fetching Two jars: 2 jars, 0.0 MB, once, from {two.address} into {tmp_path / 'cache'}"
     )
     assert said[-1] == "Two jars is there"
-    assert {line.split(": ")[0] for line in said[1:-1]} == {"  1 of 2", "  2 of 2"}
+    assert [line.rpartition(", ")[2] for line in said[1:-1]] == ["1 of 2 jars", "2 of 2 jars"]
+    assert said[-2].startswith("  Two jars: 0.0 of 0.0 MB, ")
     await SET.fetch(tmp_path / "cache")
     assert two.asked == {"a.jar": 1, "b.jar": 1}
     assert sorted(os.listdir(tmp_path / "cache")) == ["two"]
@@ -148,7 +154,7 @@ async def test_after_a_failure_it_goes_on_with_the_rest(two: MavenServer, tmp_pa
 
     two.told["b.jar"] = later
     with pytest.raises(FetchFailed) as caught:
-        await SET.fetch(tmp_path, lambda line: arrived.set() if "a.jar" in line else None)
+        await SET.fetch(tmp_path, lambda line: arrived.set() if "1 of 2 jars" in line else None)
     first, hint = str(caught.value).splitlines()
     assert first == f"Two jars could not be fetched: b.jar from {two.address}/org/b.jar: HTTP status 404"
     for word in ("needed once, with a network", "KIWI_GW_MAVEN", "HTTPS_PROXY", "SSL_CERT_FILE"):
@@ -195,7 +201,7 @@ async def test_three_are_fetched_at_a_time(maven: MavenServer, tmp_path: Path) -
 async def test_a_cancelled_fetch_leaves_nothing_half(two: MavenServer, tmp_path: Path) -> None:
     two.told["b.jar"] = silent
     with trio.CancelScope() as scope:
-        await SET.fetch(tmp_path, lambda line: scope.cancel() if "a.jar" in line else None)
+        await SET.fetch(tmp_path, lambda line: scope.cancel() if "1 of 2 jars" in line else None)
     assert scope.cancelled_caught
     assert found(tmp_path) == {"a.jar": b"first"}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from kiwi_gw.cli import main
+from kiwi_gw.config.examples import examples
+from tests.plugins.spark.without_extras import WITHOUT_EXTRAS
 
 pytestmark = pytest.mark.usefixtures("example_plugin")
 
@@ -313,6 +317,7 @@ def test_the_plugins_and_what_they_provide(capsys: pytest.CaptureFixture[str]) -
             "package": "example-plugin 1.2.3",
             "object": "example_plugin_of_a_test",
             "error": None,
+            "needs": None,
             "source_types": ["example"],
             "dialect_types": [],
             "services": [],
@@ -326,3 +331,59 @@ def test_the_plugins_and_what_they_provide(capsys: pytest.CaptureFixture[str]) -
     assert "cannot be loaded: plugin 'broken' cannot be imported" in out
     assert main(["plugins", "example_plugin_of_a_test:check"]) == 0
     assert main(["plugins", "nosuch"]) == 1
+
+
+@pytest.mark.parametrize("verb", [["run"], ["validate"], ["check"], []])
+def test_a_first_run_without_a_file_says_how_to_come_by_one(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "kiwi.yml"
+    assert main([*verb, "--config", str(missing)]) == 78
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).splitlines()[
+        0
+    ] == f"{missing}: cannot be read: No such file or directory"
+    assert printed.err.splitlines()[-1].startswith("to begin: kiwi-gw config init ")
+    (tmp_path / "kiwi.yml").mkdir()
+    assert main([*verb, "--config", str(missing)]) == 78
+    assert "config init" not in capsys.readouterr().err
+
+
+def test_plugins_without_their_extras_are_no_failure() -> None:
+    verb = "from kiwi_gw.cli import main\nsys.exit(main(['plugins', 'counter', 'kafka', 'spark']))"
+    code = f"{WITHOUT_EXTRAS}\n{verb}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    counter, kafka, spark = done.stdout.splitlines()[1:]
+    assert counter.endswith("source type counter")
+    assert kafka.endswith("needs: pip install 'kiwi-gw[kafka]'")
+    assert "spark" in spark
+
+
+def test_an_example_to_start_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new.yml"
+    assert main(["config", "init", "--example", "kafka", str(path)]) == 0
+    assert path.read_text() == examples()["kafka"].read_text()
+    assert capsys.readouterr().err.endswith(f"run it: kiwi-gw run --config {path}\n")
+    assert main(["config", "init", "--example", "grafana.json", str(tmp_path / "board.json")]) == 0
+    assert capsys.readouterr().err.endswith("board.json written\n")
+    assert main(["config", "init", "--example", "kafak"]) == 1
+    assert capsys.readouterr().err == "kiwi-gw: no example is called 'kafak'; did you mean 'kafka'?\n"
+    assert main(["config", "init", "--example", "x"]) == 1
+    assert "there is: counter, demo, " in capsys.readouterr().err
+
+
+def test_the_examples_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "init", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(examples())
+    assert "counter              The smallest thing that works: no Kafka, nothing to install" in lines
+
+
+def test_an_installed_gateway_has_its_examples_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "kiwi_gw"
+    (package / "examples").mkdir(parents=True)
+    (package / "examples" / "kafka.yml").write_text("sources: []\n")
+    monkeypatch.setattr("kiwi_gw.config.examples._PACKAGE", package)
+    assert examples() == {"kafka": package / "examples" / "kafka.yml"}

@@ -25,6 +25,7 @@ OF_CLIENTS = {
     "kiwi_demo",
     "multiprocessing",
 }
+OF_QUERIES = {"re2", "kiwi_gw.query.sql", "kiwi_gw.query.caql", "kiwi_gw.query.compiler"}
 OF_SERVING = {"kiwi_gw.edge.listener", "kiwi_gw.runtime", "kiwi_gw.addresses", "prometheus_client", "h11"}
 
 _SOURCES_ARE_NOT_READ = (
@@ -91,6 +92,19 @@ def test_a_gateway_with_a_counter_alone_does_little_until_health_answers(config:
     assert {"kiwi_counter", "kiwi_gw.runtime.gateway"} <= modules
     assert modules & (OF_OTHER_SOURCES | OF_TOKENS | OF_CLIENTS) == set()
     assert state["gc"]  # it was off for a while
+
+
+def test_what_queries_need_is_not_there_before_health_is_answered() -> None:
+    code = (
+        "import sys, kiwi_gw.app\nfrom kiwi_gw.plugin_manager import PluginManager\n"
+        "PluginManager()\nprint(' '.join(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
+    modules = set(done.stdout.split())
+    assert "kiwi_gw.dialects.zetta.plugin" in modules
+    assert modules & OF_QUERIES == set()
 
 
 @pytest.mark.parametrize("verb", ["validate", "check"])

@@ -20,6 +20,7 @@ import trio
 import trustme
 
 from kiwi_gw.dialects.kiwi.messages import Lag, SubscriptionClosed
+from kiwi_gw.testing import open_gateway
 from tests.unit.client.scripted import Peer, Script, serve
 
 pytestmark = pytest.mark.slow
@@ -303,3 +304,12 @@ async def test_tls(tmp_path: Path) -> None:
     assert (insecure.returncode, insecure.stdout) == (0, b'{"count":1}\n')
     assert refused.returncode == 1, "a certificate does not get better by waiting"
     assert b"its certificate is not good: unable to get local issuer certificate" in refused.stderr
+
+
+async def test_a_source_that_is_not_there_and_those_that_are() -> None:
+    config = "sources:\n  - {type: counter, id: ticks, min: 0, interval_ms: 1000}\n"
+    async with open_gateway(config) as gateway:
+        done = await tail(gateway.address, "tciks")
+    assert done.returncode == 1
+    words = "No source exists with the specified ID; did you mean 'ticks'? There is: ticks (counter)"
+    assert done.stderr.decode() == f"kiwi-gw: tciks: {words}\n"

@@ -129,7 +129,7 @@ def test_plugins_that_come_and_go(compare: Compare) -> None:
     two = one.replace("]\n", ", 'ticking:second']\n", 1)
     assert compare("", "", one, two).live == ("plugins",)
     assert compare("", "", two, one).live == ("plugins",)
-    assert compare("", "", one, "").live == ("cluster", "option", "plugins")
+    assert compare("", "", one, "{}").live == ("cluster", "option", "plugins")
 
 
 def test_every_setting_that_needs_a_restart_exists(load_text: Loader) -> None:

@@ -184,6 +184,13 @@ HOOKS = (
             ["2: subscriber.overflow: must be one of replay, drop_oldest, latest, block, close, not 'burst'"],
         ),
         (
+            "subscriber:\n  overflow: drop_old",
+            [
+                "2: subscriber.overflow: must be one of replay, drop_oldest, latest, block, close, "
+                "not 'drop_old'; did you mean 'drop_oldest'?"
+            ],
+        ),
+        (
             "subscriber:\n  allow: [replay, burst]",
             ["2: subscriber.allow[1]: must be one of replay, drop_oldest, latest, block, close, not 'burst'"],
         ),

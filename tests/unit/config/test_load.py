@@ -26,8 +26,16 @@ def secret(loaded: LoadedConfig, source: str) -> str:
     return value.get_secret_value()
 
 
-def test_an_empty_file_is_the_defaults(load_text: Loader, tmp_path: Path) -> None:
-    loaded = load_text("", tail="")
+@pytest.mark.parametrize("text", ["", "\n", "# sources:\n", "---\n", "null\n"])
+def test_an_empty_file_is_no_configuration(load_text: Loader, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(text, tail="")
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("is empty: a gateway needs `sources`; `kiwi-gw config init`")
+
+
+def test_a_file_that_says_nothing_is_the_defaults(load_text: Loader, tmp_path: Path) -> None:
+    loaded = load_text("{}", tail="")
     settings = loaded.settings
     assert settings.name == "kiwi-gw"
     assert settings.server.addresses == (TcpAddress("127.0.0.1", 8000),)
