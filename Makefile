@@ -144,7 +144,7 @@ $(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.installed
 	@touch $@
 
 docs: setup ## the documentation as a site in build/site; warnings are errors
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file .mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --config-file .mkdocs.yml
 
 reference: setup ## the generated parts of the documentation, anew: keys, commands, metrics, functions
 	@for part in config cli metrics query; do $(BIN)/python -m tests.$${part}_reference || exit; done
