@@ -37,8 +37,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What runs beside the other tests of brokers, and stands back for them, as some of those look at the clock.
 OF_SPARK := tests/integration/spark tests/integration/test_demo.py
-AT_LEISURE := $(OF_SPARK) tests/integration/kafka $(patsubst %,tests/integration/test_%.py,autobahn broker node queries \
-  reload resume two_hundred_thousand two_protocols workers)
+AT_LEISURE := $(OF_SPARK) tests/integration/kafka $(patsubst %,tests/integration/test_%.py,autobahn broker documentation \
+  documented_scripts node queries reload resume two_hundred_thousand two_protocols workers)
 
 # Which tests: by their marks, which pyproject.toml explains, and which of them stand back. `make test` takes these,
 # and `make test-rest` all others (mostly Spark's); together they are `make test-all`.
@@ -144,7 +144,7 @@ $(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.installed
 	@touch $@
 
 docs: setup ## the documentation as a site in build/site; warnings are errors
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file .mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --config-file .mkdocs.yml
 
 reference: setup ## the generated parts of the documentation, anew: keys, commands, metrics, functions
 	@for part in config cli metrics query; do $(BIN)/python -m tests.$${part}_reference || exit; done

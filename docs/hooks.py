@@ -12,9 +12,14 @@ from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-SERVED = ("config/*.yml", "config/*.html", "config/monitoring/*", "benchmarks/results/*.svg")
+SERVED = (
+    "config/*.yml",
+    "config/*.html",
+    "config/monitoring/*",
+    "benchmarks/results/*.svg",
+    "deploy/compose/*.yml",
+)
 """Files outside docs/ that pages may link to, as on a page of the repository: ../../config/zetta.yml."""
-OUTSIDE = re.compile(r"\]\(((?:\.\./)+)((?:config|benchmarks)/[^)#]+)\)")
 
 _pages: list[tuple[str, str, str, str]] = []
 """Section, title, address of the Markdown, first sentence."""
@@ -48,8 +53,9 @@ def _said(page: Page) -> tuple[str, str, str]:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Let links to files of the repository lead to where they are served."""
-    up = "../" * page.file.src_uri.count("/")
-    return OUTSIDE.sub(lambda found: f"]({up}repository/{found[2]})", markdown)
+    depth = page.file.src_uri.count("/")
+    outside = re.compile(rf"\]\((?:\.\./){{{depth + 1}}}((?:config|benchmarks|deploy)/[^)#]+)\)")
+    return outside.sub(lambda found: f"]({'../' * depth}repository/{found[1]})", markdown)
 
 
 def on_post_build(config: MkDocsConfig) -> None:

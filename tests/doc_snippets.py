@@ -1,6 +1,10 @@
 """The fenced blocks of README.md and docs/: what tests run as it is printed.
 
-A block that cannot be run has a line `<!-- not run: why -->` before it. One with `title="name"` is that file.
+A block that cannot be run has a line `<!-- not run: why -->` before it, and a place in the list of
+tests/unit/test_snippets.py. One with `title="name"` is that file. tests/integration/test_documentation.py
+runs the others of a page in their order, in one folder: commands (`sh`), commands with what they answer
+(`console`, where `...` is anything and a number any number), and messages to the address in the title (`>` is
+sent, `<` is heard).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 _FENCE = re.compile(r"^( *)```(\w*)(?: title=\"([^\"]+)\")?$")
+_SHELLS = ("bash", "shell")
 _MARK = re.compile(r"^ *<!-- not run: (.+) -->$")
 
 
@@ -52,7 +57,8 @@ def snippets(text: str) -> list[Snippet]:
                 raise ValueError(
                     f'line {number}: ```language or ```language title="name", not {line.strip()}'
                 )
-            opened, lines = (number, fence[2], fence[3] or ""), []
+            language = "sh" if fence[2] in _SHELLS else fence[2]
+            opened, lines = (number, language, fence[3] or ""), []
         elif line.strip():
             marked = _MARK.match(line)
             mark = marked[1] if marked else ""

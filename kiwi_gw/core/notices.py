@@ -22,6 +22,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class OpenFailed:
+    """There is no subscription, for the reason in `code` and `message`."""
+
     handle: Hashable
     code: str
     message: str
@@ -66,6 +68,8 @@ class CreditAdded:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
+    """The subscription is over, as its client wished. Nothing of it follows."""
+
     handle: Hashable
 
 

@@ -10,6 +10,8 @@ QUIET_SECONDS = 1.0
 
 
 class Verdict(enum.Enum):
+    """What becomes of a command by its client's rate."""
+
     PASS = "pass"  # noqa: S105  (not a password)
     EXCESS = "excess"  # refuse this one
     FLOOD = "flood"  # refuse this one, and the client has gone on for too long

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 
 class Action(enum.Enum):
+    """What a client may want to do with a source, or (`ADMIN`) with the gateway."""
+
     SUBSCRIBE = "subscribe"
     REPLAY = "replay"
     PUBLISH = "publish"

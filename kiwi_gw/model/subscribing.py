@@ -37,6 +37,8 @@ Start = StartAt | AtTime | AtPositions
 
 
 class Mode(enum.Enum):
+    """How events come: as they are there, or as many as were asked for."""
+
     PUSH = "push"
     PULL = "pull"
 

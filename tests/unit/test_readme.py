@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 import types
 
 import click
@@ -11,7 +12,7 @@ import pluggy
 import pytest
 import yaml
 
-from kiwi_gw import hookspecs
+from kiwi_gw import __version__, hookspecs
 from kiwi_gw.cli.verbs import verbs
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.testing import check_source
@@ -27,12 +28,18 @@ def test_the_readme_is_one_page() -> None:
     assert len(README.splitlines()) <= 200
 
 
-def test_its_figures_are_those_that_were_measured() -> None:
-    measured = TEXTS["docs/explanation/benchmarks.md"]
-    rows = re.findall(r"^\| `(.*?)`.*?(?=^\| `|\Z)", measured, re.MULTILINE | re.DOTALL)
-    assert "idle" in rows
-    section = README.partition("## How fast")[2].partition("\n## ")[0]
-    figures = re.findall(r"\b(?:\d{1,3}(?:,\d{3})+|\d+\.\d+)(?: ms| KiB|x)?", section)
+def test_the_version_and_the_extras_are_those_that_there_are() -> None:
+    assert f"\n{__version__}, " in README.partition("## Status")[2]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = TEXTS["docs/start/install.md"].partition("| extra | for |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(extras)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/deploy/sizing.md"])
+def test_figures_are_those_that_were_measured(name: str) -> None:
+    measured = TEXTS["docs/explanation/benchmarks.md"] + TEXTS["docs/reference/limits.md"]
+    text = README.partition("## How fast")[2].partition("\n## ")[0] if name == "README.md" else TEXTS[name]
+    figures = re.findall(r"\b(?:\d{1,3}(?:,\d{3})+|\d+\.\d+)(?:%| ms| us| KiB|x)?", text)
     assert len(figures) >= 6
     assert [figure for figure in figures if figure not in measured] == []
 
