@@ -10,12 +10,13 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 VENV := .venv
+LOWEST := build/lowest
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Progress for people; a CI log has no use for it.
 PIP_INSTALL := $(PIP) install $(if $(CI),--quiet) --require-hashes --no-build-isolation
 # Locks name everything there is to install: nothing is looked for beyond them.
-UV_INSTALL := $(BIN)/uv pip install $(if $(CI),--quiet) --python $(BIN)/python --no-deps --no-build-isolation
+uv_install = $(BIN)/uv pip install $(if $(CI),--quiet) --python $(1)/bin/python --no-deps --no-build-isolation
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 # What the demo's packages ask for and the demo never imports: 160 MB.
@@ -51,7 +52,7 @@ BOTH := -n 2 --dist worksteal
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
-.PHONY: help setup jars check check-static check-tests test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest docs reference lint types layers outside format demo bench wheel fuzz lock clean
+.PHONY: help setup jars check check-static check-tests lowest test test-rest test-all test-alone test-beside test-behind test-others coverage audit pytest docs reference lint types layers outside format demo bench wheel fuzz lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -67,8 +68,13 @@ check-static: setup
 	@mkdir -p build
 	@$(MAKE) --no-print-directory -k types layers docs > build/static.log 2>&1
 
+FAST := -m "not slow and not integration and not extended" $(BOTH) --hypothesis-profile check
+
 check-tests: setup
-	$(BIN)/python -m pytest -m "not slow and not integration and not extended" $(BOTH) --hypothesis-profile check $(ARGS)
+	$(BIN)/python -m pytest $(FAST) $(ARGS)
+
+lowest: setup $(LOWEST)/.installed ## the fast tests with the oldest versions that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(FAST) $(ARGS)
 
 # What needs no broker runs in two processes, beside what looks at the code. Then those that need one, in two
 # processes that share it; what the one that stands back says comes at its end.
@@ -140,7 +146,7 @@ fuzz: $(VENV)/.fuzz ## looks for messages that cost too much time or room, guide
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
 $(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.installed
-	$(UV_INSTALL) --require-hashes --requirement requirements-fuzz.lock
+	$(call uv_install,$(VENV)) --require-hashes --requirement requirements-fuzz.lock
 	@touch $@
 
 docs: setup ## the documentation as a site in build/site; warnings are errors
@@ -170,6 +176,9 @@ format: setup ## formats the code and mends what ruff can mend
 
 lock: setup ## resolves the newest allowed versions of all dependencies anew
 	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group bench --group build --output-file requirements.lock
+	@mkdir -p build
+	$(LOCK) pyproject.toml --upgrade --all-extras --resolution lowest-direct --output-file build/lowest.txt
+	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group build --constraint build/lowest.txt --output-file requirements-lowest.lock
 	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --constraint requirements.lock --output-file deploy/gateway.lock
 	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --extra spark --constraint requirements.lock --output-file deploy/spark.lock
 	$(LOCK) pyproject.toml --extra demo $(UNUSED:%=--no-emit-package %) --constraint requirements.lock --output-file requirements-demo.lock
@@ -199,20 +208,28 @@ $(VENV)/.built: requirements-build.lock | $(VENV)/.made
 
 $(VENV)/.locked: requirements.lock $(VENV)/.built
 	@echo "installing the packages of requirements.lock (the first time this downloads about 700 MB)"
-	$(UV_INSTALL) --require-hashes --requirement requirements.lock
+	$(call uv_install,$(VENV)) --require-hashes --requirement requirements.lock
 	@touch $@
 
 # Without a cache, which would take more room than the packages.
 $(VENV)/.demo: requirements-demo.lock $(VENV)/.built
 	@echo "installing the packages of requirements-demo.lock (550 MB to download)"
-	$(UV_INSTALL) --no-cache --require-hashes --requirement requirements-demo.lock
+	$(call uv_install,$(VENV)) --no-cache --require-hashes --requirement requirements-demo.lock
 	@touch $@
 
 $(VENV)/.package: pyproject.toml hatch_build.py $(VENV)/.built
-	$(UV_INSTALL) --quiet --no-index --editable .
+	$(call uv_install,$(VENV)) --quiet --no-index --editable .
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked $(VENV)/.package
+	@touch $@
+
+$(LOWEST)/.installed: requirements-lowest.lock $(VENV)/.package
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	@for lock in requirements-build.lock requirements-lowest.lock; do \
+	  $(call uv_install,$(LOWEST)) --quiet --require-hashes --requirement $$lock || exit 1; \
+	done
+	@$(call uv_install,$(LOWEST)) --quiet --no-index --editable .
 	@touch $@
 
 # A Chromium for the tests, by the locked npm from a package that is locked by hash.

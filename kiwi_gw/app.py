@@ -33,6 +33,7 @@ from kiwi_gw.edge.tls import check_certificates
 from kiwi_gw.query.warm_up import warm_up
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.loop_watch import LoopWatch
+from kiwi_gw.runtime.preparation import Preparation
 from kiwi_gw.runtime.reload import Reloader
 from kiwi_gw.service_manager import ServiceManager
 from kiwi_gw.workers.supervisor import Supervisor
@@ -170,8 +171,8 @@ async def run(
     be stopped. worker_config: if this is one of several workers.
     """
     worker, workers = (worker_config.slot, worker_config.workers) if worker_config is not None else (0, 1)
-    prepared = trio.Event()
-    gateway = Gateway(loaded, worker=worker, workers=workers, prepared=prepared)
+    preparation = Preparation(warm_up)
+    gateway = Gateway(loaded, worker=worker, workers=workers, preparation=preparation)
     dialects = build_dialects(loaded)
     listener = open_listener(gateway, dialects, worker_config)
     applied = _Applied(listener, loaded, quiet=worker != 0)
@@ -198,7 +199,7 @@ async def run(
                 await nursery.start(item.run)
             nursery.start_soon(reloader.watch)
             nursery.start_soon(LoopWatch().run)
-            nursery.start_soon(_prepare, prepared, manager)
+            nursery.start_soon(_prepare, preparation, manager)
             nursery.start_soon(manager.show_life)
             _announce(listener, admin, worker_config)
             task_status.started(RunningGateway(gateway, listener, reloader, admin))
@@ -216,11 +217,10 @@ async def run(
     return stop.code
 
 
-async def _prepare(prepared: trio.Event, manager: ServiceManager) -> None:
+async def _prepare(preparation: Preparation, manager: ServiceManager) -> None:
     """Load what queries need, while requests are answered already; then clients are let in."""
-    await trio.to_thread.run_sync(warm_up)
+    await preparation.run()
     gc.freeze()  # what was made for the start stays: no collection need look at it again
-    prepared.set()
     manager.ready()
 
 

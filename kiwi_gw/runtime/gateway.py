@@ -43,6 +43,7 @@ from kiwi_gw.runtime.loop_rounds import renew_in_each_round
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
+from kiwi_gw.runtime.preparation import Preparation
 from kiwi_gw.runtime.reauthorization import Reauthorization
 from kiwi_gw.runtime.reload_check import ReloadCheck
 from kiwi_gw.runtime.services import Services
@@ -63,9 +64,9 @@ class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
 
     clock: monotonic seconds, as messages come by. worker, workers: which of how many processes with this
-    configuration it is. prepared: set once clients are let in; None: they are from the start. memory: what
-    all windows and encodings hold, and may hold. leaving: hubs of sources that are gone, while they are still
-    read.
+    configuration it is. preparation: done before clients are let in; None: they are from the start. memory:
+    what all windows and encodings hold, and may hold. leaving: hubs of sources that are gone, while they are
+    still read.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class Gateway:
         *,
         worker: int = 0,
         workers: int = 1,
-        prepared: trio.Event | None = None,
+        preparation: Preparation | None = None,
     ) -> None:
-        self._prepared = prepared
+        self._preparation = preparation
         self.loaded = loaded
         self.clock = clock
         self._place = (worker, workers)
@@ -274,13 +275,13 @@ class Gateway:
 
     async def wait_prepared(self) -> None:
         """Return when clients may be let in."""
-        if self._prepared is not None:
-            await self._prepared.wait()
+        if self._preparation is not None:
+            await self._preparation.wait()
 
     @property
     def started(self) -> bool:
         """Whether clients are let in, and every source has worked at least once, or never will."""
-        return (self._prepared is None or self._prepared.is_set()) and all(
+        return (self._preparation is None or self._preparation.done) and all(
             runner.hub.state is not HubState.STARTING for runner in self._runners.values()
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,19 @@ def test_the_demo_is_made_without_the_set_up_of_developers(tmp_path: Path) -> No
 @pytest.mark.parametrize("lock", sorted(ROOT.glob("requirements*.lock")), ids=lambda path: path.name)
 def test_no_lock_names_an_index(lock: Path) -> None:
     assert re.findall(r"https?://|--index|--find-links", lock.read_text()) == []
+
+
+def test_the_lock_of_the_oldest_versions_has_the_floors() -> None:
+    lowest = {package: version for package, (version, _) in locked("requirements-lowest.lock").items()}
+    project = PROJECT["project"]
+    named = "\n".join(chain(project["dependencies"], *project["optional-dependencies"].values()))
+    floors = dict(re.findall(r"^([\w-]+)(?:\[.*?\])?>=([\d.]+)", named, re.MULTILINE))
+    assert len(floors) > 12
+    # typing-extensions: others of the oldest ask for a newer one.
+    wrong = {name for name, floor in floors.items() if not _same(lowest[name], floor)}
+    assert wrong <= {"typing-extensions"}
+
+
+def _same(version: str, floor: str) -> bool:
+    """Whether it is the first version of that floor: 8.2 is 8.2.0."""
+    return version.removeprefix(floor).strip(".0") == ""
