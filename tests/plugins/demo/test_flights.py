@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zipfile
 from collections import Counter
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_demo import flights
-from kiwi_demo.flights import FlightsNotFound, read_flights, scheduled_departure
+from kiwi_demo.flights import FlightsNotFound, made_up_flights, read_flights, scheduled_departure
 
 HEADER = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,"
@@ -129,3 +130,13 @@ def test_all_of_them() -> None:
         assert str(flight.columns["sched_dep"])[:13] == str(flight.columns["time_hour"])[:13]
     assert months.total() == 336_776
     assert (months[1], months[12]) == (27_004, 28_135)
+
+
+def test_made_up_ones_are_the_same_every_time_and_in_order() -> None:
+    first, again = (list(itertools.islice(made_up_flights(), 1_000)) for _ in range(2))
+    assert first == again
+    departures = [flight.departure or 0.0 for flight in first]
+    assert departures == sorted(departures)
+    assert len({flight.carrier for flight in first}) > 5
+    wanted = {"carrier", "flight", "origin", "dest", "dep_delay", "sched_dep"}  # what is shown of a flight
+    assert all(set(json.loads(flight.value)) == wanted for flight in first)
