@@ -179,7 +179,10 @@ def _rows(spark: SparkSession, job: dict[str, Any]) -> None:
     with RowsTaker(query) as taker:
         link = RowsLink(taker.path, "", next(_RUNS))
         writer = _writer(frame.select(key.alias("key"), value), job).format(SINK)
-        options = {**link.options(BATCH_BYTES), "realTime": str(real_time).lower()}
+        options = link.options(BATCH_BYTES)
+        if real_time:
+            folder = f"{job['checkpoint']}/last-rows"
+            options |= {"realTime": "true", "inputs": "flights", "lastRows": "", "lastRowsFolder": folder}
         running = writer.options(**options).start()
         mark = 0
         for said in ("warm", "done"):
