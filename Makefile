@@ -49,6 +49,11 @@ BEHIND := $(AT_LEISURE)
 # In two processes; the one that is done first takes from the other.
 BOTH := -n 2 --dist worksteal
 
+# uv does not read pip's settings; who has a mirror for pip means it for uv, too.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+
 # A part of the tests; that ARGS leaves none of it (5) is no failure.
 run = $(2) $(BIN)/python $(if $(COVERED),-m coverage run) -m pytest --durations=20 $(1) $(ARGS) || [ $$? -eq 5 ]
 
