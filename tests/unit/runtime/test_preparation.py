@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
+
+import pytest
 import trio
 
-from kiwi_gw.runtime.preparation import SOON_SECONDS, Preparation
+from kiwi_gw.runtime.preparation import AGAIN_SECONDS, SOON_SECONDS, Preparation
 
 
 async def test_it_is_loaded_soon(autojump_clock: object) -> None:
@@ -33,3 +38,40 @@ async def test_who_waits_has_it_loaded_at_once(mock_clock: trio.testing.MockCloc
     async with trio.open_nursery() as nursery:
         nursery.start_soon(preparation.run)
         await preparation.wait()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE), "parser.py"),
+        OSError(errno.ENFILE, os.strerror(errno.ENFILE), "parser.py"),
+        ImportError(f"libre2.so: cannot open shared object file: {os.strerror(errno.EMFILE)}"),
+    ],
+)
+async def test_without_a_descriptor_for_its_files_it_is_tried_again(
+    failure: Exception, autojump_clock: object
+) -> None:
+    tries: list[float] = []
+
+    def load() -> None:
+        tries.append(trio.from_thread.run_sync(trio.current_time))
+        if len(tries) < 3:
+            raise failure
+
+    preparation = Preparation(load)
+    await preparation.run()
+    assert preparation.done
+    assert [later - sooner for sooner, later in itertools.pairwise(tries)] == pytest.approx(
+        [AGAIN_SECONDS] * 2
+    )
+
+
+@pytest.mark.parametrize("failure", [FileNotFoundError(errno.ENOENT, "it is not there"), ImportError("re2")])
+async def test_what_is_broken_is_raised(failure: Exception, autojump_clock: object) -> None:
+    def load() -> None:
+        raise failure
+
+    preparation = Preparation(load)
+    with pytest.raises(type(failure)):
+        await preparation.run()
+    assert not preparation.done
