@@ -183,7 +183,7 @@ async def test_a_broken_file_changes_nothing(broker: Broker, tmp_path: Path) -> 
         good.replace("interval_ms: 5", "interval_ms: soon", 1): ":8: sources[0].interval_ms: must be ",
         good + "sources: [": ":15: is not valid YAML: ",
         good + "colour: blue": ":15: colour: unknown key",
-        "": ": is empty",
+        "": ":1: is empty",
     }
     async with (
         gateway(tmp_path, good, expected_errors=[refused]) as running,

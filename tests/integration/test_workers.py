@@ -349,7 +349,7 @@ async def test_they_share_a_unix_socket(tmp_path: Path) -> None:
     where = config(address=["127.0.0.1:0", f"unix:{path}"], admin_address=f"unix:{admin}")
     async with gateway(tmp_path, where) as running:
         for _ in range(10):
-            for socket_file, target in ((path, "/readyz"), (admin, "/metrics")):
+            for socket_file, target in ((path, "/livez"), (admin, "/metrics")):
                 async with await trio.open_unix_socket(str(socket_file)) as stream:
                     await stream.send_all(
                         f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()

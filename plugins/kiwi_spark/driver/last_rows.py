@@ -34,8 +34,8 @@ def read_places(files: CheckpointFiles, place: ResumePoint, begin: Mapping[str, 
     for line in (text or "").splitlines():
         name, partition, record, row = line.split()
         if int(partition) in found.get(name, {}):
-            before = found[name][int(partition)]
-            found[name][int(partition)] = min(before, (int(record), int(row)))
+            # It may lie behind `begin`, which is the lowest of all inputs that read one topic.
+            found[name][int(partition)] = int(record), int(row)
     return found
 
 

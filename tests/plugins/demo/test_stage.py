@@ -150,3 +150,20 @@ async def test_the_picture(width: int, spark: bool) -> None:
         assert words in picture
     assert ("by Spark" in picture) == spark
     assert max(map(len, picture.splitlines())) <= width
+
+
+async def test_a_restart_that_is_cut_off_is_no_end_of_a_part(autojump_clock: object) -> None:
+    parts = Parts()
+
+    async def never() -> None:
+        await trio.sleep_forever()
+
+    parts.gateway.start = never  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(parts.stage.raise_when_ended)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(1):
+            await parts.stage.act(Act.RESTART)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert parts.said == ["the gateway is restarted under its clients"]

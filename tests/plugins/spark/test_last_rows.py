@@ -30,10 +30,15 @@ class Files(dict[str, str]):
     [
         ("a 0 7 2\na 1 20 0\nb 0 0 1\n", {"a": {0: (7, 2), 1: (20, 0)}, "b": {0: (0, 1)}}),
         ("a 0 7 2\n", {"a": {0: (7, 2), 1: (20, 0)}, "b": {0: (30, 0)}}),
-        ("a 0 11 1\na 2 7 2\nc 0 7 2\n", {"a": {0: (10, 0), 1: (20, 0)}, "b": {0: (30, 0)}}),
+        ("a 0 11 1\na 2 7 2\nc 0 7 2\n", {"a": {0: (11, 1), 1: (20, 0)}, "b": {0: (30, 0)}}),
         ("", {"a": {0: (10, 0), 1: (20, 0)}, "b": {0: (30, 0)}}),
     ],
-    ids=["all known", "one known", "beyond where it begins, or no partitions of ours", "none known"],
+    ids=[
+        "all known",
+        "one known",
+        "beyond what two inputs of one topic begin with, or no partitions of ours",
+        "none known",
+    ],
 )
 def test_places(text: str, places: dict[str, dict[int, tuple[int, int]]]) -> None:
     files = Files({"/state/0/last-rows/4": text, "/state/0/last-rows/5": "a 0 1 1\n"})
