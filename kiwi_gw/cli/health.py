@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kiwi_gw.cli.client_options import trust
 from kiwi_gw.cli.http_get import http_get
 from kiwi_gw.cli.options import config_option, json_option, print_json
 from kiwi_gw.errors import KiwiError
@@ -45,7 +46,8 @@ def health(
             raise click.BadParameter(str(error), param_hint="URL") from None
     path = address.resource if address.resource != "/" else "/readyz" if ready else "/health"
     try:
-        status, body = _get(address, path, timeout, insecure or own)
+        context = trust(address, None, insecure or own)
+        status, body = http_get(address, path, timeout, context=context, most_bytes=2000)
     except OSError as error:
         status, body = 0, error.strerror or str(error) or type(error).__name__
     well = 200 <= status < 300
@@ -55,15 +57,6 @@ def health(
         answer = f"HTTP {status}: {body}" if status else body
         click.echo(f"{address}: {escape(answer)}", err=not well)
     return 0 if well else 1
-
-
-def _get(address: Address, path: str, timeout: float, insecure: bool) -> tuple[int, str]:
-    context = None
-    if address.tls and insecure:
-        import ssl
-
-        context = ssl._create_unverified_context()  # noqa: S323
-    return http_get(address, path, timeout, context=context, most_bytes=2000)
 
 
 def _of_config(config_path: Path) -> Address:

@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -33,6 +34,8 @@ from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
 TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "9000"}
 _KAFKA: Final = {**TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
+_OWN: Final = "kafka."
+"""How options of Spark's Kafka source and sink begin that are of Kafka's own clients."""
 _BROKEN: Final = "_kiwi_broken"
 _LOOKED_AT: Final = 1000  # records from which a schema is inferred
 _FRESH_SECONDS: Final = 10.0  # so long what was inferred holds for other queries
@@ -138,6 +141,11 @@ def start_options(start: str | int) -> dict[str, str]:
     if isinstance(start, int):  # partitions without a record so young begin at their ends
         return {"startingTimestamp": str(start), "startingOffsetsByTimestampStrategy": "latest"}
     return {"startingOffsets": start}
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the options of Spark's source or sink that are for Kafka's own clients."""
+    return {name.removeprefix(_OWN): value for name, value in options.items() if name.startswith(_OWN)}
 
 
 def _json_value(value: Column, kind: DataType) -> Column:

@@ -11,11 +11,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from kiwi_spark.driver.inputs import TIMEOUTS
+from kiwi_spark.driver.inputs import TIMEOUTS, client_options
 from kiwi_spark.protocol.query_spec import SinkSpec
-
-KAFKA: Final = "kafka."
-"""How options of Spark's Kafka source and sink begin that are of Kafka's own clients."""
 
 SINK: Final = "kiwigw.spark.GatewaySink"
 
@@ -23,11 +20,6 @@ SINK: Final = "kiwigw.spark.GatewaySink"
 def _classes() -> Any:
     jvm: Any = SparkContext._jvm
     return jvm.kiwigw.spark
-
-
-def client_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the options of Spark's source or sink that are for Kafka's own clients."""
-    return {name.removeprefix(KAFKA): value for name, value in options.items() if name.startswith(KAFKA)}
 
 
 class RowsLink:
@@ -67,8 +59,9 @@ class TopicLink:
         self._run = run
         self._options = client_options(sink.options)
         places = (f"{name}:{p} {offset}" for name, own in begin.items() for p, offset in own.items())
-        folder = checkpoint if checkpoint.startswith("/") else ""
-        _classes().TopicLink.open(run, self._options, sink.topic, ",".join(begin), ",".join(places), folder)
+        _classes().TopicLink.open(
+            run, self._options, sink.topic, ",".join(begin), ",".join(places), _on_this_machine(checkpoint)
+        )
 
     def find(self, query: str, since: int) -> None:
         """Find what the topic has of a query, by Spark's id, since then (ms since the epoch): that is not
@@ -96,6 +89,13 @@ class TopicLink:
     def options(self, batch_bytes: int) -> dict[str, str]:
         """Return what the sink is told."""
         return {"run": str(self._run), "toTopic": "true"}
+
+
+def _on_this_machine(folder: str) -> str:
+    """Return the path of a folder, empty if it is not one of this machine (`hdfs://...`)."""
+    if folder.startswith("file:"):
+        return "/" + folder.removeprefix("file:").lstrip("/")
+    return folder if folder.startswith("/") else ""
 
 
 @contextmanager

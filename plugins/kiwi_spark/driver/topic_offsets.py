@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from kiwi_spark.driver.inputs import TIMEOUTS
-from kiwi_spark.driver.jvm_rows import client_options
+from kiwi_spark.driver.inputs import TIMEOUTS, client_options
 from kiwi_spark.protocol.query_spec import QuerySpec, StreamInput
 
 Offsets = dict[int, int]

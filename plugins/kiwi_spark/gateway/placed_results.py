@@ -55,7 +55,8 @@ class PlacedResults:
             raise SourceChanged("an input of the query has other partitions than before")
         if not same and any(begin[partition] > place for partition, place in self.next.items()):
             raise SourceChanged("the checkpoint of the query is another one than before: it begins anew")
-        # What lies between made no rows: all that there were came here before the checkpoint knew of them.
+        # `next` stays, if it is before that: what lies between made no rows, or they had come here before the
+        # checkpoint knew of them.
 
     async def receive(
         self, connection: MessageConnection, reads: Callable[[], None], moves: Callable[[], None]

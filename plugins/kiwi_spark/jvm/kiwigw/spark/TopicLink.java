@@ -32,6 +32,8 @@ public final class TopicLink {
   private final String[] inputs;
   private final WrittenPlaces written;
   private final Closeable lock;
+  private final Object closing = new Object();
+  private volatile boolean over;
   private volatile boolean reads;
   private volatile boolean wrote;
   private volatile Runnable onFailure = () -> {};
@@ -73,7 +75,7 @@ public final class TopicLink {
         options,
         link.topic,
         since,
-        () -> !LINKS.containsKey(run),
+        () -> link.over,
         record -> link.written.remember(query, record.headers()));
   }
 
@@ -91,13 +93,24 @@ public final class TopicLink {
     }
   }
 
-  /** End it, when what is on its way is in the topic. Does nothing where there is none. */
+  /**
+   * End it, when what is on its way is in the topic; who calls it meanwhile waits for that, too, as the next run may
+   * begin then. Does nothing where there is none.
+   */
   public static void close(long run) throws IOException {
-    TopicLink link = LINKS.remove(run);
+    TopicLink link = LINKS.get(run);
     if (link != null) {
-      link.onFailure = () -> {}; // tasks that write still fail at it
-      try (link.lock) {
-        link.producer.close(PATIENCE);
+      link.close();
+      LINKS.remove(run);
+    }
+  }
+
+  private void close() throws IOException {
+    over = true;
+    onFailure = () -> {}; // tasks that write still fail at it
+    synchronized (closing) {
+      try (lock) {
+        producer.close(PATIENCE);
       }
     }
   }
@@ -105,7 +118,7 @@ public final class TopicLink {
   /** Return that of a run. GatewayGone: it was closed. */
   static TopicLink of(long run) {
     TopicLink link = LINKS.get(run);
-    if (link == null) {
+    if (link == null || link.over) {
       throw new GatewayGone("the run " + run + " is over", null);
     }
     return link;
