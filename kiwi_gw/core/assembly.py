@@ -18,7 +18,7 @@ from kiwi_gw.core.lag_ledger import LagLedger
 from kiwi_gw.core.prepared import Prepared, Segment, reach
 from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.core.window_cursor import WindowCursor
-from kiwi_gw.model import Encoded
+from kiwi_gw.model import Encoded, Framing
 
 _MAX_SEGMENTS: Final = 64
 """Entries joined into one send, at most (the kernel takes 1,024 buffers in a call)."""
@@ -49,40 +49,52 @@ def assemble(
     max_bytes: int,
     allowance: int,
     *,
+    framing: Framing | None = None,
     ending: bool,
 ) -> Prepared | AssemblyOutcome | None:
     """Put together what may be sent now: at most `allowance` events and `max_bytes` bytes, or one event. None
-    if nothing may. ending: events that yield no bytes are passed without credit.
+    if nothing may. framing: of the subscription; what it adds does not count. ending: events that yield no
+    bytes are passed without credit.
 
     Raises EncodingFailed.
     """
-    prepared = Prepared([], 0, 0, [], bounds.join is not None)
+    prepared = Prepared([], 0, 0, [])
     entry = cursor.entry
     if entry is None or (not allowance and not ending):
         return None
-    found = _first(prepared, cursor, bounds, ledger, encode, entry, allowance, max_bytes)
+    most = max_bytes if framing is None else min(max_bytes, framing.max_bytes)
+    found = _first(prepared, cursor, bounds, ledger, encode, entry, allowance, most)
     if not isinstance(found, Segment):
         return found
     while cursor.resume_floor is None and (prepared.events < allowance or ending):
-        following = found.entry.after
         if (
-            found.last < len(found.entry.batch)
-            or len(prepared.segments) >= _MAX_SEGMENTS
-            or following is None
-            or cursor.misses(following)
-            or (encoded := encode(following, wait=False)) is None
+            len(prepared.segments) >= _MAX_SEGMENTS
+            or (following := _following(found, cursor, framing)) is None
         ):
             break
-        room, left = max_bytes - prepared.size, allowance - prepared.events
-        stop = _stop(prepared, bounds, encoded, following, 0, len(following.batch), left)
-        stop = min(stop, bisect_right(encoded.ends, room, 0, stop))
-        if stop <= 0:
+        entry, first = following
+        if (encoded := encode(entry, wait=False)) is None:
             break
-        found = prepared.add(following, encoded, 0, stop)
-    if bounds.join is not None and prepared.size:
-        frame = bounds.join(b"".join(prepared.views))
-        prepared.views, prepared.size = [frame], len(frame)
+        room, left = min(most, max_bytes - prepared.size), allowance - prepared.events
+        stop = _stop(prepared, bounds, encoded, entry, first, len(entry.batch), left)
+        start = encoded.ends[first - 1] if first else 0
+        if stop <= first or (stop := bisect_right(encoded.ends, start + room, first, stop)) <= first:
+            break
+        found = prepared.add(entry, encoded, first, stop)
+    if framing is not None:
+        prepared.put_into(framing)
     return prepared
+
+
+def _following(
+    found: Segment, cursor: WindowCursor, framing: Framing | None
+) -> tuple[WindowEntry, int] | None:
+    """Say which event comes behind a segment, by entry and index; None: nothing may be added to it. The rest
+    of the same entry is what did not fit into a frame."""
+    if found.last < len(found.entry.batch):
+        return None if framing is None else (found.entry, found.last)
+    following = found.entry.after
+    return None if following is None or cursor.misses(following) else (following, 0)
 
 
 def _first(

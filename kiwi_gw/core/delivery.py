@@ -8,7 +8,7 @@ from typing import Final
 from kiwi_gw.core.commands import LabelLimit
 from kiwi_gw.core.prepared import Prepared, Segment, count, nearest
 from kiwi_gw.core.window import WindowEntry
-from kiwi_gw.model import Encoded, Joiner, Mode, Positions
+from kiwi_gw.model import Encoded, Framing, Mode, Positions
 
 _PULL: Final = Mode.PULL
 """A member of an enum costs as much to look up as all else that is counted for a send (CPython 3.11)."""
@@ -18,20 +18,16 @@ MAX_CREDIT = 2**53 - 1
 
 
 class DeliveryBounds:
-    """What bounds a subscription beside its balance, and puts the frame around its fragments.
+    """What bounds a subscription beside its balance.
 
-    limits: by label. until: positions, nothing at or beyond them is sent. join: makes one frame of a run of
-    fragments; a subscription's own, not its group's: the fragments are shared, the frame need not be.
+    limits: by label. until: positions, nothing at or beyond them is sent.
     """
 
-    __slots__ = ("join", "limits", "until")
+    __slots__ = ("limits", "until")
 
-    def __init__(
-        self, limits: Mapping[Hashable, LabelLimit], until: Positions | None, join: Joiner | None
-    ) -> None:
+    def __init__(self, limits: Mapping[Hashable, LabelLimit], until: Positions | None) -> None:
         self.limits = dict(limits)
         self.until = until
-        self.join = join
 
     def within_limits(self, prepared: Prepared, encoded: Encoded, first: int, stop: int) -> int:
         """Find where, from event `first` up to `stop`, a limit is reached behind what is prepared already."""
@@ -51,19 +47,30 @@ class DeliveryBounds:
         return index
 
 
-NO_BOUNDS: Final = DeliveryBounds({}, None, None)
+NO_BOUNDS: Final = DeliveryBounds({}, None)
 """Shared by all that are sent everything as it is, as far as their balance goes: most are."""
 
 
 class Delivery:
     """See the top of this file.
 
-    credits: the balance of a pull subscription. stopped: a limit is used up, and nothing is sent until there
-    are others. scanned, matched, decode_errors: events that were passed, that yielded bytes, that could not
-    be decoded; bytes: of all that were sent.
+    framing: what stands around its fragments (`model.WireFormat`). credits: the balance of a pull
+    subscription. stopped: a limit is used up, and nothing is sent until there are others. scanned, matched,
+    decode_errors: events that were passed, that yielded bytes, that could not be decoded; bytes: of all that
+    were sent.
     """
 
-    __slots__ = ("bounds", "bytes", "credits", "decode_errors", "matched", "mode", "scanned", "stopped")
+    __slots__ = (
+        "bounds",
+        "bytes",
+        "credits",
+        "decode_errors",
+        "framing",
+        "matched",
+        "mode",
+        "scanned",
+        "stopped",
+    )
 
     def __init__(
         self,
@@ -71,17 +78,19 @@ class Delivery:
         credits: int,  # noqa: A002
         limits: Mapping[Hashable, LabelLimit],
         until: Positions | None,
-        join: Joiner | None,
+        framing: Framing | None,
     ) -> None:
         self.mode = mode
+        self.framing = framing
         self.credits = min(credits, MAX_CREDIT)
-        self.bounds = _bounds(limits, until, join)
+        self.bounds = _bounds(limits, until)
         self.stopped = False
         self.scanned = self.matched = self.decode_errors = self.bytes = 0
 
-    def reform(self, limits: Mapping[Hashable, LabelLimit], join: Joiner | None) -> bool:
-        """Go on with other limits and another frame around fragments. Returns whether it had stopped."""
-        self.bounds = _bounds(limits, self.bounds.until, join)
+    def reform(self, limits: Mapping[Hashable, LabelLimit], framing: Framing | None) -> bool:
+        """Go on with other limits and other frames around fragments. Returns whether it had stopped."""
+        self.bounds = _bounds(limits, self.bounds.until)
+        self.framing = framing
         stopped, self.stopped = self.stopped, False
         return stopped
 
@@ -116,7 +125,7 @@ class Delivery:
         for label, limit in bounds.limits.items():
             if limit.left <= 0:
                 rest = {other: limit for other, limit in bounds.limits.items() if other != label}
-                self.bounds = _bounds(rest, bounds.until, bounds.join)
+                self.bounds = _bounds(rest, bounds.until)
                 self.stopped = label is not None
                 return (label,)
         return None
@@ -151,9 +160,5 @@ class Delivery:
         return events
 
 
-def _bounds(
-    limits: Mapping[Hashable, LabelLimit], until: Positions | None, join: Joiner | None
-) -> DeliveryBounds:
-    return (
-        DeliveryBounds(limits, until, join) if limits or until is not None or join is not None else NO_BOUNDS
-    )
+def _bounds(limits: Mapping[Hashable, LabelLimit], until: Positions | None) -> DeliveryBounds:
+    return DeliveryBounds(limits, until) if limits or until is not None else NO_BOUNDS

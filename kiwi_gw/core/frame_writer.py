@@ -5,6 +5,7 @@ They are generic over the subscription, so that this lies below it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
 
 from kiwi_gw.core.notices import Notice
@@ -23,6 +24,9 @@ class FrameWriter(Protocol[S]):
     def send(self, data: memoryview | bytes) -> int:
         """Send, and return how many bytes were taken, 0 if none can be. Called only while `writable`; never
         blocks."""
+
+    def send_many(self, parts: Sequence[memoryview | bytes]) -> int:
+        """Send one behind the other, as `send` does."""
 
     def hold_remainder(self, rest: bytes) -> None:
         """Write the rest of the frame that was cut before anything else. Ends `writable`."""

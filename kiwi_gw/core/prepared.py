@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kiwi_gw.core.window import WindowEntry
-from kiwi_gw.model import Encoded
+from kiwi_gw.model import Encoded, Framing
 
 
 @dataclass(slots=True)
@@ -22,17 +22,31 @@ class Segment:
     start: int
     end: int
 
+    @property
+    def bytes(self) -> memoryview:
+        return memoryview(self.encoded.buffer)[self.start : self.end]
+
+
+@dataclass(slots=True)
+class Frame:
+    """Hold the events of one frame that has many, and what is sent of it. They count as sent when its first
+    byte was taken."""
+
+    segments: list[Segment]
+    parts: list[memoryview | bytes]
+    size: int
+
 
 @dataclass(slots=True)
 class Prepared:
-    """What may be sent now: buffers to send in this order. `events` counts those that yield bytes. joined:
-    they are one frame, which counts as sent when its first byte was taken."""
+    """What may be sent now: buffers to send in this order. `events` counts those that yield bytes. frames:
+    those that it consists of, where each has many events."""
 
     views: list[memoryview | bytes]
     size: int
     events: int
     segments: list[Segment] = field(repr=False)
-    joined: bool = False
+    frames: list[Frame] = field(default_factory=list, repr=False)
 
     def add(self, entry: WindowEntry, encoded: Encoded, first: int, stop: int) -> Segment:
         """Add the events from `first` up to `stop` of an entry, behind what is there."""
@@ -42,19 +56,35 @@ class Prepared:
         self.segments.append(segment)
         self.events += count(encoded.prefix_counts, first, stop)
         if end > start:
-            self.views.append(memoryview(encoded.buffer)[start:end])
+            self.views.append(segment.bytes)
             self.size += end - start
         return segment
+
+    def put_into(self, framing: Framing) -> None:
+        """Put what is there into frames: as few as may be, none with more than the framing allows unless it
+        is one segment."""
+        run: list[Segment] = []
+        size = 0
+        for segment in self.segments:
+            length = segment.end - segment.start
+            if size and length and size + length > framing.max_bytes:
+                self.frames.append(_frame(framing, run))
+                run, size = [], 0
+            run.append(segment)
+            size += length
+        if size:
+            self.frames.append(_frame(framing, run))
+        elif self.frames:
+            self.frames[-1].segments += run
+        self.views = [part for frame in self.frames for part in frame.parts]
+        self.size = sum(frame.size for frame in self.frames)
 
     def taken(self, size: int) -> SentPart:
         """Say what was sent when so many bytes were taken."""
         if size == self.size:
             return SentPart([(segment, segment.last) for segment in self.segments], size, b"")
-        if self.joined:
-            if size == 0:
-                return SentPart([], 0, b"")
-            rest = b"".join(self.views)[size:]
-            return SentPart([(segment, segment.last) for segment in self.segments], self.size, rest)
+        if self.frames:
+            return self._framed(size)
         sent: list[tuple[Segment, int]] = []
         total = 0
         for segment in self.segments:
@@ -70,6 +100,18 @@ class Prepared:
             size -= length
         return SentPart(sent, total, b"")
 
+    def _framed(self, size: int) -> SentPart:
+        sent: list[tuple[Segment, int]] = []
+        total = 0
+        for frame in self.frames:
+            if total == size:
+                break
+            sent += [(segment, segment.last) for segment in frame.segments]
+            total += frame.size
+            if total > size:
+                return SentPart(sent, total, b"".join(frame.parts)[size - total :])
+        return SentPart(sent, total, b"")
+
 
 class SentPart(NamedTuple):
     """What was sent of something prepared: segments, each up to an index of its entry; the bytes of their
@@ -80,10 +122,35 @@ class SentPart(NamedTuple):
     rest: bytes
 
 
-def whole(entry: WindowEntry, encoded: Encoded, events: int) -> Prepared:
+def whole(entry: WindowEntry, encoded: Encoded) -> Prepared:
     """Prepare all of an entry, as fan-out sends it."""
-    size = len(encoded.buffer)
-    return Prepared([encoded.buffer], size, events, [Segment(entry, encoded, 0, len(entry.batch), 0, size)])
+    prepared = Prepared([], 0, 0, [])
+    prepared.add(entry, encoded, 0, len(entry.batch))
+    return prepared
+
+
+def framed(entry: WindowEntry, encoded: Encoded, framing: Framing) -> Prepared:
+    """Prepare all of an entry in frames, as fan-out sends it."""
+    prepared = Prepared([], 0, 0, [])
+    for first, stop, _, _ in runs(encoded.ends, framing.max_bytes):
+        prepared.add(entry, encoded, first, stop)
+    prepared.put_into(framing)
+    return prepared
+
+
+def runs(ends: Sequence[int], max_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+    """Cut events into runs of at most so many bytes, or one event: the first, the one behind the last, and
+    where their bytes begin and end."""
+    first, start, last = 0, 0, len(ends)
+    while first < last:
+        stop = max(bisect_right(ends, start + max_bytes, first, last), first + 1)
+        yield first, stop, start, ends[stop - 1]
+        first, start = stop, ends[stop - 1]
+
+
+def _frame(framing: Framing, segments: list[Segment]) -> Frame:
+    parts = framing.parts([segment.bytes for segment in segments if segment.end > segment.start])
+    return Frame(segments, parts, sum(map(len, parts)))
 
 
 def cut(encoded: Encoded, position: int) -> tuple[int, bytes]:

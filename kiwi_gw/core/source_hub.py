@@ -166,7 +166,7 @@ class SourceHub:
         if where is StartAt.SNAPSHOT and self.last_values is None:
             raise SubscribeRefused(RefusalCode.START, "the newest events of this source are not kept by key")
         group = self.groups.get(item, payer)
-        delivery = Delivery(command.mode, command.credits, command.limits, until, item.format.join)
+        delivery = Delivery(command.mode, command.credits, command.limits, until, item.format.framing)
         subscription = Subscription(self, group, command.handle, delivery, terms, payer, writer, owner)
         subscription.repeats = command.start is not StartAt.LATEST
         self.groups.join(group, payer)
@@ -214,7 +214,7 @@ class SourceHub:
         """
         if not subscription.closed:
             self.groups.move(subscription, item, payer, fewer=fewer)
-            if subscription.delivery.reform(limits, item.format.join):
+            if subscription.delivery.reform(limits, item.format.framing):
                 # Another limit may have been used up with the one that it stopped at.
                 subscription.check_reached()
             subscription.read_on()
@@ -226,7 +226,7 @@ class SourceHub:
         """Go on behind these transforms instead of those before, from the next event on. payer: who is
         charged from then on, None: as before."""
         if not subscription.closed:
-            # The format may be another member's of the group, but only `join` could differ, and it stays.
+            # The format may be another member's of the group, but only `framing` could differ, and it stays.
             item = wire(subscription.group.wire.format, transforms)
             self.groups.move(subscription, item, payer, all_at_once=True)
             subscription.read_on()

@@ -102,9 +102,18 @@ class SubscriptionReader:
         self, encode: EncodeEntry, max_bytes: int, max_events: int | None, *, ending: bool
     ) -> Prepared | AssemblyOutcome | None:
         """Put together what may be sent now. See `assemble`."""
-        allowance = self.delivery.allowance(max_events)
-        bounds = self.delivery.bounds
-        return assemble(self.cursor, bounds, self.lag, encode, max_bytes, allowance, ending=ending)
+        delivery = self.delivery
+        allowance = delivery.allowance(max_events)
+        return assemble(
+            self.cursor,
+            delivery.bounds,
+            self.lag,
+            encode,
+            max_bytes,
+            allowance,
+            framing=delivery.framing,
+            ending=ending,
+        )
 
     def consume(self, sent: SentPart) -> tuple[int, bool]:
         """Count what was sent, which is something, and go on behind it. Returns how many events had bytes,

@@ -12,7 +12,7 @@ A close frame is the last thing that is ever written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import trio
@@ -109,10 +109,20 @@ class WebSocketWriter:
             self.sent_bytes += taken
             self.taken_at = self._clock()
         if taken < len(data) or self._transport.pending:
-            self.writable = False
-            if taken == len(data):
-                self._write_now()  # the caller is done: only this sees to what TLS still holds
+            self._sent_as_much_as_goes(whole=taken == len(data))
         return taken
+
+    def send_many(self, parts: Sequence[memoryview | bytes]) -> int:
+        taken, size = self._transport.try_send_many(parts), sum(map(len, parts))
+        self._count(taken)
+        if taken < size or self._transport.pending:
+            self._sent_as_much_as_goes(whole=taken == size)
+        return taken
+
+    def _sent_as_much_as_goes(self, *, whole: bool) -> None:
+        self.writable = False
+        if whole:
+            self._write_now()  # the caller is done: only this sees to what TLS still holds
 
     def hold_remainder(self, rest: bytes) -> None:
         if rest:

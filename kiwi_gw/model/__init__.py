@@ -22,8 +22,8 @@ from kiwi_gw.model.subscribing import AtPositions, AtTime, CloseReason, Mode, Ov
 from kiwi_gw.model.wire_format import (
     Encoded,
     EventTransform,
+    Framing,
     Interceptor,
-    Joiner,
     Record,
     Steps,
     TimeSlice,

@@ -34,8 +34,25 @@ class Encoded:
         return self.prefix_counts_by_label.get(label, self.prefix_counts)
 
 
-Joiner = Callable[[bytes], bytes]
-"""Makes one frame of a run of fragments (for protocols that put many events in one frame)."""
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """Put many fragments into one frame: what `head` makes, the fragments, `tail`.
+
+    head: makes what stands before fragments of so many bytes. separator: how many bytes end every fragment
+    and are left out behind the last one of a frame. max_bytes: of the fragments of one frame; one that is
+    larger has a frame to itself.
+    """
+
+    head: Callable[[int], bytes]
+    tail: bytes
+    separator: int
+    max_bytes: int
+
+    def parts(self, runs: Sequence[memoryview]) -> list[memoryview | bytes]:
+        """Make what is to be sent of one frame, in this order. runs: of fragments. Nothing is copied."""
+        *before, last = runs
+        inside = last[: len(last) - self.separator]
+        return [self.head(sum(map(len, before)) + len(inside)), *before, inside, self.tail]
 
 
 T = TypeVar("T")
@@ -104,7 +121,8 @@ class WireFormat:
     """Say how one dialect writes the events of one source.
 
     key: everything that decides the bytes, but `transform`: equal keys share them. `encode` must be pure.
-    join: None, each fragment is a whole frame; else it makes one frame of a run of fragments.
+    framing: None, each fragment is a whole frame; else what stands around a run of them. It is a
+    subscription's own and no part of the key: the fragments are shared, the frame need not be.
     steps: the same as `encode`, in turns: where what a client asks for (patterns) may take long.
     chosen: whether a client has chosen parts of the key, so that there may be any number of them.
     transform: what the client has asked to be done to events before they are written (a query).
@@ -112,7 +130,7 @@ class WireFormat:
 
     key: Hashable
     encode: Callable[[Batch], Encoded]
-    join: Joiner | None = None
+    framing: Framing | None = None
     steps: Callable[[Batch, TimeSlice], Steps[Encoded]] | None = None
     chosen: bool = False
     transform: EventTransform | None = None

@@ -32,9 +32,9 @@ from kiwi_gw.model import (
     Encoded,
     EventSchema,
     EventTransform,
+    Framing,
     Gap,
     Interceptor,
-    Joiner,
     Mode,
     OverflowPolicy,
     Positions,
@@ -83,6 +83,9 @@ class FakeFrameWriter:
         assert self.writable, "sent past what waits"
         self.sends += 1
         return self._write(data)
+
+    def send_many(self, parts: Sequence[memoryview | bytes]) -> int:
+        return self.send(b"".join(parts))
 
     def hold_remainder(self, tail: bytes) -> None:
         assert not self._partial_frame
@@ -167,6 +170,9 @@ class Mailbox:
         self.woken = 0
 
     def send(self, data: memoryview | bytes) -> int:
+        raise AssertionError("nothing is sent to a reader that comes by itself")
+
+    def send_many(self, parts: Sequence[memoryview | bytes]) -> int:
         raise AssertionError("nothing is sent to a reader that comes by itself")
 
     def hold_remainder(self, tail: bytes) -> None:
@@ -256,10 +262,8 @@ def parse(data: bytes, notices: Sequence[Notice] = ()) -> list[Event | Notice]:
     return items
 
 
-def joined(fragments: bytes) -> bytes:
-    """Join a run of fragments with `[` and `]` around it."""
-    assert fragments
-    return b"[%b]" % fragments
+JOINED = Framing(lambda size: b"[" if size else b"an empty frame", b"]", separator=0, max_bytes=100)
+"""Frames with `[` and `]` around a few fragments."""
 
 
 def _padding(offset: int) -> int:
@@ -276,7 +280,7 @@ def names(
     keep: Callable[[Place], bool] | None = None,
     big: Callable[[Place], bool] | None = None,
     fails: Callable[[Place], bool] | None = None,
-    join: Joiner | None = None,
+    framing: Framing | None = None,
 ) -> WireFormat:
     """Write events under a name. keep: which pass its filter; big: which are too large to be sent; fails:
     which make it raise EncodingFailed."""
@@ -298,7 +302,7 @@ def names(
             unsendable=unsendable,
         )
 
-    return WireFormat(("names", name), encode, join)
+    return WireFormat(("names", name), encode, framing)
 
 
 def transform(interceptor: Interceptor) -> EventTransform:

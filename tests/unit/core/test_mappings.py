@@ -30,7 +30,7 @@ from kiwi_gw.model import (
     Batch,
     CloseReason,
     Encoded,
-    Joiner,
+    Framing,
     Mode,
     OverflowPolicy,
     SourceInfo,
@@ -41,7 +41,7 @@ from tests.unit.core.desk import Desk, Gateway, line
 from tests.unit.core.fakes import Mailbox, take
 
 
-def each(key: Hashable, write: Callable[[object, int], bytes], join: Joiner | None = None) -> WireFormat:
+def each(key: Hashable, write: Callable[[object, int], bytes], framing: Framing | None = None) -> WireFormat:
     """Make a format that writes every event, b"" where it fails its filter."""
 
     def encode(batch: Batch) -> Encoded:
@@ -49,7 +49,7 @@ def each(key: Hashable, write: Callable[[object, int], bytes], join: Joiner | No
         prefix_counts = list(accumulate((1 if part else 0 for part in parts), initial=0))
         return Encoded(b"".join(parts), list(accumulate(map(len, parts))), prefix_counts)
 
-    return WireFormat(key, encode, join)
+    return WireFormat(key, encode, framing)
 
 
 # --- Kiwi: a subscription is a subscription; one per source is the dialect's rule --------------------------
@@ -352,11 +352,11 @@ class LensesV1:
             def write(value: object, offset: int) -> bytes:
                 return line({"value": value, "topic": info.id, "partition": 0, "offset": offset})[:-1] + b","
 
-            def join(fragments: bytes) -> bytes:
-                tail = b'],"correlationId":%d,"type":"KAFKAMSG"}\n' % number
-                return b'{"content":[' + fragments[:-1] + tail
-
-            return each("lenses_v1", write, join)  # the number is not in the key: it is not in the fragments
+            tail = b'],"correlationId":%d,"type":"KAFKAMSG"}\n' % number
+            framing = Framing(lambda size: b'{"content":[', tail, separator=1, max_bytes=32_768)
+            return each(
+                "lenses_v1", write, framing
+            )  # the number is not in the key: it is not in the fragments
 
         return make
 
@@ -500,7 +500,8 @@ class Named:
         def write(value: object, offset: int) -> bytes:
             return line({"messageId": [0, offset], "value": value})[:-1] + b","
 
-        form = each("pulsar", write, lambda fragments: b'{"messages":[' + fragments[:-1] + b"]}")
+        body = Framing(lambda size: b'{"messages":[', b"]}", separator=1, max_bytes=1 << 20)
+        form = each("pulsar", write, body)
         command = Open("name", source, lambda info: form)
         self.subscription = gateway.hubs[source].subscribe(command, wire(form), self.mailbox, self)
 

@@ -30,12 +30,12 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import AtPositions, Gap, OverflowPolicy, Ranges, Start, StartAt
 from tests.effort import examples
-from tests.unit.core.fakes import REPLAYABLE, Client, Event, Place, World, joined, names
+from tests.unit.core.fakes import JOINED, REPLAYABLE, Client, Event, Place, World, names
 from tests.unit.core.past import Driver, Past, drive
 
 PARTITIONS = 3
 ENDLESS = 1 << 60
-FORMS = [names("a"), names("a"), names("j", join=joined)]
+FORMS = [names("a"), names("a"), names("j", framing=JOINED)]
 
 
 class Reader(Client):

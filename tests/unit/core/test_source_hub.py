@@ -35,12 +35,12 @@ from kiwi_gw.model import (
     batch_pieces,
 )
 from tests.unit.core.fakes import (
+    JOINED,
     REPLAYABLE,
     Client,
     Event,
     Mailbox,
     World,
-    joined,
     names,
     parse,
     take,
@@ -689,7 +689,7 @@ def test_an_end_is_reached_over_a_hole_and_a_loss_beyond_skipped_events_is_annou
 
 def test_a_joiner_is_its_own_and_the_fragments_are_shared() -> None:
     world, one, two = World(), Client(), Client()
-    world.subscribe(one, names(join=joined))
+    world.subscribe(one, names(framing=JOINED))
     world.subscribe(two, names())
     world.produce(3)
     assert world.memo.events_encoded == 3
@@ -702,7 +702,7 @@ def test_another_interceptor_leaves_format_joiner_limits_and_credit() -> None:
     world, plain, client = World(), Client(), Client()
     world.subscribe(plain)  # of the same group, with another joiner
     limits: dict[Hashable, LabelLimit] = {"l": LabelLimit(3)}
-    subscription = world.subscribe(client, names(join=joined), credit=10, limits=limits)
+    subscription = world.subscribe(client, names(framing=JOINED), credit=10, limits=limits)
     world.produce(2)
     without_3 = Interceptor(lambda record: record if record["offset"] != 3 else None, "k")
     subscription.hub.transform(subscription, [transform(without_3)])
@@ -710,7 +710,9 @@ def test_another_interceptor_leaves_format_joiner_limits_and_credit() -> None:
     world.produce(4)
     assert [place for _, place in client.places] == [0, 1, 2]
     assert (subscription.delivery.credits, world.hub.wire_keys) == (7, 2)
-    subscription.hub.reconfigure(subscription, wire(names(join=joined), subscription.group.wire.before), {})
+    subscription.hub.reconfigure(
+        subscription, wire(names(framing=JOINED), subscription.group.wire.before), {}
+    )
     assert [place for _, place in client.places] == [0, 1, 2, 4, 5]
     assert bytes(client.writer.wire).count(b"[") == 3
     assert plain.places == world.made
@@ -758,7 +760,7 @@ def test_a_recast_may_bring_another_joiner() -> None:
     world, client = World(), Client()
     subscription = world.subscribe(client)
     world.produce(2)
-    subscription.hub.reconfigure(subscription, wire(names("j", join=joined)), {})
+    subscription.hub.reconfigure(subscription, wire(names("j", framing=JOINED)), {})
     world.produce(2)
     assert client.writer.wire.count(b"[") == 1
     subscription.hub.reconfigure(subscription, wire(names("k")), {})

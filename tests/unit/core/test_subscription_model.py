@@ -31,7 +31,7 @@ from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.core.window import ENTRY_OVERHEAD
 from kiwi_gw.model import CloseReason, Gap, OverflowPolicy, Ranges, WireFormat
 from tests.effort import examples
-from tests.unit.core.fakes import Client, Event, Place, World, joined, names
+from tests.unit.core.fakes import JOINED, Client, Event, Place, World, names
 
 PARTITIONS = 3
 ENDLESS = 1 << 60
@@ -61,9 +61,9 @@ class Form:
 FORMS = [
     Form(names("a"), "a"),
     Form(names("b"), "b"),
-    Form(names("j", join=joined), "j"),
+    Form(names("j", framing=JOINED), "j"),
     Form(names("f", keep=is_kept), "f", filtered=True),
-    Form(names("g", keep=is_kept, join=joined), "g", filtered=True),
+    Form(names("g", keep=is_kept, framing=JOINED), "g", filtered=True),
     Form(names("u", big=is_big), "u", limited=True),
     Form(names("v", big=is_big, keep=is_kept), "v", filtered=True, limited=True),
 ]

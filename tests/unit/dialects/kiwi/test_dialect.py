@@ -58,7 +58,7 @@ def test_nested_speaks_the_original_form_where_there_is_one() -> None:
 def test_encoding_is_pure() -> None:
     wire = kiwi_wire(SourceInfo("a", "test", EventSchema(PLAIN)))
     assert wire.encode(BATCH) == wire.encode(BATCH)
-    assert wire.join is None
+    assert wire.framing is None
 
 
 def test_half_characters_in_a_message_do_not_break_the_reply() -> None:
