@@ -62,6 +62,13 @@ def build_dialects(loaded: LoadedConfig) -> dict[str, Dialect]:
     return served
 
 
+def served_names(dialects: Mapping[str, Dialect]) -> list[str]:
+    """Return what metrics and logs call the protocols that connections speak."""
+    routes = ((name, route) for name, dialect in dialects.items() for route in dialect.routes)
+    names = (route.dialect or name for name, route in routes if isinstance(route, WebSocketRoute))
+    return list(dict.fromkeys(names))
+
+
 def open_listener(
     gateway: Gateway, dialects: Mapping[str, Dialect], worker_config: WorkerConfig | None = None
 ) -> Listener:
@@ -160,7 +167,7 @@ def _add_dialects(
         for route in dialect.routes:
             try:
                 if isinstance(route, WebSocketRoute):
-                    routes.add_websocket(name, dialect, route)
+                    routes.add_websocket(route.dialect or name, dialect, route)
                 else:
                     routes.add(route.operation, dialect_handler(gateway, admission, route))
             except ValueError as error:

@@ -22,6 +22,7 @@ from kiwi_gw.addresses import (
     open_admin,
     open_listener,
     open_private,
+    served_names,
 )
 from kiwi_gw.config import LoadedConfig, load
 from kiwi_gw.config.exposure import exposure_warnings
@@ -180,7 +181,8 @@ async def run(
     manager = ServiceManager(loaded.environ if worker_config is None else {})
     reloader = Reloader(gateway, applied, reloading=manager.reloading)
     try:
-        collector = Collector(gateway, listener, reloader, list(dialects)) if gateway.measured else None
+        served = served_names(dialects)
+        collector = Collector(gateway, listener, reloader, served) if gateway.measured else None
         local_admin = LocalAdmin(gateway, collector, lone=worker_config is None)
         admin = open_admin(gateway, local_admin, worker_config)
         private = open_private(gateway, local_admin, worker_config) if worker_config is not None else None

@@ -176,6 +176,14 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchSilence:
+    """Send Silent whenever the client was sent nothing for so many seconds, to within a second, and takes
+    what it is sent. Takes the place of an earlier one."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Inspect:
     """Look at how a subscription does. Answered by Inspected, at once, if it is there."""
 
@@ -183,7 +191,18 @@ class Inspect:
 
 
 Command = (
-    Inspect | Reply | Open | AddCredit | Reconfigure | Cancel | Call | Offload | Close | SetTimer | Continue
+    Inspect
+    | Reply
+    | Open
+    | AddCredit
+    | Reconfigure
+    | Cancel
+    | Call
+    | Offload
+    | Close
+    | SetTimer
+    | WatchSilence
+    | Continue
 )
 
 

@@ -163,6 +163,11 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class Silent:
+    """The client was sent nothing for as long as the session wanted to know."""
+
+
+@dataclass(frozen=True, slots=True)
 class Continued:
     """It is the session's turn. idle: nothing else wants the event loop, whatever the client has used."""
 
@@ -196,6 +201,7 @@ Notice = (
     | SourceAppeared
     | Draining
     | TimerFired
+    | Silent
     | Continued
     | Inspected
     | Offloaded

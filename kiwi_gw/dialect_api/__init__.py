@@ -22,6 +22,7 @@ from kiwi_gw.core.commands import Reply as Reply
 from kiwi_gw.core.commands import Session as Session
 from kiwi_gw.core.commands import SetTimer as SetTimer
 from kiwi_gw.core.commands import Violation as Violation
+from kiwi_gw.core.commands import WatchSilence as WatchSilence
 from kiwi_gw.core.notices import CallDone as CallDone
 from kiwi_gw.core.notices import Cancelled as Cancelled
 from kiwi_gw.core.notices import Continued as Continued
@@ -38,6 +39,7 @@ from kiwi_gw.core.notices import Opened as Opened
 from kiwi_gw.core.notices import OpenFailed as OpenFailed
 from kiwi_gw.core.notices import PositionsReported as PositionsReported
 from kiwi_gw.core.notices import ReconfigureRefused as ReconfigureRefused
+from kiwi_gw.core.notices import Silent as Silent
 from kiwi_gw.core.notices import SourceAppeared as SourceAppeared
 from kiwi_gw.core.notices import SourceDegraded as SourceDegraded
 from kiwi_gw.core.notices import TimerFired as TimerFired

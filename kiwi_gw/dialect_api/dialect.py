@@ -36,12 +36,14 @@ class WebSocketRoute:
     login_seconds: None, if the request head has the credentials. Otherwise the client connects without any,
         may subscribe to nothing and learns of no source until a `Call` with `LogIn` has succeeded, and is
         closed with 4401 if that takes longer.
+    dialect: what it is called in metrics and logs, where a protocol has several; None: as the protocol is.
     """
 
     path: str
     subprotocols: tuple[str, ...] = ()
     max_message_bytes: int | None = None
     login_seconds: float | None = None
+    dialect: str | None = None
 
 
 Route = WebSocketRoute | HttpRoute[Any, Any, Any]

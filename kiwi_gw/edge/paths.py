@@ -1,4 +1,5 @@
-"""Path patterns: `/connections/{id}` stands for every path with one segment in the place of `{id}`."""
+"""Path patterns: `/connections/{id}` stands for every path with one segment in the place of `{id}`, of 1 to
+255 characters."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 T = TypeVar("T")
 
 _PARAMETER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_MOST_CHARACTERS = 255
 NO_PARAMETERS: Mapping[str, str] = {}
 
 
@@ -77,6 +79,6 @@ def _parameters(pattern: str, given: list[str]) -> dict[str, str] | None:
             found[match[1]] = unquote(text, errors="strict")
         except UnicodeDecodeError:
             return None
-        if not text:
+        if not 0 < len(found[match[1]]) <= _MOST_CHARACTERS:
             return None
     return found

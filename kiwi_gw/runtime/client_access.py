@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.accounts import ClientAccount, Payer
 from kiwi_gw.core.commands import AddCredit, Open, Reconfigure
+from kiwi_gw.core.delivery import MAX_CREDIT
 from kiwi_gw.core.encoding import KeyedFormat, wire
 from kiwi_gw.core.frame_writer import Owner
 from kiwi_gw.core.notices import (
@@ -247,7 +248,7 @@ class ClientAccess:
             self._account = None
 
     def _count_credit(self, source_id: str, credit: int) -> None:
-        if credit:
+        if 0 < credit < MAX_CREDIT:  # that many are no credit, but leave to send
             self._context.meters.source(source_id).credits_granted += credit
 
     def _forget(self, handle: Hashable, reason: CloseReason) -> None:

@@ -29,6 +29,7 @@ from kiwi_gw.core.commands import (
     Session,
     SetTimer,
     Violation,
+    WatchSilence,
 )
 from kiwi_gw.core.notices import (
     CallDone,
@@ -40,6 +41,7 @@ from kiwi_gw.core.notices import (
     Offloaded,
     Opened,
     OpenFailed,
+    Silent,
     SourceAppeared,
     TimerFired,
 )
@@ -206,6 +208,10 @@ class Connection:
         """Warn the client that its credentials expire so soon."""
         self._tell(CredentialsExpiring(round(seconds * 1000)))
 
+    def silent(self) -> None:
+        """Tell the session that nothing was sent for a while."""
+        self._tell(Silent())
+
     def end(self) -> None:
         """Let go of everything it had, as the client is gone."""
         self.closed = True
@@ -279,6 +285,8 @@ class Connection:
                 self._tell_if(self.access.examine(handle))
             case SetTimer(seconds):
                 self._context.later(seconds, self._timer_fired)
+            case WatchSilence(seconds):
+                self.liveness.silence_seconds = seconds
             case Continue(seconds):
                 self._context.continue_later(seconds, self._continue)
 

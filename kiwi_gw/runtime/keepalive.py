@@ -75,6 +75,8 @@ class Keepalive:
                 self.stalled += 1
                 _cut(connection, "stalled", "it takes nothing")
             return
+        if liveness.silence_seconds is not None and now - writer.taken_at >= liveness.silence_seconds:
+            connection.silent()
         if writer.sent_bytes != liveness.pinged_bytes:
             liveness.pinged_bytes = writer.sent_bytes
             liveness.taken_at = writer.taken_at

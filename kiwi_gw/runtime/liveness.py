@@ -14,6 +14,7 @@ class Liveness:
     its machine answers nothing, None if it answers, and answered_bytes: what had been sent when it last had.
     awaits_pong_of: when the ping was sent that is to be answered next, None if there is none.
     expiry_announced: when the credentials expire (wall clock) of whose end the client was last warned.
+    silence_seconds: for how long nothing must have been sent so that its session is told; None: it is not.
     """
 
     taken_at: float
@@ -23,3 +24,4 @@ class Liveness:
     answered_bytes: int = 0
     awaits_pong_of: float | None = None
     expiry_announced: float | None = None
+    silence_seconds: float | None = None

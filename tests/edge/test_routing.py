@@ -153,6 +153,8 @@ def test_parameters_of_a_path(
         ("GET", "/topics//c", 404),
         ("GET", "/topics/b/", 404),
         ("GET", "/topics/b/%ff", 404),
+        ("GET", "/topics/b/" + 256 * "x", 404),
+        ("GET", "/topics/" + 255 * "%C3%A9", 405),
         ("GET", "/topics/b/c/d", 404),
         ("DELETE", "/topics/", 404),
         ("DELETE", "/topics/a", 405),

@@ -8,7 +8,8 @@ import pytest
 from structlog.typing import EventDict
 
 from kiwi_gw.config import LimitSettings
-from kiwi_gw.core.notices import CredentialsExpiring, Notice
+from kiwi_gw.core.commands import WatchSilence
+from kiwi_gw.core.notices import CredentialsExpiring, Notice, Silent
 from kiwi_gw.model import ANONYMOUS, Identity
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.keepalive import Keepalive
@@ -352,3 +353,22 @@ def test_a_second_reason_does_not_replace_the_first(code: int) -> None:
     wire.connection.abort(4408, "second")
     assert wire.closed() == (code, "first")
     assert wire.cut
+
+
+def test_a_session_is_told_once_more_than_so_many_seconds_were_silent_on_our_side() -> None:
+    wire = Wire(ping_interval_ms=100_000, dead_after_ms=200_000)
+    wire.session.commands = (WatchSilence(10),)
+    wire.connection.receive("", wire.now)
+    wire.run(9)
+    assert Silent() not in wire.told()
+    wire.run(1)
+    assert wire.told().count(Silent()) == 1
+    wire.take()
+    wire.run(9)
+    assert wire.told().count(Silent()) == 1
+    wire.socket.stuck = True  # something waits for it: that is no silence
+    wire.run(30)
+    assert wire.told().count(Silent()) == 1
+    wire.socket.stuck = False
+    wire.run(1)
+    assert wire.told().count(Silent()) == 2
