@@ -63,6 +63,7 @@ from kiwi_gw.model import EventSchema as EventSchema
 from kiwi_gw.model import EventTransform as EventTransform
 from kiwi_gw.model import Field as Field
 from kiwi_gw.model import FieldEncoding as FieldEncoding
+from kiwi_gw.model import Framing as Framing
 from kiwi_gw.model import Gap as Gap
 from kiwi_gw.model import HasLineage as HasLineage
 from kiwi_gw.model import HeadCredential as HeadCredential

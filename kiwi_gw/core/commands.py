@@ -67,7 +67,7 @@ class Open:
     has them, or None for all events; when a limit is reached LimitReached is sent (label None: the
     subscription closes).
     overflow, buffer_capacity: None, the source's own. start: where it begins; anything but latest needs the
-    right to replay. until: None, for ever; positions otherwise (in the source's JSON form).
+    right to replay. until: None, for ever; else `Until.END`, or positions in the source's JSON form.
     positions_every: seconds between notices of where it is (PositionsReported); None: none unless asked for.
     """
 

@@ -94,6 +94,10 @@ class Delivery:
         stopped, self.stopped = self.stopped, False
         return stopped
 
+    def end_at(self, until: Positions) -> None:
+        """Send nothing at or beyond these positions."""
+        self.bounds = _bounds(self.bounds.limits, until)
+
     # --- what may be sent ------------------------------------------------------------------
 
     def add_credit(self, n: int) -> int:

@@ -35,6 +35,7 @@ class Openings:
         self._timeout = timeout
         self._deadlines: dict[Subscription, float] = {}
         self._starts: dict[Subscription, Where] = {}
+        self._to_end: set[Subscription] = set()  # where that is, is not known yet
         self._waiting: deque[Subscription] = deque()  # they came while the source started
 
     @property
@@ -42,14 +43,18 @@ class Openings:
         """What each has asked for."""
         return self._starts
 
-    def add(self, subscription: Subscription, where: Where, now: float) -> None:
+    def add(self, subscription: Subscription, where: Where, now: float, *, to_end: bool = False) -> None:
+        """Take one that is to be opened. to_end: it is to end where the source does by then."""
         self._deadlines[subscription] = now + self._timeout
+        if to_end:
+            self._to_end.add(subscription)
         self._starts[subscription] = where
 
     def remove(self, subscription: Subscription) -> None:
         """Forget one that is open, or closed."""
         self._deadlines.pop(subscription, None)
         self._starts.pop(subscription, None)
+        self._to_end.discard(subscription)
 
     def end_late(self, now: float, *, starting: bool) -> None:
         """Refuse those whose time is up; they may try again. starting: the source does not run yet."""
@@ -77,6 +82,11 @@ class Openings:
         source, where = self._source, self._starts[subscription]
         try:
             check_number(where, source.window.positions)
+            if subscription in self._to_end and source.info.replayable:
+                self._replay.changed()  # its end is the origin's, which may be further than what came from it
+                return
+            if subscription in self._to_end:
+                self._end_at(subscription, source.window.positions)
             if self._unknown(subscription):
                 self._replay.changed()
                 return
@@ -100,6 +110,8 @@ class Openings:
         """Begin where history has answered, if the source can say of which history the positions are; else
         it stays unresolved. `offset_range.first` is what was asked for where that is a time."""
         where = self._starts.get(subscription)
+        if subscription in self._to_end:
+            self._end_at(subscription, offset_range.end)
         if where is StartAt.LATEST or where is StartAt.SNAPSHOT:
             self.begin(subscription)  # it waits for nothing but what is known of its end
         elif where is not None and not self._unknown(subscription):
@@ -114,6 +126,12 @@ class Openings:
                 _refuse(subscription, refused)
             else:
                 _open_at(subscription, found)
+
+    def _end_at(self, subscription: Subscription, positions: Positions) -> None:
+        """Have it end there. Of partitions that are newer than the source's last start nothing is read."""
+        known = self._source.window.positions
+        self._to_end.discard(subscription)
+        subscription.delivery.end_at({p: offset for p, offset in positions.items() if p in known})
 
     def requested_positions(self, subscription: Subscription) -> list[Positions]:
         """Return the positions that an unopened subscription has brought: where it begins, where it ends."""

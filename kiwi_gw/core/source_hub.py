@@ -44,6 +44,7 @@ from kiwi_gw.model import (
     Positions,
     SourceInfo,
     StartAt,
+    Until,
 )
 
 
@@ -162,7 +163,8 @@ class SourceHub:
             raise SubscribeRefused(self.end_reason.value, self.end_message)
         terms = grant(command, self.limits, self.policies)
         where = load(command.start, self.info)
-        until = None if command.until is None else load_positions(command.until, self.info)
+        to_end = command.until is Until.END
+        until = None if command.until is None or to_end else load_positions(command.until, self.info)
         if where is StartAt.SNAPSHOT and self.last_values is None:
             raise SubscribeRefused(RefusalCode.START, "the newest events of this source are not kept by key")
         group = self.groups.get(item, payer)
@@ -175,7 +177,7 @@ class SourceHub:
         if command.positions_every is not None:
             self._reports.add(subscription, command.positions_every)
         self.subscribers += 1
-        self._openings.add(subscription, where, self.now)
+        self._openings.add(subscription, where, self.now, to_end=to_end)
         if self.state is not HubState.STARTING:
             self._openings.begin(subscription)
         if self.degradation and not subscription.closed:

@@ -18,7 +18,16 @@ from kiwi_gw.model.positions import (
 from kiwi_gw.model.rights import Action, Permit, Refusal
 from kiwi_gw.model.schema import AS_JSON, Decode, EventSchema, Field, FieldEncoding, Form, ValueAs
 from kiwi_gw.model.source import MetricSpec, SourceInfo, SourceStatistics
-from kiwi_gw.model.subscribing import AtPositions, AtTime, CloseReason, Mode, OverflowPolicy, Start, StartAt
+from kiwi_gw.model.subscribing import (
+    AtPositions,
+    AtTime,
+    CloseReason,
+    Mode,
+    OverflowPolicy,
+    Start,
+    StartAt,
+    Until,
+)
 from kiwi_gw.model.wire_format import (
     Encoded,
     EventTransform,

@@ -36,6 +36,12 @@ class AtPositions:
 Start = StartAt | AtTime | AtPositions
 
 
+class Until(enum.Enum):
+    """Where a subscription ends, by name."""
+
+    END = "end"  # where the source's end was when that was asked for
+
+
 class Mode(enum.Enum):
     """How events come: as they are there, or as many as were asked for."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 
 from kiwi_gw.core.accounts import ClientAccount, Payer
@@ -136,9 +135,6 @@ class Desk:
             words = "No source exists with the specified ID"
             self.carry_out(self.session.notice(OpenFailed(command.handle, "refused", words)))
             return
-        # "end": where the source's next event will be at this moment.
-        if command.until == "end":
-            command = replace(command, until=hub.dump(hub.positions))
         hub.subscribe(command, wire(command.wire(hub.info)), self.writer, self, self.payer)
 
     def _recast(self, command: Reconfigure) -> None:

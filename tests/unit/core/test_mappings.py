@@ -35,6 +35,7 @@ from kiwi_gw.model import (
     OverflowPolicy,
     SourceInfo,
     StartAt,
+    Until,
     WireFormat,
 )
 from tests.unit.core.desk import Desk, Gateway, line
@@ -425,7 +426,7 @@ class LensesSql:
             return each(("lenses_sql", least), write)
 
         start = StartAt.EARLIEST if "EARLIEST" in words else StartAt.LATEST
-        until = {"0": 4} if "BOUNDED" in words else "end" if "LIMIT" not in words else None
+        until = {"0": 4} if "BOUNDED" in words else Until.END if "LIMIT" not in words else None
         yield Open("query", words[3], form, limits=limits, start=start, until=until)
 
     def notice(self, notice: Notice) -> Iterator[Command]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from kiwi_gw.core.commands import AddCredit, Cancel, Open
-from kiwi_gw.core.notices import Lagged, Opened, OpenFailed
+from kiwi_gw.core.notices import Ended, Lagged, Opened, OpenFailed
 from kiwi_gw.core.states import SubscriptionState
 from kiwi_gw.edge.admin.views import source_item
 from kiwi_gw.errors import SourceChanged
@@ -21,6 +22,7 @@ from kiwi_gw.model import (
     Action,
     AtPositions,
     AtTime,
+    CloseReason,
     HasLineage,
     Identity,
     Mode,
@@ -29,6 +31,7 @@ from kiwi_gw.model import (
     Refusal,
     Start,
     StartAt,
+    Until,
 )
 from kiwi_gw.runtime.history_task import LINGER_SECONDS
 from kiwi_gw.testing import Script, ScriptedSources
@@ -489,3 +492,40 @@ async def test_positions_of_an_unknown_history_wait_and_are_then_refused_for_now
         assert asked <= 6
         await trio.sleep(5)
         assert late.asked == asked, "nobody asks for a client that was refused"
+
+
+@pytest.mark.parametrize("start", [StartAt.EARLIEST, StartAt.LATEST, AtPositions({"0": 990}), AtTime(0)])
+async def test_until_the_end_is_until_where_the_origin_was_when_that_was_asked_for(
+    tmp_path: Path, autojump_clock: MockClock, start: Start
+) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000, timestamp=5)
+        script.history.moved({0: 1_020})  # the origin has more than has come from it
+        client = bench.connect()
+        script.history.hold()
+        client.does(replace(begin(start), until=Until.END))
+        assert client.told(Opened) == [], "nothing is known of its end yet"
+        script.history.release()
+        await trio.sleep(0.5)
+        await publish(script, 50)
+        await publish(script, 50)
+        await trio.sleep(0.5)
+        first = 1000 if start is StartAt.LATEST else 990 if isinstance(start, AtPositions) else 0
+        (ended,) = client.told(Ended)
+        assert isinstance(ended, Ended)
+        assert ended.reason is CloseReason.UNTIL
+        assert client.offsets == list(range(first, 1_020))
+
+
+async def test_until_the_end_of_an_empty_source_is_over_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with gateway(tmp_path) as (bench, _):
+        client = bench.connect()
+        client.does(replace(begin(), until=Until.END))
+        await trio.sleep(0.5)
+        assert [type(notice) for notice in client.session.notices if isinstance(notice, Opened | Ended)] == [
+            Opened,
+            Ended,
+        ]
+        assert client.offsets == []
