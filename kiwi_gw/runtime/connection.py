@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ParamSpec
 
 import structlog
@@ -22,6 +23,7 @@ from kiwi_gw.core.commands import (
     Command,
     Continue,
     Inspect,
+    LogIn,
     Offload,
     Open,
     Reconfigure,
@@ -45,7 +47,7 @@ from kiwi_gw.core.notices import (
 )
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Identity, Refusal, SourceInfo
+from kiwi_gw.model import Identity, Password, Refusal, SourceInfo
 from kiwi_gw.runtime.call_queue import CallQueue
 from kiwi_gw.runtime.client_access import ClientAccess
 from kiwi_gw.runtime.liveness import Liveness
@@ -268,8 +270,7 @@ class Connection:
                     self._count_violation(command.violation)
                 self.send_close(command.code, command.reason)
             case Call():
-                self.calls = self.calls or CallQueue(self._context.call_later, self._call_done)
-                self.calls.add(command)
+                self._call(command)
             case Offload(handle, question):
                 self._offload_queue = self._offload_queue or OffloadQueue(
                     self._context.offloads, self._offloaded
@@ -322,6 +323,14 @@ class Connection:
             self._context.later(_AGAIN_SECONDS, lambda: self._context.continue_later(0, self._continue))
         elif not self.closed:
             self._tell(Continued(idle))
+
+    def _call(self, command: Call) -> None:
+        credential = command.request.credential
+        if isinstance(credential, Password) and not credential.remote:
+            login = LogIn(replace(credential, remote=self.remote))
+            command = replace(command, request=login)
+        self.calls = self.calls or CallQueue(self._context.call_later, self._call_done)
+        self.calls.add(command)
 
     def _call_done(self, call: Call, answer: Identity | Refusal) -> None:
         first = self.access.login_seconds is not None
