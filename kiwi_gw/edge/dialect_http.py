@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from kiwi_gw.dialect_api import HttpRequest, HttpResponse, HttpRoute, openapi, read_parameters
-from kiwi_gw.edge.admission import Admission
+from kiwi_gw.edge.admission import Admission, RejectedError
 from kiwi_gw.edge.caller_checks import check_origin, identify
-from kiwi_gw.edge.plain_request import Handler, PlainRequest, json_response
+from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
 from kiwi_gw.edge.routing import Routes
-from kiwi_gw.model import Action
+from kiwi_gw.model import Action, Credential, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
 
 
@@ -22,17 +23,47 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
     async def handle(asked: PlainRequest) -> HttpResponse:
         origins, ends = gateway.loaded.settings.server.allowed_origins, asked.ends
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
-        identity = await identify(gateway, admission, asked)
-        body = await asked.read_body(route.max_body_bytes)
-        may = gateway.hooks.authorize
-        sources = tuple(info for info in gateway.sources() if may(identity, Action.SUBSCRIBE, info) is None)
+        try:
+            identity, body = await _caller(gateway, admission, asked, route)
+        except RejectedError as error:
+            if error.refusal is None or route.refused is None:
+                raise
+            return _not_kept(route.refused(error.refusal, error.status))
+        may, known = gateway.hooks.authorize, replace(identity, issued_token=None)
+        sources = tuple(info for info in gateway.sources() if may(known, Action.SUBSCRIBE, info) is None)
         parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
         answer = route.answer(
             HttpRequest(asked.credential, parameters, identity, route.read_body(body), sources)
         )
-        return answer if isinstance(answer, HttpResponse) else json_response(answer, ())
+        response = answer if isinstance(answer, HttpResponse) else json_response(answer, ())
+        return response if route.credential is None else _not_kept(response)
 
     return handle
+
+
+async def _caller(
+    gateway: Gateway, admission: Admission, asked: PlainRequest, route: HttpRoute[Any, Any, Any]
+) -> tuple[Identity, bytes]:
+    """Find out who asks, and read the body: behind that, so that nobody has it read in vain, unless the
+    credentials are in it. Raises RejectedError."""
+    find = route.credential
+    if find is None:
+        return await identify(gateway, admission, asked), await asked.read_body(route.max_body_bytes)
+    body = b""
+
+    async def read() -> Credential | Refusal:
+        nonlocal body
+        body = await asked.read_body(route.max_body_bytes)
+        return find(asked.credential, body)
+
+    return await identify(gateway, admission, asked, read), body
+
+
+def _not_kept(response: HttpResponse) -> HttpResponse:
+    """Keep it out of caches: it is about who somebody is."""
+    if any(name.lower() == "cache-control" for name, _ in response.headers):
+        return response
+    return replace(response, headers=(*response.headers, *NO_STORE))
 
 
 def described(name: str, routes: Routes) -> Handler:
