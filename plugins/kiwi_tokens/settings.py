@@ -37,6 +37,9 @@ _PROTOCOL_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 MAX_LIFETIME_SECONDS = 86_400
 """Of a token, if the configuration does not say otherwise."""
 
+SESSION_SECONDS = 43_200
+"""Of a session, if the configuration does not say otherwise."""
+
 EVERYTHING = "*"
 """The pattern that stands for all sources, and for the gateway as a whole."""
 
@@ -145,7 +148,7 @@ class SessionSettings(_SecretSection):
     """What they are signed with, 32 bytes or more; gateways with the same one take each other's. Another key
     ends all sessions. null: a random one, until the gateway restarts; several workers need one. Who has it
     can be any user."""
-    ttl: Annotated[Milliseconds, Field(ge=60_000, le=30 * 86_400_000)] = 12 * 3_600_000
+    ttl: Annotated[Milliseconds, Field(ge=60_000, le=30 * 86_400_000)] = SESSION_SECONDS * 1000
     """How long a token is good, and a connection that has logged in by a password: 1 minute to 30 days."""
 
     @field_validator("key")
