@@ -37,7 +37,7 @@ from tests.plugins.line_protocol.test_line_protocol import hear, say
 from tests.plugins.line_protocol.test_logging_in import ask, post
 
 HASHER = argon2.PasswordHasher(1, 8, 1)
-HASHES = {word: HASHER.hash(word) for word in ("right", "other", "b")}
+HASHES = {word: HASHER.hash(word, salt=b"of 16 bytes here") for word in ("right", "other", "b")}
 KEY = "k" * 32
 ROLES = {"reader": {"sources": ["*"]}, "writer": {"sources": ["*"], "actions": ["publish"]}}
 Change = Callable[[dict[str, Any]], object]
