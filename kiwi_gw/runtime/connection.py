@@ -330,12 +330,12 @@ class Connection:
             login = LogIn(replace(credential, remote=self.remote))
             command = replace(command, request=login)
         self.calls = self.calls or CallQueue(self._context.call_later, self._call_done)
-        self.calls.add(command)
+        self.calls.add(command, self._asked_at)
 
-    def _call_done(self, call: Call, answer: Identity | Refusal) -> None:
+    def _call_done(self, call: Call, answer: Identity | Refusal, asked_at: float | None) -> None:
         first = self.access.login_seconds is not None
         answer = self.access.identify(answer)
-        self._count("login", "refused" if isinstance(answer, Refusal) else "ok")
+        self._count("login", "refused" if isinstance(answer, Refusal) else "ok", asked_at)
         self._tell(CallDone(call.handle, answer))
         if isinstance(answer, Refusal):
             return

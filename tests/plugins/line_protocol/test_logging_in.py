@@ -115,6 +115,7 @@ async def test_who_guesses_is_refused_unseen_even_with_the_right_password() -> N
             6,
             1,
         )
+        assert sum(counted.command_durations["lines", "login"].counts) == 7
         # Over HTTP it is the same user at the same address.
         status, _, body = await post(gateway, {"user": "ann", "password": "s3cret"})
         assert (status, body) == (429, b"too_many_failures")
