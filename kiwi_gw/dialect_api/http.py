@@ -86,8 +86,9 @@ class HttpRoute(Generic[P, B, A]):
     are the body as it came. returns: what is answered with 200, as JSON. max_body_bytes: a larger body gets
     413.
     credential: finds the credentials of a request in its head and its body; a refusal if they are not as they
-        must be. None: they are in the head, as for a handshake. An answer of a route that has it is not to be
-        kept by caches. The body is read before it is known who asks, so `max_body_bytes` should be small.
+        must be. None: they are in the head, as for a handshake. What a route that has it answers is not to be
+        kept by caches, and pages of `server.allowed_origins` may read it (CORS). The body is read before it
+        is known who asks, so `max_body_bytes` should be small.
     refused: what those are answered who are not let in, and the status that they would get; None: that
         status, with the code and the message of the refusal.
     """

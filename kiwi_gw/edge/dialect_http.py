@@ -9,6 +9,8 @@ from typing import Any
 from kiwi_gw.dialect_api import HttpRequest, HttpResponse, HttpRoute, openapi, read_parameters
 from kiwi_gw.edge.admission import Admission, RejectedError
 from kiwi_gw.edge.caller_checks import check_origin, identify
+from kiwi_gw.edge.cors import page_headers
+from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
 from kiwi_gw.edge.routing import Routes
 from kiwi_gw.model import Action, Credential, Identity, Refusal
@@ -20,7 +22,7 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
     body that is too large; 400 for parameters or a body that are not of the declared types; else what the
     route answers."""
 
-    async def handle(asked: PlainRequest) -> HttpResponse:
+    async def answer(asked: PlainRequest) -> HttpResponse:
         origins, ends = gateway.loaded.settings.server.allowed_origins, asked.ends
         check_origin(asked.head, origins, ends.remote, secure=ends.secure)
         try:
@@ -28,17 +30,26 @@ def dialect_handler(gateway: Gateway, admission: Admission, route: HttpRoute[Any
         except RejectedError as error:
             if error.refusal is None or route.refused is None:
                 raise
-            return _not_kept(route.refused(error.refusal, error.status))
+            return route.refused(error.refusal, error.status)
         may, known = gateway.hooks.authorize, replace(identity, issued_token=None)
         sources = tuple(info for info in gateway.sources() if may(known, Action.SUBSCRIBE, info) is None)
         parameters = read_parameters(route.parameters, asked.parameters, asked.head.query)
-        answer = route.answer(
+        found = route.answer(
             HttpRequest(asked.credential, parameters, identity, route.read_body(body), sources)
         )
-        response = answer if isinstance(answer, HttpResponse) else json_response(answer, ())
-        return response if route.credential is None else _not_kept(response)
+        return found if isinstance(found, HttpResponse) else json_response(found, ())
 
-    return handle
+    async def answer_about_someone(asked: PlainRequest) -> HttpResponse:
+        """Keep it out of caches, and let pages of allowed origins read it: they log in here."""
+        cors = page_headers(gateway, asked)
+        try:
+            response = await answer(asked)
+        except HttpError as error:
+            raise HttpError(error.status, error.message, (*error.headers, *NO_STORE, *cors)) from None
+        kept = tuple(pair for pair in response.headers if pair[0].lower() != "cache-control")
+        return replace(response, headers=(*kept, *NO_STORE, *cors))
+
+    return answer if route.credential is None else answer_about_someone
 
 
 async def _caller(
@@ -57,13 +68,6 @@ async def _caller(
         return find(asked.credential, body)
 
     return await identify(gateway, admission, asked, read), body
-
-
-def _not_kept(response: HttpResponse) -> HttpResponse:
-    """Keep it out of caches: it is about who somebody is."""
-    if any(name.lower() == "cache-control" for name, _ in response.headers):
-        return response
-    return replace(response, headers=(*response.headers, *NO_STORE))
 
 
 def described(name: str, routes: Routes) -> Handler:

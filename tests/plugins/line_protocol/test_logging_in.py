@@ -213,8 +213,30 @@ async def test_pages_of_foreign_origins_may_neither_log_in_nor_ask() -> None:
         foreign = ("Origin", "https://elsewhere.example")
         assert (await post(gateway, RIGHT, foreign))[0] == 403
         assert (await ask(gateway, "GET", "/lines/auth", [foreign]))[0] == 403
+        assert (await ask(gateway, "OPTIONS", "/lines/auth", [foreign]))[0] == 403
         own = ("Origin", f"http://{gateway.address}")
-        assert (await post(gateway, RIGHT, own))[0] == 200
+        for body, status in ((RIGHT, 200), ({}, 401), (b"x" * 2_000, 413)):
+            found, headers, _ = await post(gateway, body, own)
+            assert (found, headers["access-control-allow-origin"]) == (status, own[1])
+            assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [
+        (("Access-Control-Request-Headers", "x-lines-token"), "x-lines-token"),
+        (("Access-Control-Request-Headers", "x\ty"), "authorization, content-type"),
+        (("Accept", "*/*"), "authorization, content-type"),
+    ],
+)
+async def test_pages_may_send_what_a_login_needs(wanted: tuple[str, str], allowed: str) -> None:
+    async with running() as (gateway, _):
+        own = ("Origin", f"http://{gateway.address}")
+        for path in ("/lines/auth", "/lines/login"):
+            status, headers, _ = await ask(gateway, "OPTIONS", path, [own, wanted])
+            assert (status, headers["access-control-allow-origin"]) == (200, own[1])
+            assert headers["access-control-allow-headers"] == allowed
+        assert (await ask(gateway, "OPTIONS", "/lines/sources/news", [own]))[0] == 405
 
 
 async def test_guessing_over_http_ends_with_429() -> None:
