@@ -184,8 +184,8 @@ lock: setup ## resolves the newest allowed versions of all dependencies anew
 	@mkdir -p build
 	$(LOCK) pyproject.toml --upgrade --all-extras --resolution lowest-direct --output-file build/lowest.txt
 	$(LOCK) pyproject.toml --upgrade --all-extras --group dev --group build --constraint build/lowest.txt --output-file requirements-lowest.lock
-	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --constraint requirements.lock --output-file deploy/gateway.lock
-	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra avro --extra spark --constraint requirements.lock --output-file deploy/spark.lock
+	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra password --extra avro --constraint requirements.lock --output-file deploy/gateway.lock
+	$(LOCK) pyproject.toml --extra kafka --extra jwt --extra password --extra avro --extra spark --constraint requirements.lock --output-file deploy/spark.lock
 	$(LOCK) pyproject.toml --extra demo $(UNUSED:%=--no-emit-package %) --constraint requirements.lock --output-file requirements-demo.lock
 	$(LOCK) --group pyproject.toml:build --constraint requirements.lock --output-file requirements-build.lock
 	$(LOCK) --group pyproject.toml:fuzz --constraint requirements.lock --output-file requirements-fuzz.lock

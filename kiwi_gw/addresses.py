@@ -11,7 +11,7 @@ from pathlib import Path
 from kiwi_gw import logs
 from kiwi_gw.config import LimitSettings, LoadedConfig
 from kiwi_gw.config.exposure import exposure_warnings
-from kiwi_gw.dialect_api import Dialect, DialectContext, WebSocketRoute
+from kiwi_gw.dialect_api import Dialect, DialectContext, HttpRoute, WebSocketRoute
 from kiwi_gw.edge.admin.access import AdminAccess
 from kiwi_gw.edge.admin.address import admin_socket, is_local
 from kiwi_gw.edge.admin.admin_view import AdminView, LocalAdmin
@@ -20,6 +20,7 @@ from kiwi_gw.edge.admin.cluster_admin import ClusterAdmin
 from kiwi_gw.edge.admin.counter_store import CounterStore
 from kiwi_gw.edge.admin.worker_api import add_private_routes
 from kiwi_gw.edge.admission import Admission
+from kiwi_gw.edge.cors import preflight
 from kiwi_gw.edge.dialect_http import described, dialect_handler
 from kiwi_gw.edge.health import GatewayHealth, SourceHealth, add_health_routes
 from kiwi_gw.edge.landing_page import LandingPage
@@ -164,12 +165,16 @@ def _add_dialects(
 ) -> None:
     """Serve the protocols on their paths. Raises PluginError for a path that is taken or not valid."""
     for name, dialect in dialects.items():
+        logins = {r.path for r in dialect.routes if isinstance(r, HttpRoute) and r.credential is not None}
         for route in dialect.routes:
             try:
                 if isinstance(route, WebSocketRoute):
                     routes.add_websocket(route.dialect or name, dialect, route)
-                else:
-                    routes.add(route.operation, dialect_handler(gateway, admission, route))
+                    continue
+                routes.add(route.operation, dialect_handler(gateway, admission, route))
+                if route.path in logins:  # one answer for all methods of a path
+                    logins.discard(route.path)
+                    routes.add_http("OPTIONS", route.path, preflight(gateway, "GET, POST"))
             except ValueError as error:
                 raise PluginError(f"protocol {name!r} cannot be served: {error}") from error
 

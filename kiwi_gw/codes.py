@@ -44,6 +44,7 @@ class RefusalCode(enum.StrEnum):
     NO_TOKEN = "no_token"  # noqa: S105  (not a password)
     NOT_CONFIGURED = "not_configured"
     TOKEN_EXPIRED = "token_expired"  # noqa: S105
+    TOO_MANY_FAILURES = "too_many_failures"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     TOO_MANY_TICKETS = "too_many_tickets"
 
@@ -62,10 +63,14 @@ class RefusalCode(enum.StrEnum):
     FAILED = "failed"
 
 
+NOTHING_SHOWN = frozenset({RefusalCode.NO_CREDENTIALS, RefusalCode.NO_TOKEN})
+"""Codes of refusals for want of credentials: the client has shown none, so none of them was wrong."""
+
 UNDECIDED = frozenset(
     {
         RefusalCode.INTERNAL_ERROR,
         RefusalCode.AUTH_TIMEOUT,
+        RefusalCode.BUSY,
         RefusalCode.KEYS_UNAVAILABLE,
         RefusalCode.NOT_CONFIGURED,
     }

@@ -76,9 +76,11 @@ def configure(context: PluginContext) -> None:
 def authenticate(credential: Credential) -> Identity | Refusal | None:
     """Say who a client is. Runs in a worker thread, with a deadline (`server.auth_timeout_ms`).
 
-    credential: a request head before the upgrade, or what a login message carries. None: this plugin has no
-    opinion. If no plugin has one, the client is anonymous. Where a plugin that authenticates is loaded, that
-    plugin has to refuse a head without credentials.
+    credential: a request head before the upgrade, or what a login message or the body of a request carries.
+    None: this plugin has no opinion. If no plugin has one, the client is anonymous. Where a plugin that
+    authenticates is loaded, that plugin has to refuse a head without credentials: with the code NO_TOKEN or
+    NO_CREDENTIALS, for such a client may still log in where a protocol lets it; after any other it may not.
+    `Identity.issued_token` goes to the protocol that asked.
     """
     return None
 

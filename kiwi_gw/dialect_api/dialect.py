@@ -33,9 +33,9 @@ class WebSocketRoute:
     subprotocols: accepted names, the best first.
     max_message_bytes: larger messages close the connection with 1009; None: as
         `server.limits.max_message_bytes` says.
-    login_seconds: None, if the request head has the credentials. Otherwise the client connects without any,
-        may subscribe to nothing and learns of no source until a `Call` with `LogIn` has succeeded, and is
-        closed with 4401 if that takes longer.
+    login_seconds: None, if the request head must have the credentials. Otherwise it may; wrong ones are
+        refused. A client without any connects, may subscribe to nothing and learns of no source until a
+        `Call` with `LogIn` has succeeded, and is closed with 4401 if that takes longer.
     dialect: what it is called in metrics and logs, where a protocol has several; None: as the protocol is.
     """
 
@@ -68,7 +68,8 @@ class Dialect(Protocol):
         """Open the session of one client.
 
         head: of the request that became the connection; do not keep it, connections last. parameters: of the
-        path, percent-decoded. identity: the client; on a route with `login_seconds` an anonymous one.
+        path, percent-decoded. identity: the client; on a route with `login_seconds` an anonymous one, where
+        the head has shown nothing: it has no rights until it logs in.
         """
 
 

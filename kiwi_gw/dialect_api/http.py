@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from kiwi_gw.decoding import sentence
 from kiwi_gw.errors import KiwiError
-from kiwi_gw.model import HeadCredential, Identity, SourceInfo
+from kiwi_gw.model import Credential, HeadCredential, Identity, Refusal, SourceInfo
 
 P = TypeVar("P", bound=Struct)
 B = TypeVar("B", bound=Struct | bytes)
@@ -85,6 +85,12 @@ class HttpRoute(Generic[P, B, A]):
     of the query, where of several with one name the last one counts. body: a struct is read as JSON, `bytes`
     are the body as it came. returns: what is answered with 200, as JSON. max_body_bytes: a larger body gets
     413.
+    credential: finds the credentials of a request in its head and its body; a refusal if they are not as they
+        must be. None: they are in the head, as for a handshake. What a route that has it answers is not to be
+        kept by caches, and pages of `server.allowed_origins` may read it (CORS). The body is read before it
+        is known who asks, so `max_body_bytes` should be small.
+    refused: what those are answered who are not let in, and the status that they would get; None: that
+        status, with the code and the message of the refusal.
     """
 
     method: str
@@ -94,6 +100,8 @@ class HttpRoute(Generic[P, B, A]):
     body: type[B]
     returns: type[A]
     max_body_bytes: int = 64 * 1024
+    credential: Callable[[HeadCredential, bytes], Credential | Refusal] | None = None
+    refused: Callable[[Refusal, int], HttpResponse] | None = None
 
     @property
     def operation(self) -> Operation:

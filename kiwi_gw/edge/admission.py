@@ -34,6 +34,8 @@ _STATUS: dict[str, int] = {
     RefusalCode.AUTH_TIMEOUT: 503,
     RefusalCode.KEYS_UNAVAILABLE: 503,
     RefusalCode.NOT_CONFIGURED: 503,
+    RefusalCode.BUSY: 503,
+    RefusalCode.TOO_MANY_FAILURES: 429,
 }
 """HTTP status of a refusal before the upgrade; all others are 401."""
 
@@ -62,12 +64,18 @@ class Rejection(enum.StrEnum):
 
 
 class RejectedError(HttpError):
-    """An answer whose status does not say why it is given."""
+    """An answer whose status does not say why it is given. refusal: of the credentials, where they were."""
 
     def __init__(
-        self, reason: Rejection, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()
+        self,
+        reason: Rejection,
+        status: int,
+        message: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        refusal: Refusal | None = None,
     ) -> None:
         self.reason = reason
+        self.refusal = refusal
         super().__init__(status, message, headers)
 
 
@@ -75,7 +83,7 @@ def rejection(refusal: Refusal) -> RejectedError:
     """Make the answer to credentials that were refused."""
     status = _STATUS.get(refusal.code, 401)
     headers = _CHALLENGE if status == 401 else ()
-    return RejectedError(Rejection.AUTH, status, f"{refusal.code}: {refusal.message}", headers)
+    return RejectedError(Rejection.AUTH, status, f"{refusal.code}: {refusal.message}", headers, refusal)
 
 
 class AdmissionContext(Protocol):

@@ -3,7 +3,7 @@ name that is not ours (DNS rebinding)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from kiwi_gw.edge.admission import Admission, RejectedError, Rejection, rejectio
 from kiwi_gw.edge.origin import host_allowed, why_refused
 from kiwi_gw.edge.plain_request import PlainRequest
 from kiwi_gw.edge.request_head import RequestHead
-from kiwi_gw.model import HeadCredential, Identity, Refusal
+from kiwi_gw.model import Credential, HeadCredential, Identity, Password, Refusal
 from kiwi_gw.runtime.gateway import Gateway
 
 log = structlog.get_logger(__name__)
@@ -79,14 +79,23 @@ async def check_caller(
 
 
 async def identify(
-    gateway: Gateway, admission: Admission, request: PlainRequest, *, anonymous: bool = True
+    gateway: Gateway,
+    admission: Admission,
+    request: PlainRequest,
+    find: Callable[[], Awaitable[Credential | Refusal]] | None = None,
+    *,
+    anonymous: bool = True,
 ) -> Identity:
     """Find out who sent a plain request, as for a handshake: until it is known, it counts as a new connection
-    of its address. anonymous: whether clients without credentials are welcome. Raises RejectedError."""
+    of its address. find: where its credentials are; None: in its head. anonymous: whether clients without
+    credentials are welcome. Raises RejectedError."""
     head, place = request.credential, admission.place(request.ends.client)
     place.enter()
     try:
-        identity = await gateway.authenticate(head)
+        shown = head if find is None else await find()
+        if isinstance(shown, Password) and not shown.remote:
+            shown = replace(shown, remote=head.remote)
+        identity = shown if isinstance(shown, Refusal) else await gateway.authenticate(shown)
         if isinstance(identity, Refusal):
             raise rejection(identity)
         if identity.anonymous and not anonymous:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
-from kiwi_gw.codes import RefusalCode
+from kiwi_gw.codes import NOTHING_SHOWN, RefusalCode
 from kiwi_gw.edge.admission import Admission, CountedConnection, RejectedError, Rejection, rejection
 from kiwi_gw.edge.caller_checks import check_caller, check_host, check_origin
 from kiwi_gw.edge.plain_request import ConnectionEnds
@@ -55,24 +55,27 @@ class Handshake:
         text = ticket_of(head) if self._tickets is not None and tickets_given(self._gateway) else None
         if self._tickets is not None and text is not None:
             identity: Identity | None = self._by_ticket(self._tickets, text, place)
-        elif match.served.route.login_seconds is not None:
-            # The credentials come in a message; that it is not a page under another name is known only here.
-            check_host(head, ends.here, self._own_origins(), remote)
-            identity = None
         else:
-            identity = await self._by_credentials(credential, ends, place)
+            may_log_in = match.served.route.login_seconds is not None
+            identity = await self._by_credentials(credential, ends, place, may_log_in=may_log_in)
         response = match.upgrade.response(_subprotocol(match))
         return serve_websocket(
             self._gateway, transport, match, credential, identity, response, head.surplus, place
         )
 
     async def _by_credentials(
-        self, credential: HeadCredential, ends: ConnectionEnds, place: CountedConnection
-    ) -> Identity:
+        self, credential: HeadCredential, ends: ConnectionEnds, place: CountedConnection, *, may_log_in: bool
+    ) -> Identity | None:
+        """Let a client in by its head. None: that has shown nothing, which will do if it may log in later; it
+        is nobody until then, also where others without credentials are somebody."""
         identity = await self._gateway.authenticate(credential)
         if isinstance(identity, Identity):
             await check_caller(self._gateway, credential, identity, ends.here, self._own_origins())
         self._admission.check_room()  # others came in meanwhile
+        if may_log_in and _has_shown_nothing(identity):
+            # That it is not a page under another name is known only here.
+            check_host(credential, ends.here, self._own_origins(), credential.remote)
+            return None
         return _counted(identity, place)
 
     def _by_ticket(self, tickets: Tickets, text: str, place: CountedConnection) -> Identity:
@@ -88,6 +91,10 @@ class Handshake:
             if error.reason is Rejection.IDENTITY and not isinstance(kept, Refusal):
                 tickets.give_back(text, kept)
             raise
+
+
+def _has_shown_nothing(answer: Identity | Refusal) -> bool:
+    return answer.code in NOTHING_SHOWN if isinstance(answer, Refusal) else answer.anonymous
 
 
 def _counted(identity: Identity | Refusal, place: CountedConnection) -> Identity:

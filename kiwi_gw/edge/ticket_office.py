@@ -13,7 +13,8 @@ import structlog
 
 from kiwi_gw.dialect_api import HttpResponse, Operation
 from kiwi_gw.edge.admission import Admission
-from kiwi_gw.edge.caller_checks import check_origin, identify
+from kiwi_gw.edge.caller_checks import identify
+from kiwi_gw.edge.cors import page_headers, preflight
 from kiwi_gw.edge.http_errors import HttpError
 from kiwi_gw.edge.plain_request import NO_STORE, Handler, PlainRequest, json_response
 from kiwi_gw.edge.routing import Routes
@@ -45,7 +46,7 @@ def tickets_given(gateway: Gateway) -> bool:
 def add_ticket_routes(routes: Routes, gateway: Gateway, tickets: Tickets, admission: Admission) -> None:
     """Serve tickets and the preflights of pages that ask for them."""
     routes.add(TICKET, office(gateway, tickets, admission))
-    routes.add_http("OPTIONS", PATH, preflight(gateway))
+    routes.add_http("OPTIONS", PATH, preflight(gateway, "POST"))
 
 
 def office(gateway: Gateway, tickets: Tickets, admission: Admission) -> Handler:
@@ -54,26 +55,12 @@ def office(gateway: Gateway, tickets: Tickets, admission: Admission) -> Handler:
     as a new connection of its address."""
 
     async def handle(request: PlainRequest) -> HttpResponse:
-        cors = _cors(gateway, request)
+        cors = page_headers(gateway, request)
         try:
             text = await _issue(gateway, tickets, admission, request)
         except HttpError as error:  # with the headers without which a page would not learn why
             raise HttpError(error.status, error.message, (*error.headers, *cors)) from None
         return json_response(Ticket(text, gateway.limits.ticket_ttl_ms), (*NO_STORE, *cors))
-
-    return handle
-
-
-def preflight(gateway: Gateway) -> Handler:
-    """Make the handler: what a page may send. 403 for those of origins that are not allowed."""
-
-    async def handle(request: PlainRequest) -> HttpResponse:
-        may = (
-            ("Access-Control-Allow-Methods", "POST"),
-            ("Access-Control-Allow-Headers", "authorization, content-type"),
-            ("Access-Control-Max-Age", "600"),
-        )
-        return HttpResponse(headers=(*_cors(gateway, request), *may))
 
     return handle
 
@@ -91,19 +78,3 @@ async def _issue(gateway: Gateway, tickets: Tickets, admission: Admission, reque
         wait = str(max(1, gateway.limits.ticket_ttl_ms // 1000))
         raise HttpError(429, f"{text.code}: {text.message}", (("Retry-After", wait),))
     return text
-
-
-def _cors(gateway: Gateway, request: PlainRequest) -> tuple[tuple[str, str], ...]:
-    """Return the headers for the page behind the request, none where no page is. Raises HttpError 403."""
-    allowed = gateway.loaded.settings.server.allowed_origins
-    origins = request.head.values("origin")
-    if not origins:
-        return ()
-    check_origin(request.head, allowed, request.ends.remote, secure=request.ends.secure)
-    named = (("Access-Control-Allow-Origin", origins[0]), ("Vary", "origin"))
-    # With `*` any page may ask, and with `null` any in a frame, but none with what a browser adds by itself.
-    return (
-        named
-        if "*" in allowed or origins[0] == "null"
-        else (*named, ("Access-Control-Allow-Credentials", "true"))
-    )

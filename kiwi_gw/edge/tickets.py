@@ -17,6 +17,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Container
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -168,6 +169,7 @@ class Tickets:
             return _TOO_MANY
         secret = secrets.token_urlsafe(24)
         name = _name(self._slot, secret)
+        identity = replace(identity, issued_token=None)  # it is nobody's to keep
         kept = StoredTicket(now + limits.ticket_ttl_ms / 1000, identity)
         self._store.put(name, kept)
         self._remember(name, kept)

@@ -13,6 +13,8 @@ class Identity:
     anonymous: it has shown no credentials, so its address tells it from others; the name says nothing.
     authenticator: the plugin that let it in, empty if none was asked. The gateway writes it, over whatever a
     plugin says.
+    issued_token: what this client may show from now on in place of what it has shown. Only the protocol that
+    asked sees it, in the answer to that question: nobody keeps it.
     """
 
     name: str
@@ -21,6 +23,7 @@ class Identity:
     expires_at: float | None = None
     anonymous: bool = False
     authenticator: str | None = field(default=None, compare=False, repr=False)
+    issued_token: str | None = field(default=None, compare=False, repr=False)
 
 
 ANONYMOUS = Identity("anonymous", anonymous=True)
@@ -44,10 +47,14 @@ class HeadCredential:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """Hold a user and a password, as a login message carries them."""
+    """Hold a user and a password, as a login message carries them.
+
+    remote: where they come from, as `HeadCredential` has it. The gateway writes it where it is empty.
+    """
 
     user: str
     password: str = field(repr=False)
+    remote: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,23 +18,23 @@ _BUSY = Refusal(RefusalCode.BUSY, "too many requests before this one are not ans
 
 class CallQueue:
     """start: begins what a call asks for; its callback comes once, later, within the deadline of the request.
-    done: called with every call and its result."""
+    done: called with every call, its result, and when it was asked for, as `add` was told."""
 
     __slots__ = ("_done", "_room", "_start", "_waiting")
 
     def __init__(
         self,
         start: Callable[[LogIn, Callable[[Result], None]], None],
-        done: Callable[[Call, Result], None],
+        done: Callable[[Call, Result, float | None], None],
     ) -> None:
         self._start, self._done = start, done
-        self._waiting: deque[Call] = deque()  # the first is under way
+        self._waiting: deque[tuple[Call, float | None]] = deque()  # the first is under way
         self._room: trio.Event | None = None
 
     @property
     def full(self) -> bool:
         """Whether the client is not to be read."""
-        return len(self._waiting) >= MAX_CALLS or any(call.pause for call in self._waiting)
+        return len(self._waiting) >= MAX_CALLS or any(call.pause for call, _ in self._waiting)
 
     async def wait_room(self) -> None:
         """Return when the client may be read."""
@@ -42,12 +42,12 @@ class CallQueue:
             self._room = self._room or trio.Event()
             await self._room.wait()
 
-    def add(self, call: Call) -> None:
+    def add(self, call: Call, asked_at: float | None = None) -> None:
         """Begin a call when those before it are over; refuse it, at once, if they are too many."""
         if len(self._waiting) >= MAX_CALLS:
-            self._done(call, _BUSY)
+            self._done(call, _BUSY, asked_at)
             return
-        self._waiting.append(call)
+        self._waiting.append((call, asked_at))
         if len(self._waiting) == 1:
             self._begin()
 
@@ -59,13 +59,13 @@ class CallQueue:
     # --- inside ----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        call = self._waiting[0]
-        self._start(call.request, lambda result: self._over(call, result))
+        call, asked_at = self._waiting[0]
+        self._start(call.request, lambda result: self._over(call, result, asked_at))
 
-    def _over(self, call: Call, result: Result) -> None:
+    def _over(self, call: Call, result: Result, asked_at: float | None) -> None:
         if not self._is_first(call):
             return  # it was given up meanwhile
-        self._done(call, result)
+        self._done(call, result, asked_at)
         if not self._is_first(call):
             return  # what came of it has ended the connection
         self._waiting.popleft()
@@ -74,7 +74,7 @@ class CallQueue:
             self._begin()
 
     def _is_first(self, call: Call) -> bool:
-        return bool(self._waiting) and self._waiting[0] is call
+        return bool(self._waiting) and self._waiting[0][0] is call
 
     def _make_room(self) -> None:
         if self._room is not None and not self.full:

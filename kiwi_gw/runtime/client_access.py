@@ -74,7 +74,7 @@ class ClientAccess:
         place: AdmissionSlot | None,
         login_seconds: float | None = None,
     ) -> None:
-        self.identity = identity
+        self.identity = _to_keep(identity)
         self.login_seconds = login_seconds
         self.subscriptions: dict[Hashable, Subscription] = {}
         self.delivered = 0
@@ -100,7 +100,7 @@ class ClientAccess:
             answer = self._place.identify(answer) or answer
         if isinstance(answer, Identity):
             before, self.login_seconds = self.who, None
-            self.identity = answer
+            self.identity = _to_keep(answer)
             if self.who != before:
                 self._leave_account(before)
         return answer
@@ -261,6 +261,11 @@ class ClientAccess:
     def _no_longer_waits(self, handle: Hashable) -> Waited:
         noted = self._waiting.pop(handle, None) if self._waiting is not None else None
         return noted or Waited()
+
+
+def _to_keep(identity: Identity) -> Identity:
+    """Take out the token that it was issued with: that is for the answer alone."""
+    return identity if identity.issued_token is None else replace(identity, issued_token=None)
 
 
 def _unknown_source() -> SubscribeRefused:

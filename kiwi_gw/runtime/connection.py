@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ParamSpec
 
 import structlog
@@ -22,6 +23,7 @@ from kiwi_gw.core.commands import (
     Command,
     Continue,
     Inspect,
+    LogIn,
     Offload,
     Open,
     Reconfigure,
@@ -47,7 +49,7 @@ from kiwi_gw.core.notices import (
 )
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Identity, Refusal, SourceInfo
+from kiwi_gw.model import Identity, Password, Refusal, SourceInfo
 from kiwi_gw.runtime.call_queue import CallQueue
 from kiwi_gw.runtime.client_access import ClientAccess
 from kiwi_gw.runtime.liveness import Liveness
@@ -274,8 +276,7 @@ class Connection:
                     self._count_violation(command.violation)
                 self.send_close(command.code, command.reason)
             case Call():
-                self.calls = self.calls or CallQueue(self._context.call_later, self._call_done)
-                self.calls.add(command)
+                self._call(command)
             case Offload(handle, question):
                 self._offload_queue = self._offload_queue or OffloadQueue(
                     self._context.offloads, self._offloaded
@@ -331,10 +332,18 @@ class Connection:
         elif not self.closed:
             self._tell(Continued(idle))
 
-    def _call_done(self, call: Call, answer: Identity | Refusal) -> None:
+    def _call(self, command: Call) -> None:
+        credential = command.request.credential
+        if isinstance(credential, Password) and not credential.remote:
+            login = LogIn(replace(credential, remote=self.remote))
+            command = replace(command, request=login)
+        self.calls = self.calls or CallQueue(self._context.call_later, self._call_done)
+        self.calls.add(command, self._asked_at)
+
+    def _call_done(self, call: Call, answer: Identity | Refusal, asked_at: float | None) -> None:
         first = self.access.login_seconds is not None
         answer = self.access.identify(answer)
-        self._count("login", "refused" if isinstance(answer, Refusal) else "ok")
+        self._count("login", "refused" if isinstance(answer, Refusal) else "ok", asked_at)
         self._tell(CallDone(call.handle, answer))
         if isinstance(answer, Refusal):
             return

@@ -26,19 +26,14 @@ from kiwi_gw.core.round_budget import RoundBudget
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import PluginError
-from kiwi_gw.model import (
-    CloseReason,
-    Credential,
-    Identity,
-    Refusal,
-    SourceInfo,
-)
+from kiwi_gw.model import CloseReason, Credential, Identity, Password, Refusal, SourceInfo
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.continuations import Continuations
 from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
+from kiwi_gw.runtime.login_guard import LoginGuard
 from kiwi_gw.runtime.loop_rounds import renew_in_each_round
 from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
@@ -106,6 +101,7 @@ class Gateway:
         self._known: set[str] = set()  # ids of all sources that there ever were
         self.leaving: list[SourceHub] = []
         self._numbers = itertools.count(1)
+        self._login_guard = LoginGuard()
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
@@ -259,8 +255,7 @@ class Gateway:
 
     async def authenticate(self, credential: Credential) -> Identity | Refusal:
         """Who is it? Takes at most `server.auth_timeout_ms`."""
-        deadline = self.loaded.settings.server.auth_timeout_ms / 1000
-        answer = await self.hooks.authenticate(credential, deadline)
+        answer = await self._ask_who(credential)
         self.meters.authentication_over(credential, answer)
         return answer
 
@@ -286,6 +281,19 @@ class Gateway:
         )
 
     # --- inside ----------------------------------------------------------------------------
+
+    async def _ask_who(self, credential: Credential) -> Identity | Refusal:
+        deadline = self.loaded.settings.server.auth_timeout_ms / 1000
+        if not isinstance(credential, Password):
+            return await self.hooks.authenticate(credential, deadline)
+        if (refusal := self._login_guard.begin(credential, self.clock())) is not None:
+            return refusal
+        answer: Identity | Refusal | None = None
+        try:
+            answer = await self.hooks.authenticate(credential, deadline)
+        finally:
+            self._login_guard.over(credential, answer, self.clock())
+        return answer
 
     def _start(self, plan: SourcePlan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`

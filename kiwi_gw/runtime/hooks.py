@@ -152,8 +152,10 @@ class Hooks:
         ):
             owner, answer = await trio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=self._threads)
             found = ANONYMOUS if answer is None else self._judged("authenticate", answer)
-            # The rules may have changed while it ran.
-            return found if isinstance(found, Refusal) else self.reauthenticate(_let_in(found, owner))
+            if isinstance(found, Refusal):
+                return found
+            now = self.reauthenticate(_let_in(found, owner))  # the rules may have changed while it ran
+            return now if isinstance(now, Refusal) else replace(now, issued_token=found.issued_token)
         if not scope.cancelled_caught:
             return _FAILED
         log.warning("authentication took too long", seconds=deadline)

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from kiwi_gw.codes import UNDECIDED, CloseCode
+from kiwi_gw.codes import UNDECIDED, CloseCode, RefusalCode
 from kiwi_gw.core.commands import Violation
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
@@ -214,6 +214,8 @@ class Meters:
             result = "anonymous" if answer.anonymous else "accepted"
         else:
             result = "failed" if answer.code in UNDECIDED else "refused"
+            if answer.code == RefusalCode.TOO_MANY_FAILURES:
+                result = "throttled"
         self.auth[method, result] += 1
 
     def handshake_over(self, transport: str, seconds: float) -> None:

@@ -1,6 +1,7 @@
-"""Who may connect, and what they may read: static tokens and JWTs from the `tokens:` section.
+"""Who may connect, and what they may read: static tokens, users with passwords, and JWTs from the `tokens:`
+section.
 
-Entry point `tokens` (group `kiwi_gw.plugins`). JWTs need the extra: `pip install 'kiwi-gw[jwt]'`.
+Entry point `tokens` (group `kiwi_gw.plugins`). JWTs need the extra `jwt`, users `password`.
 """
 
 from __future__ import annotations

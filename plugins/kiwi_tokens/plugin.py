@@ -3,8 +3,9 @@ so none ever sees half of an old configuration and half of a new one."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,20 +14,25 @@ from kiwi_gw.api import (
     Action,
     ConfigSection,
     Credential,
+    Diagnostic,
     HeadCredential,
     Identity,
     Password,
     Permit,
     PluginContext,
+    PluginError,
     Refusal,
     RefusalCode,
+    Section,
     SourceInfo,
     hookimpl,
 )
 from kiwi_tokens.credentials import NO_TOKEN, invalid, token_of, well_formed
+from kiwi_tokens.password_hashes import PasswordChecks
 from kiwi_tokens.rights import RolePermissions
 from kiwi_tokens.settings import JwtSettings, TokensSettings
 from kiwi_tokens.static_tokens import StaticTokens, StoredToken
+from kiwi_tokens.users import PREFIX, StoredUser, Users
 
 if TYPE_CHECKING:  # pyjwt is an extra
     from kiwi_tokens.jwt_tokens import JwtTokens, SignedBy
@@ -45,9 +51,9 @@ _REVOKED = Refusal("revoked", "the token is not valid any more")
 
 @dataclass(frozen=True, slots=True)
 class CredentialOrigin:
-    """Say how an identity of this plugin came about: by the static token with this `fingerprint`, by a
-    signature, or (by neither) without credentials. It cannot be forged: a claim in a token is never of this
-    type."""
+    """Say how an identity of this plugin came about: by the static token or the user with this `fingerprint`,
+    by a signature, or (by neither) without credentials. It cannot be forged: a claim in a token is never of
+    this type."""
 
     fingerprint: str = ""
     signed: SignedBy | None = None
@@ -57,6 +63,7 @@ class CredentialOrigin:
 class _Configured:
     settings: TokensSettings
     static: StaticTokens
+    users: Users
     jwt: JwtTokens | None
     rights: RolePermissions
 
@@ -69,6 +76,8 @@ class TokensPlugin:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        self._own_key = secrets.token_bytes(32)  # over reloads: they end no session
+        self._checks = PasswordChecks()
         self._state: _Configured | None = None
 
     @hookimpl
@@ -80,12 +89,35 @@ class TokensPlugin:
         settings = context.section(SECTION)
         if not isinstance(settings, TokensSettings):
             raise TypeError(f"the section {SECTION} is a {type(settings).__name__}")
+        if wrong := lacks_key(context, settings):
+            raise PluginError(f"tokens.sessions.key: {wrong}")
+        key = settings.sessions.key
         self._state = _Configured(
             settings=settings,
             static=StaticTokens(settings.static),
+            users=Users(
+                settings.users,
+                self._own_key if key is None else key.get_secret_value().encode(),
+                self._checks,
+            ),
             jwt=self._jwt(settings.jwt),
             rights=RolePermissions(settings.roles),
         )
+
+    @hookimpl
+    def check(
+        self, context: PluginContext, sources: Sequence[Section]
+    ) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
+        settings = context.sections.get(SECTION)
+        wrong = lacks_key(context, settings) if isinstance(settings, TokensSettings) else None
+        if wrong is None:
+            return None
+        found = [Diagnostic("error", "tokens", wrong, (SECTION,))]
+
+        async def say() -> Sequence[Diagnostic]:
+            return found
+
+        return say
 
     # Last, and never without an answer: other plugins may know other credentials, but what none
     # knows is refused here and does not become anonymous.
@@ -95,7 +127,7 @@ class TokensPlugin:
         if state is None:
             return _NOT_CONFIGURED
         if isinstance(credential, Password):
-            return replace(_NO_TOKEN, message="a token is needed; no user is known by a password")
+            return self._by_password(state, credential)
         if not isinstance(credential, HeadCredential):
             return self._check(state, credential.text)
         settings = state.settings
@@ -143,6 +175,8 @@ class TokensPlugin:
         entry = state.static.find(token)
         if entry is not None:
             return self._static(entry)
+        if token.startswith(PREFIX):
+            return self._by_session(state, token)
         if state.jwt is None:
             return invalid("the token is not valid")
         found = state.jwt.check(token, self._clock())
@@ -150,6 +184,24 @@ class TokensPlugin:
             return found
         identity, signed = found
         return _with_origin(identity, CredentialOrigin(signed=signed))
+
+    def _by_password(self, state: _Configured, credential: Password) -> Identity | Refusal:
+        if not state.users:
+            return replace(_NO_TOKEN, message="a token is needed; no user is known by a password")
+        found = state.users.find(credential.user, credential.password)
+        if isinstance(found, Refusal):
+            return found
+        until = int(self._clock()) + state.settings.sessions.ttl // 1000
+        return replace(_of_user(found, until), issued_token=state.users.issue(found, until))
+
+    def _by_session(self, state: _Configured, token: str) -> Identity | Refusal:
+        session = state.users.read(token)
+        if session is None:
+            return invalid("the token is not valid")
+        if session.expires_at <= self._clock():
+            return _EXPIRED
+        user = state.users.by_fingerprint(session.fingerprint)
+        return _REVOKED if user is None else _of_user(user, session.expires_at)
 
     def _static(self, entry: StoredToken) -> Identity | Refusal:
         if entry.expires_at is not None and entry.expires_at <= self._clock():
@@ -171,8 +223,24 @@ class TokensPlugin:
             return found if isinstance(found, Refusal) else _with_origin(found, origin)
         if not origin.fingerprint:
             return _anonymous(state)
+        user = state.users.by_fingerprint(origin.fingerprint)
+        if user is not None:
+            return _of_user(user, identity.expires_at)
         entry = state.static.by_fingerprint(origin.fingerprint)
         return _REVOKED if entry is None else self._static(entry)
+
+
+def lacks_key(context: PluginContext, settings: TokensSettings) -> str | None:
+    """Say what is wrong where a session would be good with one of several workers only."""
+    if context.workers == 1 or not settings.users or settings.sessions.key is not None:
+        return None
+    return (
+        f"server.workers is {context.workers}: they need one key, so that each takes the tokens of the others"
+    )
+
+
+def _of_user(user: StoredUser, expires_at: float | None) -> Identity:
+    return Identity(user.name, user.roles, {ORIGIN: CredentialOrigin(user.fingerprint)}, expires_at)
 
 
 def _anonymous(state: _Configured) -> Identity | Refusal:

@@ -23,7 +23,8 @@ from pydantic import (
     model_validator,
 )
 
-from kiwi_gw.api import ANONYMOUS, Action, Section
+from kiwi_gw.api import ANONYMOUS, Action, Milliseconds, Section
+from kiwi_tokens.password_hashes import what_is_wrong
 
 _HS_KEY_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}  # RFC 7518, 3.2
 AsymmetricAlgorithm = Literal[
@@ -36,11 +37,15 @@ _PROTOCOL_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 MAX_LIFETIME_SECONDS = 86_400
 """Of a token, if the configuration does not say otherwise."""
 
+SESSION_SECONDS = 43_200
+"""Of a session, if the configuration does not say otherwise."""
+
 EVERYTHING = "*"
 """The pattern that stands for all sources, and for the gateway as a whole."""
 
 _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 4096
+_KEY_BYTES = 32
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
@@ -110,6 +115,53 @@ class StaticToken(_SecretSection):
         return value
 
 
+class UserSettings(_SecretSection):
+    """One user who logs in with a password, where a protocol has a login. Needs `kiwi-gw[password]`."""
+
+    name: Text
+    """What the user logs in as, and is called in logs and on the admin address. No user or token has the same
+    name."""
+    password_hash: SecretStr
+    """The argon2id hash of the password, as `python -m kiwi_tokens hash` makes it: of at most 256 MiB, and
+    memory times passes of at most 1 GiB."""
+    roles: tuple[Text, ...] = ()
+    """What the user may do: names of `tokens.roles`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_extra(cls, data: object) -> object:
+        _need_extra("users with passwords need", "password", "argon2")
+        return data
+
+    @field_validator("password_hash")
+    @classmethod
+    def _can_be_checked(cls, value: SecretStr) -> SecretStr:
+        if wrong := what_is_wrong(value.get_secret_value()):
+            raise ValueError(wrong)
+        return value
+
+
+class SessionSettings(_SecretSection):
+    """The tokens that the passwords of users yield. They are good on every connection."""
+
+    key: SecretStr | None = None
+    """What they are signed with, 32 bytes or more; gateways with the same one take each other's. Another key
+    ends all sessions. null: a random one, until the gateway restarts; several workers need one. Who has it
+    can be any user."""
+    ttl: Annotated[Milliseconds, Field(ge=60_000, le=30 * 86_400_000)] = SESSION_SECONDS * 1000
+    """How long a token is good, and a connection that has logged in by a password: 1 minute to 30 days."""
+
+    @field_validator("key")
+    @classmethod
+    def _cannot_be_guessed(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value().encode()) < _KEY_BYTES:
+            raise ValueError(
+                f"a key has at least {_KEY_BYTES} bytes; make one with: "
+                'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+            )
+        return value
+
+
 class JwtSettings(_SecretSection):
     """Tokens that an issuer has signed (RFC 7519). Exactly one of `jwks_url`, `jwks_file` and `secret`.
 
@@ -163,11 +215,7 @@ class JwtSettings(_SecretSection):
     @model_validator(mode="before")
     @classmethod
     def _has_its_extra(cls, data: object) -> object:
-        for module in ("jwt", "cryptography"):
-            try:
-                importlib.import_module(module)
-            except ImportError:
-                raise ValueError("JWTs need: pip install 'kiwi-gw[jwt]'") from None
+        _need_extra("JWTs need", "jwt", "jwt", "cryptography")
         return data
 
     @field_validator("jwks_url")
@@ -224,6 +272,10 @@ class TokensSettings(_SecretSection):
     nothing."""
     static: tuple[StaticToken, ...] = ()
     """Tokens that are written down here, or in files beside it."""
+    users: tuple[UserSettings, ...] = ()
+    """Users who log in with a password. Needs `kiwi-gw[password]`."""
+    sessions: SessionSettings = SessionSettings()
+    """The tokens that passwords of users yield."""
     jwt: JwtSettings | None = None
     """Tokens that an issuer has signed (RFC 7519), checked without asking it. Needs `kiwi-gw[jwt]`."""
     anonymous: AnonymousSettings | None = None
@@ -250,6 +302,18 @@ class TokensSettings(_SecretSection):
             _check_roles(f"the token {token.name!r}", token.roles, info)
         return tokens
 
+    @field_validator("users")
+    @classmethod
+    def _are_others(cls, users: tuple[UserSettings, ...], info: ValidationInfo) -> tuple[UserSettings, ...]:
+        taken = {token.name: "a token" for token in info.data.get("static", ())}
+        taken[ANONYMOUS.name] = "a client without credentials"
+        for user in users:
+            if user.name in taken:
+                raise ValueError(f"{taken[user.name]} is called {user.name!r}, too")
+            taken[user.name] = "another user"
+            _check_roles(f"the user {user.name!r}", user.roles, info)
+        return users
+
     @field_validator("anonymous")
     @classmethod
     def _has_known_roles(
@@ -270,9 +334,19 @@ class TokensSettings(_SecretSection):
 
     @model_validator(mode="after")
     def _lets_somebody_in(self) -> Self:
-        if not self.static and self.jwt is None and self.anonymous is None:
-            raise ValueError("nobody could connect: give static tokens, a jwt block or anonymous roles")
+        if not (self.static or self.users) and self.jwt is None and self.anonymous is None:
+            raise ValueError(
+                "nobody could connect: give static tokens, users, a jwt block or anonymous roles"
+            )
         return self
+
+
+def _need_extra(who: str, extra: str, *modules: str) -> None:
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            raise ValueError(f"{who}: pip install 'kiwi-gw[{extra}]'") from None
 
 
 def is_loopback(host: str | None) -> bool:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -305,6 +306,14 @@ def test_what_is_taken_is_the_whole_identity_within_its_time(tmp_path: Path, kin
     now = 105.0
     assert isinstance(tickets.take(second), Refusal)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_token_that_an_identity_was_issued_with_is_not_kept(tmp_path: Path) -> None:
+    tickets = office(FolderTicketStore(tmp_path, "0-"))
+    text = tickets.issue(replace(ANN, issued_token="new-token"))
+    (file,) = tmp_path.iterdir()
+    assert b"new-token" not in file.read_bytes()
+    assert identity(tickets.take(str(text))) == ANN
 
 
 @pytest.mark.parametrize(

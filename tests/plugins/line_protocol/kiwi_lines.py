@@ -1,6 +1,7 @@
 """A protocol of lines, as a plugin: text frames over WebSocket, and two HTTP routes.
 
-    LOGIN ann s3cret      +LOGIN ann           or -LOGIN invalid_token
+    LOGIN ann s3cret      +LOGIN ann TOKEN     or -LOGIN invalid_token
+    TOKEN text            +LOGIN ann           or -LOGIN invalid_token
     SUB news              +SUB news            or -SUB news unknown_source
     CREDIT news 2         +CREDIT news 2
     UNSUB news            +UNSUB news
@@ -8,7 +9,8 @@
                           !END news removed
                           !LAG news 12
 
-`/lines/{client}/ws` wants a LOGIN in time, `GET /lines/sources/{source}` credentials in its head.
+`/lines/{client}/ws` wants a LOGIN in time, `GET /lines/sources/{source}` credentials in its head. `POST
+/lines/login` takes a password and answers with a token, `GET /lines/auth` says whose is in `X-Lines-Token`.
 """
 
 from __future__ import annotations
@@ -17,19 +19,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 from pydantic import Field
 
 from kiwi_gw.api import (
     Batch,
+    Credential,
     Encoded,
     HeadCredential,
     Identity,
     Milliseconds,
     Password,
     Refusal,
+    RefusalCode,
     Section,
     SourceInfo,
+    Token,
     WireFormat,
     hookimpl,
 )
@@ -54,6 +60,7 @@ from kiwi_gw.dialect_api import (
     Lagged,
     LogIn,
     Mode,
+    NoParameters,
     Notice,
     Open,
     Opened,
@@ -115,6 +122,8 @@ class LinesSession:
         match message.split() if isinstance(message, str) else ():
             case ["LOGIN", user, password]:
                 yield Call("login", LogIn(Password(user, password)))
+            case ["TOKEN", text]:
+                yield Call("login", LogIn(Token(text)))
             case ["SUB", source] if source not in self.open:
                 yield self._open(source, Mode.PUSH, 0)
             case ["CREDIT", source, n] if n.isdigit() and int(n):
@@ -135,8 +144,8 @@ class LinesSession:
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         match notice:
-            case CallDone(result=Identity(name)):
-                yield say(f"+LOGIN {name}@{self.client}")
+            case CallDone(result=Identity(name, issued_token=token)):
+                yield say(f"+LOGIN {name}@{self.client}{f' {token}' if token else ''}")
             case CallDone(result=Refusal(code)):
                 yield say(f"-LOGIN {code}")
             case Opened(handle):
@@ -192,6 +201,49 @@ def rename(request: HttpRequest[Wanted, Renaming]) -> Shown:
     return Shown(request.identity.name, request.body.prefix * request.parameters.times)
 
 
+class Login(Struct, frozen=True):
+    """Who wants to log in."""
+
+    user: str
+    password: str
+
+
+class Known(Struct, frozen=True):
+    """Whose token it is."""
+
+    token: str
+    user: str
+    roles: Sequence[str]
+
+
+def password_of(head: HeadCredential, body: bytes) -> Credential | Refusal:
+    try:
+        said = msgspec.json.decode(body, type=Login)
+    except (msgspec.DecodeError, RecursionError):
+        return Refusal("malformed", "no login")
+    return Password(said.user, said.password)
+
+
+def token_of(head: HeadCredential, body: bytes) -> Credential | Refusal:
+    text = head.header("x-lines-token")
+    return Refusal(RefusalCode.NO_TOKEN, "no token") if text is None else Token(text)
+
+
+def refused(refusal: Refusal, status: int) -> HttpResponse:
+    return HttpResponse(status, b"unauthorized" if status == 401 else refusal.code.encode(), "text/plain")
+
+
+def log_in(request: HttpRequest[NoParameters, Login]) -> HttpResponse:
+    """Give a token for a password."""
+    return HttpResponse(200, (request.identity.issued_token or "").encode(), "text/plain")
+
+
+def whose(request: HttpRequest[NoParameters, bytes]) -> Known:
+    """Say whose token it is."""
+    who, token = request.identity, request.head.header("x-lines-token") or ""
+    return Known(token, who.name, sorted(who.roles))
+
+
 def hello(host: str, secure: bool) -> bytes:
     return f"LINES {'wss' if secure else 'ws'}://{host}/lines/NAME/ws\n".encode()
 
@@ -208,6 +260,8 @@ class Lines:
             WebSocketRoute("/lines/{client}/ws", ("lines",), 1024, self.login_seconds),
             HttpRoute("GET", "/lines/sources/{source}", show, Wanted, bytes, Shown),
             HttpRoute("POST", "/lines/sources/{source}/prefix", rename, Wanted, Renaming, Shown, 1024),
+            HttpRoute("POST", "/lines/login", log_in, NoParameters, Login, Shown, 1024, password_of, refused),
+            HttpRoute("GET", "/lines/auth", whose, NoParameters, bytes, Known, 0, token_of, refused),
         )
 
     @property

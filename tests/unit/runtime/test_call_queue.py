@@ -23,7 +23,7 @@ class World:
         self.then: Callable[[], None] = lambda: None
         self.calls = CallQueue(lambda request, done: self.begun.append((request, done)), self._over)
 
-    def _over(self, call: Call, result: Identity | Refusal) -> None:
+    def _over(self, call: Call, result: Identity | Refusal, asked_at: float | None) -> None:
         self.done.append((call.handle, result))
         self.then()
 

@@ -27,11 +27,13 @@ from kiwi_gw.api import (
 from kiwi_gw.core.commands import (
     MAX_CALLS,
     AddCredit,
+    Call,
     Cancel,
     Close,
     Command,
     Continue,
     Inspect,
+    LogIn,
     Reconfigure,
     Reply,
     SetTimer,
@@ -54,7 +56,7 @@ from kiwi_gw.core.notices import (
 )
 from kiwi_gw.core.wire_keys import ChosenKeys
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Decode, Encoded, StartAt, WireFormat
+from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Decode, Encoded, Password, StartAt, WireFormat
 from kiwi_gw.runtime.connection import describe
 from kiwi_gw.runtime.memory_watch import Overload
 from tests.unit.core.fakes import names
@@ -607,6 +609,22 @@ async def test_calls_end_with_the_connection(world: Fixture) -> None:
     await settled()
     assert client.logins == []
     assert client.connection.identity is ANONYMOUS
+
+
+async def test_a_password_is_asked_about_with_where_it_comes_from(
+    world: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[LogIn] = []
+    monkeypatch.setattr(world.gateway, "call_later", lambda request, done: asked.append(request))
+    for given in (Password("ann", "x"), Password("ann", "x", "elsewhere:1"), Token("any")):
+        world.connect().does(Call("login", LogIn(given)))
+    here = world.connect().connection.remote
+    assert here
+    assert [login.credential for login in asked] == [
+        Password("ann", "x", here),
+        Password("ann", "x", "elsewhere:1"),
+        Token("any"),
+    ]
 
 
 # --- a client that has yet to log in ------------------------------------------------------------

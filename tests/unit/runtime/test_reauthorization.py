@@ -11,7 +11,18 @@ import trio
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
-from kiwi_gw.api import ANONYMOUS, Action, Credential, Identity, Permit, Refusal, SourceInfo, Token, hookimpl
+from kiwi_gw.api import (
+    ANONYMOUS,
+    Action,
+    Credential,
+    Identity,
+    Password,
+    Permit,
+    Refusal,
+    SourceInfo,
+    Token,
+    hookimpl,
+)
 from kiwi_gw.core.notices import SourceAppeared
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.hooks import Hooks
@@ -317,6 +328,26 @@ def test_one_refusal_of_several_plugins_suffices(
     answers: tuple[object, ...], expected: Identity | Refusal
 ) -> None:
     assert hooks(*answers).reauthenticate(ANN) is expected
+
+
+class Issuing(Judge):
+    """Gives a token to whom it lets in, once."""
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity:
+        return replace(ANN, issued_token="new-token")
+
+
+async def test_a_token_that_was_issued_reaches_who_asked_whatever_is_judged_behind_it() -> None:
+    judge, manager = Issuing(), PluginManager()
+    manager.register(judge, "judge")
+    asking = Hooks(manager)
+    for judge.says["ann"] in (None, Identity("ann", frozenset({"all"}))):
+        answer = await asking.authenticate(Password("ann", "right"), 5)
+        assert isinstance(answer, Identity)
+        assert answer == (judge.says["ann"] or ANN)
+        assert answer.issued_token == "new-token"
+        assert "new-token" not in repr(answer)
 
 
 class Counted:
