@@ -58,11 +58,13 @@ class SubscriptionReader:
         return here if self.snapshot is None else furthest(self.snapshot.scan.here, here)
 
     def behind(self, window: Window) -> int:
-        """Count the events between the next event and the head. On the way out of history, where they have
-        not been counted: offsets, which is more where compaction has left holes."""
+        """Count the events between the next event and the head. Of a reader that comes from another place, whose
+        events have not been counted: offsets, but no more than there are events; a source's offsets need not
+        follow one another."""
         cursor = self.cursor
         if cursor.resume_floor is not None:
-            return ahead(window.positions, self.positions)
+            offsets = ahead(window.positions, self.positions)
+            return min(offsets, window.head - cursor.seq) if cursor.window is window else offsets
         if self.snapshot is not None:
             return self.snapshot.behind(cursor) + window.head - self.snapshot.scan.stop
         return window.head - cursor.seq if cursor.seq >= 0 else 0

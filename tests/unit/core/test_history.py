@@ -394,3 +394,16 @@ def test_one_that_resumed_across_batches_ends_where_its_policy_is_to_close(more:
     assert [end.reason for end in client.ends] == [CloseReason.OVERFLOW]
     assert subscription.closed
     assert client.places == [(0, 1)]
+
+
+def test_who_resumes_is_never_further_behind_than_there_are_events() -> None:
+    """A source's offsets may be as far apart as it likes: those of Spark's rows in real time are 2^20."""
+    world = World(HubLimits(window_events=40), start={0: 0, 1: 0})
+    for _ in range(4):
+        world.produce([0, 1], hole=1 << 20)
+    client = Client()
+    third = [offset for partition, offset in world.made if partition == 1][2]
+    start = AtPositions({"0": world.made[0][1], "1": third})
+    subscription = world.subscribe(client, credit=0, start=start)
+    assert subscription.reader.cursor.resume_floor == {1: third}
+    assert 6 <= subscription.behind <= 8
