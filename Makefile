@@ -146,6 +146,7 @@ bench: setup ## all benchmarks and faults with a report (hours); one of them: ma
 wheel: setup ## dist/: the wheel and the sdist, with the classes for Spark's JVM compiled
 	@$(BIN)/python -m kiwi_spark.java.classes
 	$(BIN)/python -m hatchling build
+	@rm -f plugins/kiwi_spark/java/kiwi-spark.jar # left there it would be used instead of what is compiled here
 
 fuzz: $(VENV)/.fuzz ## looks for messages that cost too much time or room, guided by coverage; SECONDS=300 for each kind
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)

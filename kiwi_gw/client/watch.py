@@ -51,10 +51,10 @@ class WatchPlan:
     """Describe what to watch. mode: `push` or `pull`. rate: at most so many events per second (pull only).
     limit: how many events in all. window: how many a pull subscription without a rate asks for at once. wait:
     also try again when the first connection cannot be made. start: where to begin, as the protocol's `from`;
-    None: with the next event. resume: whether to go on behind the last event after a reconnect, or with what
-    comes then. where, select: a query in SQL: which events, and what of them; None: all. overflow: what
-    becomes of the subscription when it is more than `buffer_capacity` events behind; None: what the gateway
-    does."""
+    None: with the next event. until_end: end where the source's end is when it subscribes, anew after a
+    reconnect. resume: whether to go on behind the last event after a reconnect, or with what comes then.
+    where, select: a query in SQL: which events, and what of them; None: all. overflow: what becomes of the
+    subscription when it is more than `buffer_capacity` events behind; None: what the gateway does."""
 
     source_id: str
     mode: str = "push"
@@ -63,6 +63,7 @@ class WatchPlan:
     window: int = 1000
     wait: bool = False
     start: object = None
+    until_end: bool = False
     resume: bool = True
     where: str | None = None
     select: str | None = None
@@ -221,6 +222,7 @@ class _Watch:
             Mode(plan.mode),
             UNSET if start is None else cast(Any, start),  # the gateway says what is wrong with it
             on_missing,
+            "end" if plan.until_end else UNSET,
             UNSET if plan.where is None else plan.where,
             UNSET if plan.select is None else plan.select,
             overflow=UNSET if plan.overflow is None else OverflowPolicy(plan.overflow),

@@ -58,9 +58,9 @@ class SubscriptionReader:
         return here if self.snapshot is None else furthest(self.snapshot.scan.here, here)
 
     def behind(self, window: Window) -> int:
-        """Count the events between the next event and the head. Of a reader that comes from another place, whose
-        events have not been counted: offsets, but no more than there are events; a source's offsets need not
-        follow one another."""
+        """Count the events between the next event and the head. Of a reader that comes from another place,
+        whose events have not been counted: offsets, but no more than there are events; a source's offsets
+        need not follow one another."""
         cursor = self.cursor
         if cursor.resume_floor is not None:
             offsets = ahead(window.positions, self.positions)

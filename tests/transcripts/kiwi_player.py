@@ -53,6 +53,7 @@ from kiwi_gw.model import (
     OverflowPolicy,
     SourceInfo,
     StartAt,
+    Until,
     WireFormat,
 )
 from kiwi_kafka.event_schema import event_schema
@@ -187,7 +188,7 @@ class Player:
 
 def _open_line(command: Open) -> str:
     assert command.handle == command.source_id
-    assert (command.credits, command.limits, command.until) == (0, {}, None)
+    assert (command.credits, command.limits) == (0, {})
     words = ["= open", command.source_id, command.mode.value]
     if command.overflow is not None:
         words.append(command.overflow.value)
@@ -202,6 +203,9 @@ def _open_line(command: Open) -> str:
             words += ["from time", str(timestamp)]
         case AtPositions(positions, skip_missing):
             words += ["from", json.dumps(positions), *(["skipping"] if skip_missing else [])]
+    if command.until is not None:
+        assert command.until is Until.END
+        words.append("until the end")
     if command.positions_every is not None:
         words.append(f"positions every {command.positions_every:g} s")
     return " ".join(words)

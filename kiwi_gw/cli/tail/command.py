@@ -48,6 +48,7 @@ def _start(ctx: click.Context, param: click.Parameter, text: str | None) -> obje
     help="Where to begin: latest (the default), earliest, snapshot (the newest event of every key), "
     "-5m (s, m, h or d ago), 2026-01-31T12:00Z, or offsets as JSON: '{\"0\": 12}'.",
 )
+@click.option("--until-end", is_flag=True, help="End behind the last event that there is by then.")
 @click.option(
     "--resume/--no-resume",
     default=True,
@@ -88,8 +89,9 @@ def tail(
 
     URL is the gateway's address: ws://host:8000, wss://host, host:port, unix:/path/to/socket. Lost
     connections are made again, and go on behind the last event where the gateway still has it; what was
-    lost meanwhile is said on standard error. The exit code is 0 after -n events, at the end of the source or
-    of the program that reads it, 1 where the gateway refuses, and 130 on Ctrl-C.
+    lost meanwhile is said on standard error. The exit code is 0 after -n events, with --until-end behind the
+    last event, at the end of the source or of the program that reads it, 1 where the gateway refuses, and 130
+    on Ctrl-C.
     """
     if rate is not None and mode == "push":
         raise click.UsageError("--rate needs --mode pull: a push subscription is sent all there is")

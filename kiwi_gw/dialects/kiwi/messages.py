@@ -76,11 +76,15 @@ class _Command(Struct, frozen=True, tag_field="type", rename="camel", forbid_unk
 
 
 class Subscribe(_Command, frozen=True, tag="SUBSCRIBE"):
-    """Have the events of a source sent. start: the member `from`."""
+    """Have the events of a source sent. start: the member `from`. until: `end`, those that it has by now."""
 
     mode: Annotated[Mode, Meta(description='"push" or "pull"')] = Mode.PUSH
     start: From | UnsetType = field(default=UNSET, name="from")
     on_missing: OnMissing | UnsetType = UNSET
+    until: (
+        Annotated[Literal["end"], Meta(description='"end"; without it for as long as there is something')]
+        | UnsetType
+    ) = UNSET
     where: Text | UnsetType = UNSET
     select: Text | UnsetType = UNSET
     value_as: Annotated[ValueAs, Meta(description='"text" or "json"')] | UnsetType = UNSET

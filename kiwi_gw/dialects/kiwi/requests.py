@@ -24,7 +24,7 @@ from kiwi_gw.decoding import given, sentence
 from kiwi_gw.dialects.kiwi.messages import ClientMessage, StartPoint, Subscribe
 from kiwi_gw.dialects.kiwi.nesting import TooManyBrackets, outline
 from kiwi_gw.errors import ConnectionEnd
-from kiwi_gw.model import AtPositions, AtTime, SourceInfo, Start, StartAt, ValueAs, WireFormat
+from kiwi_gw.model import AtPositions, AtTime, SourceInfo, Start, StartAt, Until, ValueAs, WireFormat
 
 UnknownMembers = Literal["refuse", "ignore"]
 
@@ -98,6 +98,7 @@ def open_command(command: Subscribe, wire: WireFactory) -> Open:
         overflow=given(command.overflow),
         buffer_capacity=given(command.buffer_capacity),
         start=_start(command),
+        until=None if command.until is UNSET else Until.END,
         positions_every=None if every is None else every / 1000,
     )
 

@@ -20,7 +20,7 @@ import trio
 import trustme
 
 from kiwi_gw.dialects.kiwi.messages import Lag, SubscriptionClosed
-from kiwi_gw.testing import open_gateway
+from kiwi_gw.testing import ScriptedSources, open_gateway
 from tests.unit.client.scripted import Peer, Script, serve
 
 pytestmark = pytest.mark.slow
@@ -313,3 +313,15 @@ async def test_a_source_that_is_not_there_and_those_that_are() -> None:
     assert done.returncode == 1
     words = "No source exists with the specified ID; did you mean 'ticks'? There is: ticks (counter)"
     assert done.stderr.decode() == f"kiwi-gw: tciks: {words}\n"
+
+
+async def test_what_there_is_by_then_and_no_more() -> None:
+    scripted = ScriptedSources(replayable=True)
+    config = "plugins: [scripted]\nsources: [{type: scripted, id: news}]"
+    async with open_gateway(config, plugins={"scripted": scripted}) as gateway:
+        await scripted["news"].publish([b"a", b"b"])
+        done = await tail(gateway.address, "news", "--from", "earliest", "--until-end", "--raw")
+        assert (done.returncode, done.stdout.split()) == (0, [b"a", b"b"])
+        assert b"the end that was asked for is reached" in done.stderr
+        done = await tail(gateway.address, "news", "--until-end", "--raw")
+        assert (done.returncode, done.stdout) == (0, b"")
