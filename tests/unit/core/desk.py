@@ -62,10 +62,11 @@ class Gateway:
         for name in names:
             self.add(name)
 
-    def add(self, name: str) -> SourceHub:
+    def add(self, name: str, *, started: bool = True) -> SourceHub:
         info = SourceInfo(name, "fake", EventSchema(()))
         hub = self.hubs[name] = SourceHub(info, self.limits, self.memo, self.budget, self.clock)
-        hub.started({0: 0})
+        if started:
+            hub.started({0: 0})
         for desk in self.desks:
             desk.carry_out(desk.session.notice(SourceAppeared(info)))
         return hub
