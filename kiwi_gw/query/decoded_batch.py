@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import repeat
 from typing import Final, TypeVar, cast
 
 from kiwi_gw.model import Batch, Decode, Steps, TimeSlice, at_once
@@ -30,6 +31,8 @@ JSON that is nothing but empty lists. One event is decoded in one go, whatever i
 
 _NO_COLUMN: Final = ("key", "headers", "timestamp")
 """Roots that are null where the source has no such column."""
+
+_SIZES: Final = {"key_size": "key", "value_size": "value"}
 
 
 class DecodedBatch:
@@ -54,7 +57,8 @@ class DecodedBatch:
 
     def column(self, root: str) -> Sequence[Value]:
         """Return the values of a root, one per event. Roots: `key`, `value`, `partition`, `offset`,
-        `timestamp` (ms), `headers`. Raises KeyError for another one.
+        `timestamp` (ms), `headers`, `key_size`, `value_size` (bytes, 0 for null). Raises KeyError for another
+        one.
 
         The value of a source whose events have no column `value` is an object of the columns that they have.
         """
@@ -106,6 +110,8 @@ class DecodedBatch:
             return self.batch.column(root)
         if root == "value" and root not in columns:
             return objects(list(columns), columns.values())
+        if root in _SIZES:
+            return [_size(value) for value in columns.get(_SIZES[root], repeat(None, len(self.batch)))]
         if root not in columns and root in _NO_COLUMN:
             return [None] * len(self.batch)
         match root:
@@ -114,6 +120,15 @@ class DecodedBatch:
             case "headers":
                 return headers(columns[root])
         raise KeyError(root)
+
+
+def _size(value: object) -> int:
+    match value:
+        case bytes():
+            return len(value)
+        case str():
+            return len(value.encode())
+    return 0
 
 
 def _upto(column: Sequence[object], first: int) -> int:

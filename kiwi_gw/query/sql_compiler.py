@@ -13,11 +13,16 @@ from kiwi_gw.query.tree import Node, Path, Query, walk
 
 
 def compile_sql(
-    query: Query, fields: str = "", bytecode: Bytecode | None = None, *, members: str = ""
+    query: Query,
+    fields: str = "",
+    bytecode: Bytecode | None = None,
+    *,
+    members: str = "",
+    roots: frozenset[str] = sql.ROOTS,
 ) -> CompiledQuery:
     """Compile the query. fields: the schema of the values of its source, by which more may be wrong than in
     the query alone; empty: no schema. bytecode: as in `compile_query`. members: a schema of which only the
-    names count, for values that are as they are.
+    names count, for values that are as they are. roots: what a query sees of an event.
 
     Raises:
         QueryError: it cannot be used; `part` says which text is meant.
@@ -25,29 +30,29 @@ def compile_sql(
     if members:
         _look_up(query, Schema.known(members))
     schema = Schema.known(fields) if fields else None
-    with _naming_the_part(query, schema):
-        return compile_query(query, sql.ROOTS, schema, bytecode)
+    with _naming_the_part(query, schema, roots):
+        return compile_query(query, roots, schema, bytecode)
 
 
-def compile_sql_bytecode(query: Query) -> Bytecode:
+def compile_sql_bytecode(query: Query, roots: frozenset[str] = sql.ROOTS) -> Bytecode:
     """Compile the query anew, for another process that calls `compile_sql`.
 
     Raises:
         QueryError: as `compile_sql`.
     """
-    with _naming_the_part(query, None):
-        return compile_bytecode(query, sql.ROOTS)
+    with _naming_the_part(query, None, roots):
+        return compile_bytecode(query, roots)
 
 
 @contextmanager
-def _naming_the_part(query: Query, schema: Schema | None) -> Iterator[None]:
+def _naming_the_part(query: Query, schema: Schema | None, roots: frozenset[str]) -> Iterator[None]:
     try:
         yield
     except QueryError as error:
         if error.part:
             raise
         # Both texts have positions: which one is it about?
-        part = "where" if query.where is not None and _fails(Query(query.where), schema) else "select"
+        part = "where" if query.where is not None and _fails(Query(query.where), schema, roots) else "select"
         raise QueryError(error.words, error.position, part) from None
 
 
@@ -65,9 +70,9 @@ def _look_up(query: Query, schema: Schema) -> None:
                     raise QueryError(error.words, error.position, part) from None
 
 
-def _fails(query: Query, schema: Schema | None) -> bool:
+def _fails(query: Query, schema: Schema | None, roots: frozenset[str]) -> bool:
     try:
-        compile_query(query, sql.ROOTS, schema)
+        compile_query(query, roots, schema)
     except QueryError:
         return True
     return False

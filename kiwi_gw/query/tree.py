@@ -82,16 +82,19 @@ def walk(node: Node) -> Iterator[Node]:
 class Column:
     """Hold one value of a projection. name: where it is in the result, member in member.
 
-    lenient: a value that is missing in the record is left out, and not null.
+    lenient: a value that is missing in the record is left out, and not null. spread: it has no name, and the
+    members of its value are in the result; one that another column has, or one before, is not.
     """
 
     name: tuple[str, ...]
     value: Node
     lenient: bool = False
+    spread: bool = False
 
     @property
     def key(self) -> str:
-        return f"{list(self.name)!r}={self.value.key}{'?' if self.lenient else ''}"
+        signs = f"{'?' if self.lenient else ''}{'*' if self.spread else ''}"
+        return f"{list(self.name)!r}={self.value.key}{signs}"
 
 
 @dataclass(frozen=True, slots=True)

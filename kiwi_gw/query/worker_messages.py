@@ -9,13 +9,16 @@ from __future__ import annotations
 import marshal
 import pickle
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.tree import Query
 
 if TYPE_CHECKING:
     from kiwi_gw.query.compiler import Bytecode
+
+T = TypeVar("T")
 
 SMALL_QUERY_BYTES: Final = 512
 SMALL_QUERY_WORDS: Final = 80
@@ -34,22 +37,28 @@ def is_small(*texts: str | None) -> bool:
 
 def sql_question(where: str | None, select: str | None) -> bytes:
     """Write the question about a condition and columns: equal for equal texts."""
-    return pickle.dumps(("sql", where, select))
+    return question(_sql, where, select)
 
 
 def caql_question(text: str, roots: tuple[str, ...]) -> bytes:
     """Write the question about a query in CaQL."""
-    return pickle.dumps(("caql", text, roots))
+    return question(_caql, text, roots)
+
+
+def question(read: Callable[..., tuple[object, Bytecode]], *texts: object) -> bytes:
+    """Write the question about a text in another language: equal for equal ones. read: what reads it in the
+    worker, a function of a module; it may raise QueryError."""
+    return pickle.dumps((read, *texts))
 
 
 def answer(asked: bytes) -> bytes:
     """Find, in the worker, the query or what is wrong with it. May take long."""
-    language, *texts = pickle.loads(asked)  # noqa: S301  the gateway has written it
+    read, *texts = pickle.loads(asked)  # noqa: S301  the gateway has written it
     try:
-        query, bytecode = (_sql if language == "sql" else _caql)(*texts)
+        found, bytecode = read(*texts)
     except QueryError as error:
         return pickle.dumps((error.words, error.position, error.part))
-    return pickle.dumps((query, marshal.dumps(bytecode)))
+    return pickle.dumps((found, marshal.dumps(bytecode)))
 
 
 def _sql(where: str | None, select: str | None) -> tuple[Query, Bytecode]:
@@ -75,7 +84,16 @@ def decode_answer(found: bytes) -> tuple[Query, Bytecode]:
     Raises:
         QueryError: it cannot be used.
     """
+    return decode_answer_of(Query, found)
+
+
+def decode_answer_of(kind: type[T], found: bytes) -> tuple[T, Bytecode]:
+    """Read the answer to a `question`: what its reader has made, which is of this kind, and bytecode.
+
+    Raises:
+        QueryError: as `decode_answer`.
+    """
     first, *rest = pickle.loads(found)  # noqa: S301  a process of ours has written it, as what follows
-    if isinstance(first, Query):
+    if isinstance(first, kind):
         return first, marshal.loads(*rest)  # noqa: S302
     raise QueryError(first, *rest)

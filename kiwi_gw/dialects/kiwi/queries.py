@@ -13,24 +13,20 @@ from typing import TYPE_CHECKING, Final
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.notices import Unanswered
 from kiwi_gw.decoding import given
-from kiwi_gw.dialects.compiling import BUSY, CompilingBudget
+from kiwi_gw.dialects.compiling import BUSY, CompilingBudget, RefusedQueries, query_of_source
 from kiwi_gw.dialects.kiwi.messages import Subscribe
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Batch, Decode, FieldEncoding, SourceInfo, WireFormat
+from kiwi_gw.model import Batch, Decode, SourceInfo, WireFormat
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.filtered import projected, query_transform
-from kiwi_gw.query.limits import MAX_KEPT, MAX_TEXT
+from kiwi_gw.query.limits import MAX_TEXT
 from kiwi_gw.query.tree import Query
-from kiwi_gw.query.weighted_lru import WeightedLru
 from kiwi_gw.query.worker_messages import decode_answer, is_small, sql_question
 
 if TYPE_CHECKING:
     from kiwi_gw.query.compiler import Bytecode
 
     Read = tuple[Query, Bytecode]
-
-_WORDS: Final = 300
-"""What the words of a refusal weigh beside the texts."""
 
 MakeWire = Callable[[SourceInfo], WireFormat]
 
@@ -111,9 +107,10 @@ def texts(command: Subscribe, most_bytes: int = MAX_TEXT) -> QueryTexts:
     written = QueryTexts(given(command.where), given(command.select))
     if sum(len((each or "").encode()) for each in (written.where, written.select)) > most_bytes:
         raise InvalidQuery(f"the query is longer than {most_bytes} bytes")
-    known = _refused.known(written)
-    if known is not None:
-        raise InvalidQuery(str(known), known.position)
+    try:
+        _refused.check(written)
+    except QueryError as known:
+        raise InvalidQuery(str(known), known.position) from None
     return written
 
 
@@ -147,30 +144,18 @@ def offloaded(written: QueryTexts, answer: bytes | Unanswered) -> tuple[ParsedQu
     return ParsedQuery(written.where, written.select, query.key), (query, bytecode)
 
 
-_refused: Final[WeightedLru[QueryError]] = WeightedLru(MAX_KEPT)
+_refused: Final = RefusedQueries()
 
 
 def _wrong(written: QueryTexts, error: QueryError) -> InvalidQuery:
-    """Remember that it is. Without what led to it, which would be kept with all its frames."""
-    refusal = QueryError(error.words, error.position, error.part)
-    if _refused.known(written) is None:
-        weight = len(written.where or "") + len(written.select or "") + _WORDS
-        _refused.keep(written, weight, refusal)
+    refusal = _refused.remember(written, len(written.where or "") + len(written.select or ""), error)
     return InvalidQuery(str(refusal), refusal.position)
 
 
 def _wire(query: Query, bytecode: Bytecode, wire: MakeWire, info: SourceInfo) -> WireFormat:
-    # Parsers, the compiler, its functions and RE2: a gateway has them warm soon after its start.
-    from kiwi_gw.query.sql_compiler import compile_sql
-
     try:
-        made = compile_sql(query, info.decode.fields, bytecode, members=info.members)
+        made = query_of_source(query, info, bytecode)
     except QueryError as error:
         raise SubscribeRefused(RefusalCode.QUERY, str(error)) from None
-    # Headers are read where they are on the wire.
-    if "headers" in made.roots and not any(
-        field.kind is FieldEncoding.HEADERS for field in info.event_schema.fields
-    ):
-        raise SubscribeRefused(RefusalCode.QUERY, "the headers of this source are not read: see its `fields`")
     written = wire(info if query.select is None else projected(info))
     return replace(written, transform=query_transform(query, made, info))

@@ -22,6 +22,8 @@ def placed(select: tuple[Column, ...] | None) -> tuple[Column, ...]:
     ends: set[Name] = set()
     groups: set[Name] = set()
     for column in columns:
+        if column.spread:
+            continue
         name = column.name
         inner = {name[:length] for length in range(len(name))}
         if name in ends or (name in groups) or inner & ends:
@@ -43,7 +45,7 @@ def assignments(
     weigh: bool,
 ) -> list[str]:
     """Write statements that put the value of the projection into `result`."""
-    if len(columns) == 1 and not columns[0].name:
+    if len(columns) == 1 and not columns[0].name and not columns[0].spread:
         default = ["if result is MISSING: result = None"] if columns[0].lenient else []
         return [f"result = {_value(columns[0], codegen, paths)}", *default]
     lines: list[str] = []
@@ -58,6 +60,9 @@ def assignments(
     # An object of lenient columns alone is there only if one of them is.
     fixed = {column.name[:n] for column in columns if not column.lenient for n in range(len(column.name))}
     for name, column in zip(names, columns, strict=True):
+        if column.spread:
+            lines.append(f"if type({name}) is dict: result = {{**{name}, **result}}")
+            continue
         parent = "result"
         made: list[str] = []
         for length in range(1, len(column.name)):

@@ -9,14 +9,14 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_AGGREGATES: Final = _names(
+AGGREGATES: Final = _names(
     """any any_value approx_count_distinct approx_percentile array_agg avg bool_and bool_or collect_list
     collect_set corr count count_if count_min_sketch covar_pop covar_samp every first first_value grouping
     grouping_id histogram_numeric kurtosis last last_value listagg max max_by mean median min min_by mode
     percentile percentile_approx regr_count skewness some std stddev stddev_pop stddev_samp string_agg sum
     try_avg try_sum var_pop var_samp variance"""
 )
-_WINDOWS: Final = _names(
+WINDOWS: Final = _names(
     """cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number session_window window
     window_time"""
 )
@@ -63,9 +63,9 @@ _INSTEAD: Final = {
 
 def reason(name: str) -> str:
     """Say why there is no function of that name here."""
-    if name in _AGGREGATES:
+    if name in AGGREGATES:
         return f"{name} is an aggregate over many events; that belongs to a Spark source"
-    if name in _WINDOWS:
+    if name in WINDOWS:
         return f"{name} needs a window over many events; that belongs to a Spark source"
     if name in _ROWS:
         return f"{name} makes many rows of one; that belongs to a Spark source"

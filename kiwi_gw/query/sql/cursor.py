@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
 
 from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.sql.tokens import Kind, SqlToken, tokenized
+from kiwi_gw.query.sql.tokens import Kind, SqlToken, behind_blanks, tokenized
 from kiwi_gw.query.sql.vocabulary import CLAUSES, IN_SPARK, NO_SUBQUERIES
 
 
 class Cursor:
     """Go through the tokens of a text, one after the other. here: the next one."""
 
-    def __init__(self, text: str, max_tokens: int) -> None:
+    def __init__(self, text: str, max_tokens: int, *, semicolons: bool = False) -> None:
         """Begin at the first token. Raises QueryError as `tokenized`."""
-        self._tokens = tokenized(text, max_tokens)
+        self._text, self._max_tokens, self._semicolons = text, max_tokens, semicolons
+        self._tokens = tokenized(text, max_tokens, semicolons=semicolons)
         self._index = 0
         self.here = self._tokens[0]
 
@@ -33,6 +35,25 @@ class Cursor:
         self._index += count
         self.here = self._tokens[self._index]
         return token
+
+    def since(self, first: SqlToken) -> list[SqlToken]:
+        """Return the tokens from one that was read on, without the next one."""
+        begin = self._index
+        while begin and self._tokens[begin - 1].start >= first.start:
+            begin -= 1
+        return self._tokens[begin : self._index]
+
+    def skip_matching(self, pattern: re.Pattern[str]) -> SqlToken | None:
+        """Go behind what matches where the next token begins, though it may be no token: a name with signs
+        in it. Returns it as a name."""
+        found = pattern.match(self._text, behind_blanks(self._text, self.last.end))
+        if found is None:
+            return None
+        name = SqlToken(Kind.NAME, found[0], *found.span())
+        rest = tokenized(self._text, self._max_tokens - self._index, found.end(), semicolons=self._semicolons)
+        self._tokens[self._index :] = [name, *rest]
+        self.here = name
+        return self.skip()
 
     def take(self, *words: str) -> SqlToken | None:
         """Go behind the next token, if it is one of these words or signs."""

@@ -15,6 +15,7 @@ from kiwi_gw.query.limits import MAX_DEPTH
 from kiwi_gw.query.node_factory import NodeFactory
 from kiwi_gw.query.sql.cursor import Cursor
 from kiwi_gw.query.sql.forms import read_case, read_function, read_type
+from kiwi_gw.query.sql.names import AS_WRITTEN, Names
 from kiwi_gw.query.sql.numbers import number
 from kiwi_gw.query.sql.tokens import Kind, SqlToken
 from kiwi_gw.query.sql.vocabulary import MORE, NO_INTERVALS, RESERVED, TYPES
@@ -34,11 +35,15 @@ _TOGETHER: Final = "put what belongs together in parentheses"
 class Parser:
     """Read one text: an expression, or columns with commas between them."""
 
-    def __init__(self, text: str, max_tokens: int) -> None:
-        """Take the text apart. Raises QueryError: it has no token, or too many."""
+    def __init__(
+        self, text: str, max_tokens: int, names: Names = AS_WRITTEN, *, semicolons: bool = False
+    ) -> None:
+        """Take the text apart. names: what the names in it mean. semicolons: it may have some. Raises
+        QueryError: it has no token, or too many."""
         self._text = text
         self._depth = 0
-        self.cursor = Cursor(text, max_tokens)
+        self._names = names
+        self.cursor = Cursor(text, max_tokens, semicolons=semicolons)
         self.nodes = NodeFactory()
 
     def condition(self) -> Node:
@@ -68,7 +73,7 @@ class Parser:
             value = self.one()
             self.nodes.use(value)
             last = cursor.last
-            name, place = self._text[first.start : last.end], first.start
+            name, place = self.written(first), first.start
             if cursor.take("AS"):
                 if cursor.here.kind not in (Kind.WORD, Kind.NAME):
                     cursor.wrong("a name must follow, in backquotes if it has more than letters and digits")
@@ -80,6 +85,10 @@ class Parser:
             if not cursor.take(","):
                 cursor.expect_end()
                 return found
+
+    def written(self, first: SqlToken) -> str:
+        """Return the text from a token on, as far as it is read."""
+        return self._text[first.start : self.cursor.last.end]
 
     # --- logic ---
 
@@ -255,7 +264,7 @@ class Parser:
         if token.kind is Kind.STRING:
             return self._string()
         if token.kind is Kind.NAME:
-            return self.nodes.leaf(Path(cursor.skip().text, (), token.start))
+            return self.nodes.leaf(self._names.root(cursor.skip()))
         if cursor.take("(") is None:
             cursor.wrong(MORE if token.kind is Kind.END else f"a value must come here, and not {token}")
         found = self.one()
@@ -288,9 +297,11 @@ class Parser:
             return read_case(self, place)
         if ahead.kind is Kind.STRING and TYPES.get(word) in ("DATE", "TIMESTAMP"):
             return self.nodes.cast(self._string(), TYPES[word], place)
-        if cursor.take("("):
+        if cursor.here.upper == "(":
+            self._names.check_function(token)
+            cursor.skip()
             return read_function(self, token)
-        return self.nodes.leaf(Path(token.text, (), place))
+        return self.nodes.leaf(self._names.root(token))
 
     def _postfix(self, found: Node) -> Node:
         """Read members, items and casts of a value."""
@@ -300,7 +311,7 @@ class Parser:
                 continue
             step = self._member(found) if token.upper == "." else self._item()
             if isinstance(found, Path):
-                found = self.nodes.leaf(Path(found.root, (*found.steps, step), found.position))
+                found = self.nodes.leaf(self._names.member(found, step))
             elif isinstance(step, int):
                 item = self.nodes.leaf(Literal(step + 1, found.position))
                 found = self.nodes.call("element_at", found.position, found, item)

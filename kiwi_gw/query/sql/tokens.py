@@ -58,33 +58,34 @@ class SqlToken:
         return repr(self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}...")
 
 
-def tokenized(text: str, max_tokens: int) -> list[SqlToken]:
-    """Return the tokens of a text, with an END.
+def tokenized(text: str, max_tokens: int, start: int = 0, *, semicolons: bool = False) -> list[SqlToken]:
+    """Return the tokens of a text, with an END. start: where to begin. semicolons: they are signs as others.
 
     Raises:
         QueryError: there are no tokens or too many, or something is never closed; with the position.
     """
     tokens: list[SqlToken] = []
-    place = _behind_blanks(text, 0)
+    place = behind_blanks(text, start)
     while place < len(text):
         if len(tokens) == max_tokens:
             raise QueryError(f"it has more than {max_tokens} words and signs")
         found = _TOKEN.match(text, place)
         assert found is not None  # noqa: S101  (any character is a sign)
-        tokens.append(_token(found))
-        place = _behind_blanks(text, found.end())
-    if not tokens:
+        tokens.append(_token(found, semicolons=semicolons))
+        place = behind_blanks(text, found.end())
+    if not tokens and not start:
         raise QueryError("there is nothing in it", 0)
     end = len(text.rstrip())
     return [*tokens, SqlToken(Kind.END, "", end, end)]
 
 
-def _behind_blanks(text: str, place: int) -> int:
+def behind_blanks(text: str, place: int) -> int:
+    """Return where blanks and comments that begin at a place end."""
     found = _BLANK.match(text, place)
     return place if found is None else found.end()
 
 
-def _token(found: re.Match[str]) -> SqlToken:
+def _token(found: re.Match[str], *, semicolons: bool) -> SqlToken:
     written, (start, end) = found[0], found.span()
     match found.lastgroup:
         case "word":
@@ -100,7 +101,7 @@ def _token(found: re.Match[str]) -> SqlToken:
             return SqlToken(Kind.STRING, written[2:-1], start, end)
         case "hexadecimal":
             return SqlToken(Kind.SIGN, written[2:-1], start, end)
-    if written == ";":
+    if written == ";" and not semicolons:
         raise QueryError("one expression, without a semicolon", start)
     if written in ("'", '"', "`", "/*"):
         raise QueryError(f"this {written} is never closed", start)

@@ -1,0 +1,91 @@
+"""How the bytes of a source's keys and values are read for one statement, and written as strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+from msgspec import UNSET
+
+from kiwi_gw.dialects.lenses.sql import Statement
+from kiwi_gw.model import Decode, Form
+from kiwi_gw.query.decode import decoder
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.values import UNDECODABLE
+
+BAD: Final = object()
+"""Stands for what cannot be decoded. It has no JSON: encoding it raises TypeError."""
+
+Write = Callable[[Sequence[object]], Iterable[object]]
+"""Makes of a column what msgspec writes as strings: UNSET for null, `BAD` for what cannot be decoded."""
+
+_encode = msgspec.json.Encoder().encode
+_AVRO: Final = "AVRO: this source declares no Avro schema for it (decode)"
+
+
+def decode_of(statement: Statement, decode: Decode) -> Decode:
+    """Say how a source is read for a statement. decode: what the source declares.
+
+    Raises:
+        QueryError: the statement says AVRO of what the source does not.
+    """
+    key, value = statement.key_decoder or decode.key, statement.value_decoder or decode.value
+    if (key, value) == (decode.key, decode.value):
+        return decode
+    if "avro" in (key, value) and not decode.avro_schema:
+        raise QueryError(_AVRO)
+    fields = decode.fields if value == decode.value else ""
+    return replace(decode, key=key, value=value, fields=fields)
+
+
+def writer(form: Form, avro_schema: str) -> Write:
+    """Return what makes strings of a column of bytes: STRING and JSON as they are, numbers in decimal, base64
+    of BINARY, the JSON text of AVRO. What is text already stays, other values become JSON text."""
+    if form in ("string", "json"):
+        return _as_text
+    if form == "binary":
+        return _as_bytes
+    decode = decoder(form, avro_schema)
+
+    def write(column: Sequence[object]) -> Iterable[object]:
+        return [_text(value) for value in decode(column)]
+
+    return write
+
+
+def _as_text(column: Sequence[object]) -> Iterable[object]:
+    try:
+        return list(map(bytes.decode, column))  # type: ignore[arg-type]
+    except (TypeError, UnicodeDecodeError):  # null, or something odd: look closer
+        return [_text(value) for value in column]
+
+
+def _as_bytes(column: Sequence[object]) -> Iterable[object]:
+    """Leave bytes as they are: msgspec writes them as base64."""
+    if set(map(type, column)) == {bytes}:
+        return column
+    return [value if isinstance(value, bytes) else _text(value) for value in column]
+
+
+def _text(value: object) -> object:
+    match value:
+        case None:
+            return UNSET
+        case str():
+            return value
+        case bytes():
+            try:
+                return str(value, "utf-8")
+            except UnicodeDecodeError:
+                return BAD
+    return BAD if value is UNDECODABLE else json_text(value)
+
+
+def json_text(value: object) -> object:
+    """Write a value as JSON text; BAD where it has none."""
+    try:
+        return _encode(value).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return BAD

@@ -1,0 +1,146 @@
+"""Statements as sessions need them: read within a client's budget, large ones beside the event loop.
+
+text = StatementText(sql)
+text.is_small                          # then parse(text), inside `CompilingBudget.charged`
+Offload(handle, text.question)         # else; its answer goes to `offloaded(text, answer)`
+read.wire(records, budget)             # what a subscription is opened with
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.core.notices import Unanswered
+from kiwi_gw.dialects.compiling import BUSY, CompilingBudget, RefusedQueries, query_of_source
+from kiwi_gw.dialects.lenses.decoders import decode_of
+from kiwi_gw.dialects.lenses.sql import Statement, read
+from kiwi_gw.dialects.lenses.sql.names import ROOTS
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import SourceInfo, WireFormat
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.filtered import query_transform
+from kiwi_gw.query.limits import MAX_TEXT
+from kiwi_gw.query.worker_messages import decode_answer_of, is_small, question
+
+if TYPE_CHECKING:
+    from kiwi_gw.query.compiler import Bytecode
+
+MakeRecords = Callable[[Statement, SourceInfo], WireFormat]
+"""Makes the wire format of what a statement gives; the source says how it is read for this statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementText:
+    """A statement as it was written."""
+
+    text: str
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is read and compiled in no time."""
+        return is_small(self.text)
+
+    @property
+    def question(self) -> bytes:
+        """What a worker is asked, if not."""
+        return question(read_and_compile, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStatement:
+    """A statement that was read and compiled. bytecode: what a worker has made of it."""
+
+    text: str
+    statement: Statement
+    bytecode: Bytecode
+
+    @property
+    def key(self) -> str:
+        """Return a text that is equal for statements whose query is. Empty: it has none."""
+        return "" if self.statement.plain else self.statement.query.key
+
+    def wire(self, records: MakeRecords, compiling: CompilingBudget) -> Callable[[SourceInfo], WireFormat]:
+        """Put it before the records of a source. What that returns raises SubscribeRefused: the source has
+        not what the statement names."""
+
+        # The tree is not held: it may be a thousand objects, and a client may have many.
+        text, bytecode = self.text, self.bytecode
+        held = self.statement if bytecode else None
+
+        def make(info: SourceInfo) -> WireFormat:
+            with compiling.charged():
+                try:
+                    return _wire(held or read(text), bytecode, records, info)
+                except QueryError as error:
+                    raise SubscribeRefused(RefusalCode.QUERY, str(_of_one_text(error))) from None
+
+        return make
+
+
+def checked(text: str, most_bytes: int = MAX_TEXT) -> StatementText:
+    """Look at the length of a text, and whether it was refused lately. Raises QueryError."""
+    if len(text) > most_bytes or len(text.encode("utf-8", "surrogatepass")) > most_bytes:
+        raise QueryError(f"the query is longer than {most_bytes} bytes")
+    _refused.check(text)
+    return StatementText(text)
+
+
+def parse(written: StatementText) -> ReadStatement:
+    """Read a statement, and compile it once, so that its mistakes are found before the source is. Raises
+    QueryError, with the position."""
+    from kiwi_gw.query.compiler import compile_query
+
+    try:
+        statement = read(written.text)
+        if not statement.plain:
+            compile_query(statement.query, ROOTS)
+    except QueryError as error:
+        raise _refuse(written, error) from None
+    return ReadStatement(written.text, statement, {})
+
+
+def offloaded(written: StatementText, answer: bytes | Unanswered) -> ReadStatement:
+    """Take the statement out of what the worker has answered. Raises QueryError, with the position."""
+    if answer is Unanswered.BUSY:
+        raise QueryError(BUSY)
+    if isinstance(answer, Unanswered):
+        raise _refuse(written, QueryError("the query takes too much time or memory to be read"))
+    try:
+        statement, bytecode = decode_answer_of(Statement, answer)
+    except QueryError as error:
+        raise _refuse(written, error) from None
+    return ReadStatement(written.text, statement, bytecode)
+
+
+def read_and_compile(text: str) -> tuple[Statement, Bytecode]:
+    """Read and compile a statement, in the worker. Raises QueryError."""
+    from kiwi_gw.query.compiler import compile_bytecode
+
+    statement = read(text)
+    return statement, {} if statement.plain else compile_bytecode(statement.query, ROOTS)
+
+
+_refused: Final = RefusedQueries()
+
+
+def _refuse(written: StatementText, error: QueryError) -> QueryError:
+    return _refused.remember(written.text, len(written.text), error)
+
+
+def _wire(statement: Statement, bytecode: Bytecode, records: MakeRecords, info: SourceInfo) -> WireFormat:
+    source = replace(info, decode=decode_of(statement, info.decode))
+    if source.decode.value != info.decode.value:
+        source = replace(source, members="")  # of another form it has none of these
+    written = records(statement, source)
+    if statement.plain:
+        return written
+    made = query_of_source(statement.query, source, bytecode, ROOTS)
+    return replace(written, transform=query_transform(statement.query, made, source))
+
+
+def _of_one_text(error: QueryError) -> QueryError:
+    """Return it without the name of a part: a statement is one text."""
+    return QueryError(error.words, error.position)
