@@ -12,7 +12,17 @@ from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.positions import furthest, reached
 from kiwi_gw.core.window import Window
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AtPositions, AtTime, OffsetRange, Positions, Ranges, SourceInfo, Start, StartAt
+from kiwi_gw.model import (
+    AtOffset,
+    AtPositions,
+    AtTime,
+    OffsetRange,
+    Positions,
+    Ranges,
+    SourceInfo,
+    Start,
+    StartAt,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +33,7 @@ class RequestedPositions:
     skip_missing: bool
 
 
-Where = StartAt | AtTime | RequestedPositions
+Where = StartAt | AtTime | AtOffset | RequestedPositions
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,8 @@ def within(where: Where, offset_range: OffsetRange, live: Positions) -> Resolved
 
 def begin(where: Where, offset_range: OffsetRange, info: SourceInfo) -> ResolvedStart:
     """Find where that is in what the source has. Raises SubscribeRefused."""
+    if isinstance(where, AtOffset):
+        return ResolvedStart(_from_offset(where, offset_range))
     if not isinstance(where, RequestedPositions):
         return ResolvedStart(offset_range.first)
     first, end = offset_range.first, offset_range.end
@@ -107,6 +119,12 @@ def begin(where: Where, offset_range: OffsetRange, info: SourceInfo) -> Resolved
     if missing and not where.skip_missing:
         raise _refused("some of what was asked for is gone", offset_range, info)
     return ResolvedStart({p: max(where.positions.get(p, 0), offset) for p, offset in first.items()}, missing)
+
+
+def _from_offset(where: AtOffset, offset_range: OffsetRange) -> Positions:
+    first, end = offset_range.first, offset_range.end
+    wanted = first if where.partitions is None else where.partitions
+    return {p: min(max(where.offset, start), end[p]) if p in wanted else end[p] for p, start in first.items()}
 
 
 def _refused(why: str, offset_range: OffsetRange, info: SourceInfo) -> SubscribeRefused:

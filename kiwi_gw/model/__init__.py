@@ -19,6 +19,7 @@ from kiwi_gw.model.rights import Action, Permit, Refusal
 from kiwi_gw.model.schema import AS_JSON, Decode, EventSchema, Field, FieldEncoding, Form, ValueAs
 from kiwi_gw.model.source import MetricSpec, SourceInfo, SourceStatistics
 from kiwi_gw.model.subscribing import (
+    AtOffset,
     AtPositions,
     AtTime,
     CloseReason,

@@ -33,7 +33,16 @@ class AtPositions:
     skip_missing: bool = False
 
 
-Start = StartAt | AtTime | AtPositions
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """Begin in every partition with the event that has this offset, the first one behind it, or the next to
+    come. partitions: in others, with the next to come; None: it is meant for all."""
+
+    offset: int
+    partitions: frozenset[int] | None = None
+
+
+Start = StartAt | AtTime | AtOffset | AtPositions
 
 
 class Until(enum.Enum):

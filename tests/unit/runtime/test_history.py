@@ -20,6 +20,7 @@ from kiwi_gw.edge.admin.views import source_item
 from kiwi_gw.errors import SourceChanged
 from kiwi_gw.model import (
     Action,
+    AtOffset,
     AtPositions,
     AtTime,
     CloseReason,
@@ -529,3 +530,27 @@ async def test_until_the_end_of_an_empty_source_is_over_at_once(
             Ended,
         ]
         assert client.offsets == []
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (AtOffset(990), 990),
+        (AtOffset(0), 3),  # the first that there is
+        (AtOffset(5_000), 1_000),
+        (AtOffset(990, frozenset({0, 7})), 990),
+        (AtOffset(990, frozenset({7})), 1_000),
+        (AtOffset(990, frozenset()), 1_000),
+    ],
+)
+async def test_from_an_offset(tmp_path: Path, autojump_clock: MockClock, start: AtOffset, first: int) -> None:
+    async with gateway(tmp_path) as (bench, script):
+        await publish(script, 1000)
+        script.history.delete(0, 3)
+        client = bench.connect()
+        client.does(begin(start))
+        await trio.sleep(0.5)
+        await publish(script, 50)
+        await trio.sleep(0.5)
+        assert client.offsets == list(range(first, 1_050))
+        assert all(notice.dropped == 0 for notice in client.told(Lagged) if isinstance(notice, Lagged))
