@@ -35,7 +35,7 @@ _EXTRAS = {
 """Entry points of this distribution whose sources need an extra of it."""
 
 
-_BUILT_IN = {"kiwi": "kiwi_gw.dialects.kiwi.plugin", "zetta": "kiwi_gw.dialects.zetta.plugin"}
+_BUILT_IN = {name: f"kiwi_gw.dialects.{name}.plugin" for name in ("kiwi", "zetta", "lenses")}
 """Plugins that are always loaded, whatever the configuration names: modules by name."""
 
 

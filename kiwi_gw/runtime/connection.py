@@ -344,12 +344,12 @@ class Connection:
         first = self.access.login_seconds is not None
         answer = self.access.identify(answer)
         self._count("login", "refused" if isinstance(answer, Refusal) else "ok", asked_at)
+        known = not isinstance(answer, Refusal)
+        if known and first:
+            self.start()  # before the answer: with it may come what the client wanted to log in for
         self._tell(CallDone(call.handle, answer))
-        if isinstance(answer, Refusal):
-            return
-        if first:
-            self.start()
-        self.access.apply_rules()
+        if known:
+            self.access.apply_rules()
 
     def _count(self, command: str, result: str, asked_at: float | None = None) -> None:
         """Count a command that was answered. asked_at: when it came, if not just now."""

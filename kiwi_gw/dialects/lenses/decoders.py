@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import UNSET
 
-from kiwi_gw.dialects.lenses.sql import Statement
 from kiwi_gw.model import Decode, Form
 from kiwi_gw.query.decode import decoder
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.values import UNDECODABLE
+
+if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
+    from kiwi_gw.dialects.lenses.sql import Statement
 
 BAD: Final = object()
 """Stands for what cannot be decoded. It has no JSON: encoding it raises TypeError."""

@@ -16,8 +16,6 @@ from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.notices import Unanswered
 from kiwi_gw.dialects.compiling import BUSY, CompilingBudget, RefusedQueries, query_of_source
 from kiwi_gw.dialects.lenses.decoders import decode_of
-from kiwi_gw.dialects.lenses.sql import Statement, read
-from kiwi_gw.dialects.lenses.sql.names import ROOTS
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import SourceInfo, WireFormat
 from kiwi_gw.query.errors import QueryError
@@ -25,10 +23,11 @@ from kiwi_gw.query.filtered import query_transform
 from kiwi_gw.query.limits import MAX_TEXT
 from kiwi_gw.query.worker_messages import decode_answer_of, is_small, question
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # parsers and the compiler: a gateway has them warm soon after its start
+    from kiwi_gw.dialects.lenses.sql import Statement
     from kiwi_gw.query.compiler import Bytecode
 
-MakeRecords = Callable[[Statement, SourceInfo], WireFormat]
+MakeRecords = Callable[["Statement", SourceInfo], WireFormat]
 """Makes the wire format of what a statement gives; the source says how it is read for this statement."""
 
 
@@ -71,6 +70,8 @@ class ReadStatement:
         held = self.statement if bytecode else None
 
         def make(info: SourceInfo) -> WireFormat:
+            from kiwi_gw.dialects.lenses.sql import read
+
             with compiling.charged():
                 try:
                     return _wire(held or read(text), bytecode, records, info)
@@ -91,6 +92,7 @@ def checked(text: str, most_bytes: int = MAX_TEXT) -> StatementText:
 def parse(written: StatementText) -> ReadStatement:
     """Read a statement, and compile it once, so that its mistakes are found before the source is. Raises
     QueryError, with the position."""
+    from kiwi_gw.dialects.lenses.sql import ROOTS, read
     from kiwi_gw.query.compiler import compile_query
 
     try:
@@ -104,6 +106,8 @@ def parse(written: StatementText) -> ReadStatement:
 
 def offloaded(written: StatementText, answer: bytes | Unanswered) -> ReadStatement:
     """Take the statement out of what the worker has answered. Raises QueryError, with the position."""
+    from kiwi_gw.dialects.lenses.sql import Statement
+
     if answer is Unanswered.BUSY:
         raise QueryError(BUSY)
     if isinstance(answer, Unanswered):
@@ -117,6 +121,7 @@ def offloaded(written: StatementText, answer: bytes | Unanswered) -> ReadStateme
 
 def read_and_compile(text: str) -> tuple[Statement, Bytecode]:
     """Read and compile a statement, in the worker. Raises QueryError."""
+    from kiwi_gw.dialects.lenses.sql import ROOTS, read
     from kiwi_gw.query.compiler import compile_bytecode
 
     statement = read(text)
@@ -131,6 +136,8 @@ def _refuse(written: StatementText, error: QueryError) -> QueryError:
 
 
 def _wire(statement: Statement, bytecode: Bytecode, records: MakeRecords, info: SourceInfo) -> WireFormat:
+    from kiwi_gw.dialects.lenses.sql import ROOTS
+
     source = replace(info, decode=decode_of(statement, info.decode))
     if source.decode.value != info.decode.value:
         source = replace(source, members="")  # of another form it has none of these

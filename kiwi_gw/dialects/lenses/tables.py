@@ -1,0 +1,46 @@
+"""Which source is meant by the name of a table.
+
+Theory of operation. A table is a source: it has the name in its block `lenses`, or that of its id. The
+sources that there are, are the same for every client, so that one table of names serves all connections. What
+a client may read is judged when it subscribes, and what it may not gets the words for what there is not. A
+name whose source is gone, or is called otherwise now, is found out there, too.
+"""
+
+from __future__ import annotations
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.dialects.lenses.settings import LensesSource
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import SourceInfo
+
+
+class Tables:
+    """Find the sources by the names of their tables."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+
+    def add(self, info: SourceInfo) -> None:
+        """Learn of a source, or of its new name."""
+        self._ids[table_of(info)] = info.id
+
+    def source_id(self, name: str) -> str | None:
+        """Return the id of the source that was last called so; None: none was."""
+        return self._ids.get(name)
+
+
+def table_of(info: SourceInfo) -> str:
+    """Return the name of a source as a table."""
+    block = info.blocks.get("lenses")
+    return block.topic if isinstance(block, LensesSource) and block.topic is not None else info.id
+
+
+def check_table(info: SourceInfo, name: str) -> None:
+    """Raise SubscribeRefused if the source is not called so any more."""
+    if table_of(info) != name:
+        raise SubscribeRefused(RefusalCode.UNKNOWN_SOURCE, unknown_table(name))
+
+
+def unknown_table(name: str) -> str:
+    """Say that there is no such table, or none that this client may read."""
+    return f"no such topic: `{name}`"

@@ -1,0 +1,187 @@
+"""From the SQL of a SUBSCRIBE to what is to be opened.
+
+Theory of operation. The statements of one SUBSCRIBE are read one after the other, within what the client may
+use for that; a large one is read by a process beside the event loop, and the others wait for it. Nothing is
+opened before all are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from kiwi_gw.core.commands import Command, Offload
+from kiwi_gw.core.notices import Offloaded
+from kiwi_gw.dialect_api.frames import header
+from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.compiling import CompilingBudget, busy
+from kiwi_gw.dialects.lenses.queries import ReadStatement, StatementText, checked, offloaded, parse
+from kiwi_gw.dialects.lenses.tables import Tables, check_table, unknown_table
+from kiwi_gw.dialects.lenses.v1.records import SEPARATOR, records_wire
+from kiwi_gw.dialects.lenses.v1.topics import Sample, Wanted
+from kiwi_gw.model import AtOffset, AtTime, Framing, SourceInfo, Start, WireFormat
+from kiwi_gw.query.errors import QueryError
+
+if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
+    from kiwi_gw.dialects.lenses.sql import Statement
+
+_HEAD: Final = b'{"content":['
+
+
+class Unreadable(Exception):  # noqa: N818  (it states what the SUBSCRIBE is)
+    """Nothing is opened of a SUBSCRIBE. The message is for the client. number: the request's id."""
+
+    def __init__(self, reading: Reading, place: int, words: str) -> None:
+        self.number = reading.number
+        super().__init__(f"sqls[{place}]: {words}")
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """A SUBSCRIBE whose statements are read. text: the one that is read elsewhere just now."""
+
+    number: int
+    sqls: Sequence[str]
+    read: list[ReadStatement] = field(default_factory=list)
+    text: StatementText | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all are read."""
+        return len(self.read) == len(self.sqls)
+
+
+class StatementReader:
+    """See the top of this file.
+
+    starts: where a statement begins that does not say so, the first that the client has the right to.
+    frame_bytes: of the records of one frame.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        limits: SessionLimits,
+        compiling: CompilingBudget,
+        starts: Sequence[Start],
+        frame_bytes: int,
+        max_event_bytes: int,
+    ) -> None:
+        self._tables = tables
+        self._limits = limits
+        self._compiling = compiling
+        self._starts = starts
+        self._frame_bytes = frame_bytes
+        self._max_event_bytes = max_event_bytes
+        self._handles = count(1)
+        self._readings: dict[str, Reading] = {}
+
+    @property
+    def waits(self) -> bool:
+        """Whether a statement is being read elsewhere."""
+        return bool(self._readings)
+
+    def read(self, reading: Reading) -> Iterator[Command]:
+        """Read on. What it yields is carried out; `reading` is complete when all are read. Raises
+        Unreadable."""
+        while len(reading.read) < len(reading.sqls):
+            place = len(reading.read)
+            wait = self._compiling.wait()
+            if wait:
+                raise Unreadable(reading, place, busy(wait))
+            try:
+                with self._compiling.charged():
+                    text = checked(reading.sqls[place], self._limits.query_bytes)
+                    if text.is_small:
+                        reading.read.append(parse(text))
+            except QueryError as error:
+                raise Unreadable(reading, place, str(error)) from None
+            if text.is_small:
+                continue
+            reading.text = text
+            handle = f"sql {next(self._handles)}"
+            self._readings[handle] = reading
+            yield Offload(handle, text.question)
+            return
+
+    def answered(self, notice: Offloaded) -> Reading | None:
+        """Take what was read elsewhere. Returns the reading that goes on. Raises Unreadable."""
+        self._compiling.charge_offloaded(notice.seconds)
+        reading = self._readings.pop(str(notice.handle), None)
+        if reading is None or reading.text is None:
+            return None
+        text, reading.text = reading.text, None
+        try:
+            with self._compiling.charged():
+                reading.read.append(offloaded(text, notice.answer))
+        except QueryError as error:
+            raise Unreadable(reading, len(reading.read), str(error)) from None
+        return reading
+
+    def wanted(self, reading: Reading, queries: set[str]) -> list[Wanted]:
+        """Make what is to be opened of statements that are read. queries: those that the client has. Raises
+        Unreadable."""
+        found: dict[str, Wanted] = {}
+        most = self._limits.queries
+        for place, statement in enumerate(reading.read):
+            each = self._wanted(reading, place, statement)
+            if each.topic in found:
+                raise Unreadable(reading, place, f"`{each.topic}` comes twice")
+            found[each.topic] = each
+            queries = queries | {each.query} if each.query else queries
+            if most and len(queries) > most:
+                raise Unreadable(reading, place, f"a connection can have at most {most} different queries")
+        return list(found.values())
+
+    def _wanted(self, reading: Reading, place: int, read: ReadStatement) -> Wanted:
+        statement = read.statement
+        source_id = self._tables.source_id(statement.table)
+        if source_id is None:
+            raise Unreadable(reading, place, unknown_table(statement.table))
+        if statement.settings:
+            words = f"SET {statement.settings[0].name}: nothing can be set here"
+            raise Unreadable(reading, place, words)
+        sample = (
+            None if statement.sample is None else Sample(statement.sample, statement.sample_window_ms / 1000)
+        )
+        make = read.wire(partial(self._records, reading.number), self._compiling)
+        starts = _narrowed(statement)
+        return Wanted(
+            statement.table,
+            source_id,
+            place,
+            make,
+            self._starts if starts is None else [starts],
+            statement.limit,
+            sample,
+            read.key,
+        )
+
+    def _records(self, number: int, statement: Statement, info: SourceInfo) -> WireFormat:
+        check_table(info, statement.table)
+        written = records_wire(
+            statement.table,
+            info.decode,
+            projects=statement.query.select is not None,
+            max_event_bytes=self._max_event_bytes,
+        )
+        return WireFormat(written.key, written.encode, self.framing(number))
+
+    def framing(self, number: int) -> Framing:
+        """Say what stands around records of a SUBSCRIBE."""
+        tail = b'],"correlationId":%d,"type":"KAFKAMSG"}' % number
+        around = len(_HEAD) + len(tail)
+        return Framing(lambda size: header(size + around) + _HEAD, tail, SEPARATOR, self._frame_bytes)
+
+
+def _narrowed(statement: Statement) -> Start | None:
+    """Say where a statement begins by what it says of offsets and times; None: it says nothing of that."""
+    narrowed = statement.narrowed
+    if narrowed.first_offset is not None:
+        return AtOffset(narrowed.first_offset, narrowed.partitions)
+    if narrowed.first_time is not None:
+        return AtTime(narrowed.first_time)
+    return None
