@@ -72,10 +72,12 @@ from kiwi_gw.model import Interceptor as Interceptor
 from kiwi_gw.model import Lineage as Lineage
 from kiwi_gw.model import MetricSpec as MetricSpec
 from kiwi_gw.model import OffsetRange as OffsetRange
+from kiwi_gw.model import Outgoing as Outgoing
 from kiwi_gw.model import Password as Password
 from kiwi_gw.model import Permit as Permit
 from kiwi_gw.model import PositionCodec as PositionCodec
 from kiwi_gw.model import Positions as Positions
+from kiwi_gw.model import Published as Published
 from kiwi_gw.model import Ranges as Ranges
 from kiwi_gw.model import Record as Record
 from kiwi_gw.model import Refusal as Refusal
@@ -83,6 +85,7 @@ from kiwi_gw.model import SourceInfo as SourceInfo
 from kiwi_gw.model import SourceStatistics as SourceStatistics
 from kiwi_gw.model import Token as Token
 from kiwi_gw.model import Transformed as Transformed
+from kiwi_gw.model import Unpublished as Unpublished
 from kiwi_gw.model import Unreadable as Unreadable
 from kiwi_gw.model import WireFormat as WireFormat
 from kiwi_gw.query.decode import decode_mistake as decode_mistake

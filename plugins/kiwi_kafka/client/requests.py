@@ -20,6 +20,8 @@ from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest as FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest as OffsetRequest
+from aiokafka.protocol.produce import ProduceRequest as ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest as InitProducerIdRequest
 
 from kiwi_kafka.ports import NO_ID
 
