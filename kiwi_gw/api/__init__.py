@@ -38,14 +38,17 @@ from kiwi_gw.api.declarations import SourceContext as SourceContext
 from kiwi_gw.api.declarations import SourceDescription as SourceDescription
 from kiwi_gw.api.declarations import SourceType as SourceType
 from kiwi_gw.api.settings import Section as Section
+from kiwi_gw.api.source import Committer as Committer
 from kiwi_gw.api.source import HasStatistics as HasStatistics
 from kiwi_gw.api.source import History as History
 from kiwi_gw.api.source import HistoryReader as HistoryReader
+from kiwi_gw.api.source import Producer as Producer
 from kiwi_gw.api.source import Publisher as Publisher
 from kiwi_gw.api.source import Source as Source
 from kiwi_gw.api.source import SourceMetrics as SourceMetrics
 from kiwi_gw.backoff import Backoff as Backoff
 from kiwi_gw.codes import RefusalCode as RefusalCode
+from kiwi_gw.errors import CommitRefused as CommitRefused
 from kiwi_gw.errors import KiwiError as KiwiError
 from kiwi_gw.errors import PluginError as PluginError
 from kiwi_gw.errors import SourceChanged as SourceChanged

@@ -6,13 +6,24 @@ What lies in the source's window is found out at once; for the rest its history 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.positions import furthest, reached
 from kiwi_gw.core.window import Window
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import AtPositions, AtTime, OffsetRange, Positions, Ranges, SourceInfo, Start, StartAt
+from kiwi_gw.model import (
+    AtPositions,
+    AtTime,
+    Committed,
+    OffsetRange,
+    Positions,
+    Ranges,
+    SourceInfo,
+    Start,
+    StartAt,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +34,7 @@ class RequestedPositions:
     skip_missing: bool
 
 
-Where = StartAt | AtTime | RequestedPositions
+Where = StartAt | AtTime | RequestedPositions | Committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,8 @@ def load(start: Start, info: SourceInfo) -> Where:
         raise SubscribeRefused(
             RefusalCode.START, "this source cannot be read again, so it has no past to look up"
         )
+    if isinstance(start, Committed) and not (info.replayable and info.keeps_commits):
+        raise SubscribeRefused(RefusalCode.START, "this source keeps no positions of groups")
     if not isinstance(start, AtPositions):
         return start
     return RequestedPositions(load_positions(start.positions, info), start.skip_missing)
@@ -107,6 +120,14 @@ def begin(where: Where, offset_range: OffsetRange, info: SourceInfo) -> Resolved
     if missing and not where.skip_missing:
         raise _refused("some of what was asked for is gone", offset_range, info)
     return ResolvedStart({p: max(where.positions.get(p, 0), offset) for p, offset in first.items()}, missing)
+
+
+def resume(committed: Mapping[int, int], offset_range: OffsetRange) -> RequestedPositions:
+    """Say where to go on that has come so far: where nothing is committed, with the next event; what is
+    committed beyond the end was in a log that is gone."""
+    end = offset_range.end
+    here = {p: min(committed.get(p, end[p]), end[p]) for p in offset_range.first}
+    return RequestedPositions(here, skip_missing=True)
 
 
 def _refused(why: str, offset_range: OffsetRange, info: SourceInfo) -> SubscribeRefused:

@@ -23,6 +23,7 @@ from kiwi_gw.model.subscribing import (
     AtPositions,
     AtTime,
     CloseReason,
+    Committed,
     Mode,
     OverflowPolicy,
     Start,

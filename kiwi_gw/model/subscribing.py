@@ -33,7 +33,15 @@ class AtPositions:
     skip_missing: bool = False
 
 
-Start = StartAt | AtTime | AtPositions
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Begin where this group has committed; in a partition without a commit, with the next event. Events that
+    the source no longer has are a loss that is announced."""
+
+    group: str
+
+
+Start = StartAt | AtTime | AtPositions | Committed
 
 
 class Until(enum.Enum):
