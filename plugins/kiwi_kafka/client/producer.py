@@ -76,6 +76,7 @@ class TopicProducer:
         self._open_brokers = open_brokers
         self._retry, self._refresh = retry, refresh
         self._brokers: Brokers | None = None
+        self._is_closed = False
         self._connections: dict[int, tuple[BrokerConnection, float]] = {}
         self._leaders: dict[int, int] = {}
         self._look_at = 0.0
@@ -99,15 +100,19 @@ class TopicProducer:
         return results
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close its connections for good."""
+        self._is_closed = True
+        self._disconnect()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _disconnect(self) -> None:
         for connection, _ in self._connections.values():
             connection.close()
         self._connections.clear()
         if self._brokers is not None:
             self._brokers.close()
             self._brokers = None
-
-    # --- inside ----------------------------------------------------------------------------
 
     async def _write(self, pending: _PendingRecords, deadline: float) -> None:
         began = trio.current_time()
@@ -116,7 +121,7 @@ class TopicProducer:
                 ready = await self._prepare(pending, patient=trio.current_time() < began + _MISSING_SECONDS)
             except (UnreachableError, kafka_errors.KafkaError) as error:
                 if isinstance(error, UnreachableError):
-                    self.close()
+                    self._disconnect()
                 pending.problem = "the Kafka cluster does not answer"
                 ready = False
             if ready:
@@ -132,6 +137,8 @@ class TopicProducer:
     async def _prepare(self, pending: _PendingRecords, *, patient: bool) -> bool:
         """Find out who leads the partitions, and get a producer id. Returns whether it is known by now.
         Raises _RefusedError, UnreachableError, KafkaError."""
+        if self._is_closed:
+            raise _RefusedError("the source has ended")
         if self._brokers is None:
             self._brokers = await self._open_brokers()
         if trio.current_time() >= self._look_at:
