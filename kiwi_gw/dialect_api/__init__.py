@@ -70,5 +70,6 @@ from kiwi_gw.dialect_api.limits import SessionLimits as SessionLimits
 from kiwi_gw.dialect_api.throttle import Throttle as Throttle
 from kiwi_gw.dialect_api.throttle import Verdict as Verdict
 from kiwi_gw.model import CloseReason as CloseReason
+from kiwi_gw.model import Committed as Committed
 from kiwi_gw.model import Mode as Mode
 from kiwi_gw.model import OverflowPolicy as OverflowPolicy

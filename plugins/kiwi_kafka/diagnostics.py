@@ -74,8 +74,8 @@ async def _check_server(clients: ClientFactory, server: str) -> Diagnostic:
 async def check_topics(
     clients: ClientFactory, topics: Collection[str], written: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """Say of every topic whether it exists, can be read, all its partitions have leaders, and whether those of
-    `written` can be written."""
+    """Say of every topic whether it exists, can be read, all its partitions have leaders, and of those in
+    `written` whether they can be written."""
     try:
         admin = await clients.admin()
         try:
