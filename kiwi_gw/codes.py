@@ -55,6 +55,7 @@ class RefusalCode(enum.StrEnum):
     POSITIONS = "positions"
     QUERY = "query"
     START = "start"
+    UNAVAILABLE = "unavailable"
     TOO_MANY_WIRE_KEYS = "too_many_wire_keys"
     UNKNOWN_SOURCE = "unknown_source"
     VALUE_AS = "value_as"

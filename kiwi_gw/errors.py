@@ -68,6 +68,16 @@ class SubscribeRefused(KiwiError):  # noqa: N818
         super().__init__(message)
 
 
+class CommitRefused(KiwiError):  # noqa: N818
+    """Report positions that were not committed. `code` is stable, the message is for people and names nothing
+    secret. retry: the same may be taken another time."""
+
+    def __init__(self, code: str, message: str, *, retry: bool = False) -> None:
+        self.code = str(code)
+        self.retry = retry
+        super().__init__(message)
+
+
 class ConnectionEnd(KiwiError):  # noqa: N818
     """End one connection with a WebSocket close frame.
 

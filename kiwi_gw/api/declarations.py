@@ -78,6 +78,9 @@ class SourceDescription:
     depends: ids of the other sources whose settings it reads (`PluginContext.sources`). They must exist and
         not depend on it in turn, in whatever order the file has them; if one is altered, it restarts.
     decode: what queries make of the columns `key` and `value` of its events.
+    publish, commit: whether its settings let clients write to it, and (where no plugin authenticates them)
+        commit positions.
+    keeps_commits: whether it is a `Committer`, too.
     """
 
     schema: EventSchema
@@ -88,6 +91,9 @@ class SourceDescription:
     replayable: bool = False
     depends: Sequence[str] = ()
     decode: Decode = AS_JSON
+    publish: bool = False
+    commit: bool = False
+    keeps_commits: bool = False
 
 
 S = TypeVar("S", bound=Section, default=Any)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
 from kiwi_gw.model import (
     Batch,
     OffsetRange,
+    Outgoing,
     Positions,
+    Published,
     SourceStatistics,
+    Unpublished,
 )
 
 
@@ -127,3 +131,29 @@ class History(Protocol):
 
     def read_from(self, positions: Positions) -> AbstractAsyncContextManager[HistoryReader]:
         """Read from `positions`, which name every partition."""
+
+
+@runtime_checkable
+class Producer(Protocol):
+    """Write records to where a source reads them, if that is possible.
+
+    Called from another task while `Source.run` runs, one call at a time.
+    """
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
+        """Write them in order, and return what became of each within so many seconds: one result for every
+        record. What is `Published` is as safe as the origin makes anything. Whatever else is raised, or no
+        answer, means that nobody knows what became of them."""
+
+
+@runtime_checkable
+class Committer(Protocol):
+    """Keep for groups of readers how far they have come. A source whose type says `keeps_commits` must be
+    this. Called from other tasks while `Source.run` runs."""
+
+    async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
+        """Return the next offset that was committed, and what was noted beside it, by partition; a partition
+        without a commit is not there. Waits while the origin is out of reach."""
+
+    async def commit(self, group: str, positions: Mapping[int, tuple[int, str]]) -> None:
+        """Keep these; the last one wins, backwards too. CommitRefused: none was kept, and why."""

@@ -211,6 +211,8 @@ class ServerSettings(Section):
     """How long clients may take what is left when a source is removed, or the gateway stops."""
     auth_timeout_ms: Delay = 5_000
     """Time for a plugin to say who a client is."""
+    publish_timeout_ms: Delay = 4_000
+    """Time for a source to write a record of a client, or to keep positions that one commits."""
     limits: LimitSettings = LimitSettings()
     """What one client, or all together, may cost."""
 

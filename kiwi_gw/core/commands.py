@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kiwi_gw.core.notices import Notice
-from kiwi_gw.model import Credential, Mode, OverflowPolicy, SourceInfo, Start, StartAt, WireFormat
+from kiwi_gw.model import (
+    Credential,
+    Mode,
+    Outgoing,
+    OverflowPolicy,
+    SourceInfo,
+    Start,
+    StartAt,
+    WireFormat,
+)
 
 
 class Violation(enum.Enum):
@@ -67,8 +76,9 @@ class Open:
     has them, or None for all events; when a limit is reached LimitReached is sent (label None: the
     subscription closes).
     overflow, buffer_capacity: None, the source's own. start: where it begins; anything but latest needs the
-    right to replay. until: None, for ever; else `Until.END`, or positions in the source's JSON form.
-    positions_every: seconds between notices of where it is (PositionsReported); None: none unless asked for.
+    right to replay, or, for what a group has committed, that to commit. until: None, for ever; else
+    `Until.END`, or positions in the source's JSON form. positions_every: seconds between notices of where it
+    is (PositionsReported); None: none unless asked for.
     """
 
     handle: Hashable
@@ -140,6 +150,34 @@ MAX_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Produce:
+    """Write a record to a source. Answered by Produced, in the order of these commands, within
+    `server.publish_timeout_ms` and half a second. While too many are not answered the client is not read."""
+
+    handle: Hashable
+    source_id: str
+    record: Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Have a source keep how far a group has come. Answered by CommitDone, within as long as Produce.
+
+    positions: by partition, the next offset and what is to be noted beside it. At most MAX_COMMITS of a
+    connection are under way; one beyond them is refused at once.
+    """
+
+    handle: Hashable
+    source_id: str
+    group: str
+    positions: Mapping[int, tuple[int, str]]
+
+
+MAX_COMMITS = 64
+"""Commits of one connection that are not answered yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Offload:
     """Have a process beside the event loop answer this. Answered by Offloaded; or given up by Cancel, which
     is answered by Cancelled."""
@@ -198,6 +236,8 @@ Command = (
     | Reconfigure
     | Cancel
     | Call
+    | Produce
+    | Commit
     | Offload
     | Close
     | SetTimer

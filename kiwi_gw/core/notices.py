@@ -6,7 +6,17 @@ import enum
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from kiwi_gw.model import Batch, CloseReason, Identity, OverflowPolicy, Ranges, Refusal, SourceInfo
+from kiwi_gw.model import (
+    Batch,
+    CloseReason,
+    Identity,
+    OverflowPolicy,
+    Published,
+    Ranges,
+    Refusal,
+    SourceInfo,
+    Unpublished,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,22 @@ class CallDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Produced:
+    """What became of a record. A Refusal: the client may not write it there."""
+
+    handle: Hashable
+    result: Published | Unpublished | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDone:
+    """The positions are kept (None), or none of them is, or nobody knows (the refusal says so)."""
+
+    handle: Hashable
+    result: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
 class CredentialsExpiring:
     """What the client is known by expires in so many ms; the connection then ends, unless it says anew who it
     is, where its protocol can."""
@@ -197,6 +223,8 @@ Notice = (
     | SourceDegraded
     | LimitReached
     | CallDone
+    | Produced
+    | CommitDone
     | CredentialsExpiring
     | SourceAppeared
     | Draining

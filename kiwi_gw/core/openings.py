@@ -19,11 +19,12 @@ from kiwi_gw.core.start_resolution import (
     at_once,
     begin,
     check_number,
+    resume,
 )
 from kiwi_gw.core.states import SubscriptionInput
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, OffsetRange, Positions, StartAt
+from kiwi_gw.model import CloseReason, Committed, OffsetRange, Positions, StartAt
 
 
 class Openings:
@@ -106,9 +107,15 @@ class Openings:
         except SubscribeRefused as refused:
             _refuse(subscription, refused)
 
-    def resolved(self, subscription: Subscription, offset_range: OffsetRange) -> None:
+    def resolved(
+        self,
+        subscription: Subscription,
+        offset_range: OffsetRange,
+        committed: Mapping[int, int] | None = None,
+    ) -> None:
         """Begin where history has answered, if the source can say of which history the positions are; else
-        it stays unresolved. `offset_range.first` is what was asked for where that is a time."""
+        it stays unresolved. `offset_range.first` is what was asked for where that is a time. committed: what
+        the group has, where that was asked for."""
         where = self._starts.get(subscription)
         if subscription in self._to_end:
             self._end_at(subscription, offset_range.end)
@@ -121,11 +128,19 @@ class Openings:
             first = {p: offset for p, offset in offset_range.first.items() if p in known}
             try:
                 self._check_lineage(subscription)
-                found = begin(where, OffsetRange(first, offset_range.end), self._source.info)
+                there = OffsetRange(first, offset_range.end)
+                if isinstance(where, Committed):
+                    where = resume(committed or {}, there)
+                found = begin(where, there, self._source.info)
             except SubscribeRefused as refused:
                 _refuse(subscription, refused)
             else:
                 _open_at(subscription, found)
+
+    def refuse(self, subscription: Subscription, refused: SubscribeRefused) -> None:
+        """Refuse one, if it is not open yet."""
+        if subscription in self._starts:
+            _refuse(subscription, refused)
 
     def _end_at(self, subscription: Subscription, positions: Positions) -> None:
         """Have it end there. Of partitions that are newer than the source's last start nothing is read."""

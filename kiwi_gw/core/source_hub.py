@@ -36,6 +36,7 @@ from kiwi_gw.core.wire_keys import ChosenKeys
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import (
     CloseReason,
+    Committed,
     EventTransform,
     HasLineage,
     Lineage,
@@ -171,6 +172,7 @@ class SourceHub:
         delivery = Delivery(command.mode, command.credits, command.limits, until, item.format.framing)
         subscription = Subscription(self, group, command.handle, delivery, terms, payer, writer, owner)
         subscription.repeats = command.start is not StartAt.LATEST
+        subscription.resumes = isinstance(command.start, Committed)
         self.groups.join(group, payer)
         if terms.policy is OverflowPolicy.BLOCK:
             self.blocking.add(subscription)
@@ -191,9 +193,19 @@ class SourceHub:
         """Subscriptions that wait until the source's history has said where they begin."""
         return self._openings.starts if self.state in (HubState.RUNNING, HubState.ENDED) else {}
 
-    def resolved(self, subscription: Subscription, offset_range: OffsetRange) -> None:
+    def resolved(
+        self,
+        subscription: Subscription,
+        offset_range: OffsetRange,
+        committed: Mapping[int, int] | None = None,
+    ) -> None:
         """Begin where history has answered. See `Openings.resolved`."""
-        self._openings.resolved(subscription, offset_range)
+        self._openings.resolved(subscription, offset_range, committed)
+        self.effects.hand_out()
+
+    def refuse(self, subscription: Subscription, refused: SubscribeRefused) -> None:
+        """Refuse one that waits for what history says."""
+        self._openings.refuse(subscription, refused)
         self.effects.hand_out()
 
     def requested_positions(self, subscription: Subscription) -> list[Positions]:

@@ -6,6 +6,7 @@ What lies in the source's window is found out at once; for the rest its history 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kiwi_gw.codes import RefusalCode
@@ -16,6 +17,7 @@ from kiwi_gw.model import (
     AtOffset,
     AtPositions,
     AtTime,
+    Committed,
     OffsetRange,
     Positions,
     Ranges,
@@ -33,7 +35,7 @@ class RequestedPositions:
     skip_missing: bool
 
 
-Where = StartAt | AtTime | AtOffset | RequestedPositions
+Where = StartAt | AtTime | AtOffset | RequestedPositions | Committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ def load(start: Start, info: SourceInfo) -> Where:
         raise SubscribeRefused(
             RefusalCode.START, "this source cannot be read again, so it has no past to look up"
         )
+    if isinstance(start, Committed) and not (info.replayable and info.keeps_commits):
+        raise SubscribeRefused(RefusalCode.START, "this source keeps no positions of groups")
     if not isinstance(start, AtPositions):
         return start
     return RequestedPositions(load_positions(start.positions, info), start.skip_missing)
@@ -125,6 +129,14 @@ def _from_offset(where: AtOffset, offset_range: OffsetRange) -> Positions:
     first, end = offset_range.first, offset_range.end
     wanted = first if where.partitions is None else where.partitions
     return {p: min(max(where.offset, start), end[p]) if p in wanted else end[p] for p, start in first.items()}
+
+
+def resume(committed: Mapping[int, int], offset_range: OffsetRange) -> RequestedPositions:
+    """Say where to go on that has come so far: where nothing is committed, with the next event; what is
+    committed beyond the end was in a log that is gone."""
+    end = offset_range.end
+    here = {p: min(committed.get(p, end[p]), end[p]) for p in offset_range.first}
+    return RequestedPositions(here, skip_missing=True)
 
 
 def _refused(why: str, offset_range: OffsetRange, info: SourceInfo) -> SubscribeRefused:

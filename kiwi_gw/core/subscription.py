@@ -38,7 +38,8 @@ class Subscription:
     """See the top of this file. Made by `SourceHub.subscribe`, ended by it or by `cancel`.
 
     began: the first event of the source's window that it may know of; all, if it began in the past. repeats:
-    it began in the past, and has not had everything since. place: where it reads history.
+    it began in the past, and has not had everything since. resumes: that past is where a group committed.
+    place: where it reads history.
     """
 
     hub: Hub[Subscription]
@@ -54,6 +55,7 @@ class Subscription:
     state: SubscriptionState = SubscriptionState.OPENING
     began: int = 0
     repeats: bool = False
+    resumes: bool = False
 
     def __post_init__(self, own_delivery: Delivery, terms: OverflowTerms) -> None:
         self.reader = SubscriptionReader(self.hub.window, terms, own_delivery, self.hub.dropped, self)

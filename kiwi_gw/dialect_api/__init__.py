@@ -11,12 +11,14 @@ from kiwi_gw.core.commands import Call as Call
 from kiwi_gw.core.commands import Cancel as Cancel
 from kiwi_gw.core.commands import Close as Close
 from kiwi_gw.core.commands import Command as Command
+from kiwi_gw.core.commands import Commit as Commit
 from kiwi_gw.core.commands import Continue as Continue
 from kiwi_gw.core.commands import Inspect as Inspect
 from kiwi_gw.core.commands import LabelLimit as LabelLimit
 from kiwi_gw.core.commands import LogIn as LogIn
 from kiwi_gw.core.commands import Offload as Offload
 from kiwi_gw.core.commands import Open as Open
+from kiwi_gw.core.commands import Produce as Produce
 from kiwi_gw.core.commands import Reconfigure as Reconfigure
 from kiwi_gw.core.commands import Reply as Reply
 from kiwi_gw.core.commands import Session as Session
@@ -25,6 +27,7 @@ from kiwi_gw.core.commands import Violation as Violation
 from kiwi_gw.core.commands import WatchSilence as WatchSilence
 from kiwi_gw.core.notices import CallDone as CallDone
 from kiwi_gw.core.notices import Cancelled as Cancelled
+from kiwi_gw.core.notices import CommitDone as CommitDone
 from kiwi_gw.core.notices import Continued as Continued
 from kiwi_gw.core.notices import CredentialsExpiring as CredentialsExpiring
 from kiwi_gw.core.notices import CreditAdded as CreditAdded
@@ -38,6 +41,7 @@ from kiwi_gw.core.notices import Offloaded as Offloaded
 from kiwi_gw.core.notices import Opened as Opened
 from kiwi_gw.core.notices import OpenFailed as OpenFailed
 from kiwi_gw.core.notices import PositionsReported as PositionsReported
+from kiwi_gw.core.notices import Produced as Produced
 from kiwi_gw.core.notices import ReconfigureRefused as ReconfigureRefused
 from kiwi_gw.core.notices import Silent as Silent
 from kiwi_gw.core.notices import SourceAppeared as SourceAppeared
@@ -66,5 +70,6 @@ from kiwi_gw.dialect_api.limits import SessionLimits as SessionLimits
 from kiwi_gw.dialect_api.throttle import Throttle as Throttle
 from kiwi_gw.dialect_api.throttle import Verdict as Verdict
 from kiwi_gw.model import CloseReason as CloseReason
+from kiwi_gw.model import Committed as Committed
 from kiwi_gw.model import Mode as Mode
 from kiwi_gw.model import OverflowPolicy as OverflowPolicy

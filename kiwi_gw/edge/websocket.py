@@ -2,7 +2,8 @@
 
 Theory of operation. One task reads: bytes into frames, messages into the connection, which carries out what
 they ask. It never waits for its own writing, except by not reading while the frame writer's control queue is
-full; that is how a client that sends commands and reads no replies is slowed down. All writing goes through
+full, or too much of what the client writes waits for its source; that is how a client that sends commands and
+reads no replies is slowed down. All writing goes through
 the frame writer, whose drain task is the only other task of a connection, and only there while the socket is
 full.
 
@@ -33,7 +34,7 @@ from kiwi_gw.edge.websocket_writer import WebSocketWriter
 from kiwi_gw.errors import ConnectionEnd
 from kiwi_gw.model import ANONYMOUS, HeadCredential, Identity
 from kiwi_gw.runtime.command_scheduler import CommandScheduler, TimeAllowance
-from kiwi_gw.runtime.connection import Connection, describe
+from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.meters import Meters
 
@@ -123,6 +124,20 @@ def _log_end(gateway: Gateway, connection: Connection) -> None:
     write("connection ended", **describe(connection, time.monotonic()))
 
 
+def describe(connection: Connection, now: float) -> dict[str, Any]:
+    """Return what the log says of a connection that has ended."""
+    return {
+        "conn_id": connection.number,
+        "dialect": connection.dialect,
+        "remote": connection.remote,
+        "identity": connection.identity.name,
+        "duration": round(now - connection.opened_at, 3),
+        "code": connection.writer.close_code,
+        "bytes": connection.writer.sent_bytes,
+        "delivered": connection.delivered,
+    }
+
+
 class _Life:
     """The tasks of one connection, and the time that they have left."""
 
@@ -186,6 +201,8 @@ async def _converse(
     connection.start()
     while True:
         for _ in reading.take(data):
+            if connection.writes is not None and connection.writes.window.full:
+                await connection.writes.window.wait_room()
             if writer.control_full:
                 await writer.wait_room()
             if connection.calls is not None and connection.calls.full:

@@ -15,6 +15,7 @@ from kiwi_gw.model.positions import (
     Positions,
     Ranges,
 )
+from kiwi_gw.model.producing import Outgoing, Published, Unpublished
 from kiwi_gw.model.rights import Action, Permit, Refusal
 from kiwi_gw.model.schema import AS_JSON, Decode, EventSchema, Field, FieldEncoding, Form, ValueAs
 from kiwi_gw.model.source import MetricSpec, SourceInfo, SourceStatistics
@@ -23,6 +24,7 @@ from kiwi_gw.model.subscribing import (
     AtPositions,
     AtTime,
     CloseReason,
+    Committed,
     Mode,
     OverflowPolicy,
     Start,

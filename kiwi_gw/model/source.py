@@ -21,7 +21,8 @@ class SourceInfo:
     blocks: what its configuration says to single protocols, by the name of the block. value_as: how its
     configuration wants values to be written; None: as in its schema. members: what its values are made of, in
     DDL, as the source has said (`Publisher.describe`): a query that names something else is refused. Empty:
-    not known.
+    not known. publish, commit: what its configuration opens to clients (`runtime.hooks` says when that
+    counts). keeps_commits: it keeps positions of groups.
     """
 
     id: str
@@ -33,6 +34,9 @@ class SourceInfo:
     blocks: Mapping[str, object] = field(default_factory=dict)
     value_as: ValueAs | None = None
     members: str = ""
+    publish: bool = False
+    commit: bool = False
+    keeps_commits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

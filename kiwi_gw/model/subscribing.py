@@ -42,7 +42,15 @@ class AtOffset:
     partitions: frozenset[int] | None = None
 
 
-Start = StartAt | AtTime | AtOffset | AtPositions
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Begin where this group has committed; in a partition without a commit, with the next event. Events that
+    the source no longer has are a loss that is announced."""
+
+    group: str
+
+
+Start = StartAt | AtTime | AtOffset | AtPositions | Committed
 
 
 class Until(enum.Enum):

@@ -28,11 +28,12 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Action, CloseReason, Identity, Refusal, SourceInfo, StartAt, WireFormat
+from kiwi_gw.model import Action, CloseReason, Committed, Identity, Refusal, SourceInfo, StartAt, WireFormat
 from kiwi_gw.runtime.client_identity import who_pays
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
 
 _EXAMINED_BATCHES = 20
+_NO_SOURCE = "no source has this id"
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class ClientAccess:
             raise _unknown_source()
         item = self._wire(hub.info, command.wire)
         if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
-            refusal = self._context.hooks.authorize(self.identity, Action.REPLAY, hub.info)
+            refusal = self._may_repeat(hub.info, resumes=isinstance(command.start, Committed))
             if refusal is not None:
                 raise SubscribeRefused(refusal.code, refusal.message)
         subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
@@ -141,6 +142,20 @@ class ClientAccess:
         if subscription.state is SubscriptionState.OPENING:
             self._waiting = self._waiting or {}
             self._waiting[command.handle] = Waited(asked_at)
+
+    def refused(self, action: Action, source_id: str) -> Refusal | None:
+        """Say why it may not publish, or commit. Who may not even subscribe does not learn what exists."""
+        if self.login_seconds is not None:
+            return Refusal(RefusalCode.NOT_LOGGED_IN, "log in first")
+        hub, hooks = self._context.hub(source_id), self._context.hooks
+        if hub is None:
+            return Refusal(RefusalCode.UNKNOWN_SOURCE, _NO_SOURCE)
+        info = hub.info
+        switched_on = info.publish if action is Action.PUBLISH else info.commit
+        refusal = hooks.authorize(self.identity, action, info, switched_on=switched_on)
+        if refusal is not None and hooks.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
+            return Refusal(RefusalCode.UNKNOWN_SOURCE, _NO_SOURCE)
+        return refusal
 
     def happened(self, subscription: Subscription, notice: Notice) -> Waited:
         """Note what the core says of one. Returns what was noted while it waited for its source."""
@@ -214,7 +229,7 @@ class ClientAccess:
             hub = subscription.hub
             refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, hub.info)
             if refusal is None and subscription.repeats:
-                refusal = hooks.authorize(self.identity, Action.REPLAY, hub.info)
+                refusal = self._may_repeat(hub.info, resumes=subscription.resumes)
             found = refusal or hooks.transforms(self.identity, hub.info)
             if isinstance(found, Refusal):
                 hub.withdraw(subscription, found.message)
@@ -241,6 +256,13 @@ class ClientAccess:
             # Declared types tell of members that they may take out, and of none that they add.
             info = replace(info, decode=replace(info.decode, fields=""), members="")
         return wire(make(info), transforms)
+
+    def _may_repeat(self, info: SourceInfo, *, resumes: bool) -> Refusal | None:
+        """Say why it may not begin in the past. resumes: where a group has committed."""
+        authorize = self._context.hooks.authorize
+        if resumes:
+            return authorize(self.identity, Action.COMMIT, info, switched_on=info.commit)
+        return authorize(self.identity, Action.REPLAY, info)
 
     def _leave_account(self, who: Hashable) -> None:
         if self._account is not None:
@@ -270,4 +292,4 @@ def _to_keep(identity: Identity) -> Identity:
 
 def _unknown_source() -> SubscribeRefused:
     """Return the answer for a source that does not exist, or not for this client."""
-    return SubscribeRefused(RefusalCode.UNKNOWN_SOURCE, "no source has this id")
+    return SubscribeRefused(RefusalCode.UNKNOWN_SOURCE, _NO_SOURCE)

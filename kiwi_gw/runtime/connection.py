@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import structlog
 
@@ -21,11 +21,13 @@ from kiwi_gw.core.commands import (
     Cancel,
     Close,
     Command,
+    Commit,
     Continue,
     Inspect,
     LogIn,
     Offload,
     Open,
+    Produce,
     Reconfigure,
     Reply,
     Session,
@@ -52,6 +54,7 @@ from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Identity, Password, Refusal, SourceInfo
 from kiwi_gw.runtime.call_queue import CallQueue
 from kiwi_gw.runtime.client_access import ClientAccess
+from kiwi_gw.runtime.client_writes import ClientWrites
 from kiwi_gw.runtime.liveness import Liveness
 from kiwi_gw.runtime.offload_queue import OffloadQueue
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
@@ -69,8 +72,8 @@ class Connection:
     heard_at: when the client last sent a byte (monotonic seconds); kept by the reader of the socket. access:
     who the client is, what it may do and what it reads. cut_off: ends the socket after a moment, whatever the
     client does. place: None where it is not counted.
-    due: it is to be judged again before anything else. login_seconds: as `ClientAccess` has it. calls: None
-    until the session asks for one.
+    due: it is to be judged again before anything else. login_seconds: as `ClientAccess` has it. calls,
+    writes: None until the session asks for one.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Connection:
         self._asked_at: float | None = None  # when the message came that is being carried out
         self._offload_queue: OffloadQueue | None = None  # made for clients with large queries
         self.calls: CallQueue | None = None
+        self.writes: ClientWrites | None = None
         self.due = False
         self.closed = False
 
@@ -218,7 +222,7 @@ class Connection:
         """Let go of everything it had, as the client is gone."""
         self.closed = True
         self._drop_subscriptions()
-        self.calls = None  # they know it: a cycle
+        self.calls = self.writes = None  # they know it: a cycle
         self.access.leave()
 
     # --- inside ----------------------------------------------------------------------------
@@ -277,6 +281,10 @@ class Connection:
                 self.send_close(command.code, command.reason)
             case Call():
                 self._call(command)
+            case Produce():
+                self._made_writes().produce(command, self._asked_at)
+            case Commit():
+                self._made_writes().commit(command, self._asked_at)
             case Offload(handle, question):
                 self._offload_queue = self._offload_queue or OffloadQueue(
                     self._context.offloads, self._offloaded
@@ -351,6 +359,14 @@ class Connection:
         if known:
             self.access.apply_rules()
 
+    def _made_writes(self) -> ClientWrites:
+        self.writes = self.writes or ClientWrites(self._context, self.access, self._tell_all, self._count)
+        return self.writes
+
+    def _tell_all(self, notices: Sequence[Notice]) -> None:
+        if self.writer.close_code is None and not self.closed:
+            self._safely(lambda: (done for item in notices for done in self._session.notice(item)))
+
     def _count(self, command: str, result: str, asked_at: float | None = None) -> None:
         """Count a command that was answered. asked_at: when it came, if not just now."""
         meters = self._context.meters
@@ -367,6 +383,8 @@ class Connection:
             self._offload_queue.clear()
         if self.calls is not None:
             self.calls.clear()
+        if self.writes is not None:
+            self.writes.clear()
         self.access.drop()
 
     def __repr__(self) -> str:
@@ -376,17 +394,3 @@ class Connection:
 def _login_overdue(connection: Connection | None) -> None:
     if connection is not None and connection.access.login_seconds is not None and not connection.closed:
         connection.send_close(CloseCode.LOGIN_OVERDUE, RefusalCode.AUTH_TIMEOUT)
-
-
-def describe(connection: Connection, now: float) -> dict[str, Any]:
-    """Return what the log says of a connection that has ended."""
-    return {
-        "conn_id": connection.number,
-        "dialect": connection.dialect,
-        "remote": connection.remote,
-        "identity": connection.identity.name,
-        "duration": round(now - connection.opened_at, 3),
-        "code": connection.writer.close_code,
-        "bytes": connection.writer.sent_bytes,
-        "delivered": connection.delivered,
-    }

@@ -17,7 +17,7 @@ import trio
 from kiwi_gw.api import PluginContext, Source, SourceContext
 from kiwi_gw.config import ConfigDifference, LimitSettings, LoadedConfig, diff
 from kiwi_gw.core.accounts import COMPILING_SAVED_SECONDS, AccountCache, ClientAccount, SharedAccount
-from kiwi_gw.core.commands import LogIn
+from kiwi_gw.core.commands import Commit, LogIn
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
@@ -28,6 +28,7 @@ from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.errors import PluginError
 from kiwi_gw.model import CloseReason, Credential, Identity, Password, Refusal, SourceInfo
 from kiwi_gw.runtime.command_scheduler import CommandScheduler
+from kiwi_gw.runtime.commits import commit
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.continuations import Continuations
 from kiwi_gw.runtime.evaluator import Evaluator
@@ -39,6 +40,7 @@ from kiwi_gw.runtime.memory_watch import MemoryWatch, Overload
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.runtime.preparation import Preparation
+from kiwi_gw.runtime.produce_queue import ProduceQueue
 from kiwi_gw.runtime.reauthorization import Reauthorization
 from kiwi_gw.runtime.reload_check import ReloadCheck
 from kiwi_gw.runtime.services import Services
@@ -241,6 +243,28 @@ class Gateway:
 
         if self._nursery is not None:
             self._nursery.start_soon(ask)
+
+    @property
+    def write_seconds(self) -> float:
+        return self.loaded.settings.server.publish_timeout_ms / 1000
+
+    def produce_queue(self, source_id: str) -> ProduceQueue:
+        runner = self._runners[source_id]
+        if runner.produce_queue is None:
+            assert self._nursery is not None  # noqa: S101  there are runners only inside `run`
+            meter = self.meters.source(source_id) if self.measured else None
+            runner.produce_queue = ProduceQueue(lambda: runner.source, self._nursery.start_soon, meter)
+        return runner.produce_queue
+
+    def commit_later(self, command: Commit, within: float, done: Callable[[Refusal | None], None]) -> None:
+        runner, meter = self._runners.get(command.source_id), self.meters.source(command.source_id)
+
+        async def keep() -> None:
+            source = runner.source if runner is not None else None
+            done(await commit(source, command, within, meter))
+
+        if self._nursery is not None:
+            self._nursery.start_soon(keep)
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
         async def wait() -> None:

@@ -7,19 +7,21 @@ opened again where it was, after a pause; while the source itself is restarted e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 import structlog
 import trio
 
-from kiwi_gw.api import History, HistoryReader, SourceChanged, SourceFailed
+from kiwi_gw.api import CommitRefused, Committer, History, HistoryReader, SourceChanged, SourceFailed
 from kiwi_gw.backoff import Backoff
+from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.history import HistoryQueue, SharedHistoryReader
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.start_resolution import RequestedPositions, Where
 from kiwi_gw.core.subscription import Subscription
-from kiwi_gw.model import AtTime, Batch, OffsetRange, batch_pieces
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import AtTime, Batch, Committed, OffsetRange, batch_pieces
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
 from kiwi_gw.wakeup import Wakeup
 
@@ -45,7 +47,7 @@ _PATIENCE_REGAINED = 0.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0  # seconds, doubled with each failure in a row
 
 
-_Question = AtTime | bool
+_Question = AtTime | Committed | bool
 
 
 class HistoryTask:
@@ -104,8 +106,11 @@ class HistoryTask:
                         with trio.move_on_at(min(later[s] for s in waiting)):
                             await self._looked.wait()
                         continue
+                    committed: Mapping[int, int] | None = None
                     with FaultBarrier(SourceChanged, SourceFailed) as barrier:
                         offset_range = await source.offset_range()
+                        if isinstance(question, Committed):
+                            committed = await _committed(source, question.group)
                         if (lineage := self._hub.lineage) is not None:
                             await lineage.learn(
                                 [p for item in asking for p in self._hub.requested_positions(item)]
@@ -114,12 +119,17 @@ class HistoryTask:
                             self._hub.replay.set_offset_range(offset_range, asked_at)
                         else:
                             offset_range = OffsetRange(await source.at(question.timestamp), offset_range.end)
+                    if isinstance(barrier.error, CommitRefused):
+                        for subscription in asking:
+                            refused = SubscribeRefused(barrier.error.code, str(barrier.error))
+                            self._hub.refuse(subscription, refused)
+                        continue
                     if barrier.error is not None:
                         self._failed(barrier.error, "history does not say where to begin; it is asked again")
                         await trio.sleep(backoff.next())
                         continue
                     self._failing = False
-                    await self._resolve(asking, offset_range)
+                    await self._resolve(asking, offset_range, committed)
                     now = trio.current_time()
                     again = now + min(max(_NOT_SAID_SECONDS, 4 * (now - looked_at)), _NOT_SAID_AT_MOST)
                     later |= dict.fromkeys(asking, again)
@@ -127,12 +137,17 @@ class HistoryTask:
         finally:
             self._asking.discard(question)
 
-    async def _resolve(self, asking: Iterable[Subscription], offset_range: OffsetRange) -> None:
+    async def _resolve(
+        self,
+        asking: Iterable[Subscription],
+        offset_range: OffsetRange,
+        committed: Mapping[int, int] | None,
+    ) -> None:
         """Tell them where they begin, a slice of time at once."""
         hub = self._hub
         until = hub.now + hub.limits.slice_seconds
         for number, subscription in enumerate(asking, 1):
-            hub.resolved(subscription, offset_range)
+            hub.resolved(subscription, offset_range, committed)
             if number % _AT_ONCE == 0 or hub.now >= until:
                 await trio.lowlevel.checkpoint()
                 until = hub.now + hub.limits.slice_seconds
@@ -242,9 +257,16 @@ def _question(asks: Subscription, where: Where) -> _Question:
     may, as that can take long."""
     return (
         where
-        if isinstance(where, AtTime)
+        if isinstance(where, AtTime | Committed)
         else isinstance(where, RequestedPositions) or asks.delivery.bounds.until is not None
     )
+
+
+async def _committed(source: object, group: str) -> Mapping[int, int]:
+    """Ask how far the group has come. Raises CommitRefused."""
+    if not isinstance(source, Committer):
+        raise CommitRefused(RefusalCode.START, "this source keeps no positions of groups")
+    return {partition: offset for partition, (offset, _) in (await source.committed(group)).items()}
 
 
 def _nothing() -> None:

@@ -9,7 +9,8 @@ refusal always forbids. What it takes beside that differs by action:
 | action | where a plugin authenticates clients | where none does |
 |---|---|---|
 | subscribe, replay | nothing | nothing |
-| publish, commit | a permit, and the switch of the source | the switch of the source |
+| publish | a permit, and the switch of the source | the switch of the source |
+| commit | a permit | the switch of the source |
 | admin | a permit | a local admin address, or its switch |
 """
 
@@ -81,7 +82,7 @@ RULES: Mapping[Action, PermissionRule] = {
     Action.SUBSCRIBE: PermissionRule(permit=False, switch=ConfigSwitch.NEVER),
     Action.REPLAY: PermissionRule(permit=False, switch=ConfigSwitch.NEVER),
     Action.PUBLISH: PermissionRule(permit=True, switch=ConfigSwitch.ALWAYS),
-    Action.COMMIT: PermissionRule(permit=True, switch=ConfigSwitch.ALWAYS),
+    Action.COMMIT: PermissionRule(permit=True, switch=ConfigSwitch.UNAUTHENTICATED),
     Action.ADMIN: PermissionRule(permit=True, switch=ConfigSwitch.UNAUTHENTICATED),
 }
 

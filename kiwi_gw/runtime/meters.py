@@ -78,7 +78,8 @@ class SourceMeter:
     dropped (by policy), lag_notices and replayed: of hubs that are over. last_event: when the newest event
     happened, in seconds since the epoch (when it came, if it does not say); 0 if there was none. unreadable:
     what the source could not read and stepped over, by kind. figures, histograms: what its type declares, by
-    name.
+    name. produced, commits: what clients wrote, by result. produce_duration: from handing records over to
+    what became of them.
     """
 
     def __init__(self, label: str) -> None:
@@ -100,6 +101,9 @@ class SourceMeter:
         self.lag_notices = 0
         self.replayed = 0
         self.unreadable: Counter[str] = Counter()
+        self.produced: Counter[str] = Counter()
+        self.produce_duration = Histogram()
+        self.commits: Counter[str] = Counter()
         self.metrics: dict[str, float] = {}
         self.histograms: dict[str, Histogram] = {}
 

@@ -7,13 +7,14 @@ from typing import Protocol
 
 from kiwi_gw.core import frame_writer
 from kiwi_gw.core.accounts import ClientAccount
-from kiwi_gw.core.commands import LogIn
+from kiwi_gw.core.commands import Commit, LogIn
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.model import Identity, Refusal, SourceInfo
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
+from kiwi_gw.runtime.produce_queue import ProduceQueue
 
 
 class ConnectionWriter(frame_writer.FrameWriter[Subscription], Protocol):
@@ -72,6 +73,16 @@ class GatewayContext(Protocol):
 
     def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
         """Do the request, and call `done` once, within the deadline of the request."""
+
+    @property
+    def write_seconds(self) -> float:
+        """How long a record, or a commit, may take until it is answered."""
+
+    def produce_queue(self, source_id: str) -> ProduceQueue:
+        """Return where records for this source go. KeyError: there is none of that id."""
+
+    def commit_later(self, command: Commit, within: float, done: Callable[[Refusal | None], None]) -> None:
+        """Have the source keep positions, and call `done` once, within so many seconds."""
 
     @property
     def offloads(self) -> Offloads: ...

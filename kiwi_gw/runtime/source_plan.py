@@ -36,6 +36,9 @@ def plan_of(entry: SourceSettings, loaded: LoadedConfig, *, altered: bool = Fals
         decode,
         entry.blocks,
         entry.subscriber.value_as,
+        publish=description.publish,
+        commit=description.commit,
+        keeps_commits=description.keeps_commits,
     )
     return SourcePlan(entry, kind, info, tuple(description.services), altered)
 

@@ -33,6 +33,7 @@ from kiwi_gw.model import Batch, Decode, EventSchema, FieldEncoding, HasLineage,
 from kiwi_gw.runtime.history_task import HistoryTask
 from kiwi_gw.runtime.meters import SourceMeter
 from kiwi_gw.runtime.plugin_faults import FaultBarrier, words
+from kiwi_gw.runtime.produce_queue import ProduceQueue
 from kiwi_gw.runtime.source_metrics import SourceMetricValues
 
 log = structlog.get_logger(__name__)
@@ -150,7 +151,8 @@ class SourceRunner:
 
     restarts: how often it failed and was run again. last_error: why, the last time. refused: what the
     last reload would have made of it and why that cannot work, empty if nothing. done: set when the
-    source is over and has cleaned up.
+    source is over and has cleaned up. source: as it runs now, None while it does not. produce_queue: None
+    until somebody writes to it.
     """
 
     def __init__(
@@ -170,7 +172,8 @@ class SourceRunner:
         self._build = build
         self._changed = changed
         self._meter = meter
-        self._source: Source | None = None
+        self.source: Source | None = None
+        self.produce_queue: ProduceQueue | None = None
         self._stalled_since: float | None = None
         self._events_seen = 0
         self._scope = trio.CancelScope()
@@ -185,7 +188,7 @@ class SourceRunner:
 
     def statistics(self) -> SourceStatistics | None:
         """Return what the source knows of its origin; None while it does not run, or if it knows nothing."""
-        source: object = self._source
+        source: object = self.source
         if not isinstance(source, HasStatistics):
             return None
         with FaultBarrier() as barrier:  # it may not cost a scrape or the pulse
@@ -275,11 +278,11 @@ class SourceRunner:
                 async with self._build() as source:
                     await self._serve(source, out, start)
             finally:
-                self._source = None
+                self.source = None
         return barrier.error
 
     async def _serve(self, source: Source, out: HubPublisher, start: Positions | None) -> None:
-        self._source = source
+        self.source = source
         self.hub.traced = source if isinstance(source, HasLineage) else None
         if isinstance(source, History):
             async with trio.open_nursery() as nursery:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,7 +18,9 @@ from kiwi_gw.api import (
     Gap,
     HistoryReader,
     OffsetRange,
+    Outgoing,
     Positions,
+    Published,
     Publisher,
     Section,
     Source,
@@ -63,12 +65,13 @@ class Script:
     """One scripted source, from the test's side.
 
     runs: how often the gateway has started it. positions: its next offsets. history: what of it can be read
-    again, if its `ScriptedSources` are replayable.
+    again, if its `ScriptedSources` are replayable. groups: what they have committed, if they are writable.
     """
 
     def __init__(self) -> None:
         self.runs = 0
         self.history = ScriptedHistory()
+        self.groups: dict[str, dict[int, tuple[int, str]]] = {}
         self.positions: dict[int, int] = {0: 0}
         self._taken: Positions = {0: 0}
         self._unsure: Batch | None = None
@@ -192,6 +195,26 @@ class _Replayable:
         return self._script.history.read_from(positions)
 
 
+class _Writable(_Replayable):
+    """The same, which publishes what is written to it. Implements `api.Producer` and `api.Committer`."""
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published]:
+        results = []
+        for record in records:
+            partition = record.partition or 0
+            batch = await self._script.publish([record.value], partition=partition, keys=[record.key])
+            results.append(Published(partition, batch.offsets[0]))
+        return results
+
+    async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
+        await trio.lowlevel.checkpoint()
+        return dict(self._script.groups.get(group, {}))
+
+    async def commit(self, group: str, positions: Mapping[int, tuple[int, str]]) -> None:
+        await trio.lowlevel.checkpoint()
+        self._script.groups.setdefault(group, {}).update(positions)
+
+
 class ScriptedSources:
     """A plugin with the source type `scripted`, and its sources by id.
 
@@ -200,10 +223,11 @@ class ScriptedSources:
             await scripted["news"].publish([b"first", b"second"])
 
     Its events have the members `key`, `value`, `partition` and `offset`. replayable: they can be read again.
+    writable: that, and written to, and they keep what groups commit; all of it is open to everybody.
     """
 
-    def __init__(self, *, replayable: bool = False) -> None:
-        self._replayable = replayable
+    def __init__(self, *, replayable: bool = False, writable: bool = False) -> None:
+        self._replayable, self._writable = replayable or writable, writable
         self._scripts: dict[str, Script] = {}
 
     def __getitem__(self, source_id: str) -> Script:
@@ -217,10 +241,18 @@ class ScriptedSources:
                 "scripted",
                 ScriptedSettings,
                 self._build,
-                SourceDescription(SHAPE, replayable=self._replayable),
+                SourceDescription(
+                    SHAPE,
+                    replayable=self._replayable,
+                    publish=self._writable,
+                    commit=self._writable,
+                    keeps_commits=self._writable,
+                ),
             ),
         )
 
     def _build(self, settings: Section, context: SourceContext) -> Source:
         script = self[context.source_id]  # the same for every run: the script goes on
+        if self._writable:
+            return _Writable(script)
         return _Replayable(script) if self._replayable else script

@@ -28,19 +28,24 @@ def kafka_check(
 ) -> Callable[[], Awaitable[Sequence[Diagnostic]]] | None:
     """Make the check of the section `kafka` and of the topics of all Kafka sources; None without such
     sources."""
-    topics = sorted({source.topic for source in sources if isinstance(source, KafkaSourceSettings)})
+    ours = [source for source in sources if isinstance(source, KafkaSourceSettings)]
+    topics = sorted({source.topic for source in ours})
+    written = frozenset(source.topic for source in ours if source.publish)
     if not topics:
         return None
     settings = cast("KafkaSettings", context.section("kafka"))
 
     async def check() -> Sequence[Diagnostic]:
-        return await check_kafka(settings, topics)
+        return await check_kafka(settings, topics, written)
 
     return check
 
 
-async def check_kafka(settings: KafkaSettings, topics: Collection[str]) -> list[Diagnostic]:
-    """Ask every bootstrap server by itself, then the cluster for the topics. Raises nothing for what it
+async def check_kafka(
+    settings: KafkaSettings, topics: Collection[str], written: Collection[str] = ()
+) -> list[Diagnostic]:
+    """Ask every bootstrap server by itself, then the cluster for the topics, of which some are to be written.
+     Raises nothing for what it
     finds, and creates nothing."""
     findings: list[Diagnostic] = []
     reached: KafkaSettings | None = None
@@ -52,7 +57,7 @@ async def check_kafka(settings: KafkaSettings, topics: Collection[str]) -> list[
             if finding.level == "ok" and reached is None:
                 reached = alone
         if reached is not None:
-            findings += await check_topics(BrokerClientFactory(reached, nursery), topics)
+            findings += await check_topics(BrokerClientFactory(reached, nursery), topics, written)
     return findings
 
 
@@ -66,20 +71,25 @@ async def _check_server(clients: ClientFactory, server: str) -> Diagnostic:
     return Diagnostic("ok", subject, "answers")
 
 
-async def check_topics(clients: ClientFactory, topics: Collection[str]) -> list[Diagnostic]:
-    """Say of every topic whether it exists, can be read, and all its partitions have leaders."""
+async def check_topics(
+    clients: ClientFactory, topics: Collection[str], written: Collection[str] = ()
+) -> list[Diagnostic]:
+    """Say of every topic whether it exists, can be read, all its partitions have leaders, and of those in
+    `written` whether they can be written."""
     try:
         admin = await clients.admin()
         try:
             infos = await admin.describe_topics(topics, rights=True)
-            return [await _check_topic(admin, infos[topic]) for topic in topics]
+            return [await _check_topic(admin, infos[topic], written=topic in written) for topic in topics]
         finally:
             await admin.close()
     except UnreachableError as error:
         return [Diagnostic("error", "kafka cluster", str(error))]
 
 
-async def _check_topic(admin: AdminClient, info: TopicDescription | MissingTopic) -> Diagnostic:
+async def _check_topic(
+    admin: AdminClient, info: TopicDescription | MissingTopic, *, written: bool
+) -> Diagnostic:
     subject = f"kafka topic {info.name}"
     if isinstance(info, MissingTopic):
         if info.denied:
@@ -87,11 +97,16 @@ async def _check_topic(admin: AdminClient, info: TopicDescription | MissingTopic
         return Diagnostic("warning", subject, "does not exist (or may not be seen); it will be waited for")
     if info.readable is False:
         return Diagnostic("error", subject, "this client has no right to read it")
+    if written and info.writable is False:
+        return Diagnostic("error", subject, "this client has no right to write to it (`publish: true`)")
+    able = "can be read"
+    if written:
+        able += " and written" if info.writable else "; whether it can be written the broker does not say"
     silent: list[str] = []
     for _ in range(_TRIES):
         ends = await admin.end_offsets([info], stable=True)
         silent = [str(p) for p in info.leaders if TopicPartition(info.name, p) not in ends.known]
         if not silent:
-            return Diagnostic("ok", subject, f"can be read; partitions: {len(info.leaders)}")
+            return Diagnostic("ok", subject, f"{able}; partitions: {len(info.leaders)}")
         await trio.sleep(_PAUSE_S)  # a leader that is just taking over, or a topic that is just made
     return Diagnostic("error", subject, f"no leader answers for partition {', '.join(silent)}")

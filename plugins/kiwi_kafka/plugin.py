@@ -23,13 +23,25 @@ from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
 from kiwi_kafka.source import build_source
 
 _COMMON = SourceDescription(
-    event_schema(), services=("kafka",), sections=("kafka",), codec=BY_TOPIC, replayable=True
+    event_schema(),
+    services=("kafka",),
+    sections=("kafka",),
+    codec=BY_TOPIC,
+    replayable=True,
+    keeps_commits=True,
 )
 
 
 def _describe(settings: KafkaSourceSettings) -> SourceDescription:
     schema, decode = event_schema(settings.fields), settings.decode.decode
-    return replace(_COMMON, schema=schema, id=settings.topic, decode=decode)
+    return replace(
+        _COMMON,
+        schema=schema,
+        id=settings.topic,
+        decode=decode,
+        publish=settings.publish,
+        commit=settings.commit,
+    )
 
 
 KAFKA = SourceType("kafka", KafkaSourceSettings, build_source, _COMMON, _describe)

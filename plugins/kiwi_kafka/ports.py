@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kiwi_gw.api import KiwiError
+from kiwi_gw.api import KiwiError, Outgoing, Published, Unpublished
 
 
 class TopicPartition(NamedTuple):
@@ -60,7 +60,7 @@ class TopicDescription:
 
     id: 16 bytes, other ones after it was deleted and created anew; zeros where the broker has no ids.
     leaders: node id of the leader by partition, -1 where there is none at the moment.
-    readable: whether this client may read it; None where the broker does not say.
+    readable, writable: whether this client may read it, and write to it; None where the broker does not say.
     epochs: of the leaders, by partition; empty where the broker does not say.
     """
 
@@ -69,6 +69,7 @@ class TopicDescription:
     leaders: Mapping[int, int]
     readable: bool | None = None
     epochs: Mapping[int, int] = field(default_factory=dict)
+    writable: bool | None = None
 
     def is_another(self, known_id: bytes) -> bool:
         """Return whether this is another topic than the one of the same name that had this id. Without ids
@@ -199,11 +200,38 @@ class Consumer(Protocol):
     async def close(self) -> None: ...
 
 
+class RecordProducer(Protocol):
+    """Write to one topic. One call at a time."""
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
+        """Do as `api.Producer.produce`. Raises nothing for what the cluster does."""
+
+    def close(self) -> None:
+        """Close its connections for good."""
+
+
+class GroupOffsets(Protocol):
+    """Keep how far groups have come. Its methods wait while nobody answers, and raise CommitRefused."""
+
+    async def fetch(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, tuple[int, str]]:
+        """Return the next offset, and what was noted beside it, by partition."""
+
+    async def store(self, group: str, topic: str, positions: Mapping[int, tuple[int, str]]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ClientFactory(Protocol):
-    """Make admin clients and consumers. Both raise UnreachableError when no broker answers in time."""
+    """Make clients. Admin clients and consumers raise UnreachableError when no broker answers in time."""
 
     async def admin(self) -> AdminClient: ...
 
     async def consumer(self, *, live: bool = True) -> Consumer:
         """Open a consumer. live: it waits for records to come; else it reads what there is, and is answered
         at once."""
+
+    def producer(self, topic: str) -> RecordProducer:
+        """Make a producer, which connects when it is used."""
+
+    def groups(self) -> GroupOffsets:
+        """Make a client for groups, which connects when it is used."""

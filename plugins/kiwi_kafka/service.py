@@ -12,6 +12,7 @@ import trio
 from kiwi_gw.api import HistoryReader, PluginContext, PluginError
 from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.client.options import tls_context
+from kiwi_kafka.commits import GroupCommits
 from kiwi_kafka.history.bounded_topic_reader import BoundedTopicReader
 from kiwi_kafka.history.history_reader import TopicHistoryReader
 from kiwi_kafka.history.replay_scheduler import ReplayScheduler
@@ -26,6 +27,7 @@ from kiwi_kafka.ports import (
     ClientFactory,
     Consumer,
     MissingTopic,
+    RecordProducer,
     TopicDescription,
     TopicPartition,
 )
@@ -43,7 +45,7 @@ _LONGEST_GATHER_MS = 45
 
 class Kafka:
     """Serve the sources of one cluster: `lookup` asks about topics, `open_reader` has one read on,
-    `open_history_reader` has it read again."""
+    `open_history_reader` has it read again, `producer` writes, `commits` keeps how far groups have come."""
 
     def __init__(self, settings: KafkaSettings, clients: ClientFactory, nursery: trio.Nursery) -> None:
         self._clients = clients
@@ -57,6 +59,8 @@ class Kafka:
         self._topic_monitor = TopicMonitor(settings, self._reassign, self._rebuild, self.on_cluster_away)
         servers = ", ".join(settings.servers)
         self._cluster_monitor = ClusterMonitor(clients, self, servers, settings.probe_interval_ms / 1000)
+        self._groups = clients.groups()
+        self.commits = GroupCommits(self._groups, nursery)
         self.lookup = TopicLookup(self._cluster_monitor, settings.client.request_timeout_ms / 1000)
 
     def start(self) -> None:
@@ -78,6 +82,14 @@ class Kafka:
     def consumers(self) -> tuple[int, ...]:
         """Return how many partitions each consumer in use reads."""
         return tuple(task.partitions for task in self._tasks if task.topic_readers)
+
+    def producer(self, topic: str) -> RecordProducer:
+        """Make a producer, which is to be closed."""
+        return self._clients.producer(topic)
+
+    def close(self) -> None:
+        """Close what has no task of its own."""
+        self._groups.close()
 
     def is_same(self, info: TopicDescription) -> bool:
         """Return whether positions of the topic's last reader still mean anything; if there was none, they
@@ -239,4 +251,5 @@ async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
         try:
             yield kafka
         finally:
+            kafka.close()
             nursery.cancel_scope.cancel()

@@ -159,6 +159,12 @@ class KafkaSourceSettings(Section):
     """What happens when a partition is added: subscriptions are closed with a notice, or the partition
     joins silently from its first offset."""
 
+    publish: bool = False
+    """Whether clients may write to the topic. Where a plugin says who they are, it must permit that, too."""
+    commit: bool = False
+    """Whether clients may commit how far they have come, where no plugin says who they are; where one does,
+    it must permit that."""
+
     @field_validator("topic")
     @classmethod
     def _topic_name(cls, value: str) -> str:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
 import trio
 
 from kiwi_gw.api import (
+    CommitRefused,
     HistoryReader,
     OffsetRange,
+    Outgoing,
     Positions,
+    Published,
     Publisher,
+    RefusalCode,
     SourceChanged,
     SourceContext,
     SourceStatistics,
+    Unpublished,
 )
 from kiwi_kafka.lineage import TopicLineage
 from kiwi_kafka.live.topic_reader import TopicReader
 from kiwi_kafka.monitor.topic_lookup import recreated, truncated
-from kiwi_kafka.ports import NO_ID, TopicDescription
+from kiwi_kafka.ports import NO_ID, MissingTopic, RecordProducer, TopicDescription
 from kiwi_kafka.service import Kafka
 from kiwi_kafka.settings import KafkaSourceSettings
 
@@ -30,7 +35,7 @@ class KafkaSource:
 
     While the cluster is away `run` goes on waiting: its subscriptions stay. A topic that does not exist
     is waited for. What was deleted before it was read is announced as a gap. While `run` is running it
-    can be read again (`History`).
+    can be read again (`History`), written to (`Producer`), and keeps how far groups have come (`Committer`).
     """
 
     def __init__(self, settings: KafkaSourceSettings, kafka: Kafka) -> None:
@@ -39,6 +44,7 @@ class KafkaSource:
         self._headers = settings.fields is not None and "headers" in settings.fields
         self._kafka = kafka
         self._topic_reader: TopicReader | None = None
+        self._producer: RecordProducer | None = None
         self._began = trio.Event()
         self.lineage: TopicLineage = TopicLineage(kafka.lookup, self._topic, NO_ID)
 
@@ -66,6 +72,9 @@ class KafkaSource:
                         await publisher.publish(await topic_reader.take())
                 finally:
                     self._topic_reader, self._began = None, trio.Event()
+                    if self._producer is not None:
+                        self._producer.close()
+                        self._producer = None
 
     async def _begin(self, start: Positions | None) -> tuple[TopicDescription, dict[int, int]]:
         """Find the topic, where to begin in it, and of which history that is."""
@@ -103,6 +112,52 @@ class KafkaSource:
         """Read from `positions`. Reading takes turns while `client.max_history_consumers` are in use."""
         async with self._kafka.open_history_reader(await self._live(), positions) as reader:
             yield reader
+
+    # --- writing ---
+
+    async def produce(self, records: Sequence[Outgoing], within: float) -> Sequence[Published | Unpublished]:
+        """Write them, idempotently, to all in-sync replicas (`client.producer`)."""
+        if self._topic_reader is None:
+            waits = Unpublished("not written: the topic is not there, or not yet", retriable=True, known=True)
+            return [waits] * len(records)
+        self._producer = self._producer or self._kafka.producer(self._topic)
+        return await self._producer.produce(records, within)
+
+    async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
+        """Return what is in `__consumer_offsets`. Raises CommitRefused."""
+        return await self._kafka.commits.fetch(group, self._topic, (await self._live()).next)
+
+    async def commit(self, group: str, positions: Mapping[int, tuple[int, str]]) -> None:
+        """Keep these, if every one is a place in a partition of the topic. Raises CommitRefused."""
+        live = await self._live()
+        beyond = {}
+        for partition, (offset, _) in positions.items():
+            if partition not in live.next:
+                raise CommitRefused(RefusalCode.POSITIONS, f"there is no partition {partition}")
+            if offset < 0:
+                raise CommitRefused(RefusalCode.POSITIONS, f"{offset} is no offset")
+            if offset > live.next[partition]:
+                beyond[partition] = offset
+        if beyond:
+            await self._check_ends(beyond)
+        await self._kafka.commits.commit(group, self._topic, positions)
+
+    async def _check_ends(self, positions: Mapping[int, int]) -> None:
+        """Raise CommitRefused unless the partitions reach as far. What was read already does."""
+        info = await self._kafka.lookup.describe(self._topic)
+        if isinstance(info, MissingTopic):
+            raise CommitRefused(RefusalCode.UNAVAILABLE, "the topic is not there", retry=True)
+        ends = await self._kafka.lookup.known_ends(info)
+        for partition, offset in positions.items():
+            if (end := ends.get(partition)) is None:
+                words = f"the leader of partition {partition} does not answer"
+                raise CommitRefused(RefusalCode.UNAVAILABLE, words, retry=True)
+            if offset > end:
+                raise CommitRefused(
+                    RefusalCode.POSITIONS, f"partition {partition} ends at {end}, before {offset}"
+                )
+
+    # --- inside ---
 
     async def _live(self) -> TopicReader:
         while self._topic_reader is None:

@@ -17,19 +17,13 @@ from msgspec import Struct
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialect_api.http import HttpRequest, HttpResponse, HttpRoute, NoParameters
+from kiwi_gw.dialects.lenses.v1.messages import Login
 from kiwi_gw.model import Credential, HeadCredential, Identity, Password, Refusal, Token
 
 TOKEN_HEADER: Final = "x-kafka-lenses-token"  # noqa: S105  (a header's name)
 
 _PLAIN: Final = "text/plain"
 _MOST_BYTES: Final = 16 * 1024
-
-
-class Login(Struct, frozen=True):
-    """Who wants to log in."""
-
-    user: str
-    password: str
 
 
 class Known(Struct, frozen=True):

@@ -199,6 +199,13 @@ _SOURCES = (
         "source_decode_errors_total{source,kind}: What could not be read and was stepped over: damaged, "
         "too_large.",
         "source_restarts_total{source,reason}: Starts after the first: error, changed, altered.",
+        "produced_records_total{source,result}: Records that clients wrote: written, not_written, unknown.",
+        "commits_total{source,result}: Commits of clients: ok, refused, failed.",
+    ),
+    *_own(
+        MetricKind.HISTOGRAM,
+        "produce_duration_seconds{source}: From handing records over to a source to what became of them, per "
+        "call.",
     ),
 )
 

@@ -307,6 +307,10 @@ def _meter(snapshot: MetricsSnapshot, meter: SourceMeter) -> None:
     _put_counts(snapshot, "source_restarts_total", meter.restarts, label)
     _put_counts(snapshot, "subscriptions_started_total", meter.started, label)
     _put_counts(snapshot, "subscriptions_ended_total", meter.ended, label)
+    _put_counts(snapshot, "produced_records_total", meter.produced, label)
+    _put_counts(snapshot, "commits_total", meter.commits, label)
+    if meter.produced:
+        _put(snapshot, "produce_duration_seconds", meter.produce_duration, label)
     for name, value in meter.metrics.items():
         snapshot.put(name, value, label)
     for name, histogram in meter.histograms.items():

@@ -19,7 +19,7 @@ from kiwi_kafka.ports import NO_ID, MissingTopic, TopicDescription, UnreachableE
 
 log = structlog.get_logger("kiwi_kafka")
 
-_READ_RIGHT = 1 << 3  # Kafka's AclOperation.READ
+_READ_RIGHT, _WRITE_RIGHT = 1 << 3, 1 << 4  # Kafka's AclOperation.READ and WRITE
 
 
 class Brokers:
@@ -174,8 +174,12 @@ def _info(topic: dict[str, Any]) -> tuple[str, TopicDescription | MissingTopic]:
     if error in (kafka_errors.NoError, kafka_errors.LeaderNotAvailableError) and parts:
         leaders = {part["partition"]: part["leader"] for part in parts}
         rights = topic.get("operations", RIGHTS_UNKNOWN)
-        readable = None if rights == RIGHTS_UNKNOWN else bool(rights & _READ_RIGHT)
+        known = rights != RIGHTS_UNKNOWN
+        readable = bool(rights & _READ_RIGHT) if known else None
+        writable = bool(rights & _WRITE_RIGHT) if known else None
         epochs = {part["partition"]: part["leader_epoch"] for part in parts if "leader_epoch" in part}
         topic_id = topic.get("topic_id", NO_ID)
-        return name, TopicDescription(name, topic_id, dict(sorted(leaders.items())), readable, epochs)
+        return name, TopicDescription(
+            name, topic_id, dict(sorted(leaders.items())), readable, epochs, writable
+        )
     return name, MissingTopic(name, denied=error is kafka_errors.TopicAuthorizationFailedError)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
 from kiwi_kafka.client.admin import BrokerAdminClient
 from kiwi_kafka.client.brokers import Brokers
 from kiwi_kafka.client.consumer import FetchingConsumer
 from kiwi_kafka.client.fetch_session import FetchLimits
+from kiwi_kafka.client.groups import GroupClient
 from kiwi_kafka.client.options import connection_options
-from kiwi_kafka.ports import AdminClient, Consumer
+from kiwi_kafka.client.producer import TopicProducer
+from kiwi_kafka.ports import AdminClient, Consumer, GroupOffsets, RecordProducer
 from kiwi_kafka.settings import KafkaSettings
 
 _HISTORY_WAIT_MS = 100
@@ -49,6 +53,19 @@ class BrokerClientFactory:
         )
         self._nursery.start_soon(consumer.run)
         return consumer
+
+    def producer(self, topic: str) -> RecordProducer:
+        client = self._settings.client
+        return TopicProducer(
+            topic,
+            partial(self._brokers, client.request_timeout_ms),
+            retry=client.retry_backoff_ms / 1000,
+            refresh=client.metadata_max_age_ms / 1000,
+        )
+
+    def groups(self) -> GroupOffsets:
+        client = self._settings.client
+        return GroupClient(partial(self._brokers, client.request_timeout_ms), client.retry_backoff_ms / 1000)
 
     async def _brokers(self, timeout_ms: int) -> Brokers:
         brokers = Brokers(self._settings.servers, connection_options(self._settings, timeout_ms))

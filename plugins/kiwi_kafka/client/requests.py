@@ -17,9 +17,14 @@ from aiokafka.protocol.admin import SaslAuthenticateRequest as SaslAuthenticateR
 from aiokafka.protocol.admin import SaslHandShakeRequest as SaslHandShakeRequest
 from aiokafka.protocol.api import Request as Request
 from aiokafka.protocol.api import RequestStruct, Response
+from aiokafka.protocol.commit import OffsetCommitRequest as OffsetCommitRequest
+from aiokafka.protocol.commit import OffsetFetchRequest as OffsetFetchRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest as FindCoordinatorRequest
 from aiokafka.protocol.fetch import FetchRequest as FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest as OffsetRequest
+from aiokafka.protocol.produce import ProduceRequest as ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest as InitProducerIdRequest
 
 from kiwi_kafka.ports import NO_ID
 

@@ -16,9 +16,11 @@ from kiwi_kafka import KAFKA, Kafka, KafkaSettings, KafkaSourceSettings
 from kiwi_kafka.ports import (
     CorruptRecordsError,
     FetchedPartition,
+    GroupOffsets,
     MissingTopic,
     OffsetOutOfRangeError,
     OffsetsResult,
+    RecordProducer,
     TopicDescription,
     TopicPartition,
     UnreachableError,
@@ -47,6 +49,28 @@ class FakeTopic:
 
 
 @dataclass
+class FakeGroups:
+    """written: what was stored together, in order, by group and topic. gate: storing waits for it."""
+
+    offsets: dict[tuple[str, str], dict[int, tuple[int, str]]] = field(default_factory=dict)
+    written: list[tuple[str, dict[int, tuple[int, str]]]] = field(default_factory=list)
+    gate: trio.Event = field(default_factory=trio.Event)
+
+    async def fetch(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, tuple[int, str]]:
+        await trio.lowlevel.checkpoint()
+        kept = self.offsets.get((group, topic), {})
+        return {p: kept[p] for p in partitions if p in kept}
+
+    async def store(self, group: str, topic: str, positions: Mapping[int, tuple[int, str]]) -> None:
+        self.written.append((group, dict(positions)))
+        await self.gate.wait()
+        self.offsets.setdefault((group, topic), {}).update(positions)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
 class FakeCluster:
     """`frozen`: nobody answers. `failing`: what the next reads raise. Every consumer ever made is kept."""
 
@@ -61,6 +85,7 @@ class FakeCluster:
     stubborn: bool = False  # leaders do not say it for now
     knows_epochs: int = 1_000_000  # the newest that the asked broker has heard of
     epochs_asked: list[dict[int, int]] = field(default_factory=list)
+    kept: FakeGroups = field(default_factory=FakeGroups)
     changed: trio.Event = field(default_factory=trio.Event)
     _made: int = 0
 
@@ -128,6 +153,12 @@ class FakeCluster:
     async def admin(self) -> FakeAdminClient:
         await self.answer()
         return FakeAdminClient(self)
+
+    def producer(self, topic: str) -> RecordProducer:
+        raise AssertionError("nobody here writes")
+
+    def groups(self) -> GroupOffsets:
+        return self.kept
 
     async def consumer(self, *, live: bool = True) -> FakeConsumer:
         await self.answer()

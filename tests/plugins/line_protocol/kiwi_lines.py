@@ -5,6 +5,9 @@
     SUB news              +SUB news            or -SUB news unknown_source
     CREDIT news 2         +CREDIT news 2
     UNSUB news            +UNSUB news
+    PUT news 7 the text   +PUT 7 PARTITION OFFSET   or -PUT 7 why
+    DONE news us 0 17     +DONE news us        or -DONE news us why
+    RESUME news us        as SUB, from what us has done
                           news> 17 the text of an event
                           !END news removed
                           !LAG news 12
@@ -16,7 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import msgspec
@@ -30,12 +33,15 @@ from kiwi_gw.api import (
     HeadCredential,
     Identity,
     Milliseconds,
+    Outgoing,
     Password,
+    Published,
     Refusal,
     RefusalCode,
     Section,
     SourceInfo,
     Token,
+    Unpublished,
     WireFormat,
     hookimpl,
 )
@@ -48,6 +54,9 @@ from kiwi_gw.dialect_api import (
     Close,
     CloseCode,
     Command,
+    Commit,
+    CommitDone,
+    Committed,
     CreditAdded,
     Dialect,
     DialectContext,
@@ -65,6 +74,8 @@ from kiwi_gw.dialect_api import (
     Open,
     Opened,
     OpenFailed,
+    Produce,
+    Produced,
     Reply,
     Route,
     Session,
@@ -119,6 +130,9 @@ class LinesSession:
     open: set[object] = field(default_factory=set)
 
     def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
+        if isinstance(message, str) and message.startswith("PUT "):
+            yield put(message)
+            return
         match message.split() if isinstance(message, str) else ():
             case ["LOGIN", user, password]:
                 yield Call("login", LogIn(Password(user, password)))
@@ -126,6 +140,11 @@ class LinesSession:
                 yield Call("login", LogIn(Token(text)))
             case ["SUB", source] if source not in self.open:
                 yield self._open(source, Mode.PUSH, 0)
+            case ["RESUME", source, group] if source not in self.open:
+                yield replace(self._open(source, Mode.PUSH, 0), start=Committed(group))
+            case ["DONE", source, group, partition, offset] if partition.isdigit() and offset.isdigit():
+                handle = f"{source} {group}"
+                yield Commit(handle, source, group, {int(partition): (int(offset) + 1, "")})
             case ["CREDIT", source, n] if n.isdigit() and int(n):
                 yield (
                     AddCredit(source, int(n))
@@ -138,7 +157,7 @@ class LinesSession:
             case _:
                 yield Close(CloseCode.POLICY_VIOLATION, "no such line")
 
-    def _open(self, source: str, mode: Mode, credit: int) -> Command:
+    def _open(self, source: str, mode: Mode, credit: int) -> Open:
         self.open.add(source)
         return Open(source, source, wire, mode, credit)
 
@@ -148,6 +167,14 @@ class LinesSession:
                 yield say(f"+LOGIN {name}@{self.client}{f' {token}' if token else ''}")
             case CallDone(result=Refusal(code)):
                 yield say(f"-LOGIN {code}")
+            case Produced(handle, Published(partition, offset)):
+                yield say(f"+PUT {handle} {partition} {offset}")
+            case Produced(handle, Unpublished(message=why) | Refusal(message=why)):
+                yield say(f"-PUT {handle} {why}")
+            case CommitDone(handle, None):
+                yield say(f"+DONE {handle}")
+            case CommitDone(handle, Refusal(message=why)):
+                yield say(f"-DONE {handle} {why}")
             case Opened(handle):
                 yield say(f"+SUB {handle}")
             case OpenFailed(handle, code):
@@ -162,6 +189,15 @@ class LinesSession:
                 yield say(f"!END {handle} {reason.value}")
             case Lagged(handle, dropped=dropped) if dropped:
                 yield say(f"!LAG {handle} {dropped}")
+
+
+def put(line: str) -> Produce | Close:
+    """Read a PUT, with the key in front of its text where that has a colon."""
+    match line.split(" ", 3):
+        case [_, source, number, text]:
+            key, colon, value = text.rpartition(":")
+            return Produce(number, source, Outgoing(key.encode() if colon else None, value.encode()))
+    return Close(CloseCode.POLICY_VIOLATION, "no such line")
 
 
 def say(line: str) -> Reply:

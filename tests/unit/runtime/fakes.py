@@ -37,7 +37,7 @@ from kiwi_gw.api import (
 )
 from kiwi_gw.config import LoadedConfig, load
 from kiwi_gw.core.accounts import ClientAccount
-from kiwi_gw.core.commands import Call, Command, LogIn, Open
+from kiwi_gw.core.commands import Call, Command, Commit, LogIn, Open
 from kiwi_gw.core.encoding import EncodingMemo
 from kiwi_gw.core.evaluation import Evaluations
 from kiwi_gw.core.evaluation_costs import CpuShares
@@ -53,6 +53,7 @@ from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.runtime.ports import AdmissionSlot
+from kiwi_gw.runtime.produce_queue import ProduceQueue
 from tests.unit.core.fakes import Clock, FakeFrameWriter, names, parse
 
 SHAPE = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID), Field("value", FieldEncoding.INT)))
@@ -158,6 +159,16 @@ class FakeContext:
 
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
         raise AssertionError("nobody here has anything left to do")
+
+    @property
+    def write_seconds(self) -> float:
+        return 4
+
+    def produce_queue(self, source_id: str) -> ProduceQueue:
+        raise AssertionError("nobody here writes")
+
+    def commit_later(self, command: Commit, within: float, done: Callable[[Refusal | None], None]) -> None:
+        raise AssertionError("nobody here commits")
 
     def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
         raise AssertionError("nobody here calls")

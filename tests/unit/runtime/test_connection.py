@@ -55,9 +55,9 @@ from kiwi_gw.core.notices import (
     TimerFired,
 )
 from kiwi_gw.core.wire_keys import ChosenKeys
+from kiwi_gw.edge.websocket import describe
 from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import ANONYMOUS, AtTime, Batch, Decode, Encoded, Password, StartAt, WireFormat
-from kiwi_gw.runtime.connection import describe
 from kiwi_gw.runtime.memory_watch import Overload
 from tests.unit.core.fakes import names
 from tests.unit.runtime.fakes import Bench, Client, Sources, batch, config, log_in, open_it, running, settled

@@ -16,7 +16,7 @@ OPEN_TO: dict[Action, tuple[str, str]] = {
     Action.SUBSCRIBE: ("", ""),
     Action.REPLAY: ("", ""),
     Action.PUBLISH: ("switch", "permit switch"),
-    Action.COMMIT: ("switch", "permit switch"),
+    Action.COMMIT: ("switch", "permit"),
     Action.ADMIN: ("switch", "permit"),
 }
 

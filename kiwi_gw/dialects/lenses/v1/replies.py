@@ -25,7 +25,7 @@ def error(number: int, words: str, violation: Violation | None = None) -> Reply:
     return Reply(message_frame(Error(number, encodable(words))), violation)
 
 
-def invalid(request: requests.InvalidRequest) -> Reply:
+def invalid(request: requests.WrongRequest) -> Reply:
     """Say what is wrong with a request."""
     answer = InvalidRequest(request.number, encodable(request.message))
     return Reply(message_frame(answer), Violation.MESSAGE)

@@ -21,24 +21,24 @@ _read_content = {name: msgspec.json.Decoder(kind).decode for name, kind in CONTE
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidRequest:
+class WrongRequest:
     """Say why it is none. number: its `correlationId`; None: it has none that can be read."""
 
     number: int | None
     message: str
 
 
-def read(message: str) -> Request | InvalidRequest:
+def read(message: str) -> Request | WrongRequest:
     """Read the envelope of a request."""
     try:
         return _read_request(message)
     except msgspec.ValidationError as error:
-        return InvalidRequest(_number(message), _words(error, Request))
+        return WrongRequest(_number(message), _words(error, Request))
     except _UNREADABLE:
-        return InvalidRequest(None, "a JSON object is needed")
+        return WrongRequest(None, "a JSON object is needed")
 
 
-def read_content(request: Request) -> Content | InvalidRequest:
+def read_content(request: Request) -> Content | WrongRequest:
     """Read what the `content` of a request holds."""
     try:
         return _read_content[request.type](request.content)
@@ -46,7 +46,7 @@ def read_content(request: Request) -> Content | InvalidRequest:
         words = f"content: {_words(error, CONTENTS[request.type])}"
     except _UNREADABLE:
         words = "content must be a string that holds JSON"
-    return InvalidRequest(request.correlation_id, words)
+    return WrongRequest(request.correlation_id, words)
 
 
 def _words(error: msgspec.ValidationError, kind: type[Struct]) -> str:

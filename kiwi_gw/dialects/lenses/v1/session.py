@@ -98,7 +98,7 @@ class LensesV1Session:
         verdict = self._throttle.admit(now, 1 + len(message) // _REQUEST_CHARACTERS)
         if verdict is Verdict.FLOOD:
             yield Close(CloseCode.POLICY_VIOLATION, RATE_LIMITED, Violation.COMMANDS)
-        elif isinstance(request, requests.InvalidRequest):
+        elif isinstance(request, requests.WrongRequest):
             yield replies.invalid(request)
         elif verdict is Verdict.EXCESS:
             words = TOO_MANY.format(self._limits.commands_per_second)
@@ -146,7 +146,7 @@ class LensesV1Session:
                 self._unanswered += 1
                 asked = _Login(request.correlation_id)
                 yield Call(asked, LogIn(Password(content.user, content.password)))
-            elif isinstance(content, requests.InvalidRequest):
+            elif isinstance(content, requests.WrongRequest):
                 yield replies.invalid(content)
         elif token and token != self._token:
             self._unanswered += 1
@@ -187,7 +187,7 @@ class LensesV1Session:
     def _carry_out(self, request: messages.Request) -> Iterator[Command]:
         content = requests.read_content(request)
         match content:
-            case requests.InvalidRequest():
+            case requests.WrongRequest():
                 yield replies.invalid(content)
             case messages.Subscribe(sqls):
                 yield from self._subscribe(request.correlation_id, sqls)

@@ -1,0 +1,195 @@
+"""Records that clients write to one source, on their way to it.
+
+What comes while the source writes is what it gets next: there is no linger, and no more than one call at a
+time. Connections are taken in turn. Every record is answered in time, even by a source that hangs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+from kiwi_gw.api import Producer
+from kiwi_gw.model import Outgoing, Published, Refusal, Unpublished
+from kiwi_gw.runtime.meters import SourceMeter
+from kiwi_gw.runtime.plugin_faults import FaultBarrier
+
+log = structlog.get_logger(__name__)
+
+MOST_BYTES: Final = 16 << 20
+"""Records of one source that are not answered."""
+_AT_ONCE, _AT_ONCE_BYTES = 4_096, 2 << 20
+"""Records that are handed over together: who publishes little waits for no more than that of others."""
+_LEAST_SECONDS: Final = 0.5
+"""With less than that left a record is not handed over: it would be in doubt for no good reason."""
+_GRACE_SECONDS: Final = 0.25
+"""How long after its time a source may still say what became of records."""
+_SLICE_SECONDS: Final = 0.005
+"""How long answers are given before others have their turn."""
+_OVERHEAD: Final = 256
+
+ProduceResult = Published | Unpublished | Refusal
+
+_IN_DOUBT = Unpublished("not known whether it was written", retriable=True, known=False)
+_NOT_IN_TIME = Unpublished("not written: the source did not come to it in time", retriable=True, known=True)
+_RESTING = Unpublished("not written: the source does not run just now", retriable=True, known=True)
+_UNABLE = Unpublished("not written: this source cannot be written to", retriable=False, known=True)
+
+
+@dataclass(slots=True, eq=False)
+class ProduceTicket:
+    """One record of one connection. deadline: by Trio's clock. result: None until it is known. size: about so
+    many bytes."""
+
+    handle: Hashable
+    record: Outgoing
+    asked_at: float | None
+    deadline: float
+    result: ProduceResult | None = None
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = self.record.size + _OVERHEAD
+
+
+class ProduceFeed(Protocol):
+    """What one connection has on its way."""
+
+    def settle(self) -> None:
+        """Look for records that have a result now."""
+
+    def make_room(self) -> None:
+        """See whether the client may be read again."""
+
+
+class ProduceQueue:
+    """Hand records over to one source. source: as it runs now, None while it does not. spawn: starts a task
+    that outlives the call. meter: None for no measuring."""
+
+    def __init__(
+        self,
+        source: Callable[[], object],
+        spawn: Callable[[Callable[[], Awaitable[None]]], object],
+        meter: SourceMeter | None,
+    ) -> None:
+        self._source, self._spawn, self._meter = source, spawn, meter
+        self._waiting: dict[ProduceFeed, deque[ProduceTicket]] = {}  # whose turn is next comes first
+        self._bytes = 0
+        self._blocked: set[ProduceFeed] = set()
+        self._running = False
+
+    @property
+    def full(self) -> bool:
+        """Whether clients that publish here are not to be read."""
+        return self._bytes >= MOST_BYTES
+
+    def add(self, feed: ProduceFeed, ticket: ProduceTicket) -> None:
+        """Take a record. It is answered later, or never if `drop` comes before."""
+        self._waiting.setdefault(feed, deque()).append(ticket)
+        self._bytes += ticket.size
+        if self.full:
+            self._blocked.add(feed)
+        if not self._running:
+            self._running = True
+            self._spawn(self._run)
+
+    def drop(self, feed: ProduceFeed) -> None:
+        """Forget what waits of a connection that is gone."""
+        self._blocked.discard(feed)
+        self._release(self._waiting.pop(feed, ()))
+
+    # --- inside ----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                # What comes in the same round of the event loop goes together.
+                await trio.lowlevel.checkpoint()
+                tickets, late = self._gather()
+                await self._answer(late)
+                await self._hand_over(list(tickets))
+                await self._answer(tickets)
+        finally:
+            self._running = False
+
+    def _gather(self) -> tuple[dict[ProduceTicket, ProduceFeed], dict[ProduceTicket, ProduceFeed]]:
+        """Take what is handed over next, one record of each connection after the other; and apart from it
+        those that have waited for too long."""
+        tickets: dict[ProduceTicket, ProduceFeed] = {}
+        late: dict[ProduceTicket, ProduceFeed] = {}
+        size, now = 0, trio.current_time()
+        while self._waiting and len(tickets) < _AT_ONCE and size < _AT_ONCE_BYTES:
+            feed = next(iter(self._waiting))
+            waiting = self._waiting.pop(feed)
+            ticket = waiting.popleft()
+            if waiting:
+                self._waiting[feed] = waiting
+            if ticket.deadline - now < _LEAST_SECONDS:
+                ticket.result = _NOT_IN_TIME
+                late[ticket] = feed
+            else:
+                size += ticket.size
+                tickets[ticket] = feed
+        return tickets, late
+
+    async def _hand_over(self, tickets: Sequence[ProduceTicket]) -> None:
+        """Have the source write them, and note what became of each."""
+        if not tickets:
+            return
+        source = self._source()
+        if not isinstance(source, Producer):
+            none = _RESTING if source is None else _UNABLE
+            self._note(tickets, [none] * len(tickets))
+            return
+        began = trio.current_time()
+        within = min(ticket.deadline for ticket in tickets) - began
+        results: Sequence[object] = ()
+        with FaultBarrier() as barrier, trio.move_on_after(within + _GRACE_SECONDS):
+            results = await source.produce([ticket.record for ticket in tickets], within)
+            if len(results) != len(tickets):
+                raise ValueError(f"{len(tickets)} records were handed over, and have {len(results)} results")
+            if not all(isinstance(result, Published | Unpublished) for result in results):
+                raise TypeError("a result of a record is neither a Published nor an Unpublished")
+        if barrier.error is not None:
+            log.error("a source failed to write", exc_info=barrier.error)
+            results = ()
+        if self._meter is not None:
+            self._meter.produce_duration.observe(trio.current_time() - began)
+        self._note(tickets, results or [_IN_DOUBT] * len(tickets))
+
+    def _note(self, tickets: Sequence[ProduceTicket], results: Sequence[object]) -> None:
+        for ticket, result in zip(tickets, results, strict=True):
+            assert isinstance(result, Published | Unpublished)  # noqa: S101  `_hand_over` has looked
+            ticket.result = result
+
+    async def _answer(self, tickets: Mapping[ProduceTicket, ProduceFeed]) -> None:
+        """Tell the connections, each of all that it has at once."""
+        if self._meter is not None:
+            for ticket in tickets:
+                self._meter.produced[_word(ticket.result)] += 1
+        self._release(tickets)
+        until = trio.current_time() + _SLICE_SECONDS
+        for feed in dict.fromkeys(tickets.values()):
+            feed.settle()
+            if trio.current_time() >= until:
+                await trio.lowlevel.checkpoint()
+                until = trio.current_time() + _SLICE_SECONDS
+
+    def _release(self, tickets: Iterable[ProduceTicket]) -> None:
+        self._bytes -= sum(ticket.size for ticket in tickets)
+        if self._blocked and not self.full:
+            blocked, self._blocked = self._blocked, set()
+            for feed in blocked:
+                feed.make_room()
+
+
+def _word(result: ProduceResult | None) -> str:
+    """Name what became of a record, for counting."""
+    if isinstance(result, Unpublished):
+        return "not_written" if result.known else "unknown"
+    return "written"

@@ -1,0 +1,88 @@
+"""What one connection has written and has no answer for yet: bounded, and answered in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from kiwi_gw.core.commands import Produce
+from kiwi_gw.model import Refusal
+from kiwi_gw.runtime.produce_queue import ProduceQueue, ProduceTicket
+
+MOST_RECORDS: Final = 1_024
+MOST_BYTES: Final = 1 << 20
+"""Of one connection, not answered; beyond them it is not read."""
+
+
+class ProduceWindow:
+    """answered: called with those that have a result, in order, each with all that can be told by then."""
+
+    __slots__ = ("_answered", "_bytes", "_queues", "_room", "_tickets")
+
+    def __init__(self, answered: Callable[[Sequence[ProduceTicket]], None]) -> None:
+        self._answered = answered
+        self._tickets: deque[ProduceTicket] = deque()
+        self._bytes = 0
+        self._queues: set[ProduceQueue] = set()
+        self._room: trio.Event | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the client is not to be read."""
+        return (
+            len(self._tickets) >= MOST_RECORDS
+            or self._bytes >= MOST_BYTES
+            or any(queue.full for queue in self._queues)
+        )
+
+    async def wait_room(self) -> None:
+        """Return when the client may be read."""
+        while self.full:
+            self._room = self._room or trio.Event()
+            await self._room.wait()
+
+    def add(
+        self, command: Produce, queue: ProduceQueue | Refusal, within: float, asked_at: float | None
+    ) -> None:
+        """Have a record written, or refuse it when those before it are answered. within: seconds."""
+        deadline = trio.current_time() + within
+        ticket = ProduceTicket(command.handle, command.record, asked_at, deadline)
+        self._tickets.append(ticket)
+        self._bytes += ticket.size
+        if isinstance(queue, Refusal):
+            ticket.result = queue
+            self.settle()
+        else:
+            self._queues.add(queue)
+            queue.add(self, ticket)
+
+    def settle(self) -> None:
+        """Answer the first ones, as far as their results are known."""
+        done = []
+        while self._tickets and self._tickets[0].result is not None:
+            ticket = self._tickets.popleft()
+            self._bytes -= ticket.size
+            done.append(ticket)
+        if not self._tickets:
+            self._queues.clear()
+        if done:
+            self._answered(done)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Let the client be read, if it may."""
+        if self._room is not None and not self.full:
+            self._room.set()
+            self._room = None
+
+    def clear(self) -> None:
+        """Give up all of them: what was not handed over yet is not written."""
+        for queue in self._queues:
+            queue.drop(self)
+        self._queues.clear()
+        self._tickets.clear()
+        self._bytes = 0
+        self.make_room()

@@ -1,0 +1,140 @@
+"""Keeps how far groups have come, in Kafka's own `__consumer_offsets`, without being a member of any."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final
+
+import trio
+from aiokafka import errors as kafka_errors
+
+from kiwi_gw.api import CommitRefused, RefusalCode
+from kiwi_kafka.client.brokers import Brokers
+from kiwi_kafka.client.errors import readable
+from kiwi_kafka.client.requests import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
+from kiwi_kafka.ports import UnreachableError
+
+_GROUP: Final = 0  # a kind of coordinator
+_NO_GENERATION: Final = -1
+_NO_RETENTION: Final = -1
+_NOTHING_COMMITTED: Final = -1
+_REMEMBERED: Final = 1_024
+"""Coordinators, by group: clients may name any number of groups."""
+
+_MOVED = (
+    kafka_errors.GroupLoadInProgressError,
+    kafka_errors.GroupCoordinatorNotAvailableError,
+    kafka_errors.NotCoordinatorForGroupError,
+    kafka_errors.RequestTimedOutError,
+)
+_WORDS: Mapping[type[Exception], tuple[RefusalCode, str]] = {
+    kafka_errors.GroupAuthorizationFailedError: (
+        RefusalCode.FORBIDDEN,
+        "this gateway has no right to the group",
+    ),
+    kafka_errors.TopicAuthorizationFailedError: (
+        RefusalCode.FORBIDDEN,
+        "this gateway has no right to the topic",
+    ),
+    kafka_errors.InvalidGroupIdError: (RefusalCode.POSITIONS, "this is not the name of a group"),
+    kafka_errors.OffsetMetadataTooLargeError: (
+        RefusalCode.POSITIONS,
+        "what is noted beside an offset is too long",
+    ),
+    kafka_errors.UnknownTopicOrPartitionError: (RefusalCode.POSITIONS, "there is no such partition"),
+}
+_MEMBERS = (
+    kafka_errors.IllegalGenerationError,
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.RebalanceInProgressError,
+)
+
+
+class GroupClient:
+    """Ask the coordinators of groups, over connections of its own. Its methods try until they are cancelled.
+    retry: seconds after which it is tried again."""
+
+    def __init__(self, open_brokers: Callable[[], Awaitable[Brokers]], retry: float) -> None:
+        self._open_brokers, self._retry = open_brokers, retry
+        self._brokers: Brokers | None = None
+        self._turn = trio.Lock()  # of those who connect
+        self._coordinators: dict[str, int] = {}
+
+    async def fetch(self, group: str, topic: str, partitions: Collection[int]) -> dict[int, tuple[int, str]]:
+        """Return what was committed, by partition. CommitRefused: why that cannot be known."""
+
+        def codes(answer: Any) -> list[int]:
+            return [answer.error_code, *(part[3] for _, parts in answer.topics for part in parts)]
+
+        answer = await self._ask(group, OffsetFetchRequest(group, [(topic, sorted(partitions))]), codes)
+        return {
+            partition: (offset, metadata or "")
+            for _, parts in answer.topics
+            for partition, offset, metadata, _ in parts
+            if offset != _NOTHING_COMMITTED
+        }
+
+    async def store(self, group: str, topic: str, positions: Mapping[int, tuple[int, str]]) -> None:
+        """Commit these. CommitRefused: why that cannot be done."""
+        parts = [(partition, offset, text) for partition, (offset, text) in sorted(positions.items())]
+        request = OffsetCommitRequest(group, _NO_GENERATION, "", _NO_RETENTION, [(topic, parts)])
+        await self._ask(group, request, lambda answer: [code for _, ps in answer.topics for _, code in ps])
+
+    def close(self) -> None:
+        """Close its connections."""
+        if self._brokers is not None:
+            self._brokers.close()
+            self._brokers = None
+
+    # --- inside ----------------------------------------------------------------------------
+
+    async def _ask(self, group: str, request: Any, codes: Callable[[Any], list[int]]) -> Any:
+        while True:
+            try:
+                brokers = await self._connected()
+                node = self._coordinators.get(group)
+                if node is None:
+                    node = await self._find(brokers, group)
+                answer = await brokers.ask(node, request) if node is not None else None
+                with readable():
+                    found = {kafka_errors.for_code(code) for code in codes(answer)} if answer else set()
+            except kafka_errors.IncompatibleBrokerVersion as error:
+                raise CommitRefused(RefusalCode.UNAVAILABLE, str(error)) from error
+            except (UnreachableError, kafka_errors.KafkaError):
+                self._coordinators.clear()
+                self.close()
+            else:
+                if answer is not None and found.isdisjoint(_MOVED):
+                    _check(found - {kafka_errors.NoError})
+                    return answer
+                self._coordinators.pop(group, None)
+            await trio.sleep(self._retry)
+
+    async def _connected(self) -> Brokers:
+        async with self._turn:
+            if self._brokers is None:
+                self._brokers = await self._open_brokers()
+            return self._brokers
+
+    async def _find(self, brokers: Brokers, group: str) -> int | None:
+        """Ask who coordinates the group. None: nobody does, just now."""
+        answer = await brokers.ask_any(FindCoordinatorRequest(group, _GROUP))
+        error = kafka_errors.for_code(answer.error_code)
+        if error is not kafka_errors.NoError:
+            if error not in _MOVED:
+                _check({error})
+            return None
+        if len(self._coordinators) >= _REMEMBERED:
+            self._coordinators.clear()
+        self._coordinators[group] = node = int(answer.coordinator_id)
+        return node
+
+
+def _check(errors: Collection[type[kafka_errors.BrokerResponseError]]) -> None:
+    """Raise CommitRefused if there are any."""
+    for error in errors:
+        if error in _MEMBERS:
+            words = "the group has members, which commit for themselves"
+            raise CommitRefused(RefusalCode.UNAVAILABLE, words)
+        code, words = _WORDS.get(error, (RefusalCode.UNAVAILABLE, error.description))
+        raise CommitRefused(code, words, retry=error not in _WORDS)
