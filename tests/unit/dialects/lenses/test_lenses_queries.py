@@ -107,12 +107,14 @@ def test_a_value_of_no_object_has_no_members() -> None:
 
 
 def test_avro_works_where_the_source_declares_it() -> None:
-    info = replace(INFO, decode=Decode("string", "string", avro_schema=AVRO))
+    info = replace(INFO, decode=Decode("avro", "string", avro_schema=AVRO))
     assert seen("SELECT n FROM t WHERE _vtype='AVRO' AND n > 1", b"\x0e", b"\x00", info=info) == [
         (0, '{"n":7}')
     ]
-    with pytest.raises(SubscribeRefused, match="declares no Avro schema"):
-        wire(parse(checked("SELECT * FROM t WHERE _vtype='AVRO'")))
+    assert seen("SELECT * FROM t", b"\x0e", b"", info=info) == [(0, '{"n":7}')]
+    for part, its_info in (("_vtype", INFO), ("_ktype", INFO), ("_ktype", info)):
+        with pytest.raises(SubscribeRefused, match=r"does not declare it as AVRO .*at character 30"):
+            wire(parse(checked(f"SELECT * FROM t WHERE {part}='AVRO'")), its_info)  # noqa: S608
 
 
 def test_a_bad_record_ends_it_where_the_source_says_so() -> None:
