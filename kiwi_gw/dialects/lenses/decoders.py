@@ -24,7 +24,7 @@ Write = Callable[[Sequence[object]], Iterable[object]]
 """Makes of a column what msgspec writes as strings: UNSET for null, `BAD` for what cannot be decoded."""
 
 _encode = msgspec.json.Encoder().encode
-_AVRO: Final = "AVRO: this source declares no Avro schema for it (decode)"
+_AVRO: Final = "this source does not declare it as AVRO (decode)"
 
 
 def decode_of(statement: Statement, decode: Decode) -> Decode:
@@ -36,8 +36,11 @@ def decode_of(statement: Statement, decode: Decode) -> Decode:
     key, value = statement.key_decoder or decode.key, statement.value_decoder or decode.value
     if (key, value) == (decode.key, decode.value):
         return decode
-    if "avro" in (key, value) and not decode.avro_schema:
-        raise QueryError(_AVRO)
+    # The one schema of a source is that of the part which it declares as AVRO.
+    if key == "avro" != decode.key:
+        raise QueryError(_AVRO, statement.key_decoder_position)
+    if value == "avro" != decode.value:
+        raise QueryError(_AVRO, statement.value_decoder_position)
     fields = decode.fields if value == decode.value else ""
     return replace(decode, key=key, value=value, fields=fields)
 

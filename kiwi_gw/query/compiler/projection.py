@@ -56,12 +56,13 @@ def assignments(
     if weigh:
         lines.append(f"weigh({', '.join(names)})")
     lines.append("result = {}")
+    spread: list[str] = []  # last: nothing may be put into what is the record's own
     groups: dict[Name, str] = {(): "result"}
     # An object of lenient columns alone is there only if one of them is.
     fixed = {column.name[:n] for column in columns if not column.lenient for n in range(len(column.name))}
     for name, column in zip(names, columns, strict=True):
         if column.spread:
-            lines.append(f"if type({name}) is dict: result = {{**{name}, **result}}")
+            spread.append(f"if type({name}) is dict: result = {{**{name}, **result}}")
             continue
         parent = "result"
         made: list[str] = []
@@ -84,7 +85,7 @@ def assignments(
             lines.append(f"if {name} is not MISSING: {inner}")
         else:
             lines += [*made, put]
-    return lines
+    return lines + spread
 
 
 def _value(column: Column, codegen: ExpressionCodegen, paths: Paths) -> str:

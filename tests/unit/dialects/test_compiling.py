@@ -10,11 +10,13 @@ from kiwi_gw.core.accounts import SharedAccount
 from kiwi_gw.core.commands import Open, Reply, Session
 from kiwi_gw.core.notices import Offloaded
 from kiwi_gw.dialect_api.limits import SessionLimits
-from kiwi_gw.dialects.compiling import CompilingBudget
+from kiwi_gw.dialects.compiling import CompilingBudget, RefusedQueries
 from kiwi_gw.dialects.kiwi.dialect import KiwiDialect
 from kiwi_gw.dialects.zetta import topic_filters
 from kiwi_gw.dialects.zetta.dialect import ZettaDialect
 from kiwi_gw.model import ANONYMOUS
+from kiwi_gw.query.errors import QueryError
+from kiwi_gw.query.sql import read
 from tests.heads import HEAD
 
 
@@ -150,3 +152,17 @@ def test_a_query_has_the_length_that_the_configuration_says() -> None:
     message = json.dumps({"type": "subscribe", "topic": "hub/**?where data.a > 1" + "0" * 40})
     found = [command.frame for command in zetta(limits).receive(message, 0.0) if isinstance(command, Reply)]
     assert b"the query is longer than 40 bytes" in found[0]
+
+
+def test_a_refusal_is_remembered_as_it_was_said_first() -> None:
+    refused = RefusedQueries()
+    refused.check("x")
+    with pytest.raises(QueryError) as first:
+        read("value.a >", None)
+    said = refused.remember("x", 1, first.value)
+    refused.remember("x", 1, QueryError("another"))
+    with pytest.raises(QueryError) as again:
+        refused.check("x")
+    assert str(said) == str(again.value) == str(first.value)
+    assert said.__traceback__ is None  # nothing of what led to it is kept
+    refused.check("y")

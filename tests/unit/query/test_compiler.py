@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kiwi_gw.query.compiler import compile_query
@@ -100,6 +102,21 @@ def test_lenient_columns_leave_out_what_is_missing() -> None:
 def test_a_column_without_a_name_is_the_whole_result() -> None:
     query = compile_query(Query(select=(Column((), Path("value"), True),)), ROOTS)
     assert query.project({"value": [[1, 2]]}, [0]) == [b"[1,2]"]
+
+
+def test_members_of_a_column_that_is_spread_are_in_the_result() -> None:
+    everything = Column((), Path("value"), spread=True)
+    one, inner = Column(("a",), Literal(1)), Column(("b", "c"), Literal(2))
+    values: list[object] = [{"a": 0, "x": 5}, [1], None, {"b": {"y": 1}}]
+    for columns in ((one, everything, inner), (everything, one, inner), (one, inner, everything)):
+        found = compile_query(Query(select=columns), ROOTS).project({"value": values}, range(4))
+        assert [json.loads(text) for text in found] == [
+            {"a": 1, "b": {"c": 2}, **more} for more in ({"x": 5}, {}, {}, {})
+        ]
+    assert values[3] == {"b": {"y": 1}}
+    alone = Query(select=(everything,))
+    assert compile_query(alone, ROOTS).project({"value": values}, [0, 1]) == [b'{"a":0,"x":5}', b"{}"]
+    assert alone.key != Query(select=(Column((), Path("value")),)).key
 
 
 def test_numbers_that_json_does_not_have_are_texts() -> None:

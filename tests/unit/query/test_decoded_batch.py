@@ -34,6 +34,8 @@ def test_the_roots() -> None:
     assert list(seen.column("headers")) == [{"h": "x"}, {}, {}]
     assert list(seen.column("partition")) == [0, 0, 0]
     assert list(seen.column("offset")) == [0, 1, 2]
+    assert list(seen.column("key_size")) == [1, 0, 1]
+    assert list(seen.column("value_size")) == [7, 0, 2]
     with pytest.raises(KeyError):
         seen.column("nothing")
 
@@ -43,6 +45,8 @@ def test_what_a_source_does_not_have() -> None:
     seen = decoded(counter, AS_JSON)
     assert list(seen.column("value")) == [{"count": 7}]
     assert [list(seen.column(root)) for root in ("key", "timestamp", "headers")] == [[None]] * 3
+    assert [list(seen.column(root)) for root in ("key_size", "value_size")] == [[0]] * 2
+    assert list(decoded(batch(None, None, key=["é", 7]), AS_JSON).column("key_size")) == [2, 0]
 
 
 def test_a_batch_has_one_view_for_each_way_to_decode_it() -> None:

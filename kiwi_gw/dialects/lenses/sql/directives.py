@@ -33,6 +33,7 @@ class Directives:
         self.sample: int | None = None
         self.sample_window_ms = 1_000
         self._seen: dict[str, Path] = {}
+        self.positions: dict[str, int] = {}
 
     def taken_out(self, where: Node) -> Node | None:
         """Take these terms out of those that AND joins. None: there are no others.
@@ -61,6 +62,7 @@ class Directives:
         if path.root in self._seen:
             raise QueryError(f"{path.root} is there twice", path.position)
         self._seen[path.root] = path
+        self.positions[path.root] = constant.position
         match path.root:
             case "_ktype":
                 self.key_decoder = decoder_named(constant)

@@ -87,6 +87,8 @@ class _Reader:
             directives.sample_window_ms,
             narrowed(where),
             position,
+            directives.positions.get("_ktype"),
+            directives.positions.get("_vtype"),
         )
 
     def _condition(self) -> Node:

@@ -67,6 +67,8 @@ class Statement:
     sample_window_ms: int = 1_000
     narrowed: Narrowed = Narrowed()
     table_position: int = field(default=0, compare=False)
+    key_decoder_position: int | None = field(default=None, compare=False)
+    value_decoder_position: int | None = field(default=None, compare=False)
 
     @property
     def plain(self) -> bool:
