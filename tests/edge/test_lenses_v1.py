@@ -132,7 +132,7 @@ async def test_a_static_token_will_do() -> None:
         ),
         (
             "SELECT * FROM orders WHERE _vtype='AVRO'",
-            "sqls[0]: AVRO: this source declares no Avro schema for it (decode)",
+            "sqls[0]: AVRO: this source declares no Avro schema for it (decode) (at character 35)",
         ),
         ("SELECT * FROM orders WHERE _vtype='XML'", None),
         ("SELECT", None),

@@ -16,7 +16,7 @@ from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1.session import LensesV1Session
 from kiwi_gw.dialects.lenses.v1.subscribing import StatementReader
-from kiwi_gw.model import HeadCredential, Identity, StartAt
+from kiwi_gw.model import HeadCredential, Identity
 
 V1 = "lenses_v1"
 
@@ -47,20 +47,14 @@ class LensesDialect:
     def open_session(
         self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
     ) -> Session:
-        settings = self.settings
+        settings, client_id = self.settings, parameters["client"]
         statements = StatementReader(
             self._tables,
             limits,
             CompilingBudget(limits, self.clock),
-            [StartAt.LATEST],
             settings.frame_bytes,
             self.max_event_bytes,
         )
-        return LensesV1Session(
-            self._tables,
-            statements,
-            limits,
-            settings.heartbeat_ms / 1000,
-            identified=identity.authenticator is not None,
-            clock=self.clock,
-        )
+        known = identity.authenticator is not None  # who has shown nothing is nobody until it logs in
+        user = identity.name if known else None
+        return LensesV1Session(self._tables, statements, limits, settings, client_id, user, self.clock)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kiwi_gw.codes import CloseCode
-from kiwi_gw.core.commands import Call, Close, Command, LogIn, Violation, WatchSilence
+from kiwi_gw.core.commands import Call, Close, Command, LogIn, Reply, Violation, WatchSilence
 from kiwi_gw.core.notices import (
     CallDone,
+    CommitDone,
     Ended,
     Inspected,
     Lagged,
@@ -25,6 +26,7 @@ from kiwi_gw.core.notices import (
     Offloaded,
     Opened,
     OpenFailed,
+    Produced,
     Silent,
     SourceAppeared,
     TimerFired,
@@ -32,14 +34,16 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialect_api.throttle import Throttle, Verdict
 from kiwi_gw.dialects.lenses.login import token_for
+from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1 import messages, replies, requests
 from kiwi_gw.dialects.lenses.v1.subscribing import Reading, StatementReader, Unreadable
 from kiwi_gw.dialects.lenses.v1.topics import Topics
+from kiwi_gw.dialects.lenses.v1.writing import Publishing, Unwritable, Writing, group_of
 from kiwi_gw.model import Identity, Password, Refusal, Token
 
 RATE_LIMITED: Final = "rate_limited"
-TOO_MANY: Final = "too many requests: at most {:g} a second"
+TOO_MANY: Final = "too many requests in too short a time"
 LOG_IN_FIRST: Final = "log in first: LOGIN, or a token in authToken"
 
 _REQUEST_CHARACTERS: Final = 1_024
@@ -63,8 +67,8 @@ class _Asked:
 class LensesV1Session:
     """Implement `kiwi_gw.core.commands.Session`.
 
-    statements: reads the SQL of a SUBSCRIBE. heartbeat_seconds: of silence behind which a HEARTBEAT is sent.
-    identified: whether the head of the request has said who the client is. clock: monotonic seconds.
+    statements: reads the SQL of a SUBSCRIBE. client_id: of the path. user: who the client is by the head of
+    its request; None: that has not said it. clock: monotonic seconds.
     """
 
     def __init__(
@@ -72,18 +76,22 @@ class LensesV1Session:
         tables: Tables,
         statements: StatementReader,
         limits: SessionLimits,
-        heartbeat_seconds: float,
-        *,
-        identified: bool,
+        settings: LensesSettings,
+        client_id: str,
+        user: str | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tables = tables
         self._statements = statements
         self._limits = limits
-        self._heartbeat_seconds = heartbeat_seconds
-        self._identified = identified
+        self._settings = settings
+        self._client_id = client_id
+        self._user = user
+        self._commits = Throttle(limits.requests_per_second, limits.requests_burst, limits.flood_seconds)
         self._throttle = Throttle(limits.commands_per_second, limits.commands_burst, limits.flood_seconds)
+        self._clock = clock
         self._topics = Topics(clock)
+        self._writing = Writing(tables, settings.commit)
         self._token: str | None = None  # the one that the connection's identity came with
         self._unanswered = 0  # requests beside SUBSCRIBEs
         self._watching = False
@@ -95,14 +103,20 @@ class LensesV1Session:
             yield Close(CloseCode.UNSUPPORTED_DATA, words, Violation.BINARY)
             return
         request = requests.read(message)
-        verdict = self._throttle.admit(now, 1 + len(message) // _REQUEST_CHARACTERS)
+        if isinstance(request, requests.WrongRequest):
+            yield self._refused(replies.invalid(request), _cost(message))
+            return
+        if request.type == "PUBLISH" and self._is_known(request):
+            yield from self._carry_out(
+                request
+            )  # it is bounded by what is under way; refused ones are counted
+            return
+        throttle = self._commits if request.type == "COMMIT" else self._throttle
+        verdict = throttle.admit(now, _cost(message))
         if verdict is Verdict.FLOOD:
             yield Close(CloseCode.POLICY_VIOLATION, RATE_LIMITED, Violation.COMMANDS)
-        elif isinstance(request, requests.WrongRequest):
-            yield replies.invalid(request)
         elif verdict is Verdict.EXCESS:
-            words = TOO_MANY.format(self._limits.commands_per_second)
-            yield replies.error(request.correlation_id, words, Violation.COMMANDS)
+            yield replies.error(request.correlation_id, TOO_MANY, Violation.COMMANDS)
         else:
             yield from self._identify(request)
 
@@ -127,7 +141,11 @@ class LensesV1Session:
                 return self._token_checked(request, result)
             case TimerFired():
                 return self._topics.timer_fired()
-            case Silent() if not (self._unanswered or self._topics.waits or self._statements.waits):
+            case Produced(Publishing() as asked):
+                return self._produced(asked, notice)
+            case CommitDone():
+                return self._writing.committed(notice)
+            case Silent() if not self._waits:
                 return (replies.heartbeat(),)
             case SourceAppeared(info):
                 self._tables.add(info)
@@ -148,10 +166,10 @@ class LensesV1Session:
                 yield Call(asked, LogIn(Password(content.user, content.password)))
             elif isinstance(content, requests.WrongRequest):
                 yield replies.invalid(content)
-        elif token and token != self._token:
+        elif not self._is_known(request) and token:
             self._unanswered += 1
             yield Call(_Asked(request), LogIn(Token(token)))
-        elif not self._identified:
+        elif self._user is None:
             yield replies.error(request.correlation_id, LOG_IN_FIRST)
         else:
             yield from self._carry_out(request)
@@ -162,7 +180,7 @@ class LensesV1Session:
             yield replies.error(number, result.message)
             return
         token = token_for(result)
-        yield from self._known(token)
+        yield from self._known(result, token)
         yield replies.success(number, token)
 
     def _token_checked(self, request: messages.Request, result: Identity | Refusal) -> Iterator[Command]:
@@ -170,17 +188,35 @@ class LensesV1Session:
         if isinstance(result, Refusal):
             yield replies.error(request.correlation_id, result.message)
             return
-        yield from self._known(request.auth_token)
+        yield from self._known(result, request.auth_token)
         yield from self._carry_out(request)
 
-    def _known(self, token: str | None) -> Iterator[Command]:
-        self._token, self._identified = token, True
+    def _is_known(self, request: messages.Request) -> bool:
+        """Whether nothing has to be found out about who asks."""
+        if request.auth_token:
+            return request.auth_token == self._token
+        return self._user is not None
+
+    def _known(self, identity: Identity, token: str | None) -> Iterator[Command]:
+        self._token, self._user = token, identity.name
         yield from self._watch()
 
     def _watch(self) -> Iterator[Command]:
         if not self._watching:
             self._watching = True
-            yield WatchSilence(self._heartbeat_seconds)
+            yield WatchSilence(self._settings.heartbeat_ms / 1000)
+
+    @property
+    def _group(self) -> str:
+        """The consumer group of this client."""
+        return group_of(self._settings.group, self._user or "", self._client_id)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a request is not answered."""
+        return (
+            bool(self._unanswered or self._writing.unanswered) or self._topics.waits or self._statements.waits
+        )
 
     # --- what is asked ---------------------------------------------------------------------
 
@@ -188,11 +224,16 @@ class LensesV1Session:
         content = requests.read_content(request)
         match content:
             case requests.WrongRequest():
-                yield replies.invalid(content)
+                answer = replies.invalid(content)
+                yield self._refused(answer) if request.type == "PUBLISH" else answer
             case messages.Subscribe(sqls):
                 yield from self._subscribe(request.correlation_id, sqls)
             case messages.Unsubscribe():
                 yield from self._unsubscribe(request.correlation_id, content)
+            case messages.Publish():
+                yield from self._publish(request.correlation_id, content)
+            case messages.Commit():
+                yield from self._commit(request.correlation_id, content)
 
     def _subscribe(self, number: int, sqls: list[str]) -> Iterator[Command]:
         most = self._limits.subscriptions
@@ -216,7 +257,7 @@ class LensesV1Session:
             yield from self._statements.read(reading)
             if not reading.complete:
                 return
-            wanted = self._statements.wanted(reading, self._topics.queries)
+            wanted = self._statements.wanted(reading, self._topics.queries, self._group)
         except Unreadable as wrong:
             yield replies.error(wrong.number, str(wrong))
             return
@@ -231,3 +272,30 @@ class LensesV1Session:
             else:
                 yield each
         yield replies.success(number, ",".join(ended))
+
+    def _publish(self, number: int, content: messages.Publish) -> Iterator[Command]:
+        try:
+            yield from self._writing.publish(number, content)
+        except Unwritable as wrong:
+            yield self._refused(replies.error(number, str(wrong)))
+
+    def _produced(self, asked: Publishing, notice: Produced) -> Iterator[Command]:
+        answer = self._writing.produced(asked, notice)
+        yield self._refused(answer) if isinstance(notice.result, Refusal) else answer
+
+    def _commit(self, number: int, content: messages.Commit) -> Iterator[Command]:
+        try:
+            yield from self._writing.commit(number, content, self._group)
+        except Unwritable as wrong:
+            yield replies.error(number, str(wrong))
+
+    def _refused(self, answer: Reply, cost: int = 1) -> Command:
+        """Count what is refused for the client's rate. Returns the answer, or the end if that was too much
+        for too long."""
+        if self._throttle.admit(self._clock(), cost) is Verdict.FLOOD:
+            return Close(CloseCode.POLICY_VIOLATION, RATE_LIMITED, Violation.COMMANDS)
+        return answer
+
+
+def _cost(message: str) -> int:
+    return 1 + len(message) // _REQUEST_CHARACTERS

@@ -22,7 +22,7 @@ from kiwi_gw.dialects.lenses.queries import ReadStatement, StatementText, checke
 from kiwi_gw.dialects.lenses.tables import Tables, check_table, unknown_table
 from kiwi_gw.dialects.lenses.v1.records import SEPARATOR, records_wire
 from kiwi_gw.dialects.lenses.v1.topics import Sample, Wanted
-from kiwi_gw.model import AtOffset, AtTime, Framing, SourceInfo, Start, WireFormat
+from kiwi_gw.model import AtOffset, AtTime, Committed, Framing, SourceInfo, Start, StartAt, WireFormat
 from kiwi_gw.query.errors import QueryError
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
@@ -55,25 +55,19 @@ class Reading:
 
 
 class StatementReader:
-    """See the top of this file.
-
-    starts: where a statement begins that does not say so, the first that the client has the right to.
-    frame_bytes: of the records of one frame.
-    """
+    """See the top of this file. frame_bytes: of the records of one frame."""
 
     def __init__(
         self,
         tables: Tables,
         limits: SessionLimits,
         compiling: CompilingBudget,
-        starts: Sequence[Start],
         frame_bytes: int,
         max_event_bytes: int,
     ) -> None:
         self._tables = tables
         self._limits = limits
         self._compiling = compiling
-        self._starts = starts
         self._frame_bytes = frame_bytes
         self._max_event_bytes = max_event_bytes
         self._handles = count(1)
@@ -121,13 +115,14 @@ class StatementReader:
             raise Unreadable(reading, len(reading.read), str(error)) from None
         return reading
 
-    def wanted(self, reading: Reading, queries: set[str]) -> list[Wanted]:
-        """Make what is to be opened of statements that are read. queries: those that the client has. Raises
+    def wanted(self, reading: Reading, queries: set[str], group: str) -> list[Wanted]:
+        """Make what is to be opened of statements that are read. queries: those that the client has. group:
+        where a topic begins of which a statement does not say so, if the client has that right. Raises
         Unreadable."""
         found: dict[str, Wanted] = {}
         most = self._limits.queries
         for place, statement in enumerate(reading.read):
-            each = self._wanted(reading, place, statement)
+            each = self._wanted(reading, place, statement, group)
             if each.topic in found:
                 raise Unreadable(reading, place, f"`{each.topic}` comes twice")
             found[each.topic] = each
@@ -136,7 +131,7 @@ class StatementReader:
                 raise Unreadable(reading, place, f"a connection can have at most {most} different queries")
         return list(found.values())
 
-    def _wanted(self, reading: Reading, place: int, read: ReadStatement) -> Wanted:
+    def _wanted(self, reading: Reading, place: int, read: ReadStatement, group: str) -> Wanted:
         statement = read.statement
         source_id = self._tables.source_id(statement.table)
         if source_id is None:
@@ -148,13 +143,13 @@ class StatementReader:
             None if statement.sample is None else Sample(statement.sample, statement.sample_window_ms / 1000)
         )
         make = read.wire(partial(self._records, reading.number), self._compiling)
-        starts = _narrowed(statement)
+        start = _narrowed(statement)
         return Wanted(
             statement.table,
             source_id,
             place,
             make,
-            self._starts if starts is None else [starts],
+            [Committed(group), StartAt.LATEST] if start is None else [start],
             statement.limit,
             sample,
             read.key,

@@ -30,6 +30,10 @@ ANSWER_SECONDS: Final = 4.5
 """A SUBSCRIBE is answered within this time, whatever its sources take."""
 
 
+_ELSEWHERE: Final = (RefusalCode.FORBIDDEN, RefusalCode.START)
+"""It may not begin there, or there is no such place: of this client, or this source."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """So many of the newest records per window of time."""
@@ -147,7 +151,7 @@ class Topics:
         topic = self._of(notice.handle)
         if topic is None or topic.opening is None:
             return
-        if notice.code == RefusalCode.FORBIDDEN and len(topic.starts) > 1:
+        if notice.code in _ELSEWHERE and len(topic.starts) > 1:
             del topic.starts[0]
             yield self._open(topic)
             return

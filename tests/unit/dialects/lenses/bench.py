@@ -23,11 +23,12 @@ from kiwi_gw.core.notices import CallDone, Inspected, OpenFailed, TimerFired
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import CompilingBudget
 from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES
+from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1.session import LensesV1Session
 from kiwi_gw.dialects.lenses.v1.subscribing import StatementReader
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import ANONYMOUS, Credential, Identity, Refusal, StartAt
+from kiwi_gw.model import ANONYMOUS, Credential, Identity, Refusal
 from tests.edge.wire import CLOSE, FrameReader
 from tests.unit.core.desk import Desk, Gateway
 
@@ -41,7 +42,7 @@ FRAME_BYTES = 300
 def reader(tables: Tables, limits: SessionLimits, clock: Callable[[], float]) -> StatementReader:
     """Make what reads SQL, as the protocol does."""
     compiling = CompilingBudget(limits, clock)
-    return StatementReader(tables, limits, compiling, [StartAt.LATEST], FRAME_BYTES, MAX_EVENT_BYTES)
+    return StatementReader(tables, limits, compiling, FRAME_BYTES, MAX_EVENT_BYTES)
 
 
 class Page(Desk):
@@ -66,9 +67,10 @@ class Page(Desk):
             tables,
             reader(tables, limits, gateway.clock),
             limits,
-            10.0,
-            identified=identified,
-            clock=gateway.clock,
+            LensesSettings(),
+            "me",
+            "ann" if identified else None,
+            gateway.clock,
         )
         super().__init__(gateway, session)
 
