@@ -1,0 +1,253 @@
+"""Lenses v1 with a real broker, by clients that we did not write: of Node, and `websockets` of Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import trio
+from argon2.low_level import Type, hash_secret
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as websocket
+
+from kiwi_demo.broker import Broker
+from tests.integration.gateway import gateway, kafka_config
+from tests.integration.kafka.test_writing import as_group, read_all
+from tests.integration.test_node import node
+from tests.topics import Record, Topics
+
+pytestmark = pytest.mark.integration
+
+BIG = 1_800_000_000_000_000_001
+WITHIN = 20.0
+
+Message = dict[str, Any]
+
+
+class Client(Protocol):
+    """Send a text, and get the next message that is no bare heartbeat."""
+
+    async def send(self, text: str) -> None: ...
+
+    async def hear(self) -> Message: ...
+
+
+class InPython:
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def send(self, text: str) -> None:
+        await trio.to_thread.run_sync(self._socket.send, text)
+
+    async def hear(self) -> Message:
+        while True:
+            text = await trio.to_thread.run_sync(partial(self._socket.recv, timeout=WITHIN))
+            message: Message = json.loads(text)
+            if message != {"type": "HEARTBEAT"}:
+                return message
+
+
+class InNode:
+    def __init__(self, process: trio.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._rest = b""
+
+    async def send(self, text: str) -> None:
+        await self._stdin.send_all(text.encode() + b"\n")
+
+    async def hear(self) -> Message:
+        with trio.fail_after(WITHIN):
+            while True:
+                while b"\n" not in self._rest:
+                    chunk = await self._stdout.receive_some()
+                    assert chunk, "the client has ended"
+                    self._rest += chunk
+                line, self._rest = self._rest.split(b"\n", 1)
+                message: Message = json.loads(line)
+                if message != {"type": "HEARTBEAT"}:
+                    return message
+
+
+@asynccontextmanager
+async def in_python(address: str, client_id: str) -> AsyncIterator[Client]:
+    with websocket(f"ws://{address}/api/kafka/ws/{client_id}", max_size=None) as socket:
+        yield InPython(socket)
+
+
+@asynccontextmanager
+async def in_node(address: str, client_id: str) -> AsyncIterator[Client]:
+    script = Path(__file__).parent / "lenses_client.mjs"
+    command = [node(), str(script), f"ws://{address}/api/kafka/ws/{client_id}"]
+    run = partial(trio.run_process, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(run, command)
+        yield InNode(process)
+        await process.stdin.aclose()
+
+
+CLIENTS = pytest.mark.parametrize("client", [in_python, in_node])
+
+
+def request(kind: str, number: int, content: object, token: str | None = None) -> str:
+    more = {} if token is None else {"authToken": token}
+    return json.dumps({"type": kind, "correlationId": number, "content": json.dumps(content), **more})
+
+
+async def answer(client: Client, *asked: Any) -> str:
+    """Ask; the content of SUCCESS. AssertionError for any other answer."""
+    await client.send(request(*asked))
+    heard = await client.hear()
+    assert (heard["type"], heard["correlationId"]) == ("SUCCESS", asked[1]), heard
+    content = heard["content"]
+    assert isinstance(content, str)
+    return content
+
+
+async def records(client: Client, count: int) -> list[Message]:
+    found: list[Message] = []
+    while len(found) < count:
+        message = await client.hear()
+        assert message["type"] == "KAFKAMSG", message
+        found += [{**each, "correlationId": message["correlationId"]} for each in message["content"]]
+    return found
+
+
+def select(table: str, rest: str = "", columns: str = "*") -> dict[str, list[str]]:
+    return {"sqls": [f"SELECT {columns} FROM `{table}` {rest}"]}  # noqa: S608  (no database)
+
+
+def config(broker: Broker, topic: str) -> dict[str, Any]:
+    made = hash_secret(b"right", b"a fixed salt for tests", 1, 8, 1, 32, Type.ID).decode()
+    everything = ["subscribe", "replay", "commit", "publish"]
+    found = kafka_config(broker.bootstrap, topic, lenses={"enabled": True})
+    found["sources"][0]["publish"] = True  # type: ignore[index]
+    found["tokens"] = {
+        "roles": {"writer": {"sources": ["*"], "actions": everything}},
+        "users": [{"name": "ann", "password_hash": made, "roles": ["writer"]}],
+        "static": [{"name": "machine", "token": "a-token-of-a-machine", "roles": ["writer"]}],
+        "sessions": {"key": "a key of thirty-two bytes or more"},
+    }
+    return found
+
+
+@CLIENTS
+async def test_all_five_requests_and_records_on_one_connection(
+    client: Callable[..., Any],
+    broker: Broker,
+    topics: Topics,
+    new_topic: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    name = await topics.create(new_topic(), 2)
+    async with gateway(tmp_path, config(broker, name)) as running:
+        async with client(running.address, "page") as page:
+            token = await answer(page, "LOGIN", BIG, {"user": "ann", "password": "right"})
+            assert await answer(page, "SUBSCRIBE", BIG + 1, select(name), token) == name
+            record = {"topic": name, "key": "k", "value": '{"n":1}'}
+            written = json.loads(await answer(page, "PUBLISH", BIG + 2, record, token))
+            (heard,) = await records(page, 1)
+            assert {**written, "key": "k", "value": '{"n":1}'} == {
+                key: value for key, value in heard.items() if key not in ("timestamp", "correlationId")
+            }
+            assert heard["correlationId"] == BIG + 1
+            done = {"commits": [{k: written[k] for k in ("topic", "partition", "offset")}]}
+            assert await answer(page, "COMMIT", BIG + 3, done, token) == ""
+            group = "kiwi-gw.ann.page"
+            assert (
+                await as_group(broker.bootstrap, group, name, written["partition"]) == written["offset"] + 1
+            )
+            assert await answer(page, "UNSUBSCRIBE", BIG + 4, {"topics": [{"topic": name}]}, token) == name
+        async with client(running.address, "other") as other:  # with the first one's token
+            await answer(other, "SUBSCRIBE", 1, select(name, "WHERE n = 2", "n"), token)
+            await answer(other, "PUBLISH", 2, {"topic": name, "value": {"n": 2}}, token)
+            (heard,) = await records(other, 1)
+            assert json.loads(heard["value"]) == {"n": 2}
+        async with client(running.address, "machine") as machine:  # with a ready-made token, and no LOGIN
+            everything = select(name, "WHERE _meta.offset >= 0")
+            await answer(machine, "SUBSCRIBE", 1, everything, "a-token-of-a-machine")
+            assert {each.get("value") for each in await records(machine, 2)} == {'{"n":1}', '{"n": 2}'}
+
+
+async def test_who_comes_back_gets_exactly_what_is_behind_the_commit(
+    broker: Broker, topics: Topics, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    """The gateway is killed, and another one goes on."""
+    name = await topics.create(new_topic(), 3)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    token = "a-token-of-a-machine"
+    subscribe = select(name, "WHERE _vtype='STRING'")
+    async with gateway(tmp_path / "one", config(broker, name), killed=True) as first:
+        async with in_python(first.address, "me") as page:
+            await answer(page, "SUBSCRIBE", 1, subscribe, token)
+            await topics.produce(name, [Record(b"%d" % n, partition=n % 3) for n in range(60)])
+            seen = await records(page, 60)
+            assert {each["value"] for each in seen} == {str(n) for n in range(60)}
+            done = [each for each in seen if each["offset"] < 7 + each["partition"]]
+            commits = [{k: each[k] for k in ("topic", "partition", "offset")} for each in done]
+            await answer(page, "COMMIT", 2, {"commits": commits}, token)
+        first.process.kill()
+    async with (
+        gateway(tmp_path / "two", config(broker, name)) as second,
+        in_node(second.address, "me") as page,
+    ):
+        await answer(page, "SUBSCRIBE", 3, subscribe, token)
+        wanted = {(p, offset) for p in range(3) for offset in range(7 + p, 20)}
+        again = await records(page, len(wanted))
+        assert {(each["partition"], each["offset"]) for each in again} == wanted
+        assert len(again) == len(wanted)
+        # Another client id is another group: it begins with what comes now.
+        async with in_node(second.address, "new") as other:
+            await answer(other, "SUBSCRIBE", 4, subscribe, token)
+            await answer(other, "PUBLISH", 5, {"topic": name, "value": "fresh"}, token)
+            assert [each["value"] for each in await records(other, 1)] == ["fresh"]
+
+
+async def test_every_success_is_in_the_topic_when_the_broker_is_killed_under_a_publisher(
+    own_broker: Broker, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    name = await Topics(own_broker.bootstrap).create(new_topic(), 1)
+    total = 3_000
+    said: dict[int, Message] = {}
+    async with (
+        gateway(tmp_path, config(own_broker, name)) as running,
+        in_python(running.address, "me") as page,
+    ):
+        await answer(page, "SUBSCRIBE", total, select(name), "a-token-of-a-machine")
+        await answer(page, "UNSUBSCRIBE", total + 1, {"topics": [name]})
+        killed = trio.Event()
+
+        async def publish() -> None:
+            for number in range(total):
+                await page.send(request("PUBLISH", number, {"topic": name, "value": str(number)}))
+                if number == total // 3:
+                    await killed.wait()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(publish)
+            while len(said) < total:
+                heard = await page.hear()
+                said[heard["correlationId"]] = heard
+                if len(said) == total // 6:
+                    await own_broker.kill()
+                    killed.set()
+                    await own_broker.start()
+    assert list(said) == list(range(total)), "answers come in the order of the requests"
+    found = await read_all(own_broker.bootstrap, name)
+    values = [int(value or b"") for _, value in sorted(found.items())]
+    assert values == sorted(set(values)), "in order, none twice"
+    written = [number for number, heard in said.items() if heard["type"] == "SUCCESS"]
+    for number in written:
+        content = json.loads(said[number]["content"])
+        assert found[content["partition"], content["offset"]] == str(number).encode()
+    unwritten = {n for n, heard in said.items() if heard["content"].startswith("not written")}
+    assert not unwritten & set(values)
+    assert len(written) > total // 2, "most got through once it was there again"
