@@ -8,6 +8,7 @@ new producer id makes sure that no later record is refused for it.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -31,6 +32,9 @@ _MISSING_SECONDS: Final = 1.0
 """A topic that is not there may be one that its broker, just started, does not know yet."""
 _TRUSTED_SECONDS: Final = 60.0
 """A connection that was not used for so long is opened anew: of what is sent into a dead one nobody knows."""
+
+_STUCK_SECONDS: Final = 0.5
+"""How long a partition is tried that could not be written in all the time of the call before: others wait."""
 
 _INVALID_RECORD: Final = 87
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
@@ -82,6 +86,7 @@ class TopicProducer:
         self._look_at = 0.0
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[int, int] = {}
+        self._stuck: set[int] = set()  # partitions that could not be written for all the time they had
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> list[Result]:
         """Write them, in order. Returns what became of each within so many seconds."""
@@ -94,6 +99,7 @@ class TopicProducer:
         except BaseException:
             self._forget_producer()
             raise
+        self._stuck |= set(pending.waiting)
         results = pending.finish()
         if pending.doubted:
             self._forget_producer()
@@ -131,6 +137,8 @@ class TopicProducer:
                     return
                 if done:
                     continue
+                if self._stuck >= pending.waiting.keys() and trio.current_time() >= began + _STUCK_SECONDS:
+                    return
             self._look_at = 0.0
             await trio.sleep(self._retry)
 
@@ -197,9 +205,16 @@ class TopicProducer:
         self, node: int, batches: list[OutgoingBatch], pending: _PendingRecords, deadline: float
     ) -> bool:
         assert self._producer is not None  # noqa: S101  `_prepare` has seen to it
+        connection = None
+        patience = (
+            _STUCK_SECONDS if self._stuck.issuperset(batch.partition for batch in batches) else math.inf
+        )
         try:
-            connection = await self._connected(node)
+            with trio.move_on_after(patience):
+                connection = await self._connected(node)
         except UnreachableError:
+            connection = None
+        if connection is None:
             pending.problem = "the leader of the partition does not answer"
             return False
         before = {batch.partition: batch.in_doubt for batch in batches}
@@ -237,6 +252,7 @@ class TopicProducer:
         error = kafka_errors.for_code(code)
         if error is kafka_errors.NoError:
             pending.written(batch, offset)
+            self._stuck.discard(batch.partition)
             first = self._sequences.get(batch.partition, 0)
             self._sequences[batch.partition] = (first + len(batch.places)) & _LARGEST
             return True
