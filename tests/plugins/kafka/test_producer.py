@@ -24,8 +24,8 @@ Batch = tuple[int, int, int, list[bytes | None]]  # producer, epoch, sequence an
 @dataclass
 class Cluster:
     """Leaders that keep what they are sent, once, as Kafka does. says: what is answered next, by partition,
-    in spite of that: a code, or an error that comes when the batch was kept. frozen: nodes that do not answer.
-    most: records that a batch may have."""
+    in spite of that: a code, or an error that comes when the batch was kept. frozen: nodes that do not
+    answer. most: records that a batch may have."""
 
     leaders: dict[int, int] = field(default_factory=lambda: {0: 1, 1: 2})
     says: dict[int, list[int | Exception]] = field(default_factory=dict)
