@@ -45,6 +45,7 @@ _FRAGMENTS_PER_SECOND, _FRAGMENTS_BURST = 1_000, 2_048
 _EXCESS_PAUSE_SECONDS = 0.25
 _FLOOD_SECONDS = 3.0
 _READ_BYTES = 4 * 1024
+_WRITER_READ_BYTES = 64 * 1024  # of one that writes records: what is read at once goes to its source together
 _ABORT_SECONDS = 1.0
 _EMPTY_CLOSE = header(0, CLOSE)
 _BREACHES: dict[int, Violation] = {
@@ -219,7 +220,8 @@ async def _converse(
             reading.excessive = False
             await trio.sleep(_EXCESS_PAUSE_SECONDS)
         try:
-            data = await transport.receive_some(_READ_BYTES)
+            most = _READ_BYTES if connection.writes is None else _WRITER_READ_BYTES
+            data = await transport.receive_some(most)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # it left without a word
         if not data:

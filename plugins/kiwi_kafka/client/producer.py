@@ -8,19 +8,19 @@ new producer id makes sure that no later record is refused for it.
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import trio
 from aiokafka import errors as kafka_errors
 
-from kiwi_gw.api import Outgoing, Published, Unpublished
+from kiwi_gw.api import Outgoing
 from kiwi_kafka.client.brokers import Brokers
 from kiwi_kafka.client.connection import BrokerConnection
 from kiwi_kafka.client.errors import readable
-from kiwi_kafka.client.outgoing_batch import OutgoingBatch, RecordSequence, gather, partition_of
+from kiwi_kafka.client.outgoing_batch import OutgoingBatch, RecordSequence
+from kiwi_kafka.client.pending_records import PendingRecords, Result
 from kiwi_kafka.client.requests import InitProducerIdRequest, ProduceRequest
 from kiwi_kafka.ports import MissingTopic, UnreachableError
 
@@ -31,6 +31,9 @@ _MISSING_SECONDS: Final = 1.0
 """A topic that is not there may be one that its broker, just started, does not know yet."""
 _TRUSTED_SECONDS: Final = 60.0
 """A connection that was not used for so long is opened anew: of what is sent into a dead one nobody knows."""
+
+_STUCK_SECONDS: Final = 0.5
+"""How long a partition is tried that could not be written in all the time of the call before: others wait."""
 
 _INVALID_RECORD: Final = 87
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
@@ -54,8 +57,6 @@ _MAYBE_WRITTEN = (
     kafka_errors.KafkaStorageError,
     kafka_errors.UnknownError,
 )
-
-Result = Published | Unpublished
 
 
 class _RefusedError(Exception):
@@ -82,10 +83,11 @@ class TopicProducer:
         self._look_at = 0.0
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[int, int] = {}
+        self._stuck: set[int] = set()  # partitions that could not be written for all the time they had
 
     async def produce(self, records: Sequence[Outgoing], within: float) -> list[Result]:
         """Write them, in order. Returns what became of each within so many seconds."""
-        pending = _PendingRecords(records)
+        pending = PendingRecords(records)
         try:
             with trio.move_on_after(within) as scope:
                 await self._write(pending, scope.deadline)
@@ -94,6 +96,7 @@ class TopicProducer:
         except BaseException:
             self._forget_producer()
             raise
+        self._stuck |= set(pending.waiting)
         results = pending.finish()
         if pending.doubted:
             self._forget_producer()
@@ -114,7 +117,7 @@ class TopicProducer:
             self._brokers.close()
             self._brokers = None
 
-    async def _write(self, pending: _PendingRecords, deadline: float) -> None:
+    async def _write(self, pending: PendingRecords, deadline: float) -> None:
         began = trio.current_time()
         while True:
             try:
@@ -131,10 +134,12 @@ class TopicProducer:
                     return
                 if done:
                     continue
+                if self._stuck >= pending.waiting.keys() and trio.current_time() >= began + _STUCK_SECONDS:
+                    return
             self._look_at = 0.0
             await trio.sleep(self._retry)
 
-    async def _prepare(self, pending: _PendingRecords, *, patient: bool) -> bool:
+    async def _prepare(self, pending: PendingRecords, *, patient: bool) -> bool:
         """Find out who leads the partitions, and get a producer id. Returns whether it is known by now.
         Raises _RefusedError, UnreachableError, KafkaError."""
         if self._is_closed:
@@ -165,7 +170,7 @@ class TopicProducer:
         pending.place(self._leaders)
         return True
 
-    def _by_leader(self, pending: _PendingRecords) -> dict[int, list[OutgoingBatch]]:
+    def _by_leader(self, pending: PendingRecords) -> dict[int, list[OutgoingBatch]]:
         """Find what is to be sent next: of each partition one batch."""
         by_node: dict[int, list[OutgoingBatch]] = {}
         for partition, batches in pending.waiting.items():
@@ -177,7 +182,7 @@ class TopicProducer:
         return by_node
 
     async def _send_round(
-        self, by_node: dict[int, list[OutgoingBatch]], pending: _PendingRecords, deadline: float
+        self, by_node: dict[int, list[OutgoingBatch]], pending: PendingRecords, deadline: float
     ) -> bool:
         """Have each leader take one batch of its partitions. Returns whether all went well."""
         went_well = [bool(by_node)]
@@ -194,12 +199,19 @@ class TopicProducer:
         return all(went_well)
 
     async def _send(
-        self, node: int, batches: list[OutgoingBatch], pending: _PendingRecords, deadline: float
+        self, node: int, batches: list[OutgoingBatch], pending: PendingRecords, deadline: float
     ) -> bool:
         assert self._producer is not None  # noqa: S101  `_prepare` has seen to it
+        connection = None
+        patience = (
+            _STUCK_SECONDS if self._stuck.issuperset(batch.partition for batch in batches) else math.inf
+        )
         try:
-            connection = await self._connected(node)
+            with trio.move_on_after(patience):
+                connection = await self._connected(node)
         except UnreachableError:
+            connection = None
+        if connection is None:
             pending.problem = "the leader of the partition does not answer"
             return False
         before = {batch.partition: batch.in_doubt for batch in batches}
@@ -227,7 +239,7 @@ class TopicProducer:
         return well
 
     def _judge(
-        self, batch: OutgoingBatch, parts: dict[int, Any], before: bool, pending: _PendingRecords
+        self, batch: OutgoingBatch, parts: dict[int, Any], before: bool, pending: PendingRecords
     ) -> bool:
         """Note what a leader says of a batch. Returns whether it is dealt with. before: whether it was in
         doubt before it was sent this time."""
@@ -237,6 +249,7 @@ class TopicProducer:
         error = kafka_errors.for_code(code)
         if error is kafka_errors.NoError:
             pending.written(batch, offset)
+            self._stuck.discard(batch.partition)
             first = self._sequences.get(batch.partition, 0)
             self._sequences[batch.partition] = (first + len(batch.places)) & _LARGEST
             return True
@@ -275,98 +288,3 @@ class TopicProducer:
     def _forget_producer(self) -> None:
         self._producer = None
         self._sequences = {}
-
-
-class _PendingRecords:
-    """What is to be written, and what became of it.
-
-    waiting: batches by partition, the first of each on its way; empty when all is dealt with. problem: what
-    stands in the way now. doubted: of some nobody knows whether they were written.
-    """
-
-    def __init__(self, records: Sequence[Outgoing]) -> None:
-        self.waiting: dict[int, deque[OutgoingBatch]] = {}
-        self.problem = "the Kafka cluster does not answer"
-        self.retriable = True
-        self.doubted = False
-        self._records: Sequence[Outgoing] | None = records
-        self._results: list[Result | None] = [None] * len(records)
-
-    def place(self, partitions: Iterable[int]) -> None:
-        """Choose the partition of each record, among these. Nothing happens the second time."""
-        if self._records is None:
-            return
-        known = set(partitions)
-        any_of_them = random.choice(sorted(known))  # noqa: S311  (of records without a key: none is better)
-        placed = []
-        for place, record in enumerate(self._records):
-            partition = record.partition
-            if partition is None:
-                partition = any_of_them if record.key is None else partition_of(record.key, len(known))
-            wrong = _mistake(record) if partition in known else f"there is no partition {partition}"
-            if wrong:
-                self._results[place] = Unpublished(f"not written: {wrong}", retriable=False, known=True)
-            else:
-                placed.append((place, partition, record))
-        self._records = None
-        self.waiting = gather(placed)
-
-    def written(self, batch: OutgoingBatch, offset: int) -> None:
-        batch.in_doubt = False
-        for number, place in enumerate(batch.places):
-            self._results[place] = Published(batch.partition, offset + number)
-        self._over(batch)
-
-    def unfit(self, batch: OutgoingBatch, why: str) -> None:
-        """Try halves of it: not every record may be at fault."""
-        if len(batch.places) == 1 or batch.in_doubt:
-            self.unwritten(batch, why, retriable=False)
-            return
-        batches = self.waiting[batch.partition]
-        batches.popleft()
-        batches.extendleft(reversed(batch.halves()))
-
-    def unwritten(self, batch: OutgoingBatch, why: str, *, retriable: bool) -> None:
-        self._settle(batch, why, retriable=retriable)
-        self._over(batch)
-
-    def give_up_doubtful(self) -> None:
-        """Give up those that may be written."""
-        for batch in [batch for batch in self._batches() if batch.in_doubt]:
-            self.unwritten(batch, "", retriable=True)
-
-    def finish(self) -> list[Result]:
-        """Return what became of them; what waits still is given up."""
-        for batch in self._batches():
-            self._settle(batch, self.problem, retriable=self.retriable)
-        left = Unpublished(f"not written: {self.problem}", self.retriable, known=True)
-        return [left if result is None else result for result in self._results]
-
-    def _batches(self) -> Iterable[OutgoingBatch]:
-        return (batch for batches in self.waiting.values() for batch in batches)
-
-    def _settle(self, batch: OutgoingBatch, why: str, *, retriable: bool) -> None:
-        result = Unpublished(f"not written: {why}", retriable, known=True)
-        if batch.in_doubt:
-            self.doubted = True
-            result = Unpublished("not known whether it was written", retriable=True, known=False)
-        for place in batch.places:
-            self._results[place] = result
-
-    def _over(self, batch: OutgoingBatch) -> None:
-        batches = self.waiting[batch.partition]
-        batches.remove(batch)
-        if not batches:
-            del self.waiting[batch.partition]
-
-
-def _mistake(record: Outgoing) -> str:
-    """Say what is wrong with a record, empty if nothing is."""
-    if record.timestamp is not None and not 0 <= record.timestamp < 2**63:
-        return "its timestamp is none"
-    try:
-        for name, _ in record.headers:
-            name.encode()
-    except UnicodeEncodeError:
-        return "the name of a header is no text"
-    return ""

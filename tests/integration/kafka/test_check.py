@@ -31,6 +31,8 @@ async def test_brokers_and_topics(broker: Broker, topics: Topics, new_topic: Cal
     assert "Connection refused" in findings[0].message
     assert findings[2].message == "can be read; partitions: 3"
     assert await topics.partitions(missing) == 0
+    *_, written = await check_kafka(KafkaSettings(bootstrap_servers=broker.bootstrap), [name], [name])
+    assert written.message == "can be read and written; partitions: 3"
 
 
 async def test_no_broker_at_all() -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 
 from kiwi_demo.broker import Broker
 from kiwi_demo.loopback import HOST, Node, free_ports
-from kiwi_gw.api import PluginError
+from kiwi_gw.api import Outgoing, PluginError, Published
 from kiwi_kafka import KafkaSettings
 from kiwi_kafka.diagnostics import check_kafka
 from tests.integration.kafka.support import kafka_on, running
@@ -91,7 +91,7 @@ async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
 
 async def test_user_and_certificate(secured: Secured, new_topic: Callable[[], str]) -> None:
     topics = Topics(secured.broker.bootstrap)
-    name = await topics.create(new_topic(), 2)
+    name = await topics.create(new_topic(), 3)
     await topics.produce(name, [Record(b"%d" % n, partition=n % 2) for n in range(100)])
     user = {"protocol": "SASL_SSL", "username": "kiwi", "password": "fruit", "ca": secured.file("ca.pem")}
     certificate = {
@@ -104,11 +104,17 @@ async def test_user_and_certificate(secured: Secured, new_topic: Callable[[], st
     for server, security in ((secured.sasl, user), (secured.mtls, certificate)):
         async with (
             kafka_on(server, security=security) as kafka,
-            running(kafka, name, start={0: 0, 1: 0}) as source,
+            running(kafka, name, start={0: 0, 1: 0, 2: 0}) as source,
         ):
             with trio.fail_after(10):
-                await source.out.wait_for(100)
-            assert source.out.offsets == {0: list(range(50)), 1: list(range(50))}
+                await source.out.wait_until(
+                    lambda: sum(len(source.out.offsets.get(p, ())) for p in (0, 1)) >= 100
+                )
+            assert {p: source.out.offsets[p] for p in (0, 1)} == {p: list(range(50)) for p in (0, 1)}
+            (written,) = await source.source.produce([Outgoing(None, b"v", partition=2)], 10)
+            assert isinstance(written, Published)
+            await source.source.commit(f"by {server}", {0: (50, "")})
+            assert await source.source.committed(f"by {server}") == {0: (50, "")}
 
     async def message(server: str, **changes: Any) -> str:
         security = (user if server == secured.sasl else certificate) | changes

@@ -1,0 +1,107 @@
+"""Records that are being written together, and what became of each."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from kiwi_gw.api import Outgoing, Published, Unpublished
+from kiwi_kafka.client.outgoing_batch import OutgoingBatch, gather, partition_of
+
+Result = Published | Unpublished
+
+
+class PendingRecords:
+    """What is to be written, and what became of it.
+
+    waiting: batches by partition, the first of each on its way; empty when all is dealt with. problem: what
+    stands in the way now. doubted: of some nobody knows whether they were written.
+    """
+
+    def __init__(self, records: Sequence[Outgoing]) -> None:
+        self.waiting: dict[int, deque[OutgoingBatch]] = {}
+        self.problem = "the Kafka cluster does not answer"
+        self.retriable = True
+        self.doubted = False
+        self._records: Sequence[Outgoing] | None = records
+        self._results: list[Result | None] = [None] * len(records)
+
+    def place(self, partitions: Iterable[int]) -> None:
+        """Choose the partition of each record, among these. Nothing happens the second time."""
+        if self._records is None:
+            return
+        known = set(partitions)
+        any_of_them = random.choice(sorted(known))  # noqa: S311  (of records without a key: none is better)
+        placed = []
+        for place, record in enumerate(self._records):
+            partition = record.partition
+            if partition is None:
+                partition = any_of_them if record.key is None else partition_of(record.key, len(known))
+            wrong = _mistake(record) if partition in known else f"there is no partition {partition}"
+            if wrong:
+                self._results[place] = Unpublished(f"not written: {wrong}", retriable=False, known=True)
+            else:
+                placed.append((place, partition, record))
+        self._records = None
+        self.waiting = gather(placed)
+
+    def written(self, batch: OutgoingBatch, offset: int) -> None:
+        batch.in_doubt = False
+        for number, place in enumerate(batch.places):
+            self._results[place] = Published(batch.partition, offset + number)
+        self._over(batch)
+
+    def unfit(self, batch: OutgoingBatch, why: str) -> None:
+        """Try halves of it: not every record may be at fault."""
+        if len(batch.places) == 1 or batch.in_doubt:
+            self.unwritten(batch, why, retriable=False)
+            return
+        batches = self.waiting[batch.partition]
+        batches.popleft()
+        batches.extendleft(reversed(batch.halves()))
+
+    def unwritten(self, batch: OutgoingBatch, why: str, *, retriable: bool) -> None:
+        self._settle(batch, why, retriable=retriable)
+        self._over(batch)
+
+    def give_up_doubtful(self) -> None:
+        """Give up those that may be written."""
+        for batch in [batch for batch in self._batches() if batch.in_doubt]:
+            self.unwritten(batch, "", retriable=True)
+
+    def finish(self) -> list[Result]:
+        """Return what became of them; what waits still is given up."""
+        for batch in self._batches():
+            self._settle(batch, self.problem, retriable=self.retriable)
+        left = Unpublished(f"not written: {self.problem}", self.retriable, known=True)
+        return [left if result is None else result for result in self._results]
+
+    def _batches(self) -> Iterable[OutgoingBatch]:
+        return (batch for batches in self.waiting.values() for batch in batches)
+
+    def _settle(self, batch: OutgoingBatch, why: str, *, retriable: bool) -> None:
+        result = Unpublished(f"not written: {why}", retriable, known=True)
+        if batch.in_doubt:
+            self.doubted = True
+            result = Unpublished("not known whether it was written", retriable=True, known=False)
+        for place in batch.places:
+            self._results[place] = result
+
+    def _over(self, batch: OutgoingBatch) -> None:
+        batches = self.waiting[batch.partition]
+        batches.remove(batch)
+        if not batches:
+            del self.waiting[batch.partition]
+
+
+def _mistake(record: Outgoing) -> str:
+    """Say what is wrong with a record, empty if nothing is."""
+    if record.timestamp is not None and not 0 <= record.timestamp < 2**63:
+        return "its timestamp is none"
+    try:
+        for name, _ in record.headers:
+            name.encode()
+    except UnicodeEncodeError:
+        return "the name of a header is no text"
+    return ""
