@@ -12,9 +12,11 @@ from kiwi_gw.core.commands import (
     Call,
     Cancel,
     Command,
+    Commit,
     Inspect,
     LogIn,
     Open,
+    Produce,
     SetTimer,
     WatchSilence,
 )
@@ -59,6 +61,7 @@ class Page(Desk):
         self.timers: list[float] = []
         self.silence: float | None = None
         self.calls: list[Call] = []
+        self.writes: list[Produce | Commit] = []
         self.holds_calls = False
         self._known = known
         self._frames = FrameReader()
@@ -97,6 +100,8 @@ class Page(Desk):
                         self.carry_out(self.session.notice(told))
                 case AddCredit(handle) | Cancel(handle) if handle not in self.open:
                     pass
+                case Produce() | Commit():
+                    self.writes.append(command)
                 case Call():
                     self.calls.append(command)
                     if not self.holds_calls:

@@ -1,0 +1,71 @@
+"""Whatever a client of Lenses v1 sends: nothing raises, and every text gets one answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from kiwi_gw.dialect_api.limits import SessionLimits
+from tests.effort import examples
+from tests.unit.core.desk import Gateway
+from tests.unit.dialects.frames import anything, frames
+from tests.unit.dialects.lenses.bench import Page
+
+SQL = st.sampled_from(
+    [
+        "SELECT * FROM cars",
+        "SELECT a.b[0] AS n, _key FROM `cars` WHERE a > 1 AND _vtype='JSON' LIMIT 3;",
+        "SET x=y; SELECT _value.*, _meta.* FROM cars WHERE _sample=2",
+        "SELECT count(*) FROM cars GROUP BY a",
+    ]
+)
+CONTENT = st.one_of(
+    st.fixed_dictionaries({"user": st.text(), "password": st.text()}),
+    st.fixed_dictionaries({"sqls": st.lists(SQL | st.text(), max_size=3)}),
+    st.fixed_dictionaries({"topics": st.lists(st.sampled_from(["cars", "x"]) | anything(), max_size=3)}),
+    st.fixed_dictionaries(
+        {"topic": st.just("cars"), "value": anything(), "vtype": st.sampled_from(["INT", "json", "AVRO"])}
+    ),
+    st.fixed_dictionaries(
+        {
+            "commits": st.lists(
+                st.fixed_dictionaries(
+                    {"topic": st.just("cars"), "partition": st.integers(0, 9), "offset": st.integers()}
+                )
+            )
+        }
+    ),
+    anything("topic", "sqls"),
+)
+TYPES = st.sampled_from(["LOGIN", "SUBSCRIBE", "UNSUBSCRIBE", "PUBLISH", "COMMIT", "login"])
+REQUESTS: SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "type": TYPES,
+        "correlationId": st.integers(-(2**63), 2**63 - 1) | anything(),
+        "content": CONTENT.map(json.dumps) | st.text(),
+    },
+    optional={"authToken": st.sampled_from(["", "t"]) | anything(), "more": anything()},
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(frames(REQUESTS.map(json.dumps), anything("type", "content", "correlationId")), max_size=8))
+def test_every_text_gets_one_answer(messages: list[str | bytes]) -> None:
+    page = Page(
+        Gateway("cars"), limits=replace(SessionLimits(), commands_per_second=0, requests_per_second=0)
+    )
+    for message in messages:
+        before = len(page.writes)
+        page.carry_out(page.session.receive(message, 0.0))
+        if isinstance(message, bytes):
+            assert page.hung_up is not None
+            page.hung_up = None
+            continue
+        heard = [each for each in page.heard() if each["type"] != "KAFKAMSG"]
+        written = page.writes[before:]
+        assert len(heard) == (0 if written else 1), (message, heard)

@@ -1,0 +1,175 @@
+"""PUBLISH and COMMIT: what becomes of keys and values, who is answered what, and when (document 000)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from kiwi_gw.core.commands import Commit, Produce
+from kiwi_gw.core.notices import CommitDone, Produced, Silent
+from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.lenses.v1.writing import group_of
+from kiwi_gw.model import Published, Refusal, Unpublished
+from tests.unit.core.desk import Gateway
+from tests.unit.dialects.lenses.bench import Page
+
+KINDS = "STRING, JSON, INT, LONG, BINARY, BYTES"
+
+
+def publish(page: Page, number: int = 1, **content: object) -> None:
+    page.ask("PUBLISH", number, {"topic": "cars", **content})
+
+
+def written(page: Page) -> Produce:
+    (command,) = page.writes
+    assert isinstance(command, Produce)
+    return command
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "value"),
+    [
+        ({}, None, None),
+        ({"key": None, "value": None}, None, None),
+        ({"key": "k", "value": ""}, b"k", b""),
+        ({"value": "null"}, None, b"null"),
+        ({"value": "\u00e9\U0001f600"}, None, "\u00e9\U0001f600".encode()),
+        ({"value": {"a": [1, None]}}, None, b'{"a": [1, null]}'),
+        ({"value": 12, "key": True}, b"true", b"12"),
+        ({"vtype": "json", "value": '{"a":1}'}, None, b'{"a":1}'),
+        (
+            {"vtype": "INT", "value": "-2", "ktype": "Long", "key": 5},
+            b"\0\0\0\0\0\0\0\5",
+            b"\xff\xff\xff\xfe",
+        ),
+        ({"vtype": "BINARY", "value": "AP8="}, None, b"\x00\xff"),
+        ({"vtype": "INT", "value": None}, None, None),
+    ],
+)
+def test_what_is_written(content: dict[str, object], key: bytes | None, value: bytes | None) -> None:
+    page = Page(Gateway("cars"))
+    publish(page, **content, partition=3)
+    command = written(page)
+    assert (command.source_id, command.record.key, command.record.value) == ("cars", key, value)
+    assert command.record.partition == 3
+    assert page.heard() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"topic": "nowhere"}, "no such topic: `nowhere`"),
+        (
+            {"vtype": "AVRO", "value": "x"},
+            f"value: records cannot be written as 'AVRO', but as one of {KINDS}",
+        ),
+        ({"ktype": "INT", "key": "x"}, "key: it must be an integer of 32 bits"),
+        ({"vtype": "INT", "value": 2**31}, "value: it must be an integer of 32 bits"),
+        ({"vtype": "LONG", "value": "9" * 100_000}, "value: it must be an integer of 64 bits"),
+        ({"vtype": "LONG", "value": " 1_0"}, "value: it must be an integer of 64 bits"),
+        ({"vtype": "JSON", "value": "{"}, "value: it must be JSON"),
+        ({"vtype": "JSON", "value": "[" * 100_000}, "value: it must be JSON"),
+        ({"vtype": "BINARY", "value": "%"}, "value: it must be base64"),
+    ],
+)
+def test_what_cannot_be_written(content: dict[str, object], words: str) -> None:
+    page = Page(Gateway("cars"))
+    publish(page, **content)
+    assert page.writes == []
+    assert page.heard() == [{"type": "ERROR", "correlationId": 1, "content": words}]
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "content"),
+    [
+        (Published(2, 12), "SUCCESS", '{"topic":"cars","partition":2,"offset":12}'),
+        (
+            Unpublished("not written: too large", retriable=False, known=True),
+            "ERROR",
+            "not written: too large",
+        ),
+        (Refusal("unknown_source", "no source has this id"), "ERROR", "no such topic: `cars`"),
+        (Refusal("forbidden", "not allowed"), "ERROR", "not allowed"),
+    ],
+)
+def test_what_is_answered(result: Published | Unpublished | Refusal, kind: str, content: str) -> None:
+    page = Page(Gateway("cars"))
+    publish(page, 7)
+    page.carry_out(page.session.notice(Silent()))
+    assert page.heard() == [], "no heartbeat while something is unanswered"
+    page.carry_out(page.session.notice(Produced(written(page).handle, result)))
+    page.carry_out(page.session.notice(Silent()))
+    assert page.heard() == [
+        {"type": kind, "correlationId": 7, "content": content},
+        {"type": "HEARTBEAT"},
+    ]
+
+
+def few(rate: float = 1) -> SessionLimits:
+    return replace(SessionLimits(), commands_per_second=rate, commands_burst=2, flood_seconds=1)
+
+
+def test_accepted_records_do_not_count_for_the_rate_and_refused_ones_end_it() -> None:
+    page = Page(Gateway("cars"), limits=few())
+    for number in range(500):
+        publish(page, number)
+    assert len(page.writes) == 500
+    assert page.hung_up is None
+    for command in page.writes:
+        assert isinstance(command, Produce)
+        page.gateway.clock.now += 0.01
+        page.carry_out(page.session.notice(Produced(command.handle, Refusal("forbidden", "not allowed"))))
+    assert page.hung_up is not None
+    assert page.hung_up.code == 1008
+
+
+def test_records_that_are_wrong_count_too() -> None:
+    page = Page(Gateway("cars"), limits=few())
+    for number in range(500):
+        page.gateway.clock.now += 0.01
+        publish(page, number, vtype="AVRO", value="x")
+    assert page.hung_up is not None
+
+
+def test_commits_are_one_for_each_topic_and_are_answered_together() -> None:
+    page = Page(Gateway("cars", "bikes"))
+    commits = [
+        {"topic": "cars", "partition": 0, "offset": 3},
+        {"topic": "bikes", "partition": 1, "offset": 4},
+        {"topic": "cars", "partition": 0, "offset": 2},  # the last one wins
+    ]
+    page.ask("COMMIT", 9, {"commits": commits})
+    first, second = page.writes
+    assert isinstance(first, Commit)
+    assert isinstance(second, Commit)
+    assert (first.source_id, first.group, first.positions) == ("cars", "kiwi-gw.ann.me", {0: (3, "")})
+    assert (second.source_id, second.positions) == ("bikes", {1: (5, "")})
+    page.carry_out(page.session.notice(CommitDone(first.handle, None)))
+    assert page.heard() == []
+    page.carry_out(page.session.notice(CommitDone(second.handle, None)))
+    assert page.heard() == [{"type": "SUCCESS", "correlationId": 9, "content": ""}]
+    page.ask("COMMIT", 10, {"commits": commits})
+    *_, third, fourth = page.writes
+    page.carry_out(page.session.notice(CommitDone(third.handle, Refusal("beyond", "it ends at 2"))))
+    page.carry_out(page.session.notice(CommitDone(fourth.handle, None)))
+    assert page.heard() == [{"type": "ERROR", "correlationId": 10, "content": "cars: it ends at 2"}]
+
+
+def test_a_commit_of_a_topic_that_is_not_there_stores_nothing() -> None:
+    page = Page(Gateway("cars"))
+    commits = [{"topic": name, "partition": 0, "offset": 0} for name in ("cars", "nowhere")]
+    page.ask("COMMIT", 1, {"commits": commits})
+    assert page.writes == []
+    assert page.heard() == [{"type": "ERROR", "correlationId": 1, "content": "no such topic: `nowhere`"}]
+
+
+def test_nobody_can_be_called_so_that_it_gets_the_group_of_another() -> None:
+    template = "kiwi-gw.{user}.{client}"
+    assert group_of(template, "ann", "page") == "kiwi-gw.ann.page"
+    assert group_of(template, "a.b", "c") == "kiwi-gw.a%2Eb.c"
+    assert group_of(template, "a", "b.c") == "kiwi-gw.a.b%2Ec"
+    assert group_of(template, "{client}", "x") == "kiwi-gw.%7Bclient%7D.x"
+    assert group_of(template, "\u00e9", "{user}") == "kiwi-gw.%C3%A9.%7Buser%7D"
+    assert json.dumps(group_of("fixed", "ann", "page")) == '"fixed"'
