@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from tests.unit.dialects.lenses.bench import Page
 KINDS = "STRING, JSON, INT, LONG, BINARY, BYTES"
 
 
-def publish(page: Page, number: int = 1, **content: object) -> None:
+def publish(page: Page, content: Mapping[str, object], number: int = 1) -> None:
     page.ask("PUBLISH", number, {"topic": "cars", **content})
 
 
@@ -50,7 +51,7 @@ def written(page: Page) -> Produce:
 )
 def test_what_is_written(content: dict[str, object], key: bytes | None, value: bytes | None) -> None:
     page = Page(Gateway("cars"))
-    publish(page, **content, partition=3)
+    publish(page, {**content, "partition": 3})
     command = written(page)
     assert (command.source_id, command.record.key, command.record.value) == ("cars", key, value)
     assert command.record.partition == 3
@@ -76,7 +77,7 @@ def test_what_is_written(content: dict[str, object], key: bytes | None, value: b
 )
 def test_what_cannot_be_written(content: dict[str, object], words: str) -> None:
     page = Page(Gateway("cars"))
-    publish(page, **content)
+    publish(page, content)
     assert page.writes == []
     assert page.heard() == [{"type": "ERROR", "correlationId": 1, "content": words}]
 
@@ -96,7 +97,7 @@ def test_what_cannot_be_written(content: dict[str, object], words: str) -> None:
 )
 def test_what_is_answered(result: Published | Unpublished | Refusal, kind: str, content: str) -> None:
     page = Page(Gateway("cars"))
-    publish(page, 7)
+    publish(page, {}, 7)
     page.carry_out(page.session.notice(Silent()))
     assert page.heard() == [], "no heartbeat while something is unanswered"
     page.carry_out(page.session.notice(Produced(written(page).handle, result)))
@@ -114,7 +115,7 @@ def few(rate: float = 1) -> SessionLimits:
 def test_accepted_records_do_not_count_for_the_rate_and_refused_ones_end_it() -> None:
     page = Page(Gateway("cars"), limits=few())
     for number in range(500):
-        publish(page, number)
+        publish(page, {}, number)
     assert len(page.writes) == 500
     assert page.hung_up is None
     for command in page.writes:
@@ -129,7 +130,7 @@ def test_records_that_are_wrong_count_too() -> None:
     page = Page(Gateway("cars"), limits=few())
     for number in range(500):
         page.gateway.clock.now += 0.01
-        publish(page, number, vtype="AVRO", value="x")
+        publish(page, {"vtype": "AVRO", "value": "x"}, number)
     assert page.hung_up is not None
 
 
