@@ -64,7 +64,10 @@ class GroupClient:
         """Return what was committed, by partition. CommitRefused: why that cannot be known."""
 
         def codes(answer: Any) -> list[int]:
-            return [answer.error_code, *(part[3] for _, parts in answer.topics for part in parts)]
+            return [
+                getattr(answer, "error_code", 0),
+                *(part[3] for _, parts in answer.topics for part in parts),
+            ]
 
         answer = await self._ask(group, OffsetFetchRequest(group, [(topic, sorted(partitions))]), codes)
         return {

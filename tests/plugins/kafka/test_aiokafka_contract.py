@@ -19,7 +19,8 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
-from aiokafka.protocol import fetch, offset
+from aiokafka.partitioner import murmur2
+from aiokafka.protocol import commit, coordination, fetch, offset, produce, transaction
 from aiokafka.protocol.admin import ApiVersionRequest, SaslAuthenticateRequest, SaslHandShakeRequest
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.metadata import MetadataRequest_v5
@@ -49,6 +50,18 @@ USES: dict[str, tuple[Any, str]] = {
     "plain.step": (SaslPlainAuthenticator._step, "_log_in"),
     "scram": (ScramAuthenticator, "_log_in: _step, as aiokafka's connection runs it in a thread"),
     "control record": (ControlRecord, "FetchedRecords: which markers abort"),
+    "hash": (murmur2, "partition_of"),
+    "produce": (produce.ProduceRequest, "TopicProducer"),
+    "produced": (
+        produce.ProduceResponse_v8,
+        "TopicProducer: the places of fields, as in all versions before",
+    ),
+    "producer": (transaction.InitProducerIdRequest, "TopicProducer"),
+    "coordinator": (coordination.FindCoordinatorRequest, "GroupClient"),
+    "commit": (commit.OffsetCommitRequest, "GroupClient"),
+    "committed": (commit.OffsetCommitResponse_v3, "GroupClient: the places of fields, as in version 2"),
+    "group offsets": (commit.OffsetFetchRequest, "GroupClient"),
+    "group offsets found": (commit.OffsetFetchResponse_v3, "GroupClient: the places of fields"),
 }
 
 CONTRACTS: dict[str, dict[str, str]] = {
@@ -67,6 +80,15 @@ CONTRACTS: dict[str, dict[str, str]] = {
         "plain.step": "78b565ebf1c7",
         "scram": "3fa35de0cae9",
         "control record": "dcc60e6ddcf1",
+        "hash": "47284bfe2e11",
+        "produce": "c645e3b60eb6",
+        "produced": "dc5c1b759391",
+        "producer": "86d027795ddb",
+        "coordinator": "8a2978b23a46",
+        "commit": "c0ce10f35182",
+        "committed": "96abd76b23c4",
+        "group offsets": "3e8c9a371a27",
+        "group offsets found": "6c265efea118",
     }
 }
 """Of each version of aiokafka, the fingerprints of what is used. Its decoder is compiled: how it reads is
@@ -157,14 +179,19 @@ def test_metadata_version_12_round_trip() -> None:
 INSIDES = {
     "client/connection.py": {"aiokafka.conn"},
     "client/fetched_records.py": {"aiokafka.record.control_record", "aiokafka.record.memory_records"},
+    "client/outgoing_batch.py": {"aiokafka.partitioner", "aiokafka.record.default_records"},
     "client/requests.py": {
         "aiokafka.protocol",
         "aiokafka.protocol.abstract",
         "aiokafka.protocol.admin",
         "aiokafka.protocol.api",
+        "aiokafka.protocol.commit",
+        "aiokafka.protocol.coordination",
         "aiokafka.protocol.fetch",
         "aiokafka.protocol.metadata",
         "aiokafka.protocol.offset",
+        "aiokafka.protocol.produce",
+        "aiokafka.protocol.transaction",
     },
 }
 
