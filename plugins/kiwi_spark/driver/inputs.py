@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -27,8 +28,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from kiwi_spark.driver.bad_records import BadRecordCounter, checked
+from kiwi_spark.driver.bad_records import BadRecordCounter, Explain, checked
 from kiwi_spark.driver.error_classification import QueryError
+from kiwi_spark.driver.json_values import BROKEN, json_value, misfit
 from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
 # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
@@ -36,7 +38,6 @@ TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeo
 _KAFKA: Final = {**TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
 _OWN: Final = "kafka."
 """How options of Spark's Kafka source and sink begin that are of Kafka's own clients."""
-_BROKEN: Final = "_kiwi_broken"
 _LOOKED_AT: Final = 1000  # records from which a schema is inferred
 _FRESH_SECONDS: Final = 10.0  # so long what was inferred holds for other queries
 _AVRO_HEADER: Final = 5  # a zero byte and the id of the schema, four bytes big-endian
@@ -94,6 +95,7 @@ def stream(
         value = F.col("_value").cast("string") if item.format == "string" else F.col("_value")
         return InputFrame(raw.select(value.alias("value"), *place))
     inferred = ""
+    explain: Explain = _unexplained
     if item.format == "avro":
         decoded = avro_value(F.col("_value"), item)
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
@@ -101,13 +103,18 @@ def stream(
         if not item.schema:
             inferred = known_schema or infer(spark, name, item)
         kind = spark_type(item.schema or inferred)
-        decoded = _json_value(F.col("_value"), kind)
+        decoded = json_value(F.col("_value"), kind)
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
         if isinstance(kind, StructType):
-            bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
+            explain = partial(misfit, spark, kind)
+            bad = bad | F.coalesce(F.col(f"_decoded.{BROKEN}").isNotNull(), F.lit(False))
     raw = raw.withColumn("_decoded", _once(decoded)).withColumn("_bad", bad)
-    frame, counter = checked(raw, name, item)
+    frame, counter = checked(raw, name, item, explain)
     return InputFrame(frame.select(*_fields(frame, "_decoded"), *place), inferred, counter)
+
+
+def _unexplained(value: str) -> str:
+    return ""
 
 
 def spark_type(ddl: str) -> DataType:
@@ -148,16 +155,6 @@ def client_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name.removeprefix(_OWN): value for name, value in options.items() if name.startswith(_OWN)}
 
 
-def _json_value(value: Column, kind: DataType) -> Column:
-    if not isinstance(kind, StructType):
-        any_kind: Any = kind  # also a map, which PySpark's types forget
-        return F.from_json(value.cast("string"), any_kind, {"mode": "PERMISSIVE"})
-    wide = StructType([*kind.fields]).add(_BROKEN, "string")
-    return F.from_json(
-        value.cast("string"), wide, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
-    )
-
-
 def _once(decoded: Column) -> Column:
     """Have each record decoded once. Spark moves filters to before the columns that they read, and would
     decode anew for each; but not past a column that it takes for one that differs from time to time."""
@@ -168,7 +165,7 @@ def _fields(frame: DataFrame, column: str) -> list[Column]:
     kind = frame.schema[column].dataType
     if not isinstance(kind, StructType):
         return [F.col(column).alias("value")]
-    return [F.col(column).getField(one).alias(one) for one in kind.names if one != _BROKEN]
+    return [F.col(column).getField(one).alias(one) for one in kind.names if one != BROKEN]
 
 
 @dataclass(slots=True)

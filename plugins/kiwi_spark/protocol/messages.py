@@ -137,9 +137,10 @@ class QueryStarted(Message, frozen=True, kw_only=True):
 class BatchProgress(Message, frozen=True, kw_only=True):
     """What Spark said of one micro-batch. watermark: ms since the epoch, None without one.
 
-    late: rows that came behind the watermark, so that a stateful operator left them out. behind: events
-    between what the batch has read and the newest, of the partition that has most of them; None if unknown.
-    state_bytes: memory of the state. phases: seconds by Spark's names (`durationMs`).
+    bad_because: what of `bad_sample` does not fit, where that is known. late: rows that came behind the
+    watermark, so that a stateful operator left them out. behind: events between what the batch has read and
+    the newest, of the partition that has most of them; None if unknown. state_bytes: memory of the state.
+    phases: seconds by Spark's names (`durationMs`).
     """
 
     run: int
@@ -148,6 +149,7 @@ class BatchProgress(Message, frozen=True, kw_only=True):
     seconds: float
     bad: int = 0
     bad_sample: str = ""
+    bad_because: str = ""
     state_rows: int = 0
     state_bytes: int = 0
     late: int = 0
