@@ -17,19 +17,21 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from kiwi_spark.driver.bad_records import BadRecordCounter, Explain, checked
-from kiwi_spark.driver.error_classification import QueryError
+from kiwi_spark.driver.error_classification import QueryError, message_of
 from kiwi_spark.driver.json_values import BROKEN, json_value, misfit
 from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
@@ -54,22 +56,25 @@ class InputFrame:
     bad: BadRecordCounter | None = None
 
 
-def table(spark: SparkSession, item: TableInput) -> DataFrame:
-    """Make a static table."""
+def table(spark: SparkSession, name: str, item: TableInput) -> DataFrame:
+    """Make the static table of a query's input `name`. Raises QueryError, and what Spark raises."""
     reader = spark.read.format(item.format).options(**item.options)
     if item.schema:
-        reader = reader.schema(item.schema)
+        with _schema_of(name):
+            reader = reader.schema(item.schema)
     return reader.load(item.path) if item.path else reader.load()
 
 
-def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> InputFrame:
+def files(spark: SparkSession, name: str, item: TableInput, known_schema: str = "") -> InputFrame:
     """Make a stream of files. known_schema: as in `stream`."""
     inferred = ""
     if not item.schema:  # as Spark infers it of those that are there: a stream of files must have one
-        inferred = known_schema or table(spark, item).schema.toDDL()
+        inferred = known_schema or table(spark, name, item).schema.toDDL()
     options = {"maxFilesPerTrigger": "1000", **item.options}
     reader = spark.readStream.format(item.format).options(**options)
-    return InputFrame(reader.schema(item.schema or inferred).load(item.path), inferred)
+    with _schema_of(name):
+        reader = reader.schema(item.schema or inferred)
+    return InputFrame(reader.load(item.path), inferred)
 
 
 def stream(
@@ -102,7 +107,8 @@ def stream(
     else:
         if not item.schema:
             inferred = known_schema or infer(spark, name, item)
-        kind = spark_type(item.schema or inferred)
+        with _schema_of(name):
+            kind = spark_type(item.schema or inferred)
         decoded = json_value(F.col("_value"), kind)
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
         if isinstance(kind, StructType):
@@ -111,6 +117,17 @@ def stream(
     raw = raw.withColumn("_decoded", _once(decoded)).withColumn("_bad", bad)
     frame, counter = checked(raw, name, item, explain)
     return InputFrame(frame.select(*_fields(frame, "_decoded"), *place), inferred, counter)
+
+
+@contextmanager
+def _schema_of(name: str) -> Iterator[None]:
+    """Say which schema it is that Spark cannot read, and not as if it were the query."""
+    try:
+        yield
+    except ParseException as error:
+        said = message_of(error).partition("\n\n== SQL")[0].strip()
+        where = ("inputs", name, "schema")
+        raise QueryError("query", f"the schema of input {name}: {said}", where) from error
 
 
 def _unexplained(value: str) -> str:

@@ -182,7 +182,8 @@ class QueryEnded(Message, frozen=True, kw_only=True):
 
 class QueryAnalysed(Message, frozen=True, kw_only=True):
     """error: Spark's message, empty if the query is right; trouble: what kind of one; line: where in the SQL,
-    from 1, or 0.
+    from 1, or 0. where: the key of the source that it is about, as a path (and `line` is within that); empty:
+    the query.
 
     columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
     real_time: whether it would run in real time, and partitions: how many it would read then (0: Kafka has
@@ -193,6 +194,7 @@ class QueryAnalysed(Message, frozen=True, kw_only=True):
     error: str = ""
     error_kind: ErrorKind | None = None
     line: int = 0
+    where: list[str] = msgspec.field(default_factory=list)
     columns: list[tuple[str, str]] = msgspec.field(default_factory=list)
     schemas: dict[str, str] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
