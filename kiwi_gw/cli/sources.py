@@ -46,7 +46,8 @@ def sources(
     """List the sources of a gateway: their names, types, states, rates and troubles.
 
     URL is its admin address (127.0.0.1:9464 by default), which knows all of it, or the address of its
-    clients, which says names, types, states and troubles where those are public.
+    clients, which says names, types, states and troubles where those are public. It may stand in the
+    environment, as KIWI_GW_URL.
     """
     from kiwi_gw.cli.source_lists import SourceLister
 

@@ -161,6 +161,7 @@ class QuerySupervisor:
             if isinstance(started, RunEnd):
                 return not query.trigger, started
             self._mode = "real time" if started.real_time else "micro-batches"
+            log.info("query runs", source=query.source, mode=self._mode)
             for note in started.notes:
                 log.info("query starts", source=query.source, note=note)
             self._say(
