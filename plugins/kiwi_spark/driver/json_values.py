@@ -83,4 +83,5 @@ def _told(path: _Path, kind: DataType, value: Any) -> str:
         kind, value = kind[name].dataType, value[name]
     shown = json.dumps(value, ensure_ascii=False)
     cut = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-    return f"{'.'.join(told)}: {kind.simpleString().upper()}, but the record has {cut}"
+    name = kind.simpleString()
+    return f"{'.'.join(told)}: {name if '<' in name else name.upper()}, but the record has {cut}"

@@ -37,7 +37,7 @@ _CHATTER = re.compile(
     r"|^Setting (default|Spark) log level|^To adjust logging level"
     r"|INFO SparkContext: (Running Spark version|OS info|Java version)"
     # When a query is stopped:
-    r"|TaskSetManager: Lost task .*TaskKilled|DAGScheduler: Failed to cancel job group"
+    r"|TaskSetManager: .*Lost task .*TaskKilled|DAGScheduler: .*Failed to cancel job group"
 )
 """What Spark says at every start and stop, and nobody need do anything about."""
 _TERM_SECONDS, _KILL_SECONDS = 0.7, 5.0

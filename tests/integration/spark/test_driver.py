@@ -80,7 +80,7 @@ async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query
         ("amount INT", 'amount: INT, but the record has {"value": 10.5}'),
         (
             "amount STRUCT<value: DOUBLE>, items ARRAY<STRUCT<n: INT>>",
-            'items: ARRAY<STRUCT<N:INT>>, but the record has [{"n": 1}, {"n": "two"}]',
+            'items: array<struct<n:int>>, but the record has [{"n": 1}, {"n": "two"}]',
         ),
         ("amount STRUCT<value: DOUBLE>, at TIMESTAMP", 'at: TIMESTAMP, but the record has "noon"'),
     ],

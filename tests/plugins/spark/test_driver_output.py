@@ -76,7 +76,8 @@ SAID = {
     "26/11/25 18:52:01 WARN NativeCodeLoader: Unable to load native-hadoop library": "debug",
     'Setting default log level to "WARN".': "debug",
     "26/11/25 18:52:02 INFO SparkContext: Running Spark version 4.2.0": "debug",
-    "26/11/25 18:52:09 WARN TaskSetManager: Lost task 0.0 in stage 3.0 (TID 7) (127.0.0.1 executor driver): "
+    "26/11/25 18:52:09 WARN TaskSetManager: [queryId = 77f49] [batchId = 0] Lost task 0.0 in stage 3.0 "
+    "(TID 7) (127.0.0.1 executor driver): "
     "TaskKilled (Stage cancelled: Job 3 cancelled part of cancelled job group 9)": "debug",
     "26/11/25 18:52:09 WARN TaskSetManager: Lost task 0.0 in stage 3.0: java.io.IOException: disk": "warning",
     "26/11/25 18:52:09 WARN Utils: Service 'x' could not bind on port 4040": "warning",
