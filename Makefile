@@ -63,6 +63,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/.installed $(VENV)/.browser jars ## everything that the other targets need; does nothing the second time
+	$(if $(filter setup,$(MAKECMDGOALS)),@echo "ready: . $(VENV)/bin/activate; kiwi-gw version")
 
 # What looks at the code runs beside the tests: without its cache it takes half as long as they do. What it
 # says comes at their end.

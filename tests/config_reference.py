@@ -92,7 +92,7 @@ class _Tables:
             elif not prefix and name in ("subscriber", "window"):
                 yield f"| `{name}` | mapping | | What holds for this source only; see `{name}` below. |"
             elif inner is not None and "properties" in inner:
-                if not _is_plain(value):
+                if not _is_only_a_mapping(value):
                     yield self._row(key, value, name in required)
                 yield from self._rows(key, inner)
             else:
@@ -117,6 +117,8 @@ def _default(value: Schema) -> str:
     if "default" not in value or value["default"] in (None, [], {}):
         return ""
     default = value["default"]
+    if isinstance(default, dict):
+        return ""  # the rows of its members say it
     kinds = {_kind(item) for item in value.get("anyOf", [value])}
     if type(default) is int and "size" in kinds:
         for unit, factor in _UNITS:
@@ -152,9 +154,9 @@ def _kind(item: Schema) -> str:
     return names.get(str(kind), "mapping")
 
 
-def _is_plain(value: Schema) -> bool:
-    """Whether the mapping is always there, with defaults of its own."""
-    return not any(item.get("type") == "null" for item in value.get("anyOf", ()))
+def _is_only_a_mapping(value: Schema) -> bool:
+    """Whether there is always a mapping, with defaults of its own: no word stands for it, nor null."""
+    return not any(item.get("type") == "null" or "enum" in item for item in value.get("anyOf", ()))
 
 
 def _summary(model: Schema) -> str:

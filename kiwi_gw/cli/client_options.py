@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -27,7 +28,22 @@ def _address(ctx: click.Context, param: click.Parameter, url: str) -> Address:
         raise click.BadParameter(str(error), param_hint="URL") from None
 
 
-address_argument = click.argument("address", metavar="URL", callback=_address)
+URL_VARIABLE: Final = "KIWI_GW_URL"
+"""Where the address may stand once for all."""
+
+address_argument = click.argument("address", metavar="URL", envvar=URL_VARIABLE, callback=_address)
+
+
+class AddressThenSource(click.Command):
+    """A command of URL and SOURCE. Where only one of them is given, and the address is in the environment,
+    that is the source."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if url := os.environ.get(URL_VARIABLE):
+            given, _, _ = self.make_parser(ctx).parse_args([*args])
+            if not isinstance(given.get("source"), str):
+                args = [url, *args]
+        return super().parse_args(ctx, args)
 
 
 def client_options(command: F) -> F:

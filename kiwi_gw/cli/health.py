@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from kiwi_gw.cli.client_options import trust
+from kiwi_gw.cli.client_options import URL_VARIABLE, trust
 from kiwi_gw.cli.http_get import http_get
 from kiwi_gw.cli.options import config_option, json_option, print_json
 from kiwi_gw.errors import KiwiError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("url", required=False)
+@click.argument("url", required=False, envvar=URL_VARIABLE)
 @config_option
 @click.option("--ready", is_flag=True, help="Ask whether it can serve (/readyz), not only whether it lives.")
 @click.option(
@@ -32,11 +33,14 @@ def health(
 ) -> int:
     """Ask a gateway how it is; exit code 0 if it is well, 1 if not.
 
-    URL is an address as for `tail`; its path, if any, is asked for instead of /health. Without one, the
-    gateway of the configuration file on this machine is meant, and its certificate is not checked.
+    URL is an address as for `tail`; its path, if any, is asked for instead of /health. Without one, and
+    without KIWI_GW_URL in the environment, the gateway of the configuration file on this machine is meant,
+    and its certificate is not checked.
     """
     from kiwi_gw.client.address import parse_address
 
+    if _is_given("config_path") and not _is_given("url"):
+        url = None  # whatever is in the environment
     if url is None:
         address, own = _of_config(config_path), True
     else:
@@ -57,6 +61,10 @@ def health(
         answer = f"HTTP {status}: {body}" if status else body
         click.echo(f"{address}: {escape(answer)}", err=not well)
     return 0 if well else 1
+
+
+def _is_given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _of_config(config_path: Path) -> Address:

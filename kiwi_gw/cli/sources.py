@@ -43,10 +43,11 @@ def sources(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """List the sources of a gateway: their names, types, states and rates.
+    """List the sources of a gateway: their names, types, states, rates and troubles.
 
     URL is its admin address (127.0.0.1:9464 by default), which knows all of it, or the address of its
-    clients, which says names, types and states where those are public.
+    clients, which says names, types, states and troubles where those are public. It may stand in the
+    environment, as KIWI_GW_URL.
     """
     from kiwi_gw.cli.source_lists import SourceLister
 
@@ -62,10 +63,12 @@ def sources(
     elif not rows:
         note(f"{address}: no sources are shown here; where clients need credentials, ask the admin address")
     elif "rate" in rows[0]:
-        heads = ("SOURCE", "TYPE", "STATE", "EVENTS/S", "SUBSCRIPTIONS")
-        print_table(heads, [(*_named(row), f"{row['rate']:.6g}", str(row["subscriptions"])) for row in rows])
+        print_table(
+            ("SOURCE", "TYPE", "STATE", "EVENTS/S", "SUBSCRIPTIONS", "TROUBLE"),
+            [(*_named(row), f"{row['rate']:.6g}", str(row["subscriptions"]), _trouble(row)) for row in rows],
+        )
     else:
-        print_table(("SOURCE", "TYPE", "STATE"), [_named(row) for row in rows])
+        print_table(("SOURCE", "TYPE", "STATE", "TROUBLE"), [(*_named(row), _trouble(row)) for row in rows])
         note("rates are shown on the admin address (127.0.0.1:9464 by default)")
     return 0
 
@@ -76,7 +79,11 @@ def _rows(lister: SourceLister, seconds: float) -> list[dict[str, Any]]:
 
     first, began = lister.operators(), time.monotonic()
     if first is None:
-        return [{key: item.get(key, "") for key in ("id", "type", "state")} for item in lister.ready()]
+        return [
+            {key: item.get(key, "") for key in ("id", "type", "state")}
+            | {"trouble": item.get("message") or None}
+            for item in lister.ready()
+        ]
     time.sleep(seconds)
     second, ended = lister.operators(), time.monotonic()
     return with_rates(first, second or (), ended - began)
@@ -93,13 +100,21 @@ def with_rates(first: Items, second: Items, seconds: float) -> list[dict[str, An
         counted = item["events"] - before.get((item["id"], item.get("worker")), item["events"])
         row = rows.setdefault(
             item["id"],
-            {"id": item["id"], "type": item["type"], "state": item["state"], "rate": 0.0, "subscriptions": 0},
+            {"id": item["id"], "type": item["type"], "state": item["state"], "rate": 0.0, "subscriptions": 0}
+            | {"trouble": None, "reloadRefused": None},
         )
         # A source that was started anew counts from 0.
         row["rate"] = max(row["rate"], round(max(0, counted) / seconds, 3))
         row["subscriptions"] += item["subscriptions"]
+        row["trouble"] = row["trouble"] or item.get("error") or item.get("degraded")
+        row["reloadRefused"] = row["reloadRefused"] or item.get("reloadRefused")
     return list(rows.values())
 
 
 def _named(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["id"], row["type"], row["state"]
+
+
+def _trouble(row: dict[str, Any]) -> str:
+    refused = row.get("reloadRefused")
+    return "\n".join(filter(None, (row["trouble"], refused and f"the last reload was refused: {refused}")))

@@ -30,9 +30,9 @@ ANSWER_SECONDS: Final = 120.0
 """How long SUBSCRIBE may take; a gateway waits for a source that is starting, a minute if it is Spark's.
 Pings show meanwhile that the server is there."""
 
-STEADY_SECONDS: Final = 10.0
-"""A subscription that lived this long was a good one: the next wait is a short one again."""
-
+STEADY_SECONDS: Final = 1.0
+"""A subscription that lived this long was a good one: the next wait is a short one again. (Not any that was
+opened: a gateway that dies of it would be asked again and again without a pause.)"""
 
 POSITIONS_EVERY_MS: Final = 1000
 """How often the gateway is asked to say where the subscription is, for events that do not say it."""

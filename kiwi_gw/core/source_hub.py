@@ -167,7 +167,10 @@ class SourceHub:
         to_end = command.until is Until.END
         until = None if command.until is None or to_end else load_positions(command.until, self.info)
         if where is StartAt.SNAPSHOT and self.last_values is None:
-            raise SubscribeRefused(RefusalCode.START, "the newest events of this source are not kept by key")
+            raise SubscribeRefused(
+                RefusalCode.START,
+                "the newest events of this source are not kept by key: `window: {last_values: true}` does so",
+            )
         group = self.groups.get(item, payer)
         delivery = Delivery(command.mode, command.credits, command.limits, until, item.format.framing)
         subscription = Subscription(self, group, command.handle, delivery, terms, payer, writer, owner)

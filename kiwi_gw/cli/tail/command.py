@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kiwi_gw.cli.client_options import address_argument, authorization, client_options, trust
+from kiwi_gw.cli.client_options import (
+    AddressThenSource,
+    address_argument,
+    authorization,
+    client_options,
+    trust,
+)
 from kiwi_gw.cli.source_lists import complete_source
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ def _start(ctx: click.Context, param: click.Parameter, text: str | None) -> obje
         raise click.BadParameter(str(error), param_hint="--from") from None
 
 
-@click.command()
+@click.command(cls=AddressThenSource)
 @address_argument
 @click.argument("source", shell_complete=complete_source)
 @click.option(
@@ -87,11 +93,11 @@ def tail(
 ) -> int:
     """Print the events of SOURCE as they come.
 
-    URL is the gateway's address: ws://host:8000, wss://host, host:port, unix:/path/to/socket. Lost
-    connections are made again, and go on behind the last event where the gateway still has it; what was
-    lost meanwhile is said on standard error. The exit code is 0 after -n events, with --until-end behind the
-    last event, at the end of the source or of the program that reads it, 1 where the gateway refuses, and 130
-    on Ctrl-C.
+    URL is the gateway's address: ws://host:8000, wss://host, host:port, unix:/path/to/socket; it may stand
+    in the environment, as KIWI_GW_URL. Lost connections are made again, and go on behind the last event where
+    the gateway still has it; what was lost meanwhile is said on standard error. The exit code is 0 after -n
+    events, with --until-end behind the last event, at the end of the source or of the program that reads it,
+    1 where the gateway refuses, and 130 on Ctrl-C.
     """
     if rate is not None and mode == "push":
         raise click.UsageError("--rate needs --mode pull: a push subscription is sent all there is")

@@ -37,8 +37,8 @@ def plain(text: str, colour: str) -> str:
 class EventLines:
     """Events as lines for people.
 
-    An event that has a partition and an offset (Kafka) is `time  partition:offset  key  value`, the
-    others are compact JSON. Control characters of the events are escaped.
+    An event that has a place is `time  place  key  value`: a partition and an offset (Kafka), or a batch and
+    a row of it. The others are compact JSON. Control characters of the events are escaped.
     """
 
     def __init__(self, paint: Paint = plain) -> None:
@@ -46,11 +46,11 @@ class EventLines:
         self._widths = [0, 0]
 
     def __call__(self, data: Data) -> str:
-        partition, offset = data.get("partition"), data.get("offset")
-        if partition is None or offset is None:
+        at = _place(data)
+        if not at:
             shown = {k: v for k, v in data.items() if k not in ("sourceId", "sourceType")}
             return escape_json(_compact(shown or data))
-        place = self._padded(0, f"{partition}:{offset}")
+        place = self._padded(0, at)
         key = self._padded(1, _text(data, "key", "-"))
         time = _time(data.get("timestamp"))
         return f"{self._paint(time, 'bright_black')}  {self._paint(place, 'cyan')}  {key}  {_value(data)}"
@@ -59,6 +59,13 @@ class EventLines:
         # Columns grow to what was seen, but one huge key must not push all others to the right.
         self._widths[column] = max(self._widths[column], min(len(text), 24))
         return text.ljust(self._widths[column])
+
+
+def _place(data: Data) -> str:
+    for within, number in (("partition", "offset"), ("batch", "row")):
+        if data.get(within) is not None and data.get(number) is not None:
+            return escape(f"{data[within]}:{data[number]}")
+    return ""
 
 
 def raw(data: Data) -> bytes:
@@ -104,7 +111,7 @@ def say_notice(notice: AnyNotice, verbose: bool) -> str:
 def say_lag(lag: Lag, verbose: bool) -> str:
     parts = [f"{lag.count} events behind"]
     if lag.dropped is None:
-        parts.append("an unknown number given up")
+        parts.append("what came meanwhile, if anything, is not known")
     elif lag.dropped is not UNSET and lag.dropped:
         parts.append(f"{lag.dropped} of them given up")
     if verbose and (ranges := given(lag.ranges)):

@@ -18,8 +18,9 @@ _HOLDERS = 10
 def source_item(runner: SourceRunner) -> Item:
     """Show a source. `lag` is null where the source does not know; `positions` is null until it has
     started; `lag`, `positions` and `details` are in its own words (Kafka: by partition). `reloadRefused`:
-    what of the last reload cannot work, so that it goes on as it was. `heldBy`: the
-    connections for which the source waits just now (policy `block`), the first ten."""
+    what of the last reload cannot work, so that it goes on as it was. `degraded`: what subscribers are told
+    of its trouble. `heldBy`: the connections for which the source waits just now (policy `block`), the first
+    ten."""
     hub, statistics = runner.hub, runner.statistics()
     window = hub.window
     behind = statistics.behind if statistics is not None else {}
@@ -28,6 +29,7 @@ def source_item(runner: SourceRunner) -> Item:
         "type": hub.info.type,
         "state": hub.state.value,
         "error": runner.last_error or None,
+        "degraded": hub.degradation or None,
         "reloadRefused": runner.refused or None,
         "restarts": runner.restarts,
         "reachable": statistics.reachable if statistics is not None else None,

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kiwi_spark.driver.checkpoint_files import files_of
 from kiwi_spark.driver.checkpoints import Checkpoints
-from kiwi_spark.driver.error_classification import causes_of, classify_error, message_of
+from kiwi_spark.driver.error_classification import QueryError, causes_of, classify_error, message_of
 from kiwi_spark.driver.json_types import as_json
 from kiwi_spark.driver.query_plan import build, check_streaming, explained
 from kiwi_spark.driver.real_time import why_batches
@@ -23,6 +23,8 @@ from kiwi_spark.protocol.query_spec import QuerySpec
 _LINE: Final = re.compile(
     r"== SQL(?: of [^\n]*)? \(line (\d+)|\(line (\d+), pos \d+\)|; line (\d+),? pos \d+"
 )
+
+_POSITION: Final = re.compile(r"\bline (\d+),? pos (\d+)\b")
 
 
 def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> QueryAnalysed:
@@ -43,8 +45,13 @@ def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> Que
     except Exception as error:  # noqa: BLE001  (whatever it is, the user sees it)
         message = _message(error)
         error_kind, _ = classify_error(error)
+        where = list(error.where) if isinstance(error, QueryError) else []
         return QueryAnalysed(
-            run=run, error=message, error_kind=error_kind, line=line_of(error, message, query.sql)
+            run=run,
+            error=whose_lines(message, where[-1] if where else "query"),
+            error_kind=error_kind,
+            line=line_of(error, message, query.sql),
+            where=where,
         )
     notes = []
     if built.stateful and not query.watermarks:
@@ -61,6 +68,11 @@ def analyse(engine: Engine, run: int, query: QuerySpec, *, explain: bool) -> Que
     )
 
 
+def whose_lines(message: str, what: str) -> str:
+    """Say what Spark counts lines of: beside it stands a line of the configuration."""
+    return _POSITION.sub(rf"line \1 of the {what}, position \2", message)
+
+
 def _partitions(spark: SparkSession, query: QuerySpec) -> int:
     """Count the partitions that a query reads; 0 if Kafka does not say."""
     try:
@@ -74,6 +86,8 @@ def _partitions(spark: SparkSession, query: QuerySpec) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, PySparkException):
         return message_of(error)
+    if isinstance(error, QueryError) and error.where:
+        return str(error)
     for cause in causes_of(error):
         if cause.kind.endswith(("AnalysisException", "ParseException")):
             return cause.message.strip()

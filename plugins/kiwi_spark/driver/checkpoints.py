@@ -29,7 +29,8 @@ _NUMBER: Final = re.compile(r"\d+")
 class CheckpointMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What `meta.json` holds. parts: what the query was, by name. schemas: DDL inferred for its inputs, which
     stays as it was inferred first. stateful: whether Spark keeps state for it. begin: the offsets with which
-    its inputs began, by their names; since: when these were fixed, in ms since the epoch."""
+    its inputs began, by their names; since: when these were fixed, in ms since the epoch. starts: `start` of
+    the inputs as it was read last; None: an older checkpoint does not know."""
 
     generation: int
     parts: dict[str, Any]
@@ -37,6 +38,7 @@ class CheckpointMeta(msgspec.Struct, frozen=True, kw_only=True):
     schemas: dict[str, str] = {}
     begin: dict[str, dict[int, int]] = {}
     since: int = 0
+    starts: dict[str, str | int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,19 @@ def _same(name: str, now: Any, before: Any) -> bool:
     if name == "sql" and before is not None:
         return tokens(now) == tokens(before)
     return bool(now == before)
+
+
+def _cost(query: QuerySpec, stateful: bool) -> str:
+    """Say what it costs to begin afresh. stateful: whether there was state."""
+    starts = {name: one.start for name, one in query.streams.items()}
+    latest = ", ".join(name for name, start in starts.items() if start == "latest")
+    others = ", ".join(name for name, start in starts.items() if start != "latest")
+    costs = (
+        f"what was not read yet of {latest} is left out (`start: latest`)" if latest else "",
+        f"{others} is read again from its `start`" if others else "",
+        "what was counted and kept so far is forgotten" if stateful else "",
+    )
+    return "".join(f"; {cost}" for cost in costs if cost)
 
 
 def _name(source: str) -> str:
@@ -162,6 +177,12 @@ class Checkpoints:
             elif query.fresh:
                 notes.append(f"the checkpoint {self._folder}/{generation} is kept: it is of this query")
         kept = meta if meta is not None and meta.generation == generation else None
+        starts = {name: one.start for name, one in query.streams.items()}
+        if kept is not None and kept.starts not in (None, starts):
+            notes.append(
+                f"`start` was changed, which says nothing where there is a checkpoint: remove {self._folder} "
+                "while the gateway does not run to compute it all again"
+            )
         wanted = CheckpointMeta(
             generation=generation,
             parts=now,
@@ -169,6 +190,7 @@ class Checkpoints:
             schemas=schemas,
             begin={} if kept is None else kept.begin,
             since=0 if kept is None else kept.since,
+            starts=starts,
         )
         if wanted != meta:
             self._write(wanted)
@@ -202,6 +224,7 @@ class Checkpoints:
             why = "the inputs are others" if "inputs" in changed else "it is of another Spark"
         return meta.generation + 1, (
             f"{what} changed; the checkpoint {place} cannot be kept ({why}): it begins afresh in {after}"
+            f"{_cost(query, meta.stateful)}"
         )
 
     def _forget(self, generation: int) -> None:

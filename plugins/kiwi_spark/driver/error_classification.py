@@ -41,11 +41,13 @@ class Cause:
 
 
 class QueryError(Exception):
-    """A query cannot go on, for a reason that is known here and said in our words."""
+    """A query cannot go on, for a reason that is known here and said in our words. where: the key of the
+    source that it is about, as a path; empty: the query itself."""
 
-    def __init__(self, error_kind: ErrorKind, message: str) -> None:
+    def __init__(self, error_kind: ErrorKind, message: str, where: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.error_kind = error_kind
+        self.where = where
 
 
 # Looked for in every cause, in this order: the first that is found anywhere counts.

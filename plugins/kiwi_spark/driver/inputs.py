@@ -17,18 +17,22 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from kiwi_spark.driver.bad_records import BadRecordCounter, checked
-from kiwi_spark.driver.error_classification import QueryError
+from kiwi_spark.driver.bad_records import BadRecordCounter, Explain, checked
+from kiwi_spark.driver.error_classification import QueryError, message_of
+from kiwi_spark.driver.json_values import BROKEN, json_value, misfit
 from kiwi_spark.protocol.query_spec import StreamInput, TableInput
 
 # How soon it is noticed that Kafka is away: 3 tries of 10 s, where the defaults make it 3 minutes.
@@ -36,7 +40,6 @@ TIMEOUTS: Final = {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeo
 _KAFKA: Final = {**TIMEOUTS, "kafkaConsumer.pollTimeoutMs": "20000"}
 _OWN: Final = "kafka."
 """How options of Spark's Kafka source and sink begin that are of Kafka's own clients."""
-_BROKEN: Final = "_kiwi_broken"
 _LOOKED_AT: Final = 1000  # records from which a schema is inferred
 _FRESH_SECONDS: Final = 10.0  # so long what was inferred holds for other queries
 _AVRO_HEADER: Final = 5  # a zero byte and the id of the schema, four bytes big-endian
@@ -53,22 +56,25 @@ class InputFrame:
     bad: BadRecordCounter | None = None
 
 
-def table(spark: SparkSession, item: TableInput) -> DataFrame:
-    """Make a static table."""
+def table(spark: SparkSession, name: str, item: TableInput) -> DataFrame:
+    """Make the static table of a query's input `name`. Raises QueryError, and what Spark raises."""
     reader = spark.read.format(item.format).options(**item.options)
     if item.schema:
-        reader = reader.schema(item.schema)
+        with _schema_of(name):
+            reader = reader.schema(item.schema)
     return reader.load(item.path) if item.path else reader.load()
 
 
-def files(spark: SparkSession, item: TableInput, known_schema: str = "") -> InputFrame:
+def files(spark: SparkSession, name: str, item: TableInput, known_schema: str = "") -> InputFrame:
     """Make a stream of files. known_schema: as in `stream`."""
     inferred = ""
     if not item.schema:  # as Spark infers it of those that are there: a stream of files must have one
-        inferred = known_schema or table(spark, item).schema.toDDL()
+        inferred = known_schema or table(spark, name, item).schema.toDDL()
     options = {"maxFilesPerTrigger": "1000", **item.options}
     reader = spark.readStream.format(item.format).options(**options)
-    return InputFrame(reader.schema(item.schema or inferred).load(item.path), inferred)
+    with _schema_of(name):
+        reader = reader.schema(item.schema or inferred)
+    return InputFrame(reader.load(item.path), inferred)
 
 
 def stream(
@@ -94,20 +100,38 @@ def stream(
         value = F.col("_value").cast("string") if item.format == "string" else F.col("_value")
         return InputFrame(raw.select(value.alias("value"), *place))
     inferred = ""
+    explain: Explain = _unexplained
     if item.format == "avro":
         decoded = avro_value(F.col("_value"), item)
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
     else:
         if not item.schema:
             inferred = known_schema or infer(spark, name, item)
-        kind = spark_type(item.schema or inferred)
-        decoded = _json_value(F.col("_value"), kind)
+        with _schema_of(name):
+            kind = spark_type(item.schema or inferred)
+        decoded = json_value(F.col("_value"), kind)
         bad = F.col("_value").isNotNull() & F.col("_decoded").isNull()
         if isinstance(kind, StructType):
-            bad = bad | F.coalesce(F.col(f"_decoded.{_BROKEN}").isNotNull(), F.lit(False))
+            explain = partial(misfit, spark, kind)
+            bad = bad | F.coalesce(F.col(f"_decoded.{BROKEN}").isNotNull(), F.lit(False))
     raw = raw.withColumn("_decoded", _once(decoded)).withColumn("_bad", bad)
-    frame, counter = checked(raw, name, item)
+    frame, counter = checked(raw, name, item, explain)
     return InputFrame(frame.select(*_fields(frame, "_decoded"), *place), inferred, counter)
+
+
+@contextmanager
+def _schema_of(name: str) -> Iterator[None]:
+    """Say which schema it is that Spark cannot read, and not as if it were the query."""
+    try:
+        yield
+    except ParseException as error:
+        said = message_of(error).partition("\n\n== SQL")[0].strip()
+        where = ("inputs", name, "schema")
+        raise QueryError("query", f"the schema of input {name}: {said}", where) from error
+
+
+def _unexplained(value: str) -> str:
+    return ""
 
 
 def spark_type(ddl: str) -> DataType:
@@ -148,16 +172,6 @@ def client_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name.removeprefix(_OWN): value for name, value in options.items() if name.startswith(_OWN)}
 
 
-def _json_value(value: Column, kind: DataType) -> Column:
-    if not isinstance(kind, StructType):
-        any_kind: Any = kind  # also a map, which PySpark's types forget
-        return F.from_json(value.cast("string"), any_kind, {"mode": "PERMISSIVE"})
-    wide = StructType([*kind.fields]).add(_BROKEN, "string")
-    return F.from_json(
-        value.cast("string"), wide, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
-    )
-
-
 def _once(decoded: Column) -> Column:
     """Have each record decoded once. Spark moves filters to before the columns that they read, and would
     decode anew for each; but not past a column that it takes for one that differs from time to time."""
@@ -168,7 +182,7 @@ def _fields(frame: DataFrame, column: str) -> list[Column]:
     kind = frame.schema[column].dataType
     if not isinstance(kind, StructType):
         return [F.col(column).alias("value")]
-    return [F.col(column).getField(one).alias(one) for one in kind.names if one != _BROKEN]
+    return [F.col(column).getField(one).alias(one) for one in kind.names if one != BROKEN]
 
 
 @dataclass(slots=True)

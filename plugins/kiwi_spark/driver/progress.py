@@ -81,6 +81,7 @@ def progress_of(run: int, said: Any, bad: Counted) -> BatchProgress:
         seconds=said.batchDuration / 1000,
         bad=bad[0],
         bad_sample=bad[1],
+        bad_because=bad[2],
         state_rows=sum(one.numRowsTotal for one in said.stateOperators),
         state_bytes=sum(one.memoryUsedBytes for one in said.stateOperators),
         late=sum(one.numRowsDroppedByWatermark for one in said.stateOperators),

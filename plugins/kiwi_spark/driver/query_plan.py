@@ -84,9 +84,9 @@ def build(
     }
     for name, table in query.tables.items():
         if table.stream:
-            ready[name] = inputs.files(spark, table, known.get(name, ""))
+            ready[name] = inputs.files(spark, name, table, known.get(name, ""))
         else:
-            ready[name] = inputs.InputFrame(inputs.table(spark, table))
+            ready[name] = inputs.InputFrame(inputs.table(spark, name, table))
     frames = {name: one.frame for name, one in ready.items()}
     schemas = {name: one.schema for name, one in ready.items() if one.schema}
     for name, mark in query.watermarks.items():

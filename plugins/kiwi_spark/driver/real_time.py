@@ -67,7 +67,7 @@ def why_batches(query: QuerySpec, built: BuiltQuery, *, distributed: bool, threa
         return ""
     why = _refusal(query, built, distributed=distributed, threads=threads)
     if why and query.real_time == "only":
-        raise QueryError("query", f"the query cannot run in real time: {why}")
+        raise QueryError("query", f"the query cannot run in real time: {why}", ["trigger"])
     return why
 
 

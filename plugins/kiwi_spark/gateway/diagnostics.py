@@ -194,7 +194,8 @@ def _where(source: SparkSourceSettings) -> tuple[str, ...]:
 
 def _refused(source: SparkSourceSettings, answer: QueryAnalysed) -> Diagnostic:
     subject = f"spark source {source.id}"
-    return Diagnostic("error", subject, answer.error, _where(source), max(0, answer.line - 1))
+    where = ("sources", source.id, *answer.where) if answer.where else _where(source)
+    return Diagnostic("error", subject, answer.error, where, max(0, answer.line - 1))
 
 
 async def _ask(

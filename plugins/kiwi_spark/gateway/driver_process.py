@@ -29,6 +29,17 @@ _KEPT = 20
 _LOUD = re.compile(r"\b(?:WARN|ERROR|FATAL)\b(?: [A-Z]\w*(?=:))?")
 """What is bad, and which part of Spark says so. Not what a function of the user says: that may be new for
 every record, and then nothing would limit it."""
+_OWN_ERROR = "ERROR "
+"""How what the driver's Python says begins that is bad. (What Spark says begins with a time.)"""
+_CHATTER = re.compile(
+    r"Using incubator modules|Using Spark's default log4j profile"
+    r"|WARN Utils: (Your hostname|Set SPARK_LOCAL_IP)|NativeCodeLoader: Unable to load native-hadoop"
+    r"|^Setting (default|Spark) log level|^To adjust logging level"
+    r"|INFO SparkContext: (Running Spark version|OS info|Java version)"
+    # When a query is stopped:
+    r"|TaskSetManager: .*Lost task .*TaskKilled|DAGScheduler: .*Failed to cancel job group"
+)
+"""What Spark says at every start and stop, and nobody need do anything about."""
 _TERM_SECONDS, _KILL_SECONDS = 0.7, 5.0
 OUTPUT_OF_IMPORT: Final = re.compile(r"ModuleNotFoundError: No module named '(pyspark|pyarrow|py4j)")
 """What a driver says whose extra is not installed."""
@@ -208,9 +219,14 @@ class DriverProcess:
                 self._say(name, record)
 
     def _say(self, name: str, record: str) -> None:
+        if _CHATTER.search(record) is not None:
+            log.debug("driver says", stream=name, line=record, pid=self.pid)
+            return
         self.last_lines.append(record)
         loud = _LOUD.search(record)
         if loud is None:
             log.info("driver says", stream=name, line=record, pid=self.pid)
+        elif record.startswith(_OWN_ERROR):
+            log.error("driver says", stream=name, problem=loud[0], line=record, pid=self.pid)
         else:  # what one part of Spark repeats does not keep others from being heard
             log.warning("driver says", stream=name, problem=loud[0], line=record, pid=self.pid)

@@ -12,6 +12,7 @@ import trio
 from kiwi_gw.api import Backoff, SourceContext, SourceFailed
 from kiwi_spark.gateway.metrics import count_batch
 from kiwi_spark.gateway.resolve import resolve
+from kiwi_spark.gateway.schema_fit import SchemaFit
 from kiwi_spark.gateway.service import Progress, QueryRun, RunEnd, SparkService
 from kiwi_spark.gateway.settings import SparkSourceSettings
 from kiwi_spark.protocol.messages import BatchProgress, QueryReads, QueryStarted
@@ -51,8 +52,8 @@ Attend = Callable[[QueryRun, QueryStarted], Awaitable[None]]
 
 
 class QuerySupervisor:
-    """The query of one source. degraded: what keeps it from running, in words for subscribers. What Spark
-    said the last time is for operators, and stays when it is over."""
+    """The query of one source. degraded: what keeps it from running, or its records from being read, in words
+    for subscribers. What Spark said the last time is for operators, and stays when it is over."""
 
     def __init__(self, settings: SparkSourceSettings, context: SourceContext, spark: SparkService) -> None:
         self.degraded = ""
@@ -69,6 +70,12 @@ class QuerySupervisor:
         self._failures_in_a_row = 0
         self._made_progress = False
         self._bad_records = 0
+        self._fit = SchemaFit()
+
+    @property
+    def reachable(self) -> bool:
+        """Return whether nothing keeps the query from running."""
+        return self.degraded in ("", self._fit.trouble)
 
     async def run(self, tell: Callable[[str], None], attend: Attend) -> None:
         """Run the query until it is over by itself (trigger `available_now`). tell: called with what degrades
@@ -154,9 +161,12 @@ class QuerySupervisor:
             if isinstance(started, RunEnd):
                 return not query.trigger, started
             self._mode = "real time" if started.real_time else "micro-batches"
+            log.info("query runs", source=query.source, mode=self._mode)
             for note in started.notes:
                 log.info("query starts", source=query.source, note=note)
-            self._say(self._wrong)  # the driver is back; what is wrong with the query is not over yet
+            self._say(
+                self._wrong or self._fit.trouble
+            )  # the driver is back; what is wrong with the query is not over yet
             self._up(True)
             try:
                 await attend(run, started)
@@ -191,9 +201,9 @@ class QuerySupervisor:
         )
 
     def _recovered(self) -> None:
-        """Note that nothing is wrong with the query any more."""
+        """Note that nothing is wrong with the query any more. (With its input there may be.)"""
         self._wrong = ""
-        self._say("")
+        self._say(self._fit.trouble)
 
     def _say(self, trouble: str) -> None:
         if trouble != self.degraded:
@@ -208,20 +218,13 @@ class QuerySupervisor:
             if isinstance(progress, QueryReads) and progress.writes:
                 self.rows_arrived()
             return
+        self._fit.note(progress.input_rows, progress.bad)
         self.batch_arrived()
         self._last = progress
         self._late += progress.late
         count_batch(self._context.metrics, progress)
         if progress.bad:
-            self._bad_records += progress.bad
-            log.warning(
-                "records could not be decoded",
-                source=self._settings.id,
-                batch=progress.batch,
-                count=progress.bad,
-                total=self._bad_records,
-                sample=progress.bad_sample,
-            )
+            self._log_bad(progress)
         log.debug(
             "micro-batch",
             source=self._settings.id,
@@ -230,6 +233,22 @@ class QuerySupervisor:
             seconds=progress.seconds,
             state_rows=progress.state_rows,
             watermark=progress.watermark,
+        )
+
+    def _log_bad(self, progress: BatchProgress) -> None:
+        self._bad_records += progress.bad
+        none = {"note": self._fit.trouble} if self._fit.trouble else {}
+        because = {"because": progress.bad_because} if progress.bad_because else {}
+        log.warning(
+            "records could not be decoded",
+            source=self._settings.id,
+            batch=progress.batch,
+            count=progress.bad,
+            of=progress.input_rows,
+            total=self._bad_records,
+            sample=progress.bad_sample,
+            **because,
+            **none,
         )
 
 

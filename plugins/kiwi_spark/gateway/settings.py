@@ -131,7 +131,9 @@ class InputSettings(Section):
     ddl: str | None = Field(None, alias="schema")
     """The columns as in CREATE TABLE: `carrier STRING, delay DOUBLE`. Without it they are inferred."""
     start: Literal["latest", "earliest"] | StartTime = "latest"
-    """Where a stream begins when the query has no checkpoint yet."""
+    """Where a stream begins when the query has no checkpoint yet (later it goes on where that is, and this
+    says nothing). `latest`: with what comes from now on; what is in the topic already is not read.
+    `earliest`: with the oldest record that the topic keeps. Or a mapping with a `timestamp`."""
     avro_schema: Path | None = None
     """A file with the Avro schema (format `avro`)."""
     registry: str | None = None
@@ -284,7 +286,7 @@ class SparkSourceSettings(Section):
     """Which rows of a changing result are sent: those that are final, those that changed, or all."""
     trigger: TriggerSettings | Literal["auto", "available_now"] = "auto"
     """When Spark looks for new input. `auto`: in real time where Spark can run the query so, else every 500
-    ms. `available_now`: what there is, then the source ends."""
+    ms. `available_now`: what there is, then the source ends. Or a mapping with one of the two below."""
     key: list[str] = Field(default_factory=list)
     """Columns of the result that make the `key` of an event."""
     sink: SinkSettings | None = None

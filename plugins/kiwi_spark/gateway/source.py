@@ -53,7 +53,7 @@ class SparkSource:
 
     def statistics(self) -> SourceStatistics:
         """Return whether the query can run (`reachable`). How far it is behind only Spark knows."""
-        reachable = self._spark.driver.state is DriverState.READY and not self._query.degraded
+        reachable = self._spark.driver.state is DriverState.READY and self._query.reachable
         return SourceStatistics(reachable=reachable, details=self._query.details())
 
     async def run(self, publisher: Publisher, start: Positions | None) -> None:

@@ -137,9 +137,10 @@ class QueryStarted(Message, frozen=True, kw_only=True):
 class BatchProgress(Message, frozen=True, kw_only=True):
     """What Spark said of one micro-batch. watermark: ms since the epoch, None without one.
 
-    late: rows that came behind the watermark, so that a stateful operator left them out. behind: events
-    between what the batch has read and the newest, of the partition that has most of them; None if unknown.
-    state_bytes: memory of the state. phases: seconds by Spark's names (`durationMs`).
+    bad_because: what of `bad_sample` does not fit, where that is known. late: rows that came behind the
+    watermark, so that a stateful operator left them out. behind: events between what the batch has read and
+    the newest, of the partition that has most of them; None if unknown. state_bytes: memory of the state.
+    phases: seconds by Spark's names (`durationMs`).
     """
 
     run: int
@@ -148,6 +149,7 @@ class BatchProgress(Message, frozen=True, kw_only=True):
     seconds: float
     bad: int = 0
     bad_sample: str = ""
+    bad_because: str = ""
     state_rows: int = 0
     state_bytes: int = 0
     late: int = 0
@@ -180,7 +182,8 @@ class QueryEnded(Message, frozen=True, kw_only=True):
 
 class QueryAnalysed(Message, frozen=True, kw_only=True):
     """error: Spark's message, empty if the query is right; trouble: what kind of one; line: where in the SQL,
-    from 1, or 0.
+    from 1, or 0. where: the key of the source that it is about, as a path (and `line` is within that); empty:
+    the query.
 
     columns: the result's, as (name, Spark SQL type). schemas: what was inferred, by input. plan: if asked.
     real_time: whether it would run in real time, and partitions: how many it would read then (0: Kafka has
@@ -191,6 +194,7 @@ class QueryAnalysed(Message, frozen=True, kw_only=True):
     error: str = ""
     error_kind: ErrorKind | None = None
     line: int = 0
+    where: list[str] = msgspec.field(default_factory=list)
     columns: list[tuple[str, str]] = msgspec.field(default_factory=list)
     schemas: dict[str, str] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)

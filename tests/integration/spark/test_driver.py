@@ -69,6 +69,41 @@ async def test_rows_of_a_query_and_what_was_bad(driver: DriverPeer, query: Query
     progress = driver.control.expect(BatchProgress, run=run)
     assert (progress.batch, progress.input_rows, progress.bad) == (0, 102, 2)
     assert "offset 10" in progress.bad_sample
+    assert progress.bad_because == "it is not JSON"
+    assert driver.stop(run).error_kind is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "because"),
+    [
+        ("s STRING, amount STRUCT<value: INT>", "amount.value: INT, but the record has 10.5"),
+        ("amount INT", 'amount: INT, but the record has {"value": 10.5}'),
+        (
+            "amount STRUCT<value: DOUBLE>, items ARRAY<STRUCT<n: INT>>",
+            'items: array<struct<n:int>>, but the record has [{"n": 1}, {"n": "two"}]',
+        ),
+        ("amount STRUCT<value: DOUBLE>, at TIMESTAMP", 'at: TIMESTAMP, but the record has "noon"'),
+    ],
+)
+async def test_it_is_said_which_member_does_not_fit(
+    topics: Topics,
+    new_topic: Callable[[], str],
+    driver: DriverPeer,
+    query: QuerySpec,
+    schema: str,
+    because: str,
+) -> None:
+    name = await topics.create(new_topic())
+    record = Record(b'{"s":"x","amount":{"value":10.5},"items":[{"n":1},{"n":"two"}],"at":"noon"}')
+    await topics.produce(name, [record])
+    kafka = query.streams["flights"].kafka | {"subscribe": name}
+    run = next(runs)
+    _, rows = driver.start(
+        run, altered(with_input(query, schema=schema, kafka=kafka), sql="SELECT _offset FROM flights")
+    )
+    rows.batch()
+    progress = driver.control.expect(BatchProgress, run=run)
+    assert progress.bad_because == because
     assert driver.stop(run).error_kind is None
 
 

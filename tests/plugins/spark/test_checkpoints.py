@@ -83,7 +83,7 @@ def test_it_goes_on_behind_its_last_committed_batch(files: MemoryFiles) -> None:
 )
 def test_what_a_checkpoint_does_not_depend_on_keeps_it(files: MemoryFiles, query: QuerySpec) -> None:
     take(files, QUERY, stateful=True)
-    assert take(files, query, stateful=True) == ResumePoint("s3a://bucket/state/late%2Fflights/0", 0, [])
+    assert take(files, query, stateful=True).path == "s3a://bucket/state/late%2Fflights/0"
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,38 @@ def test_a_reload_begins_afresh_where_there_is_state(files: MemoryFiles, before:
     assert take(files, again, stateful=after) == ResumePoint(place.path, 0, [])
 
 
-def test_a_reload_begins_afresh_with_other_inputs(files: MemoryFiles) -> None:
-    take(files, QUERY)
-    other = {"flights": StreamInput(source="other", format="json", kafka={})}
-    assert take(files, changed(streams=other, fresh=True)).path.endswith("/1")
+@pytest.mark.parametrize(
+    ("start", "stateful", "cost"),
+    [
+        ("latest", False, "what was not read yet of flights is left out (`start: latest`)"),
+        ("earliest", False, "flights is read again from its `start`"),
+        (
+            "latest",
+            True,
+            "what was not read yet of flights is left out (`start: latest`); "
+            "what was counted and kept so far is forgotten",
+        ),
+    ],
+)
+def test_a_reload_begins_afresh_with_other_inputs_and_says_what_that_costs(
+    files: MemoryFiles, start: str, stateful: bool, cost: str
+) -> None:
+    take(files, QUERY, stateful=stateful)
+    other = {"flights": StreamInput(source="other", format="json", start=start, kafka={})}
+    place = take(files, changed(streams=other, fresh=True), stateful=stateful)
+    assert place.path.endswith("/1")
+    (note,) = place.notes
+    assert note.endswith(f"it begins afresh in {place.path}; {cost}")
+
+
+def test_it_is_said_that_another_start_changes_nothing_where_there_is_a_checkpoint(
+    files: MemoryFiles,
+) -> None:
+    assert take(files, QUERY).notes == []
+    other = {"flights": msgspec.structs.replace(QUERY.streams["flights"], start="earliest")}
+    (note,) = take(files, changed(streams=other)).notes
+    assert note.startswith("`start` was changed, which says nothing where there is a checkpoint: remove s3a:")
+    assert take(files, changed(streams=other)).notes == []
 
 
 def test_edited_code_is_noticed_where_it_has_state(

@@ -20,6 +20,7 @@ from kiwi_spark.gateway.batches import SourceBatches
 from kiwi_spark.gateway.driver_supervisor import DriverState
 from kiwi_spark.gateway.positions import SCHEMA
 from kiwi_spark.gateway.query_supervisor import DEGRADED_BY, DRIVER_AWAY, QuerySupervisor
+from kiwi_spark.gateway.schema_fit import MANY, NONE_FITS
 from kiwi_spark.gateway.service import RunEnd, SparkService
 from kiwi_spark.gateway.source import SparkSource
 from kiwi_spark.protocol.messages import BatchProgress, Message, QueryIdle, QueryReads, QueryStarted
@@ -37,6 +38,9 @@ STARTED, IDLE, READS, WRITES, DONE = (
     QueryReads(run=1, writes=True),
     BatchProgress(run=1, batch=0, input_rows=1, seconds=0.1),
 )
+ONE_BAD = BatchProgress(run=1, batch=0, input_rows=1, bad=1, seconds=0.1)
+MANY_BAD = BatchProgress(run=1, batch=0, input_rows=MANY, bad=MANY, seconds=0.1)
+NO_INPUT = BatchProgress(run=1, batch=0, input_rows=0, seconds=0.1)
 
 REPORT = json.dumps(
     {
@@ -150,6 +154,23 @@ async def test_a_trouble_lasts_until_the_query_has_shown_that_it_is_over(
     tmp_path: Path, steps: list[Step], expected: list[str]
 ) -> None:
     """Being started again shows nothing but that there is a driver."""
+    assert await told(tmp_path, *steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([[STARTED, ONE_BAD, IDLE, NO_INPUT]], [NONE_FITS]),
+        ([[STARTED, ONE_BAD, DONE]], [NONE_FITS, ""]),
+        ([[STARTED, DONE, ONE_BAD]], []),
+        ([[STARTED, DONE, MANY_BAD, DONE]], [NONE_FITS, ""]),
+        ([[STARTED, ONE_BAD, LOST], [STARTED]], [NONE_FITS, DRIVER_AWAY, NONE_FITS]),
+        ([[STARTED, ONE_BAD, AWAY], [STARTED, IDLE]], [NONE_FITS, ISNT_THERE, NONE_FITS]),
+    ],
+)
+async def test_it_is_told_that_no_record_fits_the_schema(
+    tmp_path: Path, steps: list[Step], expected: list[str]
+) -> None:
     assert await told(tmp_path, *steps) == expected
 
 

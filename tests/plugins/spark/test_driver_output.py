@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
 
-from kiwi_spark.gateway.driver_process import LONGEST, OutputRecords
+import pytest
+import structlog
+import trio
+
+from kiwi_spark.gateway.driver_process import LONGEST, DriverProcess, OutputRecords
 
 STACK = """26/11/22 WARN TaskSetManager: Lost task 0.0: java.lang.IllegalStateException: no
 
@@ -62,3 +66,33 @@ def test_a_record_is_whole_when_nothing_comes_for_a_while() -> None:
     assert list(reader.idle()) == []
     assert list(reader.feed(b" a line\n\tat x\n")) == []
     assert list(reader.idle()) == ["half a line\n\tat x"]
+
+
+SAID = {
+    "WARNING: Using incubator modules: jdk.incubator.vector": "debug",
+    "Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties": "debug",
+    "26/11/25 18:52:01 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.0.1": "debug",
+    "26/11/25 18:52:01 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address": "debug",
+    "26/11/25 18:52:01 WARN NativeCodeLoader: Unable to load native-hadoop library": "debug",
+    'Setting default log level to "WARN".': "debug",
+    "26/11/25 18:52:02 INFO SparkContext: Running Spark version 4.2.0": "debug",
+    "26/11/25 18:52:09 WARN TaskSetManager: [queryId = 77f49] [batchId = 0] Lost task 0.0 in stage 3.0 "
+    "(TID 7) (127.0.0.1 executor driver): "
+    "TaskKilled (Stage cancelled: Job 3 cancelled part of cancelled job group 9)": "debug",
+    "26/11/25 18:52:09 WARN TaskSetManager: Lost task 0.0 in stage 3.0: java.io.IOException: disk": "warning",
+    "26/11/25 18:52:09 WARN Utils: Service 'x' could not bind on port 4040": "warning",
+    "26/11/25 18:52:10 ERROR SparkContext: Failed to add a jar": "warning",
+    "ERROR the JVM has ended (SIGKILL)": "error",
+    "anything else": "info",
+}
+
+
+async def test_what_every_start_and_stop_says_is_for_debugging_and_the_end_of_the_jvm_an_error() -> None:
+    text = "\n".join(SAID)
+    process = await DriverProcess.start([sys.executable, "-c", f"print({text!r})"], {}, 0)
+    with trio.fail_after(20), structlog.testing.capture_logs() as lines:
+        await process.log_output()
+        await process.end()
+    assert {line["line"]: line["log_level"] for line in lines} == SAID
+    assert "anything else" in process.last_lines
+    assert not [line for line in process.last_lines if SAID[line] == "debug"]

@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from kiwi_spark.driver.bad_records import added_up
+from kiwi_spark.driver.bad_records import BadRecordCounter, added_up
 from kiwi_spark.driver.inputs import start_options
 from kiwi_spark.driver.progress import behind_newest, watermark_ms
 from kiwi_spark.driver.session import configuration
@@ -73,9 +73,28 @@ def test_where_a_topic_is_read_from() -> None:
 
 
 def test_bad_records_are_added_up_over_the_inputs() -> None:
-    counted = {"a": (0, ""), "b": (2, "offset 3: x"), "c": (1, "offset 1: y")}
-    assert added_up(counted) == (3, "input b, offset 3: x")
-    assert added_up({}) == (0, "")
+    counted = {"a": (0, "", ""), "b": (2, "offset 3: x", "n: INT"), "c": (1, "offset 1: y", "")}
+    assert added_up(counted) == (3, "input b, offset 3: x", "n: INT")
+    assert added_up({}) == (0, "", "")
+
+
+class CountedInJava:
+    def take(self) -> str:
+        return f"2 partition 0 offset 1: {'x' * 300}"
+
+
+def test_what_is_wrong_with_a_bad_record_is_not_asked_for_every_batch() -> None:
+    asked: list[str] = []
+
+    def explain(value: str) -> str:
+        asked.append(value)
+        return "why"
+
+    counter = BadRecordCounter(CountedInJava(), explain)
+    shown = f"partition 0 offset 1: {'x' * 200}"
+    assert counter.take() == (2, shown, "why")
+    assert counter.take() == (2, shown, "")
+    assert asked == ["x" * 300]
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,18 @@ def test_well(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", f"http://{address}/own"]) == 0
 
 
+def test_the_address_may_be_in_the_environment(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KIWI_GW_URL", address)
+    assert main(["health"]) == 0
+    assert capsys.readouterr().out == f"ws://{address}/: HTTP 200: OK\n"
+    file = tmp_path / "kiwi.yml"
+    file.write_text("server: {address: 'unix:/nowhere.sock'}")
+    assert main(["health", "-c", str(file)]) == 1
+    assert "/nowhere.sock" in capsys.readouterr().err
+
+
 def test_not_well(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", "--ready", address]) == 1
     captured = capsys.readouterr()

@@ -74,30 +74,53 @@ def test_names_types_and_rates(gateway: Gateway, capsys: pytest.CaptureFixture[s
     gateway.answers = {path: list(answers) for path, answers in OPERATORS.items()}
     assert main(["sources", gateway.place, "--seconds", "0.01", "--token", "abc"]) == 0
     head, a, b = (line.split() for line in capsys.readouterr().out.splitlines())
-    assert head == ["SOURCE", "TYPE", "STATE", "EVENTS/S", "SUBSCRIPTIONS"]
+    assert head == ["SOURCE", "TYPE", "STATE", "EVENTS/S", "SUBSCRIPTIONS", "TROUBLE"]
     assert a[:3] == ["a", "kafka", "running"]
     assert 0 < float(a[3]) <= 2_000
     assert b == ["b\\x1b", "kafka", "running", "0", "2"]
     assert set(gateway.headers) == {"Bearer abc"}
 
 
+WELL = {"trouble": None, "reloadRefused": None}
+
+
+def test_what_is_wrong_is_shown(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
+    items = [
+        item(
+            "a", 1, error=None, degraded="Spark is started again", reloadRefused="kiwi.yml:3: no such column"
+        ),
+        item("b", 1, error="ValueError: x", degraded="the source has failed and is started again"),
+    ]
+    gateway.answers = {FIRST: [(200, {"sources": items, "next": None})]}
+    assert main(["sources", gateway.place, "--seconds", "0.01"]) == 0
+    _, a, refused, b = capsys.readouterr().out.splitlines()
+    assert a.endswith("  Spark is started again")
+    assert refused.strip() == "the last reload was refused: kiwi.yml:3: no such column"
+    assert b.endswith("  ValueError: x")
+    assert main(["sources", gateway.place, "--seconds", "0.01", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)[0]
+    assert (row["trouble"], row["reloadRefused"]) == ("Spark is started again", "kiwi.yml:3: no such column")
+
+
 def test_a_row_for_every_source_of_several_workers() -> None:
     first = [item("a", 100, worker=0), item("a", 0, worker=1), item("new", 7, worker=0)]
     second = [item("a", 300, worker=0), item("a", 100, worker=1), item("new", 2, worker=0)]
     assert with_rates(first, second, 2.0) == [
-        {"id": "a", "type": "kafka", "state": "running", "rate": 100.0, "subscriptions": 4},
-        {"id": "new", "type": "kafka", "state": "running", "rate": 0.0, "subscriptions": 2},
+        {"id": "a", "type": "kafka", "state": "running", "rate": 100.0, "subscriptions": 4, **WELL},
+        {"id": "new", "type": "kafka", "state": "running", "rate": 0.0, "subscriptions": 2, **WELL},
     ]
 
 
 def test_where_clients_connect(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = [{"id": "a", "type": "counter", "state": "running", "message": ""}]
+    shown = [{"id": "a", "type": "counter", "state": "running", "message": "Kafka is away"}]
     gateway.answers = {"/readyz?verbose": [(503, {"ready": False, "sources": shown})]}
     assert main(["sources", gateway.place, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [{"id": "a", "type": "counter", "state": "running"}]
+    assert json.loads(capsys.readouterr().out) == [
+        {"id": "a", "type": "counter", "state": "running", "trouble": "Kafka is away"}
+    ]
     assert main(["sources", gateway.place]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "SOURCE  TYPE     STATE\na       counter  running\n"
+    assert printed.out == "SOURCE  TYPE     STATE    TROUBLE\na       counter  running  Kafka is away\n"
     assert "admin address" in printed.err
     gateway.answers = {"/readyz?verbose": [(200, {"ready": True})]}
     assert main(["sources", gateway.place]) == 0

@@ -81,6 +81,15 @@ async def quiet(peer: Peer) -> None:
     await peer.until_gone()
 
 
+@pytest.mark.parametrize("given", [("s",), ("-n1", "s", "--raw"), ("127.0.0.1:1", "s")])
+async def test_the_address_may_be_in_the_environment(given: tuple[str, ...]) -> None:
+    async with listening(counts) as address:
+        done = await tail(*given, "-n1", KIWI_GW_URL=address)
+        assert done.returncode == (1 if len(given) == 2 else 0), done.stderr
+        done = await tail("-n1", KIWI_GW_URL=address)
+    assert b"Missing argument 'SOURCE'" in done.stderr
+
+
 async def test_lines_for_people() -> None:
     async def script(peer: Peer) -> None:
         await peer.subscribed()

@@ -35,6 +35,20 @@ def test_a_kafka_event_for_people() -> None:
     assert render.EventLines()(kafka()) == "2013-01-01 05:15:00.123Z  2:17  k  hello"
 
 
+def test_a_row_of_a_batch_for_people() -> None:
+    row = {
+        "sourceId": "s",
+        "batch": 4,
+        "row": 2,
+        "timestamp": 1357017300123,
+        "key": {"m": "x"},
+        "value": {"n": 1},
+    }
+    assert render.EventLines()(row) == '2013-01-01 05:15:00.123Z  4:2  {"m":"x"}  {"n":1}'
+    assert render.EventLines()(row | {"key": None}).endswith('  4:2  -  {"n":1}')
+    assert render.EventLines()({"batch": 4, "n": 1}) == '{"batch":4,"n":1}'
+
+
 def test_columns_grow_but_not_with_one_huge_key() -> None:
     lines = render.EventLines()
     assert lines(kafka(key="k" * 100)).endswith(f"2:17  {'k' * 100}  hello")
@@ -93,7 +107,9 @@ def test_lag_in_a_line() -> None:
     assert say(count=5) == "lag: 5 events behind"
     assert say(count=5, dropped=0) == "lag: 5 events behind"
     assert say(count=5, dropped=2) == "lag: 5 events behind, 2 of them given up"
-    assert say(count=5, dropped=None) == "lag: 5 events behind, an unknown number given up"
+    assert (
+        say(count=5, dropped=None) == "lag: 5 events behind, what came meanwhile, if anything, is not known"
+    )
     assert say(verbose=True, count=5, dropped=2, ranges={"0": [1, 2]}).endswith('{"0":[1,2]}')
 
 

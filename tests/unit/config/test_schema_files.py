@@ -127,6 +127,14 @@ def test_the_table_of_keys_is_fresh(schema: dict[str, Any]) -> None:
     assert page == replaced(page, PART, tables(schema, shipped())), RENEW
 
 
+def test_the_table_has_the_words_that_may_stand_for_a_mapping(schema: dict[str, Any]) -> None:
+    rows = tables(schema, shipped()).splitlines()
+    assert any(
+        row.startswith("| `inputs.NAME.start` | `latest`, `earliest` or mapping | `latest` |") for row in rows
+    )
+    assert any(row.startswith("| `trigger` | mapping or `auto`, `available_now` | `auto` |") for row in rows)
+
+
 def test_the_starter_file_is_valid(validator: jsonschema.Draft7Validator, tmp_path: Path) -> None:
     path = tmp_path / "kiwi-gw.yml"
     path.write_text(init())

@@ -6,6 +6,7 @@ import static org.apache.spark.sql.functions.when;
 
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
+import java.util.function.Supplier;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -24,7 +25,9 @@ import org.apache.spark.util.AccumulatorV2;
  */
 public final class BadRecords extends AccumulatorV2<String, Long> {
   private static final long serialVersionUID = 1L;
-  private static final int SHOWN = 200;
+
+  /** Characters of a record that are kept, so that it can be told what of it does not fit. */
+  private static final int KEPT = 16_384;
 
   private long count;
   private String sample = "";
@@ -46,7 +49,8 @@ public final class BadRecords extends AccumulatorV2<String, Long> {
         udf(
                 (UDF3<Integer, Long, byte[], Boolean>)
                     (partition, offset, value) -> {
-                      records.add("partition " + partition + " offset " + offset + ": " + shown(value, text));
+                      records.add(
+                          () -> "partition " + partition + " offset " + offset + ": " + kept(value, text));
                       return !drop;
                     },
                 DataTypes.BooleanType)
@@ -55,12 +59,12 @@ public final class BadRecords extends AccumulatorV2<String, Long> {
     return frame.filter(when(col("_bad"), kept).otherwise(true));
   }
 
-  private static String shown(byte[] value, boolean text) {
+  private static String kept(byte[] value, boolean text) {
     if (value == null) {
       return "";
     }
     String all = text ? new String(value, StandardCharsets.UTF_8) : HexFormat.of().withUpperCase().formatHex(value);
-    return all.substring(0, all.offsetByCodePoints(0, Math.min(SHOWN, all.codePointCount(0, all.length()))));
+    return all.substring(0, all.offsetByCodePoints(0, Math.min(KEPT, all.codePointCount(0, all.length()))));
   }
 
   /** Return what was counted since the last call: the number, a space, and one of the records. */
@@ -90,8 +94,12 @@ public final class BadRecords extends AccumulatorV2<String, Long> {
   }
 
   @Override
-  public synchronized void add(String record) {
-    sample = count == 0 ? record : sample;
+  public void add(String record) {
+    add(() -> record);
+  }
+
+  private synchronized void add(Supplier<String> record) {
+    sample = count == 0 ? record.get() : sample;
     count++;
   }
 
