@@ -14,6 +14,7 @@ const log = {
     process.stdout.write(JSON.stringify(text.split("\n", 1)[0]) + "\n");
   },
 };
+Math.random = () => 0.1; // pauses that tests can know
 globalThis.document = { getElementById: (id) => (id === "log" ? log : null), onclick: null };
 globalThis.location = new URL(`http://127.0.0.1/${search}`);
 runInThisContext(readFileSync(page, "utf8").match(/<script>(.*)<\/script>/s)[1]);
