@@ -33,6 +33,7 @@ from kiwi_gw.runtime.client_identity import who_pays
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
 
 _EXAMINED_BATCHES = 20
+_NEEDS_REPLAY = f'to begin in the past needs the right "{Action.REPLAY.value}"'
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class ClientAccess:
             raise _unknown_source()
         item = self._wire(hub.info, command.wire)
         if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
-            refusal = self._context.hooks.authorize(self.identity, Action.REPLAY, hub.info)
+            refusal = self._refusal_of_replay(hub.info)
             if refusal is not None:
                 raise SubscribeRefused(refusal.code, refusal.message)
         subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
@@ -214,7 +215,7 @@ class ClientAccess:
             hub = subscription.hub
             refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, hub.info)
             if refusal is None and subscription.repeats:
-                refusal = hooks.authorize(self.identity, Action.REPLAY, hub.info)
+                refusal = self._refusal_of_replay(hub.info)
             found = refusal or hooks.transforms(self.identity, hub.info)
             if isinstance(found, Refusal):
                 hub.withdraw(subscription, found.message)
@@ -241,6 +242,14 @@ class ClientAccess:
             # Declared types tell of members that they may take out, and of none that they add.
             info = replace(info, decode=replace(info.decode, fields=""), members="")
         return wire(make(info), transforms)
+
+    def _refusal_of_replay(self, info: SourceInfo) -> Refusal | None:
+        """Say why it may not begin in the past; None: it may. A client that may have what comes needs to be
+        told which right it lacks."""
+        refusal = self._context.hooks.authorize(self.identity, Action.REPLAY, info)
+        if refusal is None or refusal.code != RefusalCode.FORBIDDEN:
+            return refusal
+        return replace(refusal, message=f"{refusal.message}: {_NEEDS_REPLAY}")
 
     def _leave_account(self, who: Hashable) -> None:
         if self._account is not None:
