@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -63,11 +63,27 @@ class Page:
 
 @asynccontextmanager
 async def page(address: str, source: str, **given: object) -> AsyncIterator[Page]:
-    search = "?" + urlencode({"source": source, "url": f"ws://{address}/", **given})
+    async with opened(PAGE, {"source": source, "url": f"ws://{address}/", **given}) as shown:
+        yield shown
+
+
+@asynccontextmanager
+async def opened(
+    file: Path, given: Mapping[str, object], browser: Mapping[str, object] | None = None
+) -> AsyncIterator[Page]:
+    """given: in the page's address. browser: what `page_in_node.mjs` says."""
+    search = "?" + urlencode(given)
     run = partial(trio.run_process, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     async with trio.open_nursery() as nursery:
         process = await nursery.start(
-            run, [node(), str(Path(__file__).parent / "page_in_node.mjs"), PAGE, search]
+            run,
+            [
+                node(),
+                str(Path(__file__).parent / "page_in_node.mjs"),
+                file,
+                search,
+                json.dumps(browser or {}),
+            ],
         )
         yield Page(process)
         await process.stdin.aclose()
