@@ -1,4 +1,4 @@
-"""The page of docs/guides/clients.md, driven in Node: a token, positions, gaps, and what it does about errors."""
+"""The page of docs/guides/clients.md, driven in Node: a token, positions, gaps, and what ends them."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ async def test_what_is_missing_is_shown() -> None:
 
 async def test_a_token_that_is_wrong_is_said_and_another_one_asked_for(tmp_path: Path) -> None:
     text = block(AUTHENTICATION, "kiwi-gw.yml", "yaml").text.replace("127.0.0.1:8000", "127.0.0.1:0")
-    async with gateway(tmp_path, text) as running:
-        async with page(running.address, SOURCE, tokens=["wrong-0123456789abcdef", TOKEN]) as shown:
-            (refused,) = await until(shown, SUBSCRIBED)
-            assert "invalid_token" in refused
-            assert '"count":' in await shown.line()
+    tokens = ["wrong-0123456789abcdef", TOKEN]
+    async with gateway(tmp_path, text) as running, page(running.address, SOURCE, tokens=tokens) as shown:
+        (refused,) = await until(shown, SUBSCRIBED)
+        assert "invalid_token" in refused
+        assert '"count":' in await shown.line()
 
 
 async def test_it_stops_when_its_source_is_over() -> None:
