@@ -31,6 +31,7 @@ from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Action, CloseReason, Identity, Refusal, SourceInfo, StartAt, WireFormat
 from kiwi_gw.runtime.client_identity import who_pays
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
+from kiwi_gw.runtime.refusal_log import source_refused
 
 _EXAMINED_BATCHES = 20
 _NEEDS_REPLAY = f'to begin in the past needs the right "{Action.REPLAY.value}"'
@@ -134,6 +135,7 @@ class ClientAccess:
         if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
             refusal = self._refusal_of_replay(hub.info)
             if refusal is not None:
+                source_refused(self.identity, Action.REPLAY, hub.info, refusal)
                 raise SubscribeRefused(refusal.code, refusal.message)
         subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
         self._count_credit(command.source_id, command.credits)
@@ -233,7 +235,9 @@ class ClientAccess:
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""
         hooks = self._context.hooks
-        if hooks.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
+        refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, info)
+        if refusal is not None:
+            source_refused(self.identity, Action.SUBSCRIBE, info, refusal)
             raise _unknown_source()  # as for one that does not exist: names cannot be guessed
         transforms = hooks.transforms(self.identity, info)
         if isinstance(transforms, Refusal):

@@ -40,6 +40,7 @@ from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.runtime.preparation import Preparation
 from kiwi_gw.runtime.reauthorization import Reauthorization
+from kiwi_gw.runtime.refusal_log import login_refused
 from kiwi_gw.runtime.reload_check import ReloadCheck
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_metrics import SourceMetricValues
@@ -257,6 +258,8 @@ class Gateway:
         """Who is it? Takes at most `server.auth_timeout_ms`."""
         answer = await self._ask_who(credential)
         self.meters.authentication_over(credential, answer)
+        if isinstance(answer, Refusal):
+            login_refused(credential, answer)
         return answer
 
     # --- what the edge needs ---------------------------------------------------------------
