@@ -49,14 +49,21 @@ class RefusalCode(enum.StrEnum):
     TOO_MANY_TICKETS = "too_many_tickets"
 
     # what it asks for
+    ALREADY_SUBSCRIBED = "already_subscribed"
+    BAD_REQUEST = "bad_request"
     BUSY = "busy"
+    CANCELLED = "cancelled"
     NOT_LOGGED_IN = "not_logged_in"
+    NOT_PULL = "not_pull"
+    NOT_SUBSCRIBED = "not_subscribed"
     OVERFLOW = "overflow"
     POSITIONS = "positions"
     QUERY = "query"
+    RATE_LIMITED = "rate_limited"
     START = "start"
-    UNAVAILABLE = "unavailable"
+    TOO_MANY_SUBSCRIPTIONS = "too_many_subscriptions"
     TOO_MANY_WIRE_KEYS = "too_many_wire_keys"
+    UNAVAILABLE = "unavailable"
     UNKNOWN_SOURCE = "unknown_source"
     VALUE_AS = "value_as"
 

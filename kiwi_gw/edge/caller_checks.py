@@ -11,7 +11,7 @@ import structlog
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.edge.admission import Admission, RejectedError, Rejection, rejection
-from kiwi_gw.edge.origin import host_allowed, why_refused
+from kiwi_gw.edge.origin import host_allowed, remedy, why_refused
 from kiwi_gw.edge.plain_request import PlainRequest
 from kiwi_gw.edge.request_head import RequestHead
 from kiwi_gw.model import Credential, HeadCredential, Identity, Password, Refusal
@@ -38,7 +38,14 @@ def check_origin(head: RequestHead, allowed: Sequence[str], remote: str, *, secu
     if why is None:
         return
     origin = (head.header("origin") or "")[:_SHOWN]
-    log.warning("origin refused", origin=origin, why=why, path=head.path[:_SHOWN], remote=remote)
+    log.warning(
+        "origin refused",
+        origin=origin,
+        why=why,
+        remedy=remedy(head)[:_SHOWN],
+        path=head.path[:_SHOWN],
+        remote=remote,
+    )
     raise RejectedError(
         Rejection.ORIGIN, 403, f"this Origin is not allowed here: {why} (server.allowed_origins)"
     )

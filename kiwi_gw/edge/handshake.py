@@ -17,6 +17,7 @@ from kiwi_gw.edge.transports import SocketTransport, TlsTransport
 from kiwi_gw.edge.websocket import serve_websocket
 from kiwi_gw.model import HeadCredential, Identity, Refusal
 from kiwi_gw.runtime.gateway import Gateway
+from kiwi_gw.runtime.refusal_log import login_refused
 
 _EXPIRED = Refusal(RefusalCode.TOKEN_EXPIRED, "the credentials have expired", retry=True)
 
@@ -54,7 +55,7 @@ class Handshake:
         credential = head.credential(remote, secure=secure)
         text = ticket_of(head) if self._tickets is not None and tickets_given(self._gateway) else None
         if self._tickets is not None and text is not None:
-            identity: Identity | None = self._by_ticket(self._tickets, text, place)
+            identity: Identity | None = self._by_ticket(self._tickets, text, credential, place)
         else:
             may_log_in = match.served.route.login_seconds is not None
             identity = await self._by_credentials(credential, ends, place, may_log_in=may_log_in)
@@ -78,13 +79,17 @@ class Handshake:
             return None
         return _counted(identity, place)
 
-    def _by_ticket(self, tickets: Tickets, text: str, place: CountedConnection) -> Identity:
+    def _by_ticket(
+        self, tickets: Tickets, text: str, head: HeadCredential, place: CountedConnection
+    ) -> Identity:
         """Let a client in by its ticket; no other comes in meanwhile, as nothing here waits. A ticket is used
         up by who comes in, or may not; who finds no room keeps it."""
         kept = tickets.take(text)
         # It may have grown old meanwhile.
         identity = kept if isinstance(kept, Refusal) else self._gateway.hooks.reauthenticate(kept.identity)
         self._gateway.meters.auth["ticket", "refused" if isinstance(identity, Refusal) else "accepted"] += 1
+        if isinstance(identity, Refusal):
+            login_refused(head, identity, None if isinstance(kept, Refusal) else kept.identity.name)
         try:
             return _counted(identity, place)
         except RejectedError as error:

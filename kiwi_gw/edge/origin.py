@@ -56,6 +56,16 @@ def why_refused(head: RequestHead, allowed_origins: Sequence[str], secure: bool)
     return "the page is of another host, and it is not listed"
 
 
+def remedy(head: RequestHead) -> str:
+    """Say to the operator what would let the page behind a refused request in."""
+    origins = head.values("origin")
+    if origins == ["null"]:
+        return "serve the page from a web server: opened from a file it has no origin"
+    if len(origins) != 1 or (origin := _parse(origins[0])) is None or origin.host.startswith("*"):
+        return "none: no browser sends this"
+    return f"if the page is yours, add {origins[0].lower()} to server.allowed_origins"
+
+
 def host_allowed(host: str | None, here: str | None, allowed_origins: Sequence[str] = ()) -> bool:
     """Whether a request for this authority (the one of its target, else Host) is meant for us, where no
     client needs to say who he is.

@@ -31,9 +31,11 @@ from kiwi_gw.errors import SubscribeRefused
 from kiwi_gw.model import Action, CloseReason, Committed, Identity, Refusal, SourceInfo, StartAt, WireFormat
 from kiwi_gw.runtime.client_identity import who_pays
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
+from kiwi_gw.runtime.refusal_log import source_refused
 
 _EXAMINED_BATCHES = 20
 _NO_SOURCE = "no source has this id"
+_NEEDS_REPLAY = f'to begin in the past needs the right "{Action.REPLAY.value}"'
 
 
 @dataclass(slots=True)
@@ -132,8 +134,11 @@ class ClientAccess:
             raise _unknown_source()
         item = self._wire(hub.info, command.wire)
         if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
-            refusal = self._may_repeat(hub.info, resumes=isinstance(command.start, Committed))
+            resumes = isinstance(command.start, Committed)
+            refusal = self._refusal_of_past(hub.info, resumes=resumes)
             if refusal is not None:
+                action = Action.COMMIT if resumes else Action.REPLAY
+                source_refused(self.identity, action, hub.info, refusal)
                 raise SubscribeRefused(refusal.code, refusal.message)
         subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
         self._count_credit(command.source_id, command.credits)
@@ -229,7 +234,7 @@ class ClientAccess:
             hub = subscription.hub
             refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, hub.info)
             if refusal is None and subscription.repeats:
-                refusal = self._may_repeat(hub.info, resumes=subscription.resumes)
+                refusal = self._refusal_of_past(hub.info, resumes=subscription.resumes)
             found = refusal or hooks.transforms(self.identity, hub.info)
             if isinstance(found, Refusal):
                 hub.withdraw(subscription, found.message)
@@ -247,7 +252,9 @@ class ClientAccess:
     def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""
         hooks = self._context.hooks
-        if hooks.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
+        refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, info)
+        if refusal is not None:
+            source_refused(self.identity, Action.SUBSCRIBE, info, refusal)
             raise _unknown_source()  # as for one that does not exist: names cannot be guessed
         transforms = hooks.transforms(self.identity, info)
         if isinstance(transforms, Refusal):
@@ -257,12 +264,16 @@ class ClientAccess:
             info = replace(info, decode=replace(info.decode, fields=""), members="")
         return wire(make(info), transforms)
 
-    def _may_repeat(self, info: SourceInfo, *, resumes: bool) -> Refusal | None:
-        """Say why it may not begin in the past. resumes: where a group has committed."""
+    def _refusal_of_past(self, info: SourceInfo, *, resumes: bool) -> Refusal | None:
+        """Say why it may not begin in the past; None: it may. A client that may have what comes needs to be
+        told which right it lacks. resumes: where a group has committed."""
         authorize = self._context.hooks.authorize
         if resumes:
             return authorize(self.identity, Action.COMMIT, info, switched_on=info.commit)
-        return authorize(self.identity, Action.REPLAY, info)
+        refusal = authorize(self.identity, Action.REPLAY, info)
+        if refusal is None or refusal.code != RefusalCode.FORBIDDEN:
+            return refusal
+        return replace(refusal, message=f"{refusal.message}: {_NEEDS_REPLAY}")
 
     def _leave_account(self, who: Hashable) -> None:
         if self._account is not None:

@@ -42,6 +42,7 @@ from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.runtime.preparation import Preparation
 from kiwi_gw.runtime.produce_queue import ProduceQueue
 from kiwi_gw.runtime.reauthorization import Reauthorization
+from kiwi_gw.runtime.refusal_log import login_refused
 from kiwi_gw.runtime.reload_check import ReloadCheck
 from kiwi_gw.runtime.services import Services
 from kiwi_gw.runtime.source_metrics import SourceMetricValues
@@ -281,6 +282,8 @@ class Gateway:
         """Who is it? Takes at most `server.auth_timeout_ms`."""
         answer = await self._ask_who(credential)
         self.meters.authentication_over(credential, answer)
+        if isinstance(answer, Refusal):
+            login_refused(credential, answer)
         return answer
 
     # --- what the edge needs ---------------------------------------------------------------

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from kiwi_gw.codes import UNDECIDED, CloseCode, RefusalCode
+from kiwi_gw.codes import NOTHING_SHOWN, UNDECIDED, CloseCode, RefusalCode
 from kiwi_gw.core.commands import Violation
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
@@ -216,10 +216,12 @@ class Meters:
         method = _METHOD_OF[type(credential)]
         if isinstance(answer, Identity):
             result = "anonymous" if answer.anonymous else "accepted"
+        elif answer.code == RefusalCode.TOO_MANY_FAILURES:
+            result = "throttled"
+        elif answer.code in NOTHING_SHOWN:
+            result = "missing"  # nothing was wrong: many protocols let such a client log in later
         else:
             result = "failed" if answer.code in UNDECIDED else "refused"
-            if answer.code == RefusalCode.TOO_MANY_FAILURES:
-                result = "throttled"
         self.auth[method, result] += 1
 
     def handshake_over(self, transport: str, seconds: float) -> None:

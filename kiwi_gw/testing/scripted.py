@@ -54,9 +54,10 @@ class ScriptedSettings(Section):
 
 @dataclass(slots=True)
 class _Step:
-    """What the source is to do next: publish a batch, end (None) or raise. `done`: it has been done."""
+    """What the source is to do next: publish a batch, say what degrades it (words), end (None) or raise.
+    `done`: it has been done."""
 
-    act: Batch | Exception | None
+    act: Batch | str | Exception | None
     done: trio.Event = field(default_factory=trio.Event)
     refused: Exception | None = None
 
@@ -124,6 +125,10 @@ class Script:
             raise step.refused
         return batch
 
+    async def degrade(self, message: str) -> None:
+        """Say what keeps the source from its origin; an empty text: nothing does any more."""
+        await self._do(message)
+
     async def end(self) -> None:
         """End the source: it is finite and over."""
         await self._do(None)
@@ -148,6 +153,9 @@ class Script:
                     return
                 if isinstance(step.act, Exception):
                     raise step.act  # noqa: TRY301
+                if isinstance(step.act, str):
+                    publisher.report_degraded(step.act)
+                    continue
                 await self._hand_over(publisher, step.act)
             except Exception as error:
                 step.refused = error
@@ -165,7 +173,7 @@ class Script:
         self._unsure = None
         self._taken = batch.positions_at(len(batch))
 
-    async def _do(self, act: Batch | Exception | None) -> _Step:
+    async def _do(self, act: Batch | str | Exception | None) -> _Step:
         step = _Step(act)
         await self._send.send(step)
         await step.done.wait()

@@ -190,7 +190,11 @@ async def commands(gateway: GatewayUnderTest, sources: ScriptedSources, seed: in
                 model.result(message["data"])
         assert await client.ask("UNSUBSCRIBE", "last") == {
             "type": "UNSUBSCRIBE_ERROR",
-            "data": {"sourceId": "last", "error": "Source does not have an active subscription"},
+            "data": {
+                "sourceId": "last",
+                "error": "Source does not have an active subscription",
+                "code": "not_subscribed",
+            },
         }
 
 

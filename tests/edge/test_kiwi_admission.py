@@ -86,20 +86,35 @@ async def test_pages_of_foreign_origins_are_refused_before_the_upgrade(
     log_lines[:] = [line for line in log_lines if line["event"] != "origin refused"]  # see below
 
 
+ADD = "if the page is yours, add {} to server.allowed_origins"
+
+
 @pytest.mark.parametrize(
-    ("origins", "why"),
+    ("origins", "why", "remedy"),
     [
-        (["http://evil.test"], "the page is of another host, and it is not listed"),
-        (["https://localhost"], "the page is of this host, but not of http:// and this port, and it is"),
-        (["null"], "the page has no origin (null), and that is not listed"),
-        (["http://a.test", "http://b.test"], "there is more than one Origin header"),
-        (["\x1b[2J" * 100], None),
-        (["e" * 6_000], "the Origin header is not an origin"),
+        (
+            ["http://evil.test"],
+            "the page is of another host, and it is not listed",
+            ADD.format("http://evil.test"),
+        ),
+        (
+            ["https://localhost"],
+            "the page is of this host, but not of http:// and this port, and it is",
+            ADD.format("https://localhost"),
+        ),
+        (
+            ["null"],
+            "the page has no origin (null), and that is not listed",
+            "serve the page from a web server",
+        ),
+        (["http://a.test", "http://b.test"], "there is more than one Origin header", "none: "),
+        (["\x1b[2J" * 100], None, None),
+        (["e" * 6_000], "the Origin header is not an origin", "none: "),
     ],
     ids=["foreign", "scheme", "null", "two", "control characters", "long"],
 )
 async def test_a_refused_origin_is_in_the_log_and_the_page_is_told_why(
-    origins: list[str], why: str | None, log_lines: list[EventDict]
+    origins: list[str], why: str | None, remedy: str, log_lines: list[EventDict]
 ) -> None:
     async with running() as bench:
         headers = [("Origin", origin) for origin in origins]
@@ -114,6 +129,7 @@ async def test_a_refused_origin_is_in_the_log_and_the_page_is_told_why(
     ((line,),) = [lines]
     assert line["log_level"] == "warning", "which the log limits where it is repeated"
     assert line["why"].startswith(why)
+    assert line["remedy"].startswith(remedy)
     assert line["origin"] == origins[0][:200]
     assert "secret" not in str(line)
 

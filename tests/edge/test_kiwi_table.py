@@ -32,7 +32,11 @@ async def test_an_id_that_is_too_long_for_any_source_is_an_unknown_one() -> None
             refused = await client.ask("SUBSCRIBE", "x" * length)
             assert refused == {
                 "type": "SUBSCRIBE_ERROR",
-                "data": {"sourceId": "x" * 255, "error": "No source exists with the specified ID"},
+                "data": {
+                    "sourceId": "x" * 255,
+                    "error": "No source exists with the specified ID",
+                    "code": "unknown_source",
+                },
             }
         await client.subscribe("a")
 

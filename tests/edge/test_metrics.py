@@ -28,7 +28,7 @@ from kiwi_gw.edge.metrics.catalog import CATALOG, MetricKind
 from kiwi_gw.edge.metrics.collect import Collector
 from kiwi_gw.edge.metrics.expose import content_type_for, expose
 from kiwi_gw.edge.metrics.snapshot import MetricsSnapshot
-from kiwi_gw.model import ANONYMOUS, Identity
+from kiwi_gw.model import ANONYMOUS, HeadCredential, Identity
 from kiwi_gw.testing import ScriptedSources, open_gateway
 from kiwi_spark.gateway.metrics import SPARK_METRICS
 from tests import metrics_reference as reference
@@ -412,6 +412,7 @@ async def test_alerts_and_dashboard_name_metrics_that_a_live_gateway_has(
     async with running(tmp_path, config("a"), fake=sources) as bench:
         client = bench.subscribe("a")
         client.leave()
+        await bench.gateway.authenticate(HeadCredential("GET", "/", "", ()))
         listener = Quiet(Counter({"auth": 1}))
         look = Collector(bench.gateway, listener, Quiet(), ["fake"], trio.current_time)
         text = "".join(expose(await LocalAdmin(bench.gateway, look).snapshot(), ""))

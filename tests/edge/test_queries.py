@@ -80,14 +80,18 @@ async def test_only_a_projection_and_a_star() -> None:
     [
         (
             {"where": "value.n >"},
-            {"error": "where: it ends too early: a value must follow (at character 10)", "position": 9},
+            {
+                "error": "where: it ends too early: a value must follow (at character 10)",
+                "position": 9,
+                "code": "query",
+            },
         ),
-        ({"where": 5}, {"error": "where must be a string"}),
-        ({"select": ["value.n"]}, {"error": "select must be a string"}),
-        ({"where": None}, {"error": "where must be a string"}),
+        ({"where": 5}, {"error": "where must be a string", "code": "bad_request"}),
+        ({"select": ["value.n"]}, {"error": "select must be a string", "code": "bad_request"}),
+        ({"where": None}, {"error": "where must be a string", "code": "bad_request"}),
         (
             {"where": "a" * 5000},
-            {"error": "the query is longer than 4096 bytes"},
+            {"error": "the query is longer than 4096 bytes", "code": "query"},
         ),
     ],
 )

@@ -97,6 +97,22 @@ async def ticket(gateway: GatewayUnderTest, who: str = "ann") -> str:
 # --- through the port ------------------------------------------------------------------------------
 
 
+async def test_a_refused_ticket_is_in_the_log_without_the_ticket(log_lines: list[EventDict]) -> None:
+    bearers = Bearers()
+    async with running(bearers) as gateway:
+        text = await ticket(gateway)
+        bearers.revoked.add("ann")
+        assert (await knock(gateway, f"/?ticket={text}"))[0] == 401
+        assert (await knock(gateway, f"/?ticket={text}"))[0] == 401
+    lines = [line for line in log_lines if line["event"] == "login refused"]
+    assert [(line["code"], line.get("name")) for line in lines] == [
+        ("revoked", "ann"),
+        ("invalid_ticket", None),
+    ]
+    assert text not in str(lines)
+    assert all(line["remote"] and line["path"] == "/" for line in lines)
+
+
 async def test_a_ticket_lets_its_identity_in_once_and_never_again() -> None:
     async with running() as gateway:
         text = await ticket(gateway)

@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from kiwi_demo.broker import Broker
-from kiwi_gw.testing import ScriptedSources, open_gateway
+from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
 from tests.integration.gateway import gateway, kafka_config
 from tests.topics import Topics
 
@@ -63,11 +63,27 @@ class Page:
 
 @asynccontextmanager
 async def page(address: str, source: str, **given: object) -> AsyncIterator[Page]:
-    search = "?" + urlencode({"source": source, "url": f"ws://{address}/", **given})
+    async with opened(PAGE, {"source": source, "url": f"ws://{address}/", **given}) as shown:
+        yield shown
+
+
+@asynccontextmanager
+async def opened(
+    file: Path, given: Mapping[str, object], browser: Mapping[str, object] | None = None
+) -> AsyncIterator[Page]:
+    """given: in the page's address. browser: what `page_in_node.mjs` says."""
+    search = "?" + urlencode(given)
     run = partial(trio.run_process, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     async with trio.open_nursery() as nursery:
         process = await nursery.start(
-            run, [node(), str(Path(__file__).parent / "page_in_node.mjs"), PAGE, search]
+            run,
+            [
+                node(),
+                str(Path(__file__).parent / "page_in_node.mjs"),
+                file,
+                search,
+                json.dumps(browser or {}),
+            ],
         )
         yield Page(process)
         await process.stdin.aclose()
@@ -191,6 +207,44 @@ async def test_a_source_that_does_not_exist_is_said_and_tried_again(tmp_path: Pa
             assert await shown.line() == DISCONNECTED
 
 
+async def test_it_stays_while_its_source_is_degraded() -> None:
+    async with scripted() as (sources, running), page(running.address, "a") as shown:
+        assert await shown.line() == SUBSCRIBED
+        for words in ("the broker is away", "", "the broker is away again"):
+            await sources["a"].degrade(words)
+            assert await shown.line() == (words or "SOURCE_RESTORED")
+        await sources["a"].publish([b"still here"])
+        assert await shown.line() == "still here"
+
+
+async def test_it_comes_back_ever_later_to_a_subscription_that_ends() -> None:
+    """Only what has come, or some seconds without trouble, make its pauses short again."""
+    async with scripted() as (_, running), page(running.address, "a") as shown:
+        assert await shown.line() == SUBSCRIBED
+        for turn, pause in enumerate((0.1, 0.2, 0.4)):  # `page_in_node.mjs` has chosen the first
+            running.file.write_text(scripted_config(str(turn)))
+            running.send_signal(signal.SIGHUP)
+            while await shown.line() != DISCONNECTED:
+                pass
+            began = trio.current_time()
+            while await shown.line() != SUBSCRIBED:
+                pass
+            assert trio.current_time() - began >= 0.9 * pause
+
+
+@asynccontextmanager
+async def scripted() -> AsyncIterator[tuple[ScriptedSources, GatewayUnderTest]]:
+    """A gateway with the source `a`."""
+    sources = ScriptedSources()
+    async with open_gateway(scripted_config(), plugins={"scripted": sources}) as running:
+        yield sources, running
+
+
+def scripted_config(note: str = "") -> str:
+    source = {"type": "scripted", "id": "a", "note": note}
+    return json.dumps({"plugins": ["scripted"], "sources": [source]})
+
+
 async def _stay(address: str, *, task_status: trio.TaskStatus[Page]) -> None:
     async with page(address, "ticks") as shown:
         task_status.started(shown)
@@ -205,6 +259,6 @@ def test_the_documentation_has_the_page_word_for_word() -> None:
 def test_the_page_is_small_and_needs_nothing() -> None:
     text = PAGE.read_text()
     script = text.partition("<script>\n")[2].partition("</script>")[0]
-    assert 0 < len(script.splitlines()) <= 20
+    assert 0 < len(script.splitlines()) <= 25
     assert max(map(len, text.splitlines())) <= 120
     assert not re.search(r"\bsrc=|\bimport\b|https?:", text)

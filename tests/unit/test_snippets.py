@@ -35,6 +35,7 @@ IN_A_BROWSER_OR_NODE = {
     ("docs/guides/authentication.md", "subprotocol.js"),
     ("docs/guides/authentication.md", "ticket.js"),
     ("docs/guides/clients.md", ""),  # tests/integration/test_resume.py
+    ("docs/guides/clients.md", "client.html"),  # tests/integration/test_whole_page.py
     ("docs/start/browser.md", "watch.html"),  # tests/integration/test_node.py
 }
 

@@ -144,10 +144,12 @@ class Granted(_Data, frozen=True):
 
 
 class Refused(_Data, frozen=True):
-    """position: where in the query the mistake is, from 0."""
+    """error: for people. position: where in the query the mistake is, from 0. code: which error it is, for
+    programs (`kiwi_gw.codes.RefusalCode`; plugins may have others)."""
 
     error: str
     position: int | UnsetType = UNSET
+    code: str | UnsetType = UNSET
 
 
 class _Message(Struct, frozen=True, tag_field="type"):

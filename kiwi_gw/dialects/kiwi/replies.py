@@ -63,9 +63,12 @@ def subscribed(
     )
 
 
-def error(command: str, source_id: str, words: str, position: int | None) -> messages.ServerMessage:
+def error(
+    command: str, source_id: str, code: str, words: str, position: int | None
+) -> messages.ServerMessage:
     """Refuse a command. position: of the mistake in the client's query."""
-    data = messages.Refused(source_id, encodable(words), UNSET if position is None else position)
+    where = UNSET if position is None else position
+    data = messages.Refused(source_id, encodable(words), where, encodable(code))
     return _ERRORS[command](data)
 
 

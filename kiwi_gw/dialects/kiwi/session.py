@@ -65,7 +65,6 @@ NOT_SUBSCRIBED: Final = "Source does not have an active subscription"
 NOT_PULL: Final = "Source is not in pull mode"
 
 CANCELLED: Final = "The subscription was cancelled before it was open"
-RATE_LIMITED: Final = "rate_limited"
 
 _SENTENCES: dict[str, str] = {RefusalCode.UNKNOWN_SOURCE: NO_SUCH_SOURCE}
 """Codes of OpenFailed for which the original has words of its own."""
@@ -151,10 +150,10 @@ class KiwiSession:
         verdict = (self._requests if flow_control else self._commands).admit(now, cost)
         violation = Violation.REQUESTS if flow_control else Violation.COMMANDS
         if verdict is Verdict.FLOOD:
-            return (Close(CloseCode.POLICY_VIOLATION, RATE_LIMITED, violation),)
+            return (Close(CloseCode.POLICY_VIOLATION, RefusalCode.RATE_LIMITED, violation),)
         if verdict is Verdict.EXCESS:
             words = self._too_many(flow_control=flow_control)
-            return (self._error(kind, command.source_id, words, violation),)
+            return (self._error(kind, command.source_id, RefusalCode.RATE_LIMITED, words, violation),)
         match command:  # the most frequent first
             case messages.Request(source_id, n):
                 return self._request(source_id, n)
@@ -163,7 +162,8 @@ class KiwiSession:
             case messages.Unsubscribe(source_id):
                 return self._unsubscribe(source_id)
             case requests.InvalidCommand(_, source_id, words):
-                return (self._error(kind, source_id, words, Violation.MESSAGE if malformed else None),)
+                wrong = Violation.MESSAGE if malformed else None
+                return (self._error(kind, source_id, RefusalCode.BAD_REQUEST, words, wrong),)
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         """Say what it means for the client. Notices about handles that this session has given up mean
@@ -205,16 +205,17 @@ class KiwiSession:
     def _subscribe(self, command: messages.Subscribe) -> Command:
         source_id, most = command.source_id, self._limits.subscriptions
         if source_id in self._subscriptions:
-            return self._error("SUBSCRIBE", source_id, ALREADY_SUBSCRIBED)
+            return self._refused(source_id, RefusalCode.ALREADY_SUBSCRIBED, ALREADY_SUBSCRIBED)
         if most and len(self._subscriptions) >= most:
-            return self._error("SUBSCRIBE", source_id, f"A connection can have at most {most} subscriptions")
+            words = f"A connection can have at most {most} subscriptions"
+            return self._refused(source_id, RefusalCode.TOO_MANY_SUBSCRIPTIONS, words)
         value_as: ValueAs | None = given(command.value_as)
         opening, query = open_command(command, self._wire), None
         try:
             if command.where is not UNSET or command.select is not UNSET:
                 wait = self._compiling.wait()
                 if wait:
-                    return self._error("SUBSCRIBE", source_id, busy(wait), Violation.COMMANDS)
+                    return self._refused(source_id, RefusalCode.RATE_LIMITED, busy(wait), Violation.COMMANDS)
                 with self._compiling.charged():
                     written = texts(command, self._limits.query_bytes)
                     if not written.is_small:
@@ -252,7 +253,7 @@ class KiwiSession:
         return (opening, *(AddCredit(source_id, n) for n in reading.credits))
 
     def _wrong(self, source_id: str, wrong: InvalidQuery) -> Reply:
-        return self._error("SUBSCRIBE", source_id, str(wrong), position=wrong.position)
+        return self._refused(source_id, RefusalCode.QUERY, str(wrong), position=wrong.position)
 
     def _check_queries(self, query: ParsedQuery) -> None:
         """Refuse a different query too many: raises InvalidQuery."""
@@ -264,20 +265,21 @@ class KiwiSession:
     def _unsubscribe(self, source_id: str) -> Iterable[Command]:
         subscription = self._forget(source_id)
         if subscription is None:
-            return (self._error("UNSUBSCRIBE", source_id, NOT_SUBSCRIBED),)
+            return (self._error("UNSUBSCRIBE", source_id, RefusalCode.NOT_SUBSCRIBED, NOT_SUBSCRIBED),)
         unanswered = self._unanswered(source_id, subscription)
         if not subscription.open:
-            unanswered = [self._error("SUBSCRIBE", source_id, CANCELLED), *unanswered]
+            unanswered = [self._refused(source_id, RefusalCode.CANCELLED, CANCELLED), *unanswered]
         return (*unanswered, Cancel(source_id))
 
     def _request(self, source_id: str, n: int) -> Iterable[Command]:
         subscription = self._subscriptions.get(source_id)
         if subscription is None:
-            return (self._error("REQUEST", source_id, NOT_SUBSCRIBED),)
+            return (self._error("REQUEST", source_id, RefusalCode.NOT_SUBSCRIBED, NOT_SUBSCRIBED),)
         if subscription.mode is not Mode.PULL:
-            return (self._error("REQUEST", source_id, NOT_PULL),)
+            return (self._error("REQUEST", source_id, RefusalCode.NOT_PULL, NOT_PULL),)
         if subscription.requests >= MAX_UNANSWERED:
-            return (self._error("REQUEST", source_id, "Too many REQUESTs wait for the source to start"),)
+            words = "Too many REQUESTs wait for the source to start"
+            return (self._error("REQUEST", source_id, RefusalCode.RATE_LIMITED, words),)
         subscription.requests += 1
         if subscription.reading is not None:
             subscription.reading.credits.append(n)
@@ -324,7 +326,7 @@ class KiwiSession:
             return ()
         del self._subscriptions[source_id]
         words = _SENTENCES.get(failed.code, failed.message)
-        return (self._error("SUBSCRIBE", source_id, words), *self._unanswered(source_id, subscription))
+        return (self._refused(source_id, failed.code, words), *self._unanswered(source_id, subscription))
 
     def _credit_added(self, source_id: str, credit_added: CreditAdded) -> Iterable[Command]:
         subscription = self._subscriptions.get(source_id)
@@ -350,14 +352,16 @@ class KiwiSession:
 
     def _invalid_message(self, said: requests.InvalidMessage, verdict: Verdict) -> Iterable[Command]:
         if verdict is Verdict.FLOOD:
-            return (Close(CloseCode.POLICY_VIOLATION, RATE_LIMITED, Violation.COMMANDS),)
+            return (Close(CloseCode.POLICY_VIOLATION, RefusalCode.RATE_LIMITED, Violation.COMMANDS),)
         words, violation = said.message, Violation.MESSAGE
         if verdict is Verdict.EXCESS:
             words, violation = self._too_many(flow_control=False), Violation.COMMANDS
         return self._say(messages.Notice(messages.Error(words, said.type)), violation)
 
     def _unanswered(self, source_id: str, subscription: _ClientSubscription) -> list[Command]:
-        return [self._error("REQUEST", source_id, NOT_SUBSCRIBED)] * subscription.requests
+        return [
+            self._error("REQUEST", source_id, RefusalCode.NOT_SUBSCRIBED, NOT_SUBSCRIBED)
+        ] * subscription.requests
 
     def _too_many(self, *, flow_control: bool) -> str:
         limits = self._limits
@@ -365,16 +369,28 @@ class KiwiSession:
             return f"Too many REQUESTs: at most {limits.requests_per_second:g} a second"
         return f"Too many commands: at most {limits.commands_per_second:g} a second"
 
+    def _refused(
+        self,
+        source_id: str,
+        code: str,
+        words: str,
+        violation: Violation | None = None,
+        position: int | None = None,
+    ) -> Reply:
+        return self._error("SUBSCRIBE", source_id, code, words, violation, position)
+
     def _error(
         self,
         command: str,
         source_id: str,
+        code: str,
         words: str,
         violation: Violation | None = None,
         position: int | None = None,
     ) -> Reply:
         # An id that no source can have is not sent back whole: replies wait in memory for slow readers.
-        (reply,) = self._say(replies.error(command, source_id[:MAX_SOURCE_ID], words, position), violation)
+        shown = source_id[:MAX_SOURCE_ID]
+        (reply,) = self._say(replies.error(command, shown, code, words, position), violation)
         return reply
 
     def _say(self, message: messages.ServerMessage, violation: Violation | None = None) -> Sequence[Reply]:

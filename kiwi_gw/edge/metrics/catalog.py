@@ -90,8 +90,8 @@ _GATEWAY = (
         "(evaluating), or to be read and compiled (compiling).",
         "queries_postponed_total: Batches whose evaluation for a query was left for later.",
         "queries_refused_total: Subscriptions refused because reading queries has taken too long.",
-        "auth_total{method,result}: Credentials checked: accepted, anonymous, refused, throttled (a password "
-        "was not looked at, after too many wrong ones), or failed to decide.",
+        "auth_total{method,result}: Credentials checked: accepted, anonymous, missing (none were shown), "
+        "refused, throttled (a password was not looked at, after too many wrong ones), or failed to decide.",
     ),
     *_own(
         MetricKind.HISTOGRAM,

@@ -171,6 +171,9 @@ async def test_the_right_to_replay(tmp_path: Path, autojump_clock: MockClock) ->
         client.does(begin())
         other.does(begin(StartAt.LATEST))
         assert client.refusals == ["forbidden"]
+        (failed,) = client.told(OpenFailed)
+        assert isinstance(failed, OpenFailed)
+        assert failed.message == 'not you: to begin in the past needs the right "replay"'
         assert (other.refusals, other.opened) == ([], 1)
 
 

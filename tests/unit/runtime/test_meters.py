@@ -19,7 +19,7 @@ from kiwi_gw.api import (
     Unreadable,
 )
 from kiwi_gw.core.commands import AddCredit, Cancel
-from kiwi_gw.model import OverflowPolicy
+from kiwi_gw.model import OverflowPolicy, Refusal, Token
 from kiwi_gw.runtime.meters import OTHER, Histogram, Meters
 from kiwi_gw.runtime.source_runner import SourceRunner
 from tests.unit.runtime.fakes import Sources, batch, config, load_text, open_it, running, settled
@@ -221,3 +221,18 @@ async def test_it_does_not_measure_what_nobody_wants(tmp_path: Path, autojump_cl
         await trio.sleep(10)
         assert bench.gateway.meters.loop_lag.counts == Histogram().counts
         assert bench.gateway.meters.source("a").events == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        ("invalid_token", "refused"),
+        ("no_token", "missing"),
+        ("too_many_failures", "throttled"),
+        ("auth_timeout", "failed"),
+    ],
+)
+def test_a_login_that_comes_to_nothing_is_counted_by_whose_fault_it_was(code: str, result: str) -> None:
+    meters = Meters(10)
+    meters.authentication_over(Token("t"), Refusal(code, "no"))
+    assert dict(meters.auth) == {("token", result): 1}

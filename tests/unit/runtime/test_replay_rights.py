@@ -9,24 +9,26 @@ import trio
 from trio.testing import MockClock
 
 from kiwi_gw.api import Action, Identity, Refusal, SourceInfo, hookimpl
-from kiwi_gw.core.notices import Ended
+from kiwi_gw.core.notices import Ended, OpenFailed
 from kiwi_gw.core.states import SubscriptionState
-from kiwi_gw.model import AtPositions, StartAt
+from kiwi_gw.model import AtPositions, CloseReason, StartAt
 from tests.unit.runtime.fakes import Bench, Client
 from tests.unit.runtime.test_history import CONFIG, begin, gateway, publish, state
 
 TEXT = CONFIG.replace("[scripted]", "[scripted, rules]")
+NO = Refusal("forbidden", "no")
 
 
 class Rules:
     """Who may not do what with any source."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: Refusal = NO) -> None:
+        self.refusal = refusal
         self.forbidden: set[Action] = set()
 
     @hookimpl
     def authorize(self, identity: Identity, action: Action, source: SourceInfo) -> Refusal | None:
-        return Refusal("forbidden", "no") if action in self.forbidden else None
+        return self.refusal if action in self.forbidden else None
 
     def withdraw(self, bench: Bench, action: Action = Action.REPLAY) -> None:
         self.forbidden = {action}
@@ -80,7 +82,24 @@ async def test_a_replay_within_the_window_is_one(tmp_path: Path, autojump_clock:
         client.does(begin(AtPositions({"0": 10}), credit=5))
         assert (state(client), client.offsets) == (SubscriptionState.BEHIND, [10, 11, 12, 13, 14])
         rules.withdraw(bench)
-        assert reasons(client) == ["unauthorized"]
+        (ended,) = client.told(Ended)
+        assert isinstance(ended, Ended)
+        assert ended.reason is CloseReason.UNAUTHORIZED
+        assert ended.message == 'no: to begin in the past needs the right "replay"'
+
+
+async def test_a_refusal_for_another_reason_is_told_as_it_is(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Who has an old token has all the rights that it had."""
+    rules = Rules(Refusal("token_expired", "the token has expired"))
+    async with gateway(tmp_path, TEXT, rules=rules) as (bench, _):
+        rules.withdraw(bench)
+        client = bench.connect()
+        client.does(begin())
+        (failed,) = client.told(OpenFailed)
+        assert isinstance(failed, OpenFailed)
+        assert (failed.code, failed.message) == ("token_expired", "the token has expired")
 
 
 async def test_who_has_come_to_what_is_live_stays_and_misses_nothing_without_the_right(

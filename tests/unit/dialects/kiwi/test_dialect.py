@@ -76,6 +76,6 @@ def test_half_characters_in_a_message_do_not_break_the_reply() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_refusal(command: str) -> None:
     """A message of its own, in both envelopes: else a mistake of a client would end its connection."""
-    message = replies.error(command, "s", "no", None)
+    message = replies.error(command, "s", "bad_request", "no", None)
     assert f'"{command}_ERROR"'.encode() in (replies.frame(message, "flat") or b"")
     assert b'"no"' in (replies.frame(message, "nested") or b"")

@@ -270,7 +270,7 @@ def test_a_command_that_is_nested_too_deeply_is_answered_with_its_error(members:
     assert isinstance(refused, Reply)
     assert json.loads(texts(refused.frame)[0]) == {
         "type": f"{kind}_ERROR",
-        "data": {"sourceId": "a", "error": "The message is nested too deeply"},
+        "data": {"sourceId": "a", "error": "The message is nested too deeply", "code": "bad_request"},
     }
 
 
@@ -301,7 +301,11 @@ def test_an_id_that_no_source_can_have_is_one_that_no_source_has() -> None:
     assert isinstance(refused, Reply)
     assert json.loads(texts(refused.frame)[0]) == {
         "type": "SUBSCRIBE_ERROR",
-        "data": {"sourceId": source_id, "error": "No source exists with the specified ID"},
+        "data": {
+            "sourceId": source_id,
+            "error": "No source exists with the specified ID",
+            "code": "unknown_source",
+        },
     }
     for kind in ("UNSUBSCRIBE", "REQUEST"):
         (refused,) = client.receive(json.dumps({"type": kind, "sourceId": source_id, "n": 1}), now=1.0)
