@@ -26,8 +26,9 @@ from kiwi_gw.model import (
 class PluginContext:
     """Describe the gateway to a plugin that works in it.
 
-    sections: the validated configuration sections that plugins declared. sources: the settings of all
-    sources by id, in the order of the file. worker, workers: which of how many processes that all run this
+    sections: the validated configuration sections that plugins and protocols declared. sources: the settings of all
+    sources by id, in the order of the file. blocks: what each says to protocols, by source and protocol.
+    worker, workers: which of how many processes that all run this
     configuration it is, from 0 (`kiwi-gw check` asks as the first of as many as there would be).
     """
 
@@ -36,6 +37,7 @@ class PluginContext:
     sources: Mapping[str, Section] = field(default_factory=dict, repr=False)
     worker: int = 0
     workers: int = 1
+    blocks: Mapping[str, Mapping[str, Section]] = field(default_factory=dict, repr=False)
 
     def section(self, name: str) -> Section:
         """Return the section of that name, with its defaults if the file has none. KeyError: not declared."""

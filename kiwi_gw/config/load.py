@@ -47,11 +47,12 @@ class LoadedConfig:
         """Return what plugins get of this configuration in one of the `workers` processes that run it."""
         found = self.settings.sources.values()
         return PluginContext(
-            self.settings.sections,
+            MappingProxyType({**self.settings.sections, **self.settings.dialects}),
             self.settings.name,
             MappingProxyType({source.id: source.settings for source in found}),
             worker,
             workers,
+            MappingProxyType({source.id: source.blocks for source in found}),
         )
 
     def place(self, finding: Diagnostic) -> tuple[str, int] | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kiwi_gw.api import hookimpl
+from kiwi_gw.api import PluginContext, hookimpl
 from kiwi_gw.dialect_api import DialectContext, DialectType, Messages
 from kiwi_gw.dialects.lenses.dialect import LensesDialect
 from kiwi_gw.dialects.lenses.settings import LensesSettings, LensesSource
+from kiwi_gw.dialects.lenses.tables import table_name
 from kiwi_gw.dialects.lenses.v1.messages import Request, ServerMessage
+from kiwi_gw.errors import PluginError
 
 
 def build(settings: LensesSettings, context: DialectContext) -> LensesDialect | None:
@@ -17,6 +19,21 @@ def build(settings: LensesSettings, context: DialectContext) -> LensesDialect | 
 
 
 LENSES = DialectType("lenses", LensesSettings, build, LensesSource, messages=Messages(Request, ServerMessage))
+
+
+@hookimpl
+def configure(context: PluginContext) -> None:
+    """Refuse two sources that would be one table. Raises PluginError."""
+    settings = context.sections.get("lenses")
+    if not isinstance(settings, LensesSettings) or not settings.enabled:
+        return
+    owners: dict[str, str] = {}
+    for source_id, blocks in context.blocks.items():
+        name = table_name(source_id, blocks)
+        if name in owners:
+            both = f"the sources {owners[name]!r} and {source_id!r}"
+            raise PluginError(f"{both} are both called {name!r} in the protocols of Lenses (lenses.topic)")
+        owners[name] = source_id
 
 
 @hookimpl

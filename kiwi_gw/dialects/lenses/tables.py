@@ -8,6 +8,8 @@ name whose source is gone, or is called otherwise now, is found out there, too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.dialects.lenses.settings import LensesSource
 from kiwi_gw.errors import SubscribeRefused
@@ -31,8 +33,13 @@ class Tables:
 
 def table_of(info: SourceInfo) -> str:
     """Return the name of a source as a table."""
-    block = info.blocks.get("lenses")
-    return block.topic if isinstance(block, LensesSource) and block.topic is not None else info.id
+    return table_name(info.id, info.blocks)
+
+
+def table_name(source_id: str, blocks: Mapping[str, object]) -> str:
+    """Return the name of a source as a table. blocks: what it says to protocols."""
+    block = blocks.get("lenses")
+    return block.topic if isinstance(block, LensesSource) and block.topic is not None else source_id
 
 
 def check_table(info: SourceInfo, name: str) -> None:

@@ -21,6 +21,8 @@ DECODERS: Final[dict[str, Form]] = {
 }
 _MOST: Final = 1_000_000
 """Records of a sample; the same for its ms, an hour."""
+_LEAST_MS: Final = 100
+"""Of the window of a sample: it takes some work each time."""
 _MOST_MS: Final = 3_600_000
 
 
@@ -71,7 +73,7 @@ class Directives:
             case "_sample":
                 self.sample = _number(path.root, constant, _MOST)
             case _:
-                self.sample_window_ms = _number(path.root, constant, _MOST_MS)
+                self.sample_window_ms = _number(path.root, constant, _MOST_MS, _LEAST_MS)
         return True
 
 
@@ -84,10 +86,10 @@ def decoder_named(constant: Literal) -> Form:
     raise QueryError(f"no such decoder{hint}: one of {', '.join(DECODERS)}", constant.position)
 
 
-def _number(name: str, constant: Literal, most: int) -> int:
+def _number(name: str, constant: Literal, most: int, least: int = 1) -> int:
     value = constant.value
-    if type(value) is not int or not 1 <= value <= most:
-        raise QueryError(f"{name} is a whole number from 1 to {most}", constant.position)
+    if type(value) is not int or not least <= value <= most:
+        raise QueryError(f"{name} is a whole number from {least} to {most}", constant.position)
     return value
 
 

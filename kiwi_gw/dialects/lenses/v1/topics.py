@@ -11,6 +11,7 @@ is `drop_oldest` with a buffer of so many.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -29,6 +30,8 @@ ALL: Final = 2**53 - 1
 ANSWER_SECONDS: Final = 4.5
 """A SUBSCRIBE is answered within this time, whatever its sources take."""
 
+
+_GRID_SECONDS: Final = 0.05
 
 _ELSEWHERE: Final = (RefusalCode.FORBIDDEN, RefusalCode.START)
 """It may not begin there, or there is no such place: of this client, or this source."""
@@ -91,6 +94,7 @@ class Topics:
         self._by_handle: dict[int, Topic] = {}
         self._openings: list[Opening] = []
         self._samples: dict[int, float] = {}  # when its window is over, by handle
+        self._wakes_at: float | None = None
 
     def __len__(self) -> int:
         return len(self._by_handle)
@@ -121,7 +125,7 @@ class Topics:
             self._by_handle[topic.handle] = topic
             yield self._open(topic)
         if opening in self._openings:
-            yield SetTimer(ANSWER_SECONDS)
+            yield from self._wake()
 
     def unsubscribe(self, names: Iterable[str]) -> Iterator[Command | str]:
         """End what is subscribed to under these names; one that is being opened makes its SUBSCRIBE fail.
@@ -200,16 +204,26 @@ class Topics:
 
     def timer_fired(self) -> Iterator[Command]:
         """Give up what took too long, and go on with the samples whose window is over."""
-        now = self._clock()
+        now, self._wakes_at = self._clock(), None
         for opening in [each for each in self._openings if each.until <= now]:
             yield from self._give_up(opening, "the source does not answer in time; try again")
         for handle, over in list(self._samples.items()):
             if over <= now and (topic := self._of(handle)) is not None and topic.wanted.sample is not None:
                 self._samples[handle] = now + topic.wanted.sample.seconds
                 yield Inspect(handle)
-                yield SetTimer(topic.wanted.sample.seconds)
+        yield from self._wake()
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _wake(self) -> Iterator[Command]:
+        """Have the timer fire when the next thing is due, but not more often than twenty times a second."""
+        due = min([*(each.until for each in self._openings), *self._samples.values()], default=None)
+        if due is None:
+            return
+        at = math.ceil(due / _GRID_SECONDS) * _GRID_SECONDS
+        if self._wakes_at is None or at < self._wakes_at:
+            self._wakes_at = at
+            yield SetTimer(max(0.0, at - self._clock()))
 
     def _open(self, topic: Topic) -> Open:
         wanted = topic.wanted
@@ -243,7 +257,7 @@ class Topics:
             topic.granted = ALL if sample is None else sample.records
             if sample is not None:
                 self._samples[topic.handle] = self._clock() + sample.seconds
-                yield SetTimer(sample.seconds)
+                yield from self._wake()
             if topic.handle in self._by_handle:
                 yield AddCredit(topic.handle, topic.granted)
 

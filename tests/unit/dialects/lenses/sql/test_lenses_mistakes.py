@@ -53,7 +53,7 @@ from kiwi_gw.query.limits import MAX_TEXT
         ("SELECT * FROM t WHERE _vtype <> 'INT'", "_vtype has a place only in a term", 23),
         ("SELECT * FROM t WHERE _sample='5'", "_sample is a whole number from 1", 31),
         ("SELECT * FROM t WHERE _sample=0", "_sample is a whole number from 1", 31),
-        ("SELECT * FROM t WHERE _sampleWindow=5", "_sampleWindow needs _sample", 23),
+        ("SELECT * FROM t WHERE _sampleWindow=500", "_sampleWindow needs _sample", 23),
         ("SELECT * FROM t WHERE upper(_sample) = 'A'", "_sample has a place only in a term", 29),
         ("SET a SELECT * FROM t", "= and a value must follow", 7),
         ("SET a=; SELECT * FROM t", "a value must follow", 7),
