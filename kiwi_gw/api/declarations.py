@@ -26,10 +26,10 @@ from kiwi_gw.model import (
 class PluginContext:
     """Describe the gateway to a plugin that works in it.
 
-    sections: the validated configuration sections that plugins and protocols declared. sources: the settings of all
-    sources by id, in the order of the file. blocks: what each says to protocols, by source and protocol.
-    worker, workers: which of how many processes that all run this
-    configuration it is, from 0 (`kiwi-gw check` asks as the first of as many as there would be).
+    sections: the validated configuration sections that plugins and protocols declared. sources: the settings
+    of all sources by id, in the order of the file. blocks: what each says to protocols, by source and
+    protocol. worker, workers: which of how many processes that all run this configuration it is, from 0
+    (`kiwi-gw check` asks as the first of as many as there would be).
     """
 
     sections: Mapping[str, Section] = field(repr=False)
