@@ -387,6 +387,7 @@ def test_the_examples_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "init", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(examples())
+    assert not [line for line in lines if len(line.split()) < 2], "each says what it is"
     assert "counter              The smallest thing that works: no Kafka, nothing to install" in lines
 
 
