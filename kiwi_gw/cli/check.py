@@ -67,9 +67,10 @@ def validate(config_path: Path, as_json: bool) -> int:
 @click.command()
 @config_file
 @timeout_option
+@click.option("--strict", is_flag=True, help="Let warnings count as errors.")
 @libraries_option
 @json_option
-def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> int:
+def check(config_path: Path, timeout: float, strict: bool, verbose: bool, as_json: bool) -> int:
     """Check a configuration FILE and connect to what it names: brokers, topics, rights.
 
     What is about a line of the file is shown as file:line. Exit code 0 if the gateway could work with it,
@@ -82,14 +83,26 @@ def check(config_path: Path, timeout: float, verbose: bool, as_json: bool) -> in
     loaded = load(config_path, environment())
     listen_to_libraries(verbose)
     findings = [*_own_findings(loaded), *trio.run(_ask_plugins, loaded, timeout)]
-    failed = any(finding.level == "error" for finding in findings)
+    counted = ("error", "warning") if strict else ("error",)
+    failed = any(finding.level in counted for finding in findings)
     if as_json:
         print_json({"ok": not failed, "findings": [_as_json(finding, loaded) for finding in findings]})
     elif findings:
         _print(findings, loaded)
     if not as_json:
-        note(f"{config_path}: {'this would not work' if failed else 'this would work'}")
+        note(f"{config_path}: {_verdict(findings, failed=failed)}")
     return 1 if failed else 0
+
+
+def _verdict(findings: Sequence[Diagnostic], *, failed: bool) -> str:
+    warnings = sum(finding.level == "warning" for finding in findings)
+    words = (
+        "this would not work" if any(finding.level == "error" for finding in findings) else "this would work"
+    )
+    if not warnings:
+        return words
+    told = f"{warnings} warning{'' if warnings == 1 else 's'}"
+    return f"{words}, but there {'is' if warnings == 1 else 'are'} {told}"
 
 
 def _print(findings: Sequence[Diagnostic], loaded: LoadedConfig) -> None:

@@ -90,8 +90,19 @@ def init(file: Path | None, name: str | None, listed: bool, force: bool) -> None
     note(f"{file} written" + (f"; run it: kiwi-gw run --config {file}" if runs else ""))
 
 
+_WITHOUT_COMMENTS = {
+    "airlines.csv": "Airlines by their codes: the table that `demo` joins flights with",
+    "client.html": "A page with a token, positions and the display of gaps",
+    "grafana.json": "A dashboard for Grafana",
+    "kiwi-gw.schema.json": "The configuration as JSON Schema, for editors",
+    "watch.html": "A page that watches a source, by push or pull",
+}
+
+
 def _what(path: Path) -> str:
     """Return what the first comment of a file says, up to the end of a sentence."""
+    if path.name in _WITHOUT_COMMENTS:
+        return _WITHOUT_COMMENTS[path.name]
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             if line.startswith("# ") and "yaml-language-server" not in line:

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from kiwi_gw.cli.client_options import URL_VARIABLE, trust
-from kiwi_gw.cli.http_get import http_get
+from kiwi_gw.cli.http_get import asked, http_get
 from kiwi_gw.cli.options import config_option, json_option, print_json
 from kiwi_gw.errors import KiwiError
 from kiwi_gw.terminal import escape
@@ -56,10 +56,10 @@ def health(
         status, body = 0, error.strerror or str(error) or type(error).__name__
     well = 200 <= status < 300
     if as_json:
-        print_json({"healthy": well, "address": str(address), "status": status or None, "answer": body})
+        print_json({"healthy": well, "address": asked(address), "status": status or None, "answer": body})
     else:
         answer = f"HTTP {status}: {body}" if status else body
-        click.echo(f"{address}: {escape(answer)}", err=not well)
+        click.echo(f"{asked(address)}: {escape(answer)}", err=not well)
     return 0 if well else 1
 
 

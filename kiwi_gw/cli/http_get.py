@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from kiwi_gw.client.address import Address
 
 
+def asked(address: Address) -> str:
+    """Format an address for people, as what it is where it is asked over HTTP."""
+    shown = str(address)
+    return f"http{shown.removeprefix('ws')}" if shown.startswith("ws") else shown
+
+
 def http_get(
     address: Address,
     path: str,

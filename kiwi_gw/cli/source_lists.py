@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kiwi_gw.cli.http_get import http_get
+from kiwi_gw.cli.http_get import asked, http_get
 from kiwi_gw.errors import KiwiError
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _LISTED = 12
 """So many names are shown where one was not found."""
+
+_DETAIL = 200
+"""Characters of a refusal that are shown."""
 
 
 class SourceLister:
@@ -57,7 +60,7 @@ class SourceLister:
                 return None
             if status != 200:
                 detail = page.get("detail") or page.get("title") or ""
-                raise KiwiError(f"{self._address}: HTTP {status}" + (f": {detail}" if detail else ""))
+                raise KiwiError(f"{asked(self._address)}: HTTP {status}" + (f": {detail}" if detail else ""))
             items += page["sources"]
             following = page.get("next")
             if not following:
@@ -72,8 +75,8 @@ class SourceLister:
         )
         try:
             found = json.loads(body)
-        except ValueError:
-            found = {}
+        except ValueError:  # a refusal in plain text
+            found = {} if body.startswith("<") else {"detail": body.partition("\n")[0][:_DETAIL]}
         return status, found if isinstance(found, dict) else {}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_gw.cli.client_options import address_argument, authorization, client_options, trust
+from kiwi_gw.cli.http_get import asked
 from kiwi_gw.cli.options import json_option, note, print_json, print_table
 from kiwi_gw.errors import KiwiError
 
@@ -57,11 +58,12 @@ def sources(
         rows = _rows(lister, seconds)
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise KiwiError(f"{address}: {words}") from None
+        raise KiwiError(f"{asked(address)}: {words}") from None
     if as_json:
         print_json(rows)
     elif not rows:
-        note(f"{address}: no sources are shown here; where clients need credentials, ask the admin address")
+        words = "no sources are shown here; where clients need credentials, ask the admin address"
+        note(f"{asked(address)}: {words}")
     elif "rate" in rows[0]:
         print_table(
             ("SOURCE", "TYPE", "STATE", "EVENTS/S", "SUBSCRIPTIONS", "TROUBLE"),

@@ -57,6 +57,9 @@ PULSE_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
 """How often sources are looked at for stalls, and the memory."""
 
+_ANNOUNCED_SOURCES = 100
+"""Of more than these the log does not say one by one that they run."""
+
 
 class Gateway:
     """All sources and connections of one process. `run` is its life; the rest is for the edge.
@@ -352,7 +355,10 @@ class Gateway:
 
         meter = self.meters.source(entry.id) if self.measured else None
         self._known.add(entry.id)
-        runner = SourceRunner(hub, build, changed, meter, SourceMetricValues(kind.metrics, meter))
+        quiet = len(loaded.settings.sources) > _ANNOUNCED_SOURCES
+        runner = SourceRunner(
+            hub, build, changed, meter, SourceMetricValues(kind.metrics, meter), quiet=quiet
+        )
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
 

@@ -51,12 +51,19 @@ Build = Callable[[], AbstractAsyncContextManager[Source]]
 
 
 class HubPublisher:
-    """`api.Publisher` over a hub. meter: what every batch is measured with, None for not at all."""
+    """`api.Publisher` over a hub. meter: what every batch is measured with, None for not at all. quiet: the
+    log says for debugging only that the source runs."""
 
     def __init__(
-        self, hub: SourceHub, subscribed: Callable[[], trio.Event], meter: SourceMeter | None = None
+        self,
+        hub: SourceHub,
+        subscribed: Callable[[], trio.Event],
+        meter: SourceMeter | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
         self._hub = hub
+        self._say = log.debug if quiet else log.info
         self._meter = meter
         self._subscribed = subscribed
         self._columns = _columns(hub.info.event_schema)
@@ -64,6 +71,8 @@ class HubPublisher:
         self._publishes = False
 
     async def ready(self, positions: Positions) -> None:
+        info = self._hub.info
+        self._say("source runs", source=info.id, type=info.type, partitions=len(positions))
         self._hub.started(positions)
         await trio.lowlevel.checkpoint()
         while self._hub.begin_some():
@@ -147,7 +156,7 @@ class SourceRunner:
 
     build: makes the source with its services, anew for every run. changed: called when the source said
     that it became another one; it is not run again by this runner. meter: what is measured of it, None for
-    nothing. figures: what it counts itself.
+    nothing. figures: what it counts itself. quiet: it is one of very many, so its starts are no news.
 
     restarts: how often it failed and was run again. last_error: why, the last time. refused: what the
     last reload would have made of it and why that cannot work, empty if nothing. done: set when the
@@ -162,6 +171,8 @@ class SourceRunner:
         changed: Callable[[str], None],
         meter: SourceMeter | None = None,
         metrics: SourceMetricValues | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
         self.hub = hub
         self.metrics = metrics or SourceMetricValues((), meter)
@@ -174,6 +185,7 @@ class SourceRunner:
         self._meter = meter
         self.source: Source | None = None
         self.produce_queue: ProduceQueue | None = None
+        self._quiet = quiet
         self._stalled_since: float | None = None
         self._events_seen = 0
         self._scope = trio.CancelScope()
@@ -271,7 +283,7 @@ class SourceRunner:
 
     async def _run_once(self) -> BaseException | None:
         """Build the source and run it. Returns what it raised; None if it ended."""
-        out = HubPublisher(self.hub, lambda: self._subscribed, self._meter)
+        out = HubPublisher(self.hub, lambda: self._subscribed, self._meter, quiet=self._quiet)
         start = self.hub.positions if self.hub.state is not HubState.STARTING else None
         with FaultBarrier() as barrier:
             try:

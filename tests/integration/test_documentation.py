@@ -43,7 +43,7 @@ def test_a_page(name: str, broker: Broker, new_topic: Callable[[], str], tmp_pat
         if name != KAFKA and any("orders" in block.text for block in blocks):
             (producer,) = [block for block in BLOCKS[KAFKA] if block.title == "produce.py"]
             run.file(producer.title, producer.text)
-            run.command(f"python {producer.title}")
+            run.command(f"python {producer.title} 1000")
         for block in blocks:
             run.run(block)
 

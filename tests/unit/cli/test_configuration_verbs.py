@@ -130,6 +130,17 @@ def test_check_finds_what_would_not_work(
     }
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
+def test_check_counts_warnings_where_that_is_asked(
+    options: list[str], code: int, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write("sources:\n  - {type: example, id: a}\nserver: {address: '0.0.0.0:1'}\n")
+    assert main(["check", path, *options]) == code
+    assert capsys.readouterr().err == f"{path}: this would work, but there is 1 warning\n"
+    assert main(["check", path, "--json", *options]) == code
+    assert json.loads(capsys.readouterr().out)["ok"] is (code == 0)
+
+
 def test_check_says_at_which_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(
         "sources:\n  - {type: example, id: a}\n  - type: example\n    id: b\n    how: |\n      x\n      y\n"
@@ -376,6 +387,7 @@ def test_the_examples_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "init", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(examples())
+    assert not [line for line in lines if len(line.split()) < 2], "each says what it is"
     assert "counter              The smallest thing that works: no Kafka, nothing to install" in lines
 
 

@@ -52,7 +52,7 @@ def address() -> Iterator[str]:
 
 def test_well(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", address]) == 0
-    assert capsys.readouterr().out == f"ws://{address}/: HTTP 200: OK\n"
+    assert capsys.readouterr().out == f"http://{address}/: HTTP 200: OK\n"
     assert main(["health", f"http://{address}/own"]) == 0
 
 
@@ -71,7 +71,7 @@ def test_the_address_may_be_in_the_environment(
 def test_not_well(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", "--ready", address]) == 1
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", f"ws://{address}/: HTTP 503: starting\n")
+    assert (captured.out, captured.err) == ("", f"http://{address}/: HTTP 503: starting\n")
     assert main(["health", f"{address}/no"]) == 1
     assert "not found \\x1b[31m" in capsys.readouterr().err
 
@@ -80,7 +80,7 @@ def test_for_scripts(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", address, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "healthy": True,
-        "address": f"ws://{address}/",
+        "address": f"http://{address}/",
         "status": 200,
         "answer": "OK",
     }

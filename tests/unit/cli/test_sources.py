@@ -43,7 +43,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.headers.append(self.headers["Authorization"])
         waiting = self.server.answers.get(self.path, [(404, {"title": "Not Found"})])
         status, value = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-        body = json.dumps(value).encode()
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -130,7 +130,14 @@ def test_where_clients_connect(gateway: Gateway, capsys: pytest.CaptureFixture[s
 def test_what_cannot_be_asked(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
     gateway.answers = {FIRST: [(401, {"detail": "who are you?"})]}
     assert main(["sources", gateway.place]) == 1
-    assert capsys.readouterr().err == f"kiwi-gw: ws://{gateway.place}/: HTTP 401: who are you?\n"
+    assert capsys.readouterr().err == f"kiwi-gw: http://{gateway.place}/: HTTP 401: who are you?\n"
+    gateway.answers = {FIRST: [(403, b"forbidden: this needs the right\nand more")]}
+    assert main(["sources", gateway.place]) == 1
+    told = f"kiwi-gw: http://{gateway.place}/: HTTP 403: forbidden: this needs the right\n"
+    assert capsys.readouterr().err == told
+    gateway.answers = {FIRST: [(502, b"<html>of a proxy</html>")]}
+    assert main(["sources", gateway.place]) == 1
+    assert capsys.readouterr().err == f"kiwi-gw: http://{gateway.place}/: HTTP 502\n"
     assert main(["sources", "unix:/nowhere.sock"]) == 1
     assert capsys.readouterr().err == "kiwi-gw: unix:/nowhere.sock: No such file or directory\n"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from structlog.typing import EventDict
 from trio.testing import MockClock
 
@@ -539,3 +540,15 @@ async def test_the_pulse_looks_for_silent_clients_with_the_limits_of_now(
 async def test_numbers_are_never_given_twice(tmp_path: Path) -> None:
     async with running(tmp_path, config("a"), fake=Sources()) as bench:
         assert [bench.gateway.next_number() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("number", "level"), [(100, "info"), (101, "debug")])
+async def test_sources_that_run_are_said_one_by_one_unless_there_are_very_many(
+    tmp_path: Path, autojump_clock: MockClock, number: int, level: str
+) -> None:
+    with capture_logs() as lines:
+        async with running(tmp_path, config(*(f"s{n}" for n in range(number))), fake=Sources()):
+            pass
+    said = [line for line in lines if line["event"] == "source runs"]
+    assert sorted(line["source"] for line in said) == sorted(f"s{n}" for n in range(number))
+    assert {(line["type"], line["partitions"], line["log_level"]) for line in said} == {("fake", 1, level)}
