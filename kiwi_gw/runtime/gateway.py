@@ -356,9 +356,8 @@ class Gateway:
         meter = self.meters.source(entry.id) if self.measured else None
         self._known.add(entry.id)
         quiet = len(loaded.settings.sources) > _ANNOUNCED_SOURCES
-        runner = SourceRunner(
-            hub, build, changed, meter, SourceMetricValues(kind.metrics, meter), quiet=quiet
-        )
+        figures = SourceMetricValues(kind.metrics, meter)
+        runner = SourceRunner(hub, build, changed, meter, figures, quiet=quiet)
         self._runners[entry.id] = runner
         self._nursery.start_soon(runner.run)
 

@@ -61,7 +61,7 @@ def test_the_address_may_be_in_the_environment(
 ) -> None:
     monkeypatch.setenv("KIWI_GW_URL", address)
     assert main(["health"]) == 0
-    assert capsys.readouterr().out == f"ws://{address}/: HTTP 200: OK\n"
+    assert capsys.readouterr().out == f"http://{address}/: HTTP 200: OK\n"
     file = tmp_path / "kiwi.yml"
     file.write_text("server: {address: 'unix:/nowhere.sock'}")
     assert main(["health", "-c", str(file)]) == 1
