@@ -180,10 +180,11 @@ MAX_COMMITS = 64
 @dataclass(frozen=True, slots=True)
 class Offload:
     """Have a process beside the event loop answer this. Answered by Offloaded; or given up by Cancel, which
-    is answered by Cancelled."""
+    is answered by Cancelled. pause: the client is not read before, for what it says next depends on that."""
 
     handle: Hashable
     question: bytes
+    pause: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,8 @@ async def _converse(
                 await writer.wait_room()
             if connection.calls is not None and connection.calls.full:
                 await connection.calls.wait_room()
+            if connection.offloads is not None and connection.offloads.full:
+                await connection.offloads.wait_room()
             if reading.allowance.used_up(time.monotonic()):
                 await scheduler.wait()
                 reading.allowance.renew(time.monotonic())

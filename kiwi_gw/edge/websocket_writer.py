@@ -28,6 +28,8 @@ Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 _NOTHING = memoryview(b"")
 _TURN_BYTES = 4 * 1024 * 1024
 """How much one pump may send before it lets others run."""
+_CONTROL = 0x08
+"""The bit of an opcode that makes a frame one of control (RFC 6455, 5.5)."""
 _STALL_SECONDS = 0.001
 """A socket that takes nothing for less is none that stalls: others may just have had their turn."""
 
@@ -36,7 +38,8 @@ class WebSocketWriter:
     """See the top of this file. Implements `core.frame_writer.FrameWriter`.
 
     spawn: starts a task in the connection's nursery. clock: monotonic seconds.
-    sent_bytes, taken_at: what the socket took, and when it last took something. delivery_seconds: that were
+    sent_bytes, taken_at: what the socket took, and when it last took something. unsaid_bytes: of pings and
+    pongs, which say nothing. delivery_seconds: that were
     spent on what is read from subscriptions, all in all. closing: called once,
     when the close frame is queued. stalls: how long the socket takes nothing, each time; None: not measured.
     """
@@ -64,6 +67,7 @@ class WebSocketWriter:
         "delivery_seconds",
         "sent_bytes",
         "taken_at",
+        "unsaid_bytes",
         "writable",
     )
 
@@ -99,6 +103,7 @@ class WebSocketWriter:
         self.close_code: int | None = None
         self.delivery_seconds = 0.0
         self.sent_bytes = 0
+        self.unsaid_bytes = 0
         self.taken_at = clock()
 
     # --- for fan-out (core.frame_writer.FrameWriter) ------------------------------------------------
@@ -141,6 +146,8 @@ class WebSocketWriter:
         if self.close_code is None:
             self._control_queue.append(frame)
             self._control_bytes += len(frame)
+            if frame[0] & _CONTROL:
+                self.unsaid_bytes += len(frame)
             self._write_now()
 
     def pong(self, frame: bytes) -> None:
@@ -334,6 +341,7 @@ class WebSocketWriter:
     def _begin_controls(self) -> None:
         """Begin with the control queue: from here on it is bytes to be written before anything else."""
         frames = [*self._control_queue] if self._pong is None else [*self._control_queue, self._pong]
+        self.unsaid_bytes += len(self._pong or b"")
         self._pong = None
         self._control_queue.clear()
         self._partial_frame = memoryview(b"".join(frames))

@@ -7,7 +7,6 @@ sending half). All of it is synchronous; nothing here waits for the client.
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ParamSpec
@@ -58,6 +57,7 @@ from kiwi_gw.runtime.client_writes import ClientWrites
 from kiwi_gw.runtime.liveness import Liveness
 from kiwi_gw.runtime.offload_queue import OffloadQueue
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
+from kiwi_gw.runtime.reminders import if_there
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +102,7 @@ class Connection:
         self._session = session
         self._depth = 0
         self._asked_at: float | None = None  # when the message came that is being carried out
-        self._offload_queue: OffloadQueue | None = None  # made for clients with large queries
+        self.offloads: OffloadQueue | None = None  # made for clients with large queries
         self.calls: CallQueue | None = None
         self.writes: ClientWrites | None = None
         self.due = False
@@ -126,8 +126,7 @@ class Connection:
     def start(self) -> None:
         """Tell the session what there is, as soon as it is known who asks."""
         if self.access.login_seconds is not None:
-            itself = weakref.ref(self)  # it may be over long before
-            self._context.later(self.access.login_seconds, lambda: _login_overdue(itself()))
+            self._context.later(self.access.login_seconds, if_there(self._login_overdue))
             return
         for source in self._context.sources():
             self._tell(SourceAppeared(source))
@@ -285,15 +284,13 @@ class Connection:
                 self._made_writes().produce(command, self._asked_at)
             case Commit():
                 self._made_writes().commit(command, self._asked_at)
-            case Offload(handle, question):
-                self._offload_queue = self._offload_queue or OffloadQueue(
-                    self._context.offloads, self._offloaded
-                )
-                self._offload_queue.add(handle, question, self._asked_at)
+            case Offload(handle, question, pause):
+                self.offloads = self.offloads or OffloadQueue(self._context.offloads, self._offloaded)
+                self.offloads.add(handle, question, self._asked_at, pause=pause)
             case Inspect(handle):
                 self._tell_if(self.access.examine(handle))
             case SetTimer(seconds):
-                self._context.later(seconds, self._timer_fired)
+                self._context.later(seconds, if_there(self._timer_fired))
             case WatchSilence(seconds):
                 self.liveness.silence_seconds = seconds
             case Continue(seconds):
@@ -323,14 +320,18 @@ class Connection:
             self._asked_at = before
 
     def _cancel(self, handle: Hashable) -> None:
-        offloaded = self._offload_queue is not None and self._offload_queue.drop(handle)
+        offloaded = self.offloads is not None and self.offloads.drop(handle)
         if offloaded or self.access.cancel(handle):
             self._count("unsubscribe", "ok")
             self._tell(Cancelled(handle))
 
+    def _login_overdue(self) -> None:
+        if self.access.login_seconds is not None and not self.closed:
+            self.send_close(CloseCode.LOGIN_OVERDUE, RefusalCode.AUTH_TIMEOUT)
+
     def _timer_fired(self) -> None:
         if self.writer.full and not self.closed:  # what is said to one that does not read piles up
-            self._context.later(_AGAIN_SECONDS, self._timer_fired)
+            self._context.later(_AGAIN_SECONDS, if_there(self._timer_fired))
         elif not self.closed:
             self._tell(TimerFired())
 
@@ -379,8 +380,8 @@ class Connection:
         self._context.meters.count_violation(self.dialect, violation)
 
     def _drop_subscriptions(self) -> None:
-        if self._offload_queue is not None:
-            self._offload_queue.clear()
+        if self.offloads is not None:
+            self.offloads.clear()
         if self.calls is not None:
             self.calls.clear()
         if self.writes is not None:
@@ -389,8 +390,3 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<Connection {self.number} {self.dialect} {self.remote}>"
-
-
-def _login_overdue(connection: Connection | None) -> None:
-    if connection is not None and connection.access.login_seconds is not None and not connection.closed:
-        connection.send_close(CloseCode.LOGIN_OVERDUE, RefusalCode.AUTH_TIMEOUT)

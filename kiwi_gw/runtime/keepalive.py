@@ -75,8 +75,8 @@ class Keepalive:
                 self.stalled += 1
                 _cut(connection, "stalled", "it takes nothing")
             return
-        if liveness.silence_seconds is not None and now - writer.taken_at >= liveness.silence_seconds:
-            connection.silent()
+        if liveness.silence_seconds is not None:
+            _look_for_silence(connection, liveness.silence_seconds, now)
         if writer.sent_bytes != liveness.pinged_bytes:
             liveness.pinged_bytes = writer.sent_bytes
             liveness.taken_at = writer.taken_at
@@ -122,6 +122,16 @@ class Keepalive:
         since = liveness.unanswered_at
         liveness.unanswered_at = now if since is None else max(since, now - silence)
         return now - liveness.unanswered_at >= limit
+
+
+def _look_for_silence(connection: Connection, seconds: float, now: float) -> None:
+    """Tell its session if the client was sent nothing but pings and pongs for so long."""
+    writer, liveness = connection.writer, connection.liveness
+    said = writer.sent_bytes - writer.unsaid_bytes
+    if said != liveness.said_bytes:
+        liveness.said_bytes, liveness.said_at = said, now
+    elif now - liveness.said_at >= seconds:
+        connection.silent()
 
 
 def _cut(connection: Connection, reason: str, why: str) -> None:

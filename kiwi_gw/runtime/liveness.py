@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -15,6 +15,7 @@ class Liveness:
     awaits_pong_of: when the ping was sent that is to be answered next, None if there is none.
     expiry_announced: when the credentials expire (wall clock) of whose end the client was last warned.
     silence_seconds: for how long nothing must have been sent so that its session is told; None: it is not.
+    said_bytes, said_at: what was sent but pings and pongs, and when that was seen to have grown.
     """
 
     taken_at: float
@@ -25,3 +26,8 @@ class Liveness:
     awaits_pong_of: float | None = None
     expiry_announced: float | None = None
     silence_seconds: float | None = None
+    said_bytes: int = 0
+    said_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.said_at = self.taken_at

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final
 
+import trio
+
 from kiwi_gw.core.notices import Offloaded, Unanswered
 from kiwi_gw.runtime.offloads import Offloads
 
@@ -15,20 +17,35 @@ MOST_OF_ONE: Final = 8
 class OffloadQueue:
     """tell: called with each answer, and with the time at which it was asked for."""
 
-    __slots__ = ("_offloads", "_take_back", "_tell", "_waiting")
+    __slots__ = ("_offloads", "_pausing", "_room", "_take_back", "_tell", "_waiting")
 
     def __init__(self, offloads: Offloads, tell: Callable[[Offloaded, float | None], None]) -> None:
         self._offloads, self._tell = offloads, tell
         self._waiting: dict[Hashable, tuple[bytes, float | None]] = {}  # the first is being asked
         self._take_back: Callable[[], None] | None = None
+        self._pausing: set[Hashable] = set()
+        self._room: trio.Event | None = None
 
-    def add(self, handle: Hashable, question: bytes, asked_at: float | None) -> None:
+    @property
+    def full(self) -> bool:
+        """Whether the client is not to be read."""
+        return bool(self._pausing)
+
+    async def wait_room(self) -> None:
+        """Return when the client may be read."""
+        while self.full:
+            self._room = self._room or trio.Event()
+            await self._room.wait()
+
+    def add(self, handle: Hashable, question: bytes, asked_at: float | None, *, pause: bool = False) -> None:
         """Have it answered when those before it are, or say at once that too many wait. handle: one that is
-        not among those."""
+        not among those. pause: as `Offload` has it."""
         if len(self._waiting) >= MOST_OF_ONE:
             self._tell(Offloaded(handle, Unanswered.BUSY), asked_at)
             return
         self._waiting[handle] = question, asked_at
+        if pause:
+            self._pausing.add(handle)
         self._go_on()
 
     def drop(self, handle: Hashable) -> bool:
@@ -37,6 +54,7 @@ class OffloadQueue:
         nothing."""
         if handle not in self._waiting:
             return False
+        self._answered(handle)
         question, _ = self._waiting[handle]
         if handle == next(iter(self._waiting)):
             if self._offloads.is_at(question):
@@ -52,6 +70,17 @@ class OffloadQueue:
         """Give up all."""
         self._waiting.clear()
         self._let_go()
+        self._pausing.clear()
+        self._make_room()
+
+    def _answered(self, handle: Hashable) -> None:
+        self._pausing.discard(handle)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self.full:
+            self._room.set()
+            self._room = None
 
     def _let_go(self) -> None:
         if self._take_back is not None:
@@ -78,5 +107,6 @@ class OffloadQueue:
         """Answer all that asked this."""
         for handle, (asked, asked_at) in list(self._waiting.items()):
             if asked == question and self._waiting.pop(handle, None) is not None:
+                self._answered(handle)
                 self._tell(Offloaded(handle, answer, seconds), asked_at)
                 seconds = 0.0

@@ -27,6 +27,10 @@ class ConnectionWriter(frame_writer.FrameWriter[Subscription], Protocol):
     def sent_bytes(self) -> int: ...
 
     @property
+    def unsaid_bytes(self) -> int:
+        """Of pings and pongs, which say nothing."""
+
+    @property
     def full(self) -> bool:
         """Something waits until the client takes more."""
 

@@ -84,6 +84,10 @@ class Socket(FakeFrameWriter):
         return len(self.wire)
 
     @property
+    def unsaid_bytes(self) -> int:
+        return self.wire.count(b"\x89\x00") * 2
+
+    @property
     def full(self) -> bool:
         return self.stuck
 
