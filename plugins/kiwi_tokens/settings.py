@@ -68,7 +68,7 @@ class RoleSettings(_SecretSection):
     actions: tuple[Action, ...] = (Action.SUBSCRIBE, Action.REPLAY)
     """`replay` is to begin in the past (any `from` but `latest`); who began later catches up without it.
     `admin` is to see (with the source `*`: everything, and to close connections) on the admin address.
-    Nothing asks for `publish` and `commit` yet: no protocol does either."""
+    `publish` is to write records, to a source that allows it; `commit` to store how far one has come."""
 
     @field_validator("sources")
     @classmethod

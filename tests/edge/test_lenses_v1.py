@@ -19,6 +19,7 @@ BIG = 1_800_000_000_000_000_001
 
 CONFIG = """
 plugins: [scripted]
+server: {limits: {compiling_percent: 0, connection_compiling_percent: 0}}
 lenses: {enabled: true, frame_bytes: 1024, heartbeat_ms: 1000, login_timeout_ms: LOGIN_MS}
 sources:
   - {type: scripted, id: orders}
@@ -147,6 +148,58 @@ async def test_what_cannot_be_subscribed_to(sql: str, words: str | None) -> None
         assert said.startswith("sqls[0]: ")
         assert words is None or said == words
         assert not gateway.gateway.hub("orders").subscribers  # type: ignore[union-attr]
+
+
+LARGE = f"SELECT * FROM orders WHERE n IN ({', '.join(map(str, range(250)))}) OR TRUE"  # noqa: S608  (no database)
+"""Read by a process beside the event loop."""
+
+
+async def test_what_may_not_be_seen_cannot_be_told_from_what_is_not_there() -> None:
+    async with running() as (gateway, _), page(gateway, token="a-token-of-a-machine") as it:
+        for number, (kind, content) in enumerate(
+            [
+                ("SUBSCRIBE", {"sqls": ["SELECT * FROM NAME"]}),
+                ("SUBSCRIBE", {"sqls": ["SET a=1; SELECT * FROM NAME"]}),
+                ("SUBSCRIBE", {"sqls": ["SELECT * FROM NAME", "SELECT * FROM NAME"]}),
+                ("SUBSCRIBE", {"sqls": ["SELECT * FROM NAME", "SELECT * FROM zzz"]}),
+                ("SUBSCRIBE", {"sqls": ["SELECT * FROM orders", "SELECT * FROM NAME"]}),
+                ("PUBLISH", {"topic": "NAME", "ktype": "AVRO", "key": "k"}),
+                ("PUBLISH", {"topic": "NAME"}),
+                ("COMMIT", {"commits": [{"topic": "NAME", "partition": 0, "offset": 0}]}),
+            ]
+        ):
+            said = []
+            for name in ("secrets", "nowhere"):
+                asked = json.loads(json.dumps(content).replace("NAME", name))
+                heard = await it.answer(kind, number, asked)
+                said.append((heard[0], heard[1].replace(name, "NAME")))
+            assert said[0] == said[1], content
+            assert said[0][0] == "ERROR"
+
+
+async def test_nothing_follows_an_unsubscribe_while_a_large_statement_is_read() -> None:
+    async with running() as (gateway, sources), page(gateway, token="a-token-of-a-machine") as it:
+        await it.ask("SUBSCRIBE", 1, {"sqls": [LARGE]})
+        await it.ask("UNSUBSCRIBE", 2, {"topics": ["orders"]})
+        await it.ask("SUBSCRIBE", 3, {"sqls": ["SELECT * FROM prices"]})
+        heard = [await it.hear() for _ in range(3)]
+        assert [(each["correlationId"], each["content"]) for each in heard] == [
+            (1, "orders"),
+            (2, "orders"),
+            (3, "prices"),
+        ]
+        await sources["orders"].publish([b'{"n":1}'])
+        await sources["prices-internal"].publish([b"{}"])
+        assert (await it.hear())["correlationId"] == 3
+
+
+async def test_the_later_of_two_subscribes_holds() -> None:
+    async with running() as (gateway, sources), page(gateway, token="a-token-of-a-machine") as it:
+        await it.ask("SUBSCRIBE", 1, {"sqls": [LARGE]})
+        await it.ask("SUBSCRIBE", 2, {"sqls": ["SELECT * FROM orders", "SELECT * FROM prices"]})
+        assert [(await it.hear())["type"] for _ in range(2)] == ["SUCCESS", "SUCCESS"]
+        await sources["orders"].publish([b'{"n":1}'])
+        assert (await it.hear())["correlationId"] == 2
 
 
 async def test_from_an_offset_and_from_a_time_whatever_came_before() -> None:

@@ -142,6 +142,8 @@ def _wire(statement: Statement, bytecode: Bytecode, records: MakeRecords, info: 
     if source.decode.value != info.decode.value:
         source = replace(source, members="")  # of another form it has none of these
     written = records(statement, source)
+    if source.decode != info.decode:
+        written = replace(written, chosen=True)  # a client may choose many
     if statement.plain:
         return written
     made = query_of_source(statement.query, source, bytecode, ROOTS)

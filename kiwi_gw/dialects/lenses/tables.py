@@ -21,14 +21,19 @@ class Tables:
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # by id
 
     def add(self, info: SourceInfo) -> None:
         """Learn of a source, or of its new name."""
-        self._ids[table_of(info)] = info.id
+        name, before = table_of(info), self._names.get(info.id)
+        if before is not None and before != name and self._ids.get(before) == info.id:
+            del self._ids[before]
+        self._names[info.id], self._ids[name] = name, info.id
 
-    def source_id(self, name: str) -> str | None:
-        """Return the id of the source that was last called so; None: none was."""
-        return self._ids.get(name)
+    def source_id(self, name: str) -> str:
+        """Return the id of the source that was last called so. If none was, an id that no source has: what is
+        not there is refused where what may not be seen is, in the same words and the same order."""
+        return self._ids.get(name, f"\0{name}")
 
 
 def table_of(info: SourceInfo) -> str:

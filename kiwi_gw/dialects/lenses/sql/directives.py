@@ -20,10 +20,10 @@ DECODERS: Final[dict[str, Form]] = {
     "AVRO": "avro",
 }
 _MOST: Final = 1_000_000
-"""Records of a sample; the same for its ms, an hour."""
+"""Records of a sample; the same for its ms, a minute."""
 _LEAST_MS: Final = 100
 """Of the window of a sample: it takes some work each time."""
-_MOST_MS: Final = 3_600_000
+_MOST_MS: Final = 60_000
 
 
 class Directives:

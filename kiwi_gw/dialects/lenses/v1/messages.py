@@ -28,6 +28,9 @@ class Request(Struct, frozen=True, rename="camel"):
     content: Annotated[str, Meta(description="a string that holds JSON")]
     auth_token: Annotated[str, Meta(description="a string")] | None = None
 
+    def __repr__(self) -> str:
+        return f"Request({self.type!r}, {self.correlation_id}, ...)"  # a password may be in it
+
 
 class Login(Struct, frozen=True):
     """A user and a password."""

@@ -40,7 +40,7 @@ def lost(topic: str, ranges: Mapping[int, tuple[int, int]], dropped: int | None)
     """Say what of a topic was given up. dropped: None: that is not known."""
     some = list(ranges.items())[:MOST_RANGES]
     found = tuple(Lost(topic, partition, first, last) for partition, (first, last) in some)
-    return Reply(message_frame(Heartbeat(lost=found, dropped=dropped)))
+    return Reply(message_frame(Heartbeat(lost=found or UNSET, dropped=dropped)))
 
 
 def ended(topics: Iterable[str]) -> Reply:

@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from kiwi_gw.codes import CloseCode
-from kiwi_gw.core.commands import Call, Close, Command, LogIn, Reply, Violation, WatchSilence
+from kiwi_gw.core.commands import (
+    Call,
+    Cancel,
+    Close,
+    Command,
+    LogIn,
+    Reply,
+    SetTimer,
+    Violation,
+    WatchSilence,
+)
 from kiwi_gw.core.notices import (
     CallDone,
     CommitDone,
@@ -38,9 +48,9 @@ from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1 import messages, replies, requests
 from kiwi_gw.dialects.lenses.v1.subscribing import Reading, StatementReader, Unreadable
-from kiwi_gw.dialects.lenses.v1.topics import Topics
+from kiwi_gw.dialects.lenses.v1.topics import ANSWER_SECONDS, Topics
 from kiwi_gw.dialects.lenses.v1.writing import Publishing, Unwritable, Writing, group_of
-from kiwi_gw.model import Identity, Password, Refusal, Token
+from kiwi_gw.model import Identity, Password, Refusal, Token, Unpublished
 
 RATE_LIMITED: Final = "rate_limited"
 TOO_MANY: Final = "too many requests in too short a time"
@@ -107,9 +117,7 @@ class LensesV1Session:
             yield self._refused(replies.invalid(request), _cost(message))
             return
         if request.type == "PUBLISH" and self._is_known(request):
-            yield from self._carry_out(
-                request
-            )  # it is bounded by what is under way; refused ones are counted
+            yield from self._carry_out(request)  # bounded by what is under way; what is refused is counted
             return
         throttle = self._commits if request.type == "COMMIT" else self._throttle
         verdict = throttle.admit(now, _cost(message))
@@ -140,7 +148,7 @@ class LensesV1Session:
             case CallDone(_Asked(request), result):
                 return self._token_checked(request, result)
             case TimerFired():
-                return self._topics.timer_fired()
+                return self._timer_fired()
             case Produced(Publishing() as asked):
                 return self._produced(asked, notice)
             case CommitDone():
@@ -236,11 +244,7 @@ class LensesV1Session:
                 yield from self._commit(request.correlation_id, content)
 
     def _subscribe(self, number: int, sqls: list[str]) -> Iterator[Command]:
-        most = self._limits.subscriptions
-        if most and len(self._topics) + len(sqls) > most:
-            yield replies.error(number, f"a connection can have at most {most} subscriptions")
-            return
-        yield from self._read_on(Reading(number, sqls))
+        yield from self._read_on(Reading(number, sqls, self._clock() + ANSWER_SECONDS))
 
     def _statement_read(self, notice: Offloaded) -> Iterator[Command]:
         """Go on with a SUBSCRIBE one of whose statements was read elsewhere."""
@@ -256,12 +260,24 @@ class LensesV1Session:
         try:
             yield from self._statements.read(reading)
             if not reading.complete:
+                yield SetTimer(max(0.0, reading.until - self._clock()))
                 return
             wanted = self._statements.wanted(reading, self._topics.queries, self._group)
         except Unreadable as wrong:
             yield replies.error(wrong.number, str(wrong))
             return
-        yield from self._topics.subscribe(reading.number, wanted)
+        most = self._limits.subscriptions
+        if most and self._topics.others({each.topic for each in wanted}) + len(wanted) > most:
+            words = f"a connection can have at most {most} subscriptions"
+            yield replies.error(reading.number, words)
+            return
+        yield from self._topics.subscribe(reading.number, wanted, reading.until)
+
+    def _timer_fired(self) -> Iterator[Command]:
+        for handle, reading in self._statements.overdue(self._clock()):
+            yield Cancel(handle)
+            yield replies.error(reading.number, "its SQL takes too long to be read; try again")
+        yield from self._topics.timer_fired()
 
     def _unsubscribe(self, number: int, content: messages.Unsubscribe) -> Iterator[Command]:
         names = [item if isinstance(item, str) else item.topic for item in content.topics]
@@ -280,8 +296,9 @@ class LensesV1Session:
             yield self._refused(replies.error(number, str(wrong)))
 
     def _produced(self, asked: Publishing, notice: Produced) -> Iterator[Command]:
-        answer = self._writing.produced(asked, notice)
-        yield self._refused(answer) if isinstance(notice.result, Refusal) else answer
+        answer, result = self._writing.produced(asked, notice), notice.result
+        hopeless = isinstance(result, Unpublished) and result.known and not result.retriable
+        yield self._refused(answer) if hopeless or isinstance(result, Refusal) else answer
 
     def _commit(self, number: int, content: messages.Commit) -> Iterator[Command]:
         try:

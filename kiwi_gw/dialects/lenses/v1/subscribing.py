@@ -19,7 +19,7 @@ from kiwi_gw.dialect_api.frames import header
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import CompilingBudget, busy
 from kiwi_gw.dialects.lenses.queries import ReadStatement, StatementText, checked, offloaded, parse
-from kiwi_gw.dialects.lenses.tables import Tables, check_table, unknown_table
+from kiwi_gw.dialects.lenses.tables import Tables, check_table
 from kiwi_gw.dialects.lenses.v1.records import SEPARATOR, records_wire
 from kiwi_gw.dialects.lenses.v1.topics import Sample, Wanted
 from kiwi_gw.model import AtOffset, AtTime, Committed, Framing, SourceInfo, Start, StartAt, WireFormat
@@ -41,10 +41,12 @@ class Unreadable(Exception):  # noqa: N818  (it states what the SUBSCRIBE is)
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """A SUBSCRIBE whose statements are read. text: the one that is read elsewhere just now."""
+    """A SUBSCRIBE whose statements are read. until: when it is to be answered. text: the one that is read
+    elsewhere just now."""
 
     number: int
     sqls: Sequence[str]
+    until: float
     read: list[ReadStatement] = field(default_factory=list)
     text: StatementText | None = None
 
@@ -98,8 +100,15 @@ class StatementReader:
             reading.text = text
             handle = f"sql {next(self._handles)}"
             self._readings[handle] = reading
-            yield Offload(handle, text.question)
+            yield Offload(handle, text.question, pause=True)
             return
+
+    def overdue(self, now: float) -> Iterator[tuple[str, Reading]]:
+        """Give up those that took too long: the handle of the question, and what it was for."""
+        for handle, reading in list(self._readings.items()):
+            if reading.until <= now:
+                del self._readings[handle]
+                yield handle, reading
 
     def answered(self, notice: Offloaded) -> Reading | None:
         """Take what was read elsewhere. Returns the reading that goes on. Raises Unreadable."""
@@ -133,9 +142,6 @@ class StatementReader:
 
     def _wanted(self, reading: Reading, place: int, read: ReadStatement, group: str) -> Wanted:
         statement = read.statement
-        source_id = self._tables.source_id(statement.table)
-        if source_id is None:
-            raise Unreadable(reading, place, unknown_table(statement.table))
         if statement.settings:
             words = f"SET {statement.settings[0].name}: nothing can be set here"
             raise Unreadable(reading, place, words)
@@ -146,7 +152,7 @@ class StatementReader:
         start = _narrowed(statement)
         return Wanted(
             statement.table,
-            source_id,
+            self._tables.source_id(statement.table),
             place,
             make,
             [Committed(group), StartAt.LATEST] if start is None else [start],

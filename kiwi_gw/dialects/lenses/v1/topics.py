@@ -12,7 +12,7 @@ is `drop_oldest` with a buffer of so many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -96,8 +96,9 @@ class Topics:
         self._samples: dict[int, float] = {}  # when its window is over, by handle
         self._wakes_at: float | None = None
 
-    def __len__(self) -> int:
-        return len(self._by_handle)
+    def others(self, names: Collection[str]) -> int:
+        """Count the subscriptions that are not to these topics."""
+        return sum(topic.wanted.topic not in names for topic in self._by_handle.values())
 
     @property
     def queries(self) -> set[str]:
@@ -111,10 +112,15 @@ class Topics:
 
     # --- what the client says --------------------------------------------------------------
 
-    def subscribe(self, number: int, wanted: Iterable[Wanted]) -> Iterator[Command]:
-        """Open all of them and answer, now or later."""
-        opening = Opening(number, self._clock() + ANSWER_SECONDS)
+    def subscribe(self, number: int, wanted: Iterable[Wanted], until: float) -> Iterator[Command]:
+        """Open all of them and answer, by then. An earlier SUBSCRIBE of one of these topics that is not
+        answered yet fails: it would take the place of this one."""
+        opening = Opening(number, until)
         for each in wanted:
+            for earlier in [other for other in self._openings if _named(other, each.topic)]:
+                yield from self._give_up(
+                    earlier, f"`{each.topic}` was subscribed to again before it was open"
+                )
             topic = Topic(next(self._handles), number, each, list(each.starts), opening)
             opening.topics.append(topic)
             opening.waiting.add(topic.handle)
@@ -175,7 +181,7 @@ class Topics:
             yield from self._give_up(topic.opening, f"sqls[{topic.wanted.place}]: {notice.message}")
             return
         self._forget(topic)
-        if notice.dropped != 0:
+        if notice.dropped != 0 and topic.wanted.sample is None:
             yield replies.lost(name, {}, notice.dropped)
         if notice.reason is CloseReason.LIMIT:
             yield replies.ended([name])

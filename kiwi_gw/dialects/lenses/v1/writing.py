@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -25,6 +25,9 @@ from kiwi_gw.core.notices import CommitDone, Produced
 from kiwi_gw.dialects.lenses.tables import Tables, unknown_table
 from kiwi_gw.dialects.lenses.v1 import messages, replies
 from kiwi_gw.model import Outgoing, Published, Refusal, Unpublished
+
+MOST_TOPICS: Final = 32
+"""Of one COMMIT."""
 
 _INTEGER: Final = re.compile(rb"-?[0-9]{1,19}")
 
@@ -53,11 +56,12 @@ class Publishing:
 
 @dataclass(slots=True, eq=False)
 class Committing:
-    """A COMMIT that is not answered. waiting: how many of its topics are not. error: of the first of them
-    that was refused; empty: none was."""
+    """A COMMIT that is not answered. waiting: how many of its topics are not. stored: those whose offsets are
+    kept. error: of the first that was refused; empty: none was."""
 
     number: int
     waiting: int
+    stored: list[str] = field(default_factory=list)
     error: str = ""
 
 
@@ -79,16 +83,13 @@ class Writing:
 
     def publish(self, number: int, content: messages.Publish) -> Iterator[Command]:
         """Have a record written. Raises Unwritable."""
-        source_id = self._tables.source_id(content.topic)
-        if source_id is None:
-            raise Unwritable(unknown_table(content.topic))
         record = Outgoing(
             _part("key", content.ktype, content.key),
             _part("value", content.vtype, content.value),
             partition=content.partition,
         )
         self.unanswered += 1
-        yield Produce(Publishing(number, content.topic), source_id, record)
+        yield Produce(Publishing(number, content.topic), self._tables.source_id(content.topic), record)
 
     def produced(self, asked: Publishing, notice: Produced) -> Reply:
         """Say what became of a record."""
@@ -109,14 +110,12 @@ class Writing:
         for each in content.commits:
             positions = wanted.setdefault(each.topic, {})
             positions[each.partition] = each.offset + self._more, ""
-        sources = {topic: self._tables.source_id(topic) for topic in wanted}
-        for topic, source_id in sources.items():
-            if source_id is None:
-                raise Unwritable(unknown_table(topic))
+        if len(wanted) > MOST_TOPICS:
+            raise Unwritable(f"a COMMIT can be of at most {MOST_TOPICS} topics")
         asked = Committing(number, len(wanted))
         self.unanswered += 1
         for topic, positions in wanted.items():
-            yield Commit(_Part(asked, topic), sources[topic] or "", group, positions)
+            yield Commit(_Part(asked, topic), self._tables.source_id(topic), group, positions)
 
     def committed(self, notice: CommitDone) -> Iterator[Reply]:
         """Answer a COMMIT, if that was the last of its topics."""
@@ -125,11 +124,20 @@ class Writing:
             return
         asked = part.of
         asked.waiting -= 1
-        if notice.result is not None and not asked.error:
-            asked.error = f"{part.topic}: {_why(notice.result, part.topic)}"
+        if notice.result is None:
+            asked.stored.append(part.topic)
+        elif not asked.error:
+            unknown = notice.result.code == RefusalCode.UNKNOWN_SOURCE
+            why = _why(notice.result, part.topic)
+            asked.error = why if unknown else f"{part.topic}: {why}"
         if not asked.waiting:
             self.unanswered -= 1
-            yield replies.error(asked.number, asked.error) if asked.error else replies.success(asked.number)
+            stored = f" (stored of {', '.join(asked.stored)})" if asked.stored else ""
+            yield (
+                replies.error(asked.number, asked.error + stored)
+                if asked.error
+                else replies.success(asked.number)
+            )
 
 
 def group_of(template: str, user: str, client: str) -> str:

@@ -11,8 +11,11 @@ import pytest
 from kiwi_gw.core.commands import Commit, Produce
 from kiwi_gw.core.notices import CommitDone, Produced, Silent
 from kiwi_gw.dialect_api.limits import SessionLimits
+from kiwi_gw.dialects.lenses.settings import LensesSource
+from kiwi_gw.dialects.lenses.tables import Tables
+from kiwi_gw.dialects.lenses.v1.messages import Request
 from kiwi_gw.dialects.lenses.v1.writing import group_of
-from kiwi_gw.model import Published, Refusal, Unpublished
+from kiwi_gw.model import EventSchema, Published, Refusal, SourceInfo, Unpublished
 from tests.unit.core.desk import Gateway
 from tests.unit.dialects.lenses.bench import Page
 
@@ -61,7 +64,7 @@ def test_what_is_written(content: dict[str, object], key: bytes | None, value: b
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"topic": "nowhere"}, "no such topic: `nowhere`"),
+        ({"topic": "nowhere", "vtype": "INT", "value": ""}, "value: it must be an integer of 32 bits"),
         (
             {"vtype": "AVRO", "value": "x"},
             f"value: records cannot be written as 'AVRO', but as one of {KINDS}",
@@ -155,15 +158,54 @@ def test_commits_are_one_for_each_topic_and_are_answered_together() -> None:
     *_, third, fourth = page.writes
     page.carry_out(page.session.notice(CommitDone(third.handle, Refusal("beyond", "it ends at 2"))))
     page.carry_out(page.session.notice(CommitDone(fourth.handle, None)))
-    assert page.heard() == [{"type": "ERROR", "correlationId": 10, "content": "cars: it ends at 2"}]
+    (answer,) = page.heard()
+    assert (answer["type"], answer["content"]) == ("ERROR", "cars: it ends at 2 (stored of bikes)")
 
 
-def test_a_commit_of_a_topic_that_is_not_there_stores_nothing() -> None:
+def test_topics_that_are_not_there_are_asked_for_like_those_that_may_not_be_seen() -> None:
+    """So that nothing tells them apart: the core refuses an id that no source has."""
     page = Page(Gateway("cars"))
-    commits = [{"topic": name, "partition": 0, "offset": 0} for name in ("cars", "nowhere")]
+    publish(page, {"topic": "nowhere"}, 1)
+    page.ask("COMMIT", 2, {"commits": [{"topic": "nowhere", "partition": 0, "offset": 0}]})
+    first, second = page.writes
+    assert isinstance(first, Produce)
+    assert isinstance(second, Commit)
+    assert first.source_id == second.source_id == "\0nowhere"
+    page.carry_out(page.session.notice(Produced(first.handle, Refusal("unknown_source", "no source"))))
+    page.carry_out(page.session.notice(CommitDone(second.handle, Refusal("unknown_source", "no source"))))
+    assert [each["content"] for each in page.heard()] == ["no such topic: `nowhere`"] * 2
+
+
+def test_a_commit_is_of_some_topics_at_most() -> None:
+    page = Page(Gateway("cars"))
+    commits = [{"topic": f"t{n}", "partition": 0, "offset": 0} for n in range(33)]
     page.ask("COMMIT", 1, {"commits": commits})
     assert page.writes == []
-    assert page.heard() == [{"type": "ERROR", "correlationId": 1, "content": "no such topic: `nowhere`"}]
+    assert [each["content"] for each in page.heard()] == ["a COMMIT can be of at most 32 topics"]
+
+
+def test_a_source_that_is_called_otherwise_is_written_to_by_its_new_name_only() -> None:
+    tables = Tables()
+    tables.add(SourceInfo("a", "fake", EventSchema(())))
+    tables.add(SourceInfo("a", "fake", EventSchema(()), blocks={"lenses": LensesSource(topic="new")}))
+    assert (tables.source_id("a"), tables.source_id("new")) == ("\0a", "a")
+    tables.add(SourceInfo("b", "fake", EventSchema(()), blocks={"lenses": LensesSource(topic="a")}))
+    assert (tables.source_id("a"), tables.source_id("new")) == ("b", "a")
+
+
+def test_records_that_can_never_be_written_count_for_the_rate() -> None:
+    page = Page(Gateway("cars"), limits=few())
+    for number in range(500):
+        publish(page, {}, number)
+    for command in page.writes:
+        page.gateway.clock.now += 0.01
+        never = Unpublished("not written: there is no partition 999", retriable=False, known=True)
+        page.carry_out(page.session.notice(Produced(command.handle, never)))
+    assert page.hung_up is not None
+
+
+def test_a_request_shows_no_password() -> None:
+    assert "secret" not in repr(Request("LOGIN", 1, '{"password":"secret"}', "secret"))
 
 
 def test_nobody_can_be_called_so_that_it_gets_the_group_of_another() -> None:
