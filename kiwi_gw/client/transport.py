@@ -210,9 +210,8 @@ async def _reach(address: Address, dial: Dial) -> _SilenceMeter:
     except trio.BrokenResourceError as error:  # what TLS has to say, wrapped by Trio
         cause = error.__cause__
         if isinstance(cause, ssl.SSLCertVerificationError):
-            raise ConnectionLost(
-                GiveUp(f"{address}: its certificate is not good: {cause.verify_message}")
-            ) from None
+            why = f"its certificate is not good: {cause.verify_message} (--cacert FILE trusts one, -k any)"
+            raise ConnectionLost(GiveUp(f"{address}: {why}")) from None
         raise ConnectionLost(Retry(f"{address}: the TLS handshake failed: {cause or error}")) from None
     except OSError as error:
         first: BaseException = error
@@ -248,9 +247,10 @@ async def _handshake(
         await heard.over.wait()
         trial.cancel_scope.cancel()
     if not found:
-        raise ConnectionLost(
-            Retry(f"{address}: closed before the handshake was done; is it a WebSocket server?")
+        maybe = (
+            "is it a WebSocket server?" if address.tls else "is it a WebSocket server, or does it want wss?"
         )
+        raise ConnectionLost(Retry(f"{address}: closed before the handshake was done; {maybe}"))
     return found[0]
 
 
