@@ -180,7 +180,7 @@ async def test_what_one_part_of_spark_repeats_does_not_keep_others_from_being_he
     assert [(line["line"], line.get("problem"), line["log_level"]) for line in lines] == [
         (said[0], "WARN A", "warning"),
         (said[1], "ERROR B", "warning"),
-        (said[2], "ERROR", "warning"),
+        (said[2], "ERROR", "error"),
         (said[3], None, "info"),
     ]
 
