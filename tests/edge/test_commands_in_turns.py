@@ -58,6 +58,7 @@ class Stub:
     """
 
     calls = None
+    offloads = None
     writes = None
     control_full = False
     delivery_seconds = 0.0
