@@ -12,6 +12,7 @@ from kiwi_gw.cli.config import config
 from kiwi_gw.cli.explain import explain
 from kiwi_gw.cli.health import health
 from kiwi_gw.cli.plugins import plugins
+from kiwi_gw.cli.produce import produce
 from kiwi_gw.cli.run import run
 from kiwi_gw.cli.sources import sources
 from kiwi_gw.cli.tail.command import tail
@@ -46,5 +47,7 @@ def verbs() -> None:
     watch them."""
 
 
-for _verb in (run, validate, check, explain, config, plugins, sources, tail, health, version, completion):
+_VERBS = (run, validate, check, explain, config, plugins, sources, tail, produce, health, version, completion)
+
+for _verb in _VERBS:
     verbs.add_command(_verb)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -33,6 +33,11 @@ class ScriptedHistory:
         self._failures: list[Exception] = []
         self._open = trio.Event()
         self._open.set()
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """What was published, in order."""
+        return self._batches
 
     # --- the test's side -------------------------------------------------------------------
 

@@ -1,0 +1,96 @@
+"""`kiwi-gw produce` as users have it: a process with pipes, against a gateway on a real socket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from kiwi_gw.testing import Script, ScriptedSources, open_gateway
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+plugins: [scripted]
+lenses: {enabled: true}
+sources: [{type: scripted, id: orders}]
+"""
+TOKENS = """
+tokens:
+  roles:
+    writer: {sources: ["*"], actions: [publish]}
+  static: [{name: machine, token: a-token-of-a-machine, roles: [writer]}]
+"""
+
+
+async def produce(lines: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "kiwi_gw", "produce", *arguments]
+    return await trio.run_process(command, stdin=lines, capture_stdout=True, capture_stderr=True, check=False)
+
+
+def written(script: Script) -> list[tuple[object, object]]:
+    """Keys and values of what the source has published, which is what was written to it."""
+    found: list[tuple[object, object]] = []
+    for batch in script.history.batches:
+        found += zip(batch.column("key"), batch.column("value"), strict=True)
+    return found
+
+
+async def test_lines_are_records_in_their_order() -> None:
+    sources = ScriptedSources(writable=True)
+    async with open_gateway(CONFIG, plugins={"scripted": sources}) as gateway:
+        lines = b"".join(b"%d\n" % number for number in range(2_000)) + b"\n\xc3\xa9"
+        done = await produce(lines, gateway.address, "orders")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"2002 written\n")
+        values = [str(number).encode() for number in range(2_000)] + [b"", b"\xc3\xa9"]
+        assert written(sources["orders"]) == [(None, value) for value in values]
+
+
+async def test_keys_and_json() -> None:
+    sources = ScriptedSources(writable=True)
+    async with open_gateway(CONFIG + TOKENS, plugins={"scripted": sources}) as gateway:
+        token = ("--token", "a-token-of-a-machine")
+        done = await produce(b"a:1\nb\n:x:y\n", gateway.address, "orders", "--key-separator", ":", *token)
+        assert done.returncode == 0, done.stderr
+        lines = b'{"key":"k","value":{"n":1}}\n{}\n{"value":null}\n'
+        done = await produce(lines, gateway.address, "orders", "--json", *token)
+        assert done.returncode == 0, done.stderr
+        assert written(sources["orders"]) == [
+            (b"a", b"1"),
+            (None, b"b"),
+            (b"", b"x:y"),
+            (b"k", b'{"n": 1}'),
+            (None, None),
+            (None, None),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "code", "words"),
+    [
+        (b"x\ny\n", ("nowhere",), 1, b"line 2: no such topic: `nowhere`\n0 written, 2 not\n"),
+        (b"x\n\xff\n", ("orders",), 1, b"line 2 is no UTF-8"),
+        (b"[]\n", ("orders", "--json"), 1, b"line 1 is no JSON object"),
+        (b'{"vtype":"INT","value":"x"}\n', ("orders", "--json"), 1, b"line 1: value: it must be an integer"),
+        (b"", ("orders", "--json", "--key-separator", ":"), 2, b"--key-separator is for plain lines"),
+    ],
+)
+async def test_what_is_not_written(lines: bytes, arguments: tuple[str, ...], code: int, words: bytes) -> None:
+    sources = ScriptedSources(writable=True)
+    async with open_gateway(CONFIG, plugins={"scripted": sources}) as gateway:
+        done = await produce(lines, gateway.address, *arguments)
+        assert done.returncode == code
+        assert words in done.stderr
+
+
+async def test_who_may_not_is_told_so() -> None:
+    sources = ScriptedSources(writable=True)
+    async with open_gateway(CONFIG + TOKENS, plugins={"scripted": sources}) as gateway:
+        done = await produce(b"x\n", gateway.address, "orders")
+        assert done.returncode == 1
+        assert b"a token is needed (--token)" in done.stderr
+        done = await produce(b"x\n", gateway.address, "orders", "--token", "wrong-wrong-wrong")
+        assert done.returncode == 1
+        assert b"invalid_token" in done.stderr
