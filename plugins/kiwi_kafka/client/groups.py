@@ -33,14 +33,14 @@ _MOVED = (
 )
 _WORDS: Mapping[type[Exception], tuple[RefusalCode, str]] = {
     kafka_errors.GroupAuthorizationFailedError: (
-        RefusalCode.FORBIDDEN,
-        "this gateway has no right to the group",
+        RefusalCode.ORIGIN_DENIED,
+        "the Kafka cluster gives this gateway no right to the group",
     ),
     kafka_errors.TopicAuthorizationFailedError: (
-        RefusalCode.FORBIDDEN,
-        "this gateway has no right to the topic",
+        RefusalCode.ORIGIN_DENIED,
+        "the Kafka cluster gives this gateway no right to the topic",
     ),
-    kafka_errors.InvalidGroupIdError: (RefusalCode.POSITIONS, "this is not the name of a group"),
+    kafka_errors.InvalidGroupIdError: (RefusalCode.GROUP, "this is not the name of a group"),
     kafka_errors.OffsetMetadataTooLargeError: (
         RefusalCode.POSITIONS,
         "what is noted beside an offset is too long",

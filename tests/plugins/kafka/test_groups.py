@@ -7,27 +7,32 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from kiwi_gw.api import CommitRefused
 from kiwi_kafka.client.groups import GroupClient
 from kiwi_kafka.client.requests import FindCoordinatorRequest
 from kiwi_kafka.ports import UnreachableError
 
-GROUP_MOVED, OK = 16, 0
+OK, GROUP_MOVED, BAD_GROUP, TOPIC_DENIED, GROUP_DENIED = 0, 16, 24, 29, 30
 ANSWER_SECONDS = 0.02
 
 
 @dataclass
 class Cluster:
-    """Groups called `g` with a number are coordinated by the node of that number. gone: nodes that cannot be
-    reached; frozen: that say nothing. moved: groups that have another coordinator by now. away: nobody can be
-    reached. silent: questions for a coordinator that get no answer. opened: how often brokers were looked
-    for."""
+    """Groups called `g` with a number are coordinated by the node of that number.
+
+    gone: nodes that cannot be reached; frozen: that say nothing. moved: groups that have another coordinator
+    by now. says: the code of every other answer. away: nobody can be reached. silent: questions for a
+    coordinator that get no answer. opened: how often brokers were looked for.
+    """
 
     gone: set[int] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
     moved: set[str] = field(default_factory=set)
+    says: int = OK
     away: bool = False
     silent: int = 0
     opened: int = 0
@@ -72,7 +77,7 @@ class _Brokers:
             await trio.sleep_forever()
         await self._answers(cluster.away or node in cluster.gone)
         group, (topic, parts) = request._consumer_group, request._topics[0]
-        code = GROUP_MOVED if group in cluster.moved else OK
+        code = GROUP_MOVED if group in cluster.moved else cluster.says
         cluster.moved.discard(group)
         if code == OK:
             cluster.kept[group] = {partition: (offset, text) for partition, offset, text in parts}
@@ -172,3 +177,14 @@ async def test_a_broker_that_says_nothing_is_not_the_only_one_to_be_asked(autoju
     """Of a frozen broker an answer is waited for longer than a commit may take."""
     cluster = Cluster(silent=1)
     assert await keep(cluster.client(), "g1", 3)
+
+
+@pytest.mark.parametrize(
+    ("says", "code"),
+    [(GROUP_DENIED, "origin_denied"), (TOPIC_DENIED, "origin_denied"), (BAD_GROUP, "group")],
+)
+async def test_what_kafka_denies_the_gateway_is_not_what_the_gateway_forbids(says: int, code: str) -> None:
+    """Of what is forbidden a protocol may think that this client never commits, and begin elsewhere."""
+    with pytest.raises(CommitRefused) as refused:
+        await keep(Cluster(says=says).client(), "g1", 3)
+    assert (refused.value.code, refused.value.retry) == (code, False)

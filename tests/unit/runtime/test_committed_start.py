@@ -98,13 +98,13 @@ async def test_a_source_that_keeps_no_commits_says_so(tmp_path: Path, autojump_c
         source = next(iter(bench.gateway.runners())).source
 
         async def refuse(group: str) -> None:
-            raise CommitRefused("forbidden", f"no right to group {group!r}")
+            raise CommitRefused("origin_denied", f"no right to group {group!r}")
 
         source.committed = refuse  # type: ignore[union-attr]
         client = await begun(bench, group)
         (failed,) = client.told(OpenFailed)
         assert isinstance(failed, OpenFailed)
-        assert (failed.code, failed.message) == ("forbidden", "no right to group 'not to be known'")
+        assert (failed.code, failed.message) == ("origin_denied", "no right to group 'not to be known'")
 
 
 class SomeHang:
