@@ -53,6 +53,7 @@ class RefusalCode(enum.StrEnum):
     BAD_REQUEST = "bad_request"
     BUSY = "busy"
     CANCELLED = "cancelled"
+    GROUP = "group"
     NOT_LOGGED_IN = "not_logged_in"
     NOT_PULL = "not_pull"
     NOT_SUBSCRIBED = "not_subscribed"
@@ -66,6 +67,9 @@ class RefusalCode(enum.StrEnum):
     UNAVAILABLE = "unavailable"
     UNKNOWN_SOURCE = "unknown_source"
     VALUE_AS = "value_as"
+
+    # what the source's origin denies the gateway itself, whoever the client is
+    ORIGIN_DENIED = "origin_denied"
 
     # the source is over: `model.CloseReason`
     FAILED = "failed"

@@ -69,8 +69,12 @@ class SubscribeRefused(KiwiError):  # noqa: N818
 
 
 class CommitRefused(KiwiError):  # noqa: N818
-    """Report positions that were not committed. `code` is stable, the message is for people and names nothing
-    secret. retry: the same may be taken another time."""
+    """Report positions that were not committed, or cannot be looked up. `code` is stable, the message is for
+    people and names nothing secret. retry: the same may be taken another time.
+
+    `forbidden` is what the gateway says of a client, which may then begin elsewhere. What an origin denies
+    the gateway is `origin_denied`: nobody is to miss events for that.
+    """
 
     def __init__(self, code: str, message: str, *, retry: bool = False) -> None:
         self.code = str(code)

@@ -153,7 +153,8 @@ class Committer(Protocol):
 
     async def committed(self, group: str) -> Mapping[int, tuple[int, str]]:
         """Return the next offset that was committed, and what was noted beside it, by partition; a partition
-        without a commit is not there. Waits while the origin is out of reach."""
+        without a commit is not there. Waits while the origin is out of reach, and is cancelled after 3 s, or
+        when nobody wants to know any more. CommitRefused: why that cannot be known."""
 
     async def commit(self, group: str, positions: Mapping[int, tuple[int, str]]) -> None:
         """Keep these; the last one wins, backwards too. CommitRefused: none was kept, and why."""

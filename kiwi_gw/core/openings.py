@@ -37,6 +37,7 @@ class Openings:
         self._deadlines: dict[Subscription, float] = {}
         self._starts: dict[Subscription, Where] = {}
         self._to_end: set[Subscription] = set()  # where that is, is not known yet
+        self._asking: set[Subscription] = set()  # for what history says
         self._waiting: deque[Subscription] = deque()  # they came while the source started
 
     @property
@@ -56,6 +57,10 @@ class Openings:
         self._deadlines.pop(subscription, None)
         self._starts.pop(subscription, None)
         self._to_end.discard(subscription)
+        if subscription in self._asking:
+            self._asking.remove(subscription)
+            if subscription.closed:
+                self._replay.changed()  # its question may be nobody's any more
 
     def end_late(self, now: float, *, starting: bool) -> None:
         """Refuse those whose time is up; they may try again. starting: the source does not run yet."""
@@ -84,12 +89,12 @@ class Openings:
         try:
             check_number(where, source.window.positions)
             if subscription in self._to_end and source.info.replayable:
-                self._replay.changed()  # its end is the origin's, which may be further than what came from it
+                self._ask(subscription)  # its end is the origin's, maybe further than what came from it
                 return
             if subscription in self._to_end:
                 self._end_at(subscription, source.window.positions)
             if self._unknown(subscription):
-                self._replay.changed()
+                self._ask(subscription)
                 return
             self._check_lineage(subscription)
             if where is StartAt.LATEST:
@@ -101,7 +106,7 @@ class Openings:
                     where
                 )
                 if found is None:
-                    self._replay.changed()
+                    self._ask(subscription)
                 else:
                     _open_at(subscription, found)
         except SubscribeRefused as refused:
@@ -141,6 +146,11 @@ class Openings:
         """Refuse one, if it is not open yet."""
         if subscription in self._starts:
             _refuse(subscription, refused)
+
+    def _ask(self, subscription: Subscription) -> None:
+        """Have history asked for it."""
+        self._asking.add(subscription)
+        self._replay.changed()
 
     def _end_at(self, subscription: Subscription, positions: Positions) -> None:
         """Have it end there. Of partitions that are newer than the source's last start nothing is read."""

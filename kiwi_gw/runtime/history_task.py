@@ -7,7 +7,7 @@ opened again where it was, after a pause; while the source itself is restarted e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 import structlog
@@ -39,6 +39,13 @@ LINGER_SECONDS = 5.0
 of those who lost their gateway some take their time. What it holds is read from memory."""
 
 _QUESTIONS_AT_ONCE = 4
+_LOOKUPS_AT_ONCE = 64
+"""Questions about groups have places of their own: clients choose the names, and an origin may be able to
+answer about some groups only. No other question waits for those."""
+_COMMITTED_SECONDS = 3.0
+_GIVEN_UP_SECONDS = 0.25
+"""How much longer a question goes on that nobody asks any more. What cuts off an answer that is on its way
+costs the source a connection, and clients that come and go could have it connect all the time."""
 _AT_ONCE = 16
 _NOT_SAID_SECONDS, _NOT_SAID_AT_MOST = 0.25, 1.0
 """Until the source is asked again about positions of which it could not say of which history they are: longer
@@ -59,8 +66,9 @@ class HistoryTask:
         self._todo = Wakeup()
         self._looked = trio.Event()  # set when there may be others who ask
         self._failing = False
-        self._asking: set[_Question] = set()
+        self._asking: dict[_Question, trio.CancelScope] = {}
         self._questions = trio.Semaphore(_QUESTIONS_AT_ONCE)
+        self._lookups = trio.Semaphore(_LOOKUPS_AT_ONCE)
 
     async def run(self, source: History) -> None:
         """Until cancelled. Raises SourceChanged or SourceFailed where a reader does."""
@@ -69,11 +77,7 @@ class HistoryTask:
         try:
             async with trio.open_nursery() as nursery:
                 while True:
-                    for asks, where in self._hub.unresolved.items():
-                        question = _question(asks, where)
-                        if question not in self._asking:
-                            self._asking.add(question)
-                            nursery.start_soon(self._ask, source, question)
+                    self._ask_all(source, nursery)
                     self._looked.set()
                     self._looked = trio.Event()
                     opens_in = replay.opens_in
@@ -92,50 +96,72 @@ class HistoryTask:
 
     # --- where to begin --------------------------------------------------------------------
 
-    async def _ask(self, source: History, question: _Question) -> None:
+    def _ask_all(self, source: History, nursery: trio.Nursery) -> None:
+        """Ask what somebody wants to know, and give up what nobody does."""
+        wanted = dict.fromkeys(_question(asks, where) for asks, where in self._hub.unresolved.items())
+        for question, scope in self._asking.items():
+            given_up_at = trio.current_time() + _GIVEN_UP_SECONDS
+            scope.deadline = math.inf if question in wanted else min(scope.deadline, given_up_at)
+        for question in wanted:
+            asking = self._asking.get(question)
+            if asking is None or asking.cancel_called:
+                self._asking[question] = scope = trio.CancelScope()
+                nursery.start_soon(self._ask, source, question, scope)
+
+    async def _ask(self, source: History, question: _Question, scope: trio.CancelScope) -> None:
+        """Ask when there is a place, as long as somebody wants to know."""
+        try:
+            with scope:
+                async with self._lookups if isinstance(question, Committed) else self._questions:
+                    await self._ask_on(source, question)
+        finally:
+            if self._asking.get(question) is scope:
+                del self._asking[question]
+
+    async def _ask_on(self, source: History, question: _Question) -> None:
         """Ask the source once for all who want to know the same; those who come meanwhile, again. Those whose
         positions it could not judge are put off, so that no other waits for them."""
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         later: dict[Subscription, float] = {}
-        try:
-            async with self._questions:
-                while waiting := [s for s, w in self._hub.unresolved.items() if _question(s, w) == question]:
-                    asked_at, looked_at = self._hub.now, trio.current_time()
-                    asking = [s for s in waiting if later.get(s, 0) <= looked_at]
-                    if not asking:
-                        with trio.move_on_at(min(later[s] for s in waiting)):
-                            await self._looked.wait()
-                        continue
-                    committed: Mapping[int, int] | None = None
-                    with FaultBarrier(SourceChanged, SourceFailed) as barrier:
-                        offset_range = await source.offset_range()
-                        if isinstance(question, Committed):
-                            committed = await _committed(source, question.group)
-                        if (lineage := self._hub.lineage) is not None:
-                            await lineage.learn(
-                                [p for item in asking for p in self._hub.requested_positions(item)]
-                            )
-                        if not isinstance(question, AtTime):
-                            self._hub.replay.set_offset_range(offset_range, asked_at)
-                        else:
-                            offset_range = OffsetRange(await source.at(question.timestamp), offset_range.end)
-                    if isinstance(barrier.error, CommitRefused):
-                        for subscription in asking:
-                            refused = SubscribeRefused(barrier.error.code, str(barrier.error))
-                            self._hub.refuse(subscription, refused)
-                        continue
-                    if barrier.error is not None:
-                        self._failed(barrier.error, "history does not say where to begin; it is asked again")
-                        await trio.sleep(backoff.next())
-                        continue
-                    self._failing = False
-                    await self._resolve(asking, offset_range, committed)
-                    now = trio.current_time()
-                    again = now + min(max(_NOT_SAID_SECONDS, 4 * (now - looked_at)), _NOT_SAID_AT_MOST)
-                    later |= dict.fromkeys(asking, again)
-                    later = {s: at for s, at in later.items() if s in self._hub.unresolved}
-        finally:
-            self._asking.discard(question)
+        while waiting := [s for s, w in self._hub.unresolved.items() if _question(s, w) == question]:
+            looked_at = trio.current_time()
+            asking = [s for s in waiting if later.get(s, 0) <= looked_at]
+            if not asking:
+                with trio.move_on_at(min(later[s] for s in waiting)):
+                    await self._looked.wait()
+            elif not await self._answer(source, question, asking):
+                await trio.sleep(backoff.next())
+            else:
+                now = trio.current_time()
+                again = now + min(max(_NOT_SAID_SECONDS, 4 * (now - looked_at)), _NOT_SAID_AT_MOST)
+                later |= dict.fromkeys(asking, again)
+                later = {s: at for s, at in later.items() if s in self._hub.unresolved}
+
+    async def _answer(self, source: History, question: _Question, asking: Sequence[Subscription]) -> bool:
+        """Ask the source, and tell them. False: it has failed, and is to be asked again."""
+        with FaultBarrier(SourceChanged, SourceFailed) as barrier:
+            committed: Mapping[int, int] | None = None
+            if isinstance(question, Committed):
+                committed = await _committed(source, question.group)
+            asked_at = self._hub.now
+            offset_range = await source.offset_range()  # what is committed meanwhile may be behind its end
+            if (lineage := self._hub.lineage) is not None:
+                await lineage.learn([p for item in asking for p in self._hub.requested_positions(item)])
+            if not isinstance(question, AtTime):
+                self._hub.replay.set_offset_range(offset_range, asked_at)
+            else:
+                offset_range = OffsetRange(await source.at(question.timestamp), offset_range.end)
+        if isinstance(barrier.error, CommitRefused):
+            refused = SubscribeRefused(barrier.error.code, str(barrier.error))
+            for subscription in asking:
+                self._hub.refuse(subscription, refused)
+        elif barrier.error is not None:
+            self._failed(barrier.error, "history does not say where to begin; it is asked again")
+            return False
+        else:
+            self._failing = False
+            await self._resolve(asking, offset_range, committed)
+        return True
 
     async def _resolve(
         self,
@@ -263,10 +289,15 @@ def _question(asks: Subscription, where: Where) -> _Question:
 
 
 async def _committed(source: object, group: str) -> Mapping[int, int]:
-    """Ask how far the group has come. Raises CommitRefused."""
+    """Ask how far the group has come. Raises CommitRefused, also where that is not said in time."""
     if not isinstance(source, Committer):
         raise CommitRefused(RefusalCode.START, "this source keeps no positions of groups")
-    return {partition: offset for partition, (offset, _) in (await source.committed(group)).items()}
+    with trio.move_on_after(_COMMITTED_SECONDS) as scope:
+        found = await source.committed(group)
+    if scope.cancelled_caught:
+        words = f"the source has not said within {_COMMITTED_SECONDS:g} s how far this group has come"
+        raise CommitRefused(RefusalCode.UNAVAILABLE, f"{words}; try again", retry=True)
+    return {partition: offset for partition, (offset, _) in found.items()}
 
 
 def _nothing() -> None:

@@ -14,7 +14,9 @@ from kiwi_kafka.ports import GroupOffsets
 _GATHER_SECONDS: Final = 0.1
 _WITHIN_SECONDS: Final = 3.0
 """For one write, and all that it takes to find the group's coordinator."""
-_MOST_GROUP, _MOST_METADATA = 255, 4_096  # bytes; the second is what brokers take if nobody has set it
+_MOST_GROUP: Final = 8_192
+"""Bytes. Brokers take more; a name of a client that is percent-encoded is up to twelve times as long."""
+_MOST_METADATA: Final = 4_096  # bytes: what brokers take if nobody has set it
 
 _Key = tuple[str, str]  # group and topic
 
@@ -45,7 +47,7 @@ class GroupCommits:
         """Commit, together with what others do meanwhile. Raises CommitRefused."""
         _check_group(group)
         for _, metadata in positions.values():
-            if _size(metadata) > _MOST_METADATA:
+            if _size(metadata, RefusalCode.POSITIONS) > _MOST_METADATA:
                 raise CommitRefused(RefusalCode.POSITIONS, "what is noted beside an offset is too long")
         key = group, topic
         gathered = self._next.setdefault(key, _Gathered())
@@ -77,15 +79,16 @@ class GroupCommits:
 
 
 def _check_group(group: str) -> None:
-    if not 0 < _size(group) <= _MOST_GROUP:
+    size = _size(group, RefusalCode.GROUP)
+    if not 0 < size <= _MOST_GROUP:
         raise CommitRefused(
-            RefusalCode.POSITIONS, f"a group has a name of at most {_MOST_GROUP} bytes, and at least one"
+            RefusalCode.GROUP, f"the name of a group has 1 to {_MOST_GROUP:,} bytes, and this one {size:,}"
         )
 
 
-def _size(text: str) -> int:
-    """Return its bytes. Raises CommitRefused for what is no text."""
+def _size(text: str, code: RefusalCode) -> int:
+    """Return its bytes. Raises CommitRefused with this code for what is no text."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        raise CommitRefused(RefusalCode.POSITIONS, "a name or a note is no text") from None
+        raise CommitRefused(code, "a name or a note is no text") from None

@@ -12,7 +12,9 @@ import pytest
 import trio
 from argon2.low_level import Type, hash_secret
 
+from kiwi_gw.api import CommitRefused, RefusalCode
 from kiwi_gw.testing import GatewayUnderTest, ScriptedSources, open_gateway
+from kiwi_gw.testing.scripted import _Writable
 from tests.edge.wire import TEXT, Client, Over, connect, frame, upgrade
 
 BIG = 1_800_000_000_000_000_001
@@ -211,6 +213,29 @@ async def test_from_an_offset_and_from_a_time_whatever_came_before() -> None:
         wanted = {"sqls": ["SELECT * FROM orders WHERE _ts >= 5000 AND _offset < 2"]}
         assert (await machine.answer("SUBSCRIBE", 2, wanted))[0] == "SUCCESS"
         assert [each["offset"] for each in (await machine.hear())["content"]] == [0, 1]
+
+
+@pytest.mark.parametrize("may_commit", [True, False])
+async def test_where_kafka_lets_the_gateway_see_no_commit_nothing_is_skipped(
+    may_commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may not commit begins with the next record; who may, and has, is told that the gateway may not
+    look."""
+
+    async def deny(source: object, group: str) -> None:
+        raise CommitRefused(RefusalCode.ORIGIN_DENIED, "the gateway has no right to the group")
+
+    monkeypatch.setattr(_Writable, "committed", deny)
+    roles = "['*'], actions: [subscribe, commit]" if may_commit else "['*'], actions: [subscribe]"
+    text = CONFIG.replace("[orders, prices-internal]}", roles + "}").replace("LOGIN_MS", "5000")
+    text = text.replace('  users:\n    - {name: ann, password_hash: "HASH", roles: [reader]}\n', "")
+    async with (
+        open_gateway(text, plugins={"scripted": ScriptedSources(writable=True)}) as gateway,
+        page(gateway, token="a-token-of-a-machine") as machine,
+    ):
+        answer = await machine.answer("SUBSCRIBE", 1, {"sqls": ["SELECT * FROM orders"]})
+        denied = ("ERROR", "sqls[0]: the gateway has no right to the group")
+        assert answer == (denied if may_commit else ("SUCCESS", "orders"))
 
 
 async def test_a_heartbeat_when_nothing_was_sent_for_a_while() -> None:

@@ -108,6 +108,10 @@ class Brokers:
                 answer = await self.ask(node, request)
             except (UnreachableError, kafka_errors.KafkaError) as error:
                 problem = error  # the next one may answer
+            except trio.Cancelled:
+                if self._answered == node:
+                    self._answered = None  # it may be silent: who comes next begins with any
+                raise
             else:
                 self._answered = node
                 return answer
@@ -124,6 +128,10 @@ class Brokers:
         if missing := set(topics) - infos.keys():
             raise UnreachableError(f"an answer says nothing about {', '.join(missing)}")
         return infos
+
+    def locate(self, node: int, host: str, port: int) -> None:
+        """Take note where a broker is to be found from now on, as another one says."""
+        self._addresses[node] = host, port
 
     def close(self) -> None:
         """Close all connections, and those that are being opened."""

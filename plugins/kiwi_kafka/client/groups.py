@@ -9,6 +9,7 @@ import trio
 from aiokafka import errors as kafka_errors
 
 from kiwi_gw.api import CommitRefused, RefusalCode
+from kiwi_gw.backoff import Backoff
 from kiwi_kafka.client.brokers import Brokers
 from kiwi_kafka.client.errors import readable
 from kiwi_kafka.client.requests import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
@@ -20,6 +21,9 @@ _NO_RETENTION: Final = -1
 _NOTHING_COMMITTED: Final = -1
 _REMEMBERED: Final = 1_024
 """Coordinators, by group: clients may name any number of groups."""
+_FIND_SECONDS: Final = 1.4
+"""For one broker to say who coordinates a group, before another is asked: twice in the time of a commit."""
+_LONGEST_PAUSE: Final = 4  # times the first one
 
 _MOVED = (
     kafka_errors.GroupLoadInProgressError,
@@ -29,14 +33,14 @@ _MOVED = (
 )
 _WORDS: Mapping[type[Exception], tuple[RefusalCode, str]] = {
     kafka_errors.GroupAuthorizationFailedError: (
-        RefusalCode.FORBIDDEN,
-        "this gateway has no right to the group",
+        RefusalCode.ORIGIN_DENIED,
+        "the Kafka cluster gives this gateway no right to the group",
     ),
     kafka_errors.TopicAuthorizationFailedError: (
-        RefusalCode.FORBIDDEN,
-        "this gateway has no right to the topic",
+        RefusalCode.ORIGIN_DENIED,
+        "the Kafka cluster gives this gateway no right to the topic",
     ),
-    kafka_errors.InvalidGroupIdError: (RefusalCode.POSITIONS, "this is not the name of a group"),
+    kafka_errors.InvalidGroupIdError: (RefusalCode.GROUP, "this is not the name of a group"),
     kafka_errors.OffsetMetadataTooLargeError: (
         RefusalCode.POSITIONS,
         "what is noted beside an offset is too long",
@@ -52,7 +56,10 @@ _MEMBERS = (
 
 class GroupClient:
     """Ask the coordinators of groups, over connections of its own. Its methods try until they are cancelled.
-    retry: seconds after which it is tried again."""
+    retry: seconds after which it is tried again, a little more each time.
+
+    A coordinator that cannot be reached concerns its own groups alone: they look for another one, and the
+    connections to all others stay."""
 
     def __init__(self, open_brokers: Callable[[], Awaitable[Brokers]], retry: float) -> None:
         self._open_brokers, self._retry = open_brokers, retry
@@ -85,6 +92,7 @@ class GroupClient:
 
     def close(self) -> None:
         """Close its connections."""
+        self._coordinators.clear()
         if self._brokers is not None:
             self._brokers.close()
             self._brokers = None
@@ -92,26 +100,34 @@ class GroupClient:
     # --- inside ----------------------------------------------------------------------------
 
     async def _ask(self, group: str, request: Any, codes: Callable[[Any], list[int]]) -> Any:
+        pauses = Backoff(self._retry, _LONGEST_PAUSE * self._retry)
         while True:
             try:
-                brokers = await self._connected()
-                node = self._coordinators.get(group)
-                if node is None:
-                    node = await self._find(brokers, group)
-                answer = await brokers.ask(node, request) if node is not None else None
+                answer = await self._ask_coordinator(group, request)
                 with readable():
                     found = {kafka_errors.for_code(code) for code in codes(answer)} if answer else set()
             except kafka_errors.IncompatibleBrokerVersion as error:
                 raise CommitRefused(RefusalCode.UNAVAILABLE, str(error)) from error
             except (UnreachableError, kafka_errors.KafkaError):
-                self._coordinators.clear()
-                self.close()
+                self._coordinators.pop(group, None)  # others may be well
             else:
                 if answer is not None and found.isdisjoint(_MOVED):
                     _check(found - {kafka_errors.NoError})
                     return answer
                 self._coordinators.pop(group, None)
-            await trio.sleep(self._retry)
+            await trio.sleep(pauses.next())
+
+    async def _ask_coordinator(self, group: str, request: Any) -> Any:
+        """Return its answer. None: there is no coordinator, just now."""
+        brokers = await self._connected()
+        node = self._coordinators.get(group)
+        if node is None and (node := await self._find(brokers, group)) is None:
+            return None
+        try:
+            return await brokers.ask(node, request)
+        except trio.Cancelled:
+            self._coordinators.pop(group, None)  # it may be silent: who comes next is to ask again who it is
+            raise
 
     async def _connected(self) -> Brokers:
         async with self._turn:
@@ -120,8 +136,17 @@ class GroupClient:
             return self._brokers
 
     async def _find(self, brokers: Brokers, group: str) -> int | None:
-        """Ask who coordinates the group. None: nobody does, just now."""
-        answer = await brokers.ask_any(FindCoordinatorRequest(group, _GROUP))
+        """Ask who coordinates the group. None: nobody does, just now, or who was asked does not say."""
+        answer = None
+        try:
+            with trio.move_on_after(_FIND_SECONDS):
+                answer = await brokers.ask_any(FindCoordinatorRequest(group, _GROUP))
+        except UnreachableError:
+            if self._brokers is brokers:
+                self.close()  # none of them answers: they may all have other addresses by now
+            raise
+        if answer is None:
+            return None
         error = kafka_errors.for_code(answer.error_code)
         if error is not kafka_errors.NoError:
             if error not in _MOVED:
@@ -130,6 +155,7 @@ class GroupClient:
         if len(self._coordinators) >= _REMEMBERED:
             self._coordinators.clear()
         self._coordinators[group] = node = int(answer.coordinator_id)
+        brokers.locate(node, answer.host, answer.port)
         return node
 
 

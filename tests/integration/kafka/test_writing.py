@@ -239,6 +239,20 @@ async def test_commits_are_where_kafkas_own_clients_look(
         assert await kafka_source.committed(group) == {0: (0, ""), 1: (2, "")}
 
 
+@pytest.mark.parametrize("length", [249, 3060, 8192])
+async def test_names_of_groups_of_any_length(
+    broker: Broker, topics: Topics, new_topic: NewTopic, length: int
+) -> None:
+    """A client's name of 255 characters has 3,060 bytes when it is percent-encoded."""
+    name = await topics.create(new_topic(), 1)
+    group = f"{name}.{'%F0%9F%98%80' * 1000}"[:length]
+    async with kafka_on(broker.bootstrap) as kafka, running(kafka, name) as source:
+        places(await source.source.produce(numbered(0, 10), 4))
+        await source.source.commit(group, {0: (7, "so far")})
+        assert await source.source.committed(group) == {0: (7, "so far")}
+        assert await as_group(broker.bootstrap, group, name, 0) == 7
+
+
 async def test_a_group_with_members_is_left_to_them(
     broker: Broker, topics: Topics, new_topic: NewTopic
 ) -> None:

@@ -16,7 +16,7 @@ from kiwi_kafka import KafkaSettings
 from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.ports import UnreachableError
 from tests.plugins.kafka import scripted_broker
-from tests.plugins.kafka.scripted_broker import METADATA, Cluster, cluster_of
+from tests.plugins.kafka.scripted_broker import METADATA, SECONDS, Cluster, cluster_of
 
 HANDSHAKE, AUTHENTICATE = SaslHandShakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
 
@@ -59,6 +59,33 @@ async def test_a_server_that_is_not_there_is_named_with_the_reason() -> None:
         ):
             await connect(KafkaSettings(bootstrap_servers=gone))
         await connect(KafkaSettings(bootstrap_servers=[gone, *cluster.settings().servers]))
+
+
+async def test_a_broker_that_said_nothing_is_not_asked_first_for_ever() -> None:
+    """Who is to answer sooner than a request is given up, asks another one then."""
+    async with cluster_of(2) as cluster, trio.open_nursery() as nursery:
+        admin = await BrokerClientFactory(cluster.settings(), nursery).admin()
+        node = cluster.nodes[1]
+        node.awake = trio.Event()
+        with trio.CancelScope() as scope:
+            nursery.start_soon(cancel_when, cluster, node, scope)
+            await admin.describe_topics([])
+        assert scope.cancelled_caught
+        with trio.fail_after(SECONDS):
+            for _ in range(100):
+                with trio.move_on_after(0.05):
+                    await admin.describe_topics([])
+                    break
+            else:
+                raise AssertionError("the same one is asked again and again")
+        node.awake.set()
+        await admin.close()
+
+
+async def cancel_when(cluster: Cluster, node: scripted_broker.Node, scope: trio.CancelScope) -> None:
+    asked = node.asked[METADATA]
+    await cluster.until(lambda: node.asked[METADATA] > asked)
+    scope.cancel()
 
 
 @pytest.mark.parametrize("closes", [1, 2])

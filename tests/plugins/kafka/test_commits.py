@@ -65,11 +65,13 @@ async def test_who_is_gone_takes_no_commit_of_others_along(autojump_clock: MockC
     assert groups.offsets["g", "t"] == {0: (1, ""), 1: (1, "")}
 
 
-@pytest.mark.parametrize("group", ["", "x" * 256, "\ud800"])
+@pytest.mark.parametrize("group", ["", "x" * 8193, "\u00e9" * 4097, "\ud800"])
 async def test_names_that_are_none(group: str) -> None:
     async with trio.open_nursery() as nursery:
         commits = GroupCommits(FakeGroups(), nursery)
-        with pytest.raises(CommitRefused):
+        with pytest.raises(CommitRefused) as refused:
             await commits.commit(group, "t", {0: (1, "")})
-        with pytest.raises(CommitRefused):
+        assert (refused.value.code, refused.value.retry) == ("group", False)
+        with pytest.raises(CommitRefused) as refused:
             await commits.fetch(group, "t", {0: 0})
+        assert (refused.value.code, refused.value.retry) == ("group", False)
