@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +97,8 @@ async def _records(separator: str | None, *, as_json: bool) -> AsyncIterator[dic
 
 
 def _record(line: bytes, number: int, separator: str | None, *, as_json: bool) -> dict[str, Any]:
+    import json
+
     try:
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
         found = json.loads(text) if as_json else {"value": text}
