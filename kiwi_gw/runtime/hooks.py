@@ -49,9 +49,6 @@ log = structlog.get_logger(__name__)
 
 _FAILED = Refusal(RefusalCode.INTERNAL_ERROR, "the gateway could not decide this; the error is in its log")
 
-_SWITCHED_OFF = Refusal(RefusalCode.FORBIDDEN, "the configuration does not open this")
-_NOT_PERMITTED = Refusal(RefusalCode.FORBIDDEN, "nobody has permitted this")
-
 _UNASKED = replace(ANONYMOUS, authenticator="")
 _NEVER_ASKED = Refusal(RefusalCode.NO_CREDENTIALS, "clients must say who they are now", retry=True)
 
@@ -102,11 +99,12 @@ def decide(
             return answer
         permitted = True
     if rule.permit and authenticates and not permitted:
-        return _NOT_PERMITTED
-    if rule.switch is ConfigSwitch.ALWAYS or (
+        return Refusal(RefusalCode.FORBIDDEN, f"this needs the right to `{action.value}`")
+    switched = rule.switch is ConfigSwitch.ALWAYS or (
         rule.switch is ConfigSwitch.UNAUTHENTICATED and not authenticates
-    ):
-        return None if switched_on else _SWITCHED_OFF
+    )
+    if switched and not switched_on:
+        return Refusal(RefusalCode.FORBIDDEN, f"the configuration does not say `{action.value}: true`")
     return None
 
 

@@ -9,7 +9,7 @@ from kiwi_gw.query.functions.unsupported import AGGREGATES, WINDOWS
 from kiwi_gw.query.sql.tokens import Kind, SqlToken
 from kiwi_gw.query.tree import Path
 
-MORE_THAN_ONE: Final = "needs more than one record: declare a spark source, or use SQL v2"
+MORE_THAN_ONE: Final = "needs more than one record: declare a spark source"
 """What is said of a statement that does not look at one record at a time."""
 
 META: Final = "_meta"
