@@ -37,6 +37,7 @@ class _TopicEvent(msgspec.Struct):
 
 
 _event = msgspec.json.Decoder(_Event).decode
+_table_event = msgspec.json.Decoder(_Data).decode
 _topic_event = msgspec.json.Decoder(_TopicEvent).decode
 _value = msgspec.json.Decoder(_Value).decode
 
@@ -66,7 +67,7 @@ class Check:
         self.places = array("q")
         self._bases = bases
         self._expected = offsets(bases, first)
-        one = self._one if protocol == "kiwi" else self._one_of_a_topic
+        one = {"kiwi": self._one, "zetta": self._one_of_a_topic, "lenses": self._one_of_a_table}[protocol]
         for payload in _payloads(stream):
             if len(self.faults) >= _MOST_FAULTS:
                 return
@@ -78,7 +79,12 @@ class Check:
                 )
 
     def _one(self, payload: memoryview) -> None:
-        data = _event(payload).data
+        self._said(_event(payload).data)
+
+    def _one_of_a_table(self, payload: memoryview) -> None:
+        self._said(_table_event(payload))
+
+    def _said(self, data: _Data) -> None:
         text = data.value if data.value is not None else base64.b64decode(data.payload or "")
         self._record(data.partition, data.offset, _value(text))
 

@@ -41,7 +41,7 @@ def configuration(
         {
             "server": server,
             "kafka": {"bootstrap_servers": bootstrap},
-            "sources": [{"type": "kafka", "topic": topic} for topic in topics],
+            "sources": [{"type": "kafka", "topic": topic, **sizes.source} for topic in topics],
         },
         {} if can_replay() else _lossless_window(sizes),
         sizes.settings,

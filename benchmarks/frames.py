@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import struct
+from functools import lru_cache
 
 CLOSE, PING, PONG = 0x8, 0x9, 0xA
 _FIN_TEXT = 0x81
@@ -56,6 +57,44 @@ def bounds(data: bytes | bytearray, at: int) -> tuple[int, int] | None:
         begin = at + 10
     end = begin + length
     return (begin, end) if end <= len(data) else None
+
+
+class Parted:
+    """Part what a server sends that joins several events in a frame into frames with one each. begin: how the
+    payload of such a frame begins. end: what comes behind its last event."""
+
+    def __init__(self, begin: bytes, end: bytes) -> None:
+        self._begin, self._end = begin, end
+        self._rest = b""
+
+    def feed(self, chunk: memoryview) -> bytes:
+        """Take what was received. Returns the frames that are whole; those without events as they are."""
+        data = self._rest + chunk
+        frames: list[bytes] = []
+        at = 0
+        while (found := bounds(data, at)) is not None:
+            begin, end = found
+            if data.startswith(self._begin, begin):
+                frames.append(_one_each(data[begin + len(self._begin) : data.rindex(self._end, begin, end)]))
+            else:
+                frames.append(data[at:end])
+            at = end
+        self._rest = data[at:]
+        return b"".join(frames)
+
+
+@lru_cache(256)
+def _one_each(joined: bytes) -> bytes:
+    """Frame every event of `joined`: JSON objects that hold no objects, with commas between them. (Most
+    clients get the same ones together.)"""
+    first, *others = joined.split(b',{"')
+    return b"".join(map(_framed, [first, *[b'{"' + other for other in others]]))
+
+
+def _framed(payload: bytes) -> bytes:
+    if len(payload) > 125:
+        return struct.pack("!BBH", _FIN_TEXT, 126, len(payload)) + payload
+    return struct.pack("!BB", _FIN_TEXT, len(payload)) + payload
 
 
 def cut(data: bytes, most: int) -> list[int]:

@@ -25,8 +25,8 @@ class Sizes:
     records, so that its run does not last forever (a rate is a rate). per_batch: most records of a micro-
     batch of Spark. slices: bytes of a send that are tried for the best ceiling. subscribe: further
     members of SUBSCRIBE. queries: so many different ones are dealt to the subscribers, which let
-    everything pass (0: none). protocol: of the subscribers; sets: so many of them have events of other
-    bytes each. settings: over the gateway's defaults, nested.
+    everything pass (0: none). source: further members of every source. protocol: of the subscribers; sets:
+    so many of them have events of other bytes each. settings: over the gateway's defaults, nested.
     """
 
     subscribers: int = 100
@@ -53,6 +53,7 @@ class Sizes:
     slices: tuple[int, ...] = (16 * 1024, 64 * 1024, 128 * 1024, 256 * 1024)
     subscribe: Mapping[str, object] = field(default_factory=dict)
     queries: int = 0
+    source: Mapping[str, object] = field(default_factory=dict)
     protocol: Protocol = "kiwi"
     sets: int = 1
     settings: Mapping[str, object] = field(default_factory=dict)

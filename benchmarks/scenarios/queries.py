@@ -1,4 +1,4 @@
-"""What queries cost, and a protocol with topics and ids beside the native one."""
+"""What queries cost, and other protocols beside the native one."""
 
 from __future__ import annotations
 
@@ -51,6 +51,18 @@ async def zetta(lab: Lab, sizes: Sizes) -> Figures:
     }
 
 
+async def lenses(lab: Lab, sizes: Sizes) -> Figures:
+    """Send the same records, with the same members, to as many subscribers natively and in Lenses' v1, where
+    each has an id of its own. At a rate that all keep up with: the load client takes longer to take frames of
+    many events apart, so as fast as possible it would be what is measured."""
+    native = await run(lab, "gateway", sizes)
+    table = await run(lab, "gateway", replace(sizes, protocol="lenses"))
+    return {
+        "server cpu per delivery": table.cpu_each,
+        "of native, by cpu": table.per_cpu / native.per_cpu,
+    }
+
+
 def _compared(name: str, one: Run, other: Run) -> Figures:
     return {name: one.rate / other.rate, f"{name}, by cpu": one.per_cpu / other.per_cpu}
 
@@ -89,5 +101,22 @@ SCENARIOS = (
             Goal("different ids, by cpu", "%"),
         ),
         small=_SMALL,
+    ),
+    Scenario(
+        name="lenses",
+        says="20,000 records/s to 100 subscribers of Lenses' v1, each its own id, against 100 native ones",
+        measure=lenses,
+        sizes=Sizes(
+            rate=20_000,
+            seconds=5.0,
+            steady=4_000,
+            source={"fields": ["key", "value", "partition", "offset", "timestamp"]},
+            settings={"lenses": {"enabled": True}},
+        ),
+        goals=(
+            Goal("server cpu per delivery", "us"),
+            Goal("of native, by cpu", "%", at_least=0.8),
+        ),
+        small={"subscribers": 4, "rate": 2_000, "seconds": 0.5, "warm": 400, "steady": 200},
     ),
 )

@@ -25,9 +25,10 @@ import socket
 import ssl
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
-from benchmarks.frames import masked, masked_pong
+from benchmarks.frames import Parted, masked, masked_pong
 from benchmarks.latency import Notes
 from benchmarks.protocols import WORDS, subscriptions
 from benchmarks.stream import Reader, Reference
@@ -45,11 +46,11 @@ _CALM = 0.95
 
 class Client:
     """Hold one subscriber. credits: the balance it renews (0: push). asked: what it has given credit for.
-    stream: whose bytes it gets.
+    stream: whose bytes it gets. parted: takes what it receives apart, where several events are in a frame.
 
     notes: what it notes about delays, if it does."""
 
-    __slots__ = ("asked", "credits", "notes", "reader", "reference", "sock", "source", "stream")
+    __slots__ = ("asked", "credits", "notes", "parted", "reader", "reference", "sock", "source", "stream")
 
     def __init__(
         self, sock: socket.socket, reader: Reader, stream: Stream, reference: Reference, credit: int
@@ -62,6 +63,11 @@ class Client:
         self.credits = credit
         self.asked = 0
         self.notes: Notes | None = None
+        self.parted: Parted | None = None
+
+    def feed(self, chunk: memoryview) -> None:
+        """Take the bytes that were received."""
+        self.reader.feed(chunk if self.parted is None else memoryview(self.parted.feed(chunk)))
 
     def renew(self) -> None:
         """Give credit for what was used, once that is half of it."""
@@ -148,7 +154,7 @@ class Load:
                 self.receives += 1
                 self.received += taken
                 reader = client.reader
-                reader.feed(view[:taken])
+                client.feed(view[:taken])
                 if client.notes is not None:
                     client.notes.note(clock(), reader.position)
                 if client.credits:
@@ -181,8 +187,11 @@ class Load:
         pull = settings["mode"] == "pull" or (settings["mode"] == "mixed" and index % 2 == 1)
         stream = source, index % settings["sets"]
         more = settings["subscribe"][index % len(settings["subscribe"])]
-        commands = subscriptions(settings["protocol"], source, pull=pull, more=more, before=stream[1])
+        commands = subscriptions(
+            settings["protocol"], source, pull=pull, more=more, before=stream[1], number=index
+        )
         address = self._addresses[stream[1] % len(self._addresses)]
+        address = replace(address, path=address.path.format(index))
         sock, rest = subscribed(address, commands, self._words.answered)
 
         def pong(payload: bytes) -> None:
@@ -192,7 +201,9 @@ class Load:
         reference = self.references[stream]
         reader = Reader(reference, pong, late=late)
         client = Client(sock, reader, stream, reference, settings["credits"] if pull else 0)
-        client.reader.feed(memoryview(rest))
+        if self._words.joined is not None:
+            client.parted = Parted(*self._words.joined)
+        client.feed(memoryview(rest))
         if pull:
             client.ask(client.credits)
         return client

@@ -27,6 +27,28 @@ def test_everything_once_and_in_order() -> None:
     assert faults(b"".join(right(10, 3)), 10, 3) == []
 
 
+def test_records_of_a_table_are_checked_likewise() -> None:
+    """In Lenses' protocol."""
+    read = [
+        text_frame(
+            json.dumps(
+                {
+                    "key": "0",
+                    "value": records.value(n, 128).decode(),
+                    "topic": "t",
+                    "partition": 0,
+                    "offset": n,
+                }
+            ).encode()
+        )
+        for n in range(3)
+    ]
+    assert Check(b"".join(read), 3, [0], protocol="lenses").faults == []
+    assert Check(read[0] + read[2], 3, [0], protocol="lenses").faults == [
+        "partition 0: offset 2 where 1 was to come"
+    ]
+
+
 def test_partitions_may_come_in_any_order() -> None:
     events = right(10, 2)
     assert faults(b"".join(events[1::2] + events[0::2]), 10, 2) == []

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,3 +52,26 @@ def test_a_cut_frame_is_no_slice() -> None:
 def test_a_command_is_a_masked_text_frame() -> None:
     frame = frames.masked({"type": "SUBSCRIBE"})
     assert frame == b"\x81\x94\0\0\0\0" + b'{"type":"SUBSCRIBE"}'
+
+
+def joined(events: list[bytes], number: int) -> bytes:
+    return text_frame(b'{"content":[' + b",".join(events) + b'],"correlationId":%d}' % number)
+
+
+@given(
+    st.lists(st.lists(st.text(max_size=150), min_size=1, max_size=5), max_size=5),
+    st.integers(1, 400),
+    st.data(),
+)
+def test_joined_events_come_apart_however_they_are_received(
+    texts: list[list[str]], size: int, data: st.DataObject
+) -> None:
+    events = [[json.dumps({"key": text, "value": '},{"key":"'}).encode() for text in each] for each in texts]
+    reply = text_frame(b'{"type":"SUCCESS","correlationId":1}')
+    stream, wanted = b"", b""
+    for each in events:
+        stream += joined(each, data.draw(st.integers(0, 2**64))) + reply
+        wanted += b"".join(map(text_frame, each)) + reply
+    parted = frames.Parted(b'{"content":[', b'],"correlationId":')
+    view = memoryview(stream)
+    assert b"".join(parted.feed(view[at : at + size]) for at in range(0, len(stream), size)) == wanted
