@@ -45,8 +45,8 @@ def subscriptions(
     client; Lenses: makes a `correlationId` that no other one has."""
     if protocol == "lenses":
         return [
-            _lenses("LOGIN", 1, {"user": "any", "password": "any"}),
-            _lenses("SUBSCRIBE", _FIRST_ID + number, {"sqls": [f"SELECT * FROM `{source}`"]}),  # noqa: S608
+            lenses("LOGIN", 1, {"user": "any", "password": "any"}),
+            lenses("SUBSCRIBE", _FIRST_ID + number, {"sqls": [f"SELECT * FROM `{source}`"]}),  # noqa: S608
         ]
     if protocol == "kiwi":
         return [{"type": "SUBSCRIBE", "sourceId": source, "mode": "pull" if pull else "push", **more}]
@@ -54,7 +54,8 @@ def subscriptions(
     return [*[nowhere] * before, {"type": "subscribe", "topic": f"*/*/{source}/events"}]
 
 
-def _lenses(kind: str, number: int, content: Mapping[str, object]) -> Mapping[str, object]:
+def lenses(kind: str, number: int, content: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a request of Lenses' v1."""
     return {"type": kind, "correlationId": number, "content": json.dumps(content)}
 
 
