@@ -4,7 +4,7 @@
     python -m benchmarks everyday                   # what most gateways do all day, in one table
     python -m benchmarks fanout --subscribers 1000  # one scenario, changed
     python -m benchmarks fanout --target ws://127.0.0.1:8000 --source s --bootstrap 127.0.0.1:9092
-    python -m benchmarks report --readme            # the table and the plots of what was saved
+    python -m benchmarks report --docs              # the tables and the plots of what was saved
     python -m benchmarks profile                    # where the gateway's time goes
     python -m benchmarks hot-path                   # what the hot path and REQUESTs alone take
     python -m benchmarks instructions               # how many instructions the hot path takes
