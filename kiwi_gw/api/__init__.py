@@ -37,6 +37,7 @@ from kiwi_gw.api.declarations import ServiceType as ServiceType
 from kiwi_gw.api.declarations import SourceContext as SourceContext
 from kiwi_gw.api.declarations import SourceDescription as SourceDescription
 from kiwi_gw.api.declarations import SourceType as SourceType
+from kiwi_gw.api.query_engine import QueryEngine as QueryEngine
 from kiwi_gw.api.settings import Section as Section
 from kiwi_gw.api.source import Committer as Committer
 from kiwi_gw.api.source import HasStatistics as HasStatistics
@@ -62,6 +63,8 @@ from kiwi_gw.model import Credential as Credential
 from kiwi_gw.model import Decode as Decode
 from kiwi_gw.model import Diagnostic as Diagnostic
 from kiwi_gw.model import Encoded as Encoded
+from kiwi_gw.model import EngineLimits as EngineLimits
+from kiwi_gw.model import EngineQuery as EngineQuery
 from kiwi_gw.model import EventSchema as EventSchema
 from kiwi_gw.model import EventTransform as EventTransform
 from kiwi_gw.model import Field as Field
@@ -81,6 +84,7 @@ from kiwi_gw.model import Permit as Permit
 from kiwi_gw.model import PositionCodec as PositionCodec
 from kiwi_gw.model import Positions as Positions
 from kiwi_gw.model import Published as Published
+from kiwi_gw.model import QueriedTable as QueriedTable
 from kiwi_gw.model import Ranges as Ranges
 from kiwi_gw.model import Record as Record
 from kiwi_gw.model import Refusal as Refusal

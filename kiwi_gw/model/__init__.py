@@ -5,6 +5,7 @@ The words are those of docs/explanation/glossary.md.
 
 from kiwi_gw.model.batch import PIECE_BYTES, PIECE_EVENTS, Batch, Gap, Unreadable, batch_pieces
 from kiwi_gw.model.diagnostic import Diagnostic
+from kiwi_gw.model.engine_query import EngineLimits, EngineQuery, QueriedTable
 from kiwi_gw.model.identity import ANONYMOUS, Credential, HeadCredential, Identity, Password, Token
 from kiwi_gw.model.positions import (
     BY_PARTITION,
