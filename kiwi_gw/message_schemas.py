@@ -32,10 +32,14 @@ def message_schema(name: str, messages: Messages) -> Mapping[str, Any]:
 
 def files() -> Mapping[str, str]:
     """Make the schemas of the protocols that come with the gateway, by the names of their files."""
+    found: dict[str, Messages] = {}
+    for name, dialect in shipped().dialect_types().items():
+        if dialect.messages is not None:
+            found[name] = dialect.messages
+        found.update(dialect.other_messages)
     return {
-        f"{name}.json": json.dumps(message_schema(name, dialect.messages), indent=2) + "\n"
-        for name, dialect in shipped().dialect_types().items()
-        if dialect.messages is not None
+        f"{name}.json": json.dumps(message_schema(name, messages), indent=2) + "\n"
+        for name, messages in found.items()
     }
 
 

@@ -13,7 +13,9 @@ from typing import Protocol
 
 from kiwi_gw.core.notices import Notice
 from kiwi_gw.model import (
+    Batch,
     Credential,
+    Encoded,
     Mode,
     Outgoing,
     OverflowPolicy,
@@ -67,6 +69,14 @@ class LabelLimit:
         return f"LabelLimit({self.left})"
 
 
+class Tally(Protocol):
+    """Counts what a subscription has read. The session makes it, and looks at it when it likes."""
+
+    def passed(self, batch: Batch, encoded: Encoded, first: int, stop: int) -> None:
+        """Count the events `first` up to `stop` of a batch: sent, or seen to yield nothing. Each comes once,
+        and those of a partition in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Open:
     """Subscribe to one source. Answered by Opened or OpenFailed, now or after `subscribe_timeout_ms`.
@@ -78,7 +88,7 @@ class Open:
     overflow, buffer_capacity: None, the source's own. start: where it begins; anything but latest needs the
     right to replay, or, for what a group has committed, that to commit. until: None, for ever; else
     `Until.END`, or positions in the source's JSON form. positions_every: seconds between notices of where it
-    is (PositionsReported); None: none unless asked for.
+    is (PositionsReported); None: none unless asked for. tally: is told of every event that is passed.
     """
 
     handle: Hashable
@@ -92,6 +102,7 @@ class Open:
     start: Start = StartAt.LATEST
     until: object = None
     positions_every: float | None = None
+    tally: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Final
 
-from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.core.commands import LabelLimit, Tally
 from kiwi_gw.core.prepared import Prepared, Segment, count, nearest
 from kiwi_gw.core.window import WindowEntry
 from kiwi_gw.model import Encoded, Framing, Mode, Positions
@@ -18,16 +18,19 @@ MAX_CREDIT = 2**53 - 1
 
 
 class DeliveryBounds:
-    """What bounds a subscription beside its balance.
+    """What bounds a subscription beside its balance, and who counts what it passes.
 
-    limits: by label. until: positions, nothing at or beyond them is sent.
+    limits: by label. until: positions, nothing at or beyond them is sent. tally: see `commands.Tally`.
     """
 
-    __slots__ = ("limits", "until")
+    __slots__ = ("limits", "tally", "until")
 
-    def __init__(self, limits: Mapping[Hashable, LabelLimit], until: Positions | None) -> None:
+    def __init__(
+        self, limits: Mapping[Hashable, LabelLimit], until: Positions | None, tally: Tally | None
+    ) -> None:
         self.limits = dict(limits)
         self.until = until
+        self.tally = tally
 
     def within_limits(self, prepared: Prepared, encoded: Encoded, first: int, stop: int) -> int:
         """Find where, from event `first` up to `stop`, a limit is reached behind what is prepared already."""
@@ -47,7 +50,7 @@ class DeliveryBounds:
         return index
 
 
-NO_BOUNDS: Final = DeliveryBounds({}, None)
+NO_BOUNDS: Final = DeliveryBounds({}, None, None)
 """Shared by all that are sent everything as it is, as far as their balance goes: most are."""
 
 
@@ -79,24 +82,25 @@ class Delivery:
         limits: Mapping[Hashable, LabelLimit],
         until: Positions | None,
         framing: Framing | None,
+        tally: Tally | None = None,
     ) -> None:
         self.mode = mode
         self.framing = framing
         self.credits = min(credits, MAX_CREDIT)
-        self.bounds = _bounds(limits, until)
+        self.bounds = _bounds(limits, until, tally)
         self.stopped = False
         self.scanned = self.matched = self.decode_errors = self.bytes = 0
 
     def reform(self, limits: Mapping[Hashable, LabelLimit], framing: Framing | None) -> bool:
         """Go on with other limits and other frames around fragments. Returns whether it had stopped."""
-        self.bounds = _bounds(limits, self.bounds.until)
+        self.bounds = _bounds(limits, self.bounds.until, self.bounds.tally)
         self.framing = framing
         stopped, self.stopped = self.stopped, False
         return stopped
 
     def end_at(self, until: Positions) -> None:
         """Send nothing at or beyond these positions."""
-        self.bounds = _bounds(self.bounds.limits, until)
+        self.bounds = _bounds(self.bounds.limits, until, self.bounds.tally)
 
     # --- what may be sent ------------------------------------------------------------------
 
@@ -113,7 +117,7 @@ class Delivery:
     @property
     def unbounded(self) -> bool:
         """Whether only the balance bounds what is sent."""
-        return not self.bounds.limits and self.bounds.until is None
+        return self.bounds is NO_BOUNDS
 
     def allowance(self, max_events: int | None) -> int:
         """Say how many events may be sent, at most so many."""
@@ -129,7 +133,7 @@ class Delivery:
         for label, limit in bounds.limits.items():
             if limit.left <= 0:
                 rest = {other: limit for other, limit in bounds.limits.items() if other != label}
-                self.bounds = _bounds(rest, bounds.until)
+                self.bounds = _bounds(rest, bounds.until, bounds.tally)
                 self.stopped = label is not None
                 return (label,)
         return None
@@ -161,8 +165,13 @@ class Delivery:
         if self.bounds is not NO_BOUNDS:
             for label, limit in self.bounds.limits.items():
                 limit.left -= count(encoded.prefix_counts_of(label), segment.first, upto)
+            if self.bounds.tally is not None:
+                self.bounds.tally.passed(segment.entry.batch, encoded, segment.first, upto)
         return events
 
 
-def _bounds(limits: Mapping[Hashable, LabelLimit], until: Positions | None) -> DeliveryBounds:
-    return DeliveryBounds(limits, until) if limits or until is not None else NO_BOUNDS
+def _bounds(
+    limits: Mapping[Hashable, LabelLimit], until: Positions | None, tally: Tally | None
+) -> DeliveryBounds:
+    bounded = limits or until is not None or tally is not None
+    return DeliveryBounds(limits, until, tally) if bounded else NO_BOUNDS

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kiwi_gw.model import (
     Batch,
     CloseReason,
     Identity,
     OverflowPolicy,
+    Positions,
     Published,
     Ranges,
     Refusal,
@@ -21,13 +22,17 @@ from kiwi_gw.model import (
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """`positions` is where the subscription begins, in the source's JSON form."""
+    """`positions` is where the subscription begins, in the source's JSON form. begin, until: the offsets, by
+    partition, of its first event and behind its last one, as far as they exist; until None: it has no
+    end."""
 
     handle: Hashable
     source: SourceInfo
     positions: Mapping[str, object]
     overflow: OverflowPolicy
     buffer_capacity: int
+    begin: Positions = field(default_factory=dict)
+    until: Positions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,8 +221,11 @@ def _open_with_snapshot(subscription: Subscription, index: LastValues) -> None:
 
 def _opened(subscription: Subscription) -> None:
     hub, terms = subscription.hub, subscription.reader.terms
-    positions = hub.dump(subscription.positions)
-    subscription.tell(Opened(subscription.handle, hub.info, positions, terms.policy, terms.capacity))
+    begin, until = subscription.positions, subscription.delivery.bounds.until
+    positions = hub.dump(begin)
+    subscription.tell(
+        Opened(subscription.handle, hub.info, positions, terms.policy, terms.capacity, begin, until)
+    )
     subscription.check_reached()  # it may have been asked for nothing
 
 

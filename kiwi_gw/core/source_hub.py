@@ -172,7 +172,8 @@ class SourceHub:
                 "the newest events of this source are not kept by key: `window: {last_values: true}` does so",
             )
         group = self.groups.get(item, payer)
-        delivery = Delivery(command.mode, command.credits, command.limits, until, item.format.framing)
+        framing = item.format.framing
+        delivery = Delivery(command.mode, command.credits, command.limits, until, framing, command.tally)
         subscription = Subscription(self, group, command.handle, delivery, terms, payer, writer, owner)
         subscription.repeats = command.start is not StartAt.LATEST
         subscription.resumes = isinstance(command.start, Committed)

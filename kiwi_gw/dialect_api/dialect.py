@@ -103,7 +103,7 @@ class DialectType(Generic[S]):
     environment: keys of its section that have a short name in the environment: `{"MODE": "mode"}` lets
         `KIWI_GW_MODE` set the key `mode`. Only for plugins that are always loaded: which others are is known
         when the environment was read.
-    messages: None: they are no JSON.
+    messages: None: they are no JSON. other_messages: of further protocols that it speaks, by their names.
     """
 
     name: str
@@ -112,3 +112,4 @@ class DialectType(Generic[S]):
     source_settings: type[Section] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     messages: Messages | None = None
+    other_messages: Mapping[str, Messages] = field(default_factory=dict)

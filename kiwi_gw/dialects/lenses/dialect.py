@@ -16,11 +16,16 @@ from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1.session import LensesV1Session
 from kiwi_gw.dialects.lenses.v1.subscribing import StatementReader
+from kiwi_gw.dialects.lenses.v2.executions import Executions
+from kiwi_gw.dialects.lenses.v2.session import LensesSqlSession
 from kiwi_gw.model import HeadCredential, Identity
 
 V1 = "lenses_v1"
+SQL = "lenses_sql"
 
+_SQL_PATH = "/api/ws/v2/sql/execute"
 _MOST_BYTES = 1_048_576
+_MOST_SQL_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,18 @@ class LensesDialect:
     max_event_bytes: int = MAX_EVENT_BYTES
     clock: Callable[[], float] = time.monotonic
     _tables: Tables = field(default_factory=Tables, compare=False)
+    _executions: Executions = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sql = self.settings.sql
+        object.__setattr__(self, "_executions", Executions(sql.queries, sql.queries_identity))
 
     @property
     def routes(self) -> Sequence[Route]:
         login_seconds = self.settings.login_timeout_ms / 1000
         return (
             WebSocketRoute("/api/kafka/ws/{client}", (), _MOST_BYTES, login_seconds, V1),
+            WebSocketRoute(_SQL_PATH, (), _MOST_SQL_BYTES, login_seconds, SQL),
             *login_routes(),
         )
 
@@ -47,7 +58,19 @@ class LensesDialect:
     def open_session(
         self, head: HeadCredential, parameters: Mapping[str, str], identity: Identity, limits: SessionLimits
     ) -> Session:
-        settings, client_id = self.settings, parameters["client"]
+        settings = self.settings
+        if head.path == _SQL_PATH:
+            return LensesSqlSession(
+                self._tables,
+                limits,
+                settings,
+                head,
+                identity,
+                self._executions,
+                self.max_event_bytes,
+                self.clock,
+            )
+        client_id = parameters["client"]
         statements = StatementReader(
             self._tables,
             limits,

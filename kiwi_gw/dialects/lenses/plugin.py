@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from kiwi_gw.api import PluginContext, hookimpl
 from kiwi_gw.dialect_api import DialectContext, DialectType, Messages
-from kiwi_gw.dialects.lenses.dialect import LensesDialect
+from kiwi_gw.dialects.lenses.dialect import SQL, LensesDialect
 from kiwi_gw.dialects.lenses.settings import LensesSettings, LensesSource
 from kiwi_gw.dialects.lenses.tables import table_name
-from kiwi_gw.dialects.lenses.v1.messages import Request, ServerMessage
+from kiwi_gw.dialects.lenses.v1 import messages as v1
+from kiwi_gw.dialects.lenses.v2 import messages as v2
 from kiwi_gw.errors import PluginError
 
 
@@ -18,7 +19,14 @@ def build(settings: LensesSettings, context: DialectContext) -> LensesDialect | 
     return LensesDialect(settings, context.max_event_bytes) if settings.enabled else None
 
 
-LENSES = DialectType("lenses", LensesSettings, build, LensesSource, messages=Messages(Request, ServerMessage))
+LENSES = DialectType(
+    "lenses",
+    LensesSettings,
+    build,
+    LensesSource,
+    messages=Messages(v1.Request, v1.ServerMessage),
+    other_messages={SQL: Messages(v2.Execute, v2.ServerMessage)},
+)
 
 
 @hookimpl

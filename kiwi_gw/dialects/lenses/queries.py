@@ -17,7 +17,7 @@ from kiwi_gw.core.notices import Unanswered
 from kiwi_gw.dialects.compiling import BUSY, CompilingBudget, RefusedQueries, query_of_source
 from kiwi_gw.dialects.lenses.decoders import decode_of
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import SourceInfo, WireFormat
+from kiwi_gw.model import EventTransform, SourceInfo, WireFormat
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.filtered import query_transform
 from kiwi_gw.query.limits import MAX_TEXT
@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # parsers and the compiler: a gateway has them warm soon afte
     from kiwi_gw.dialects.lenses.sql import Statement
     from kiwi_gw.query.compiler import Bytecode
 
-MakeRecords = Callable[["Statement", SourceInfo], WireFormat]
-"""Makes the wire format of what a statement gives; the source says how it is read for this statement."""
+MakeRecords = Callable[["Statement", "Applied"], WireFormat]
+"""Makes the wire format of what a statement gives of a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,24 @@ class ReadStatement:
 
             with compiling.charged():
                 try:
-                    return _wire(held or read(text), bytecode, records, info)
+                    statement = held or read(text)
+                    return records(statement, applied(statement, bytecode, info))
                 except QueryError as error:
                     raise SubscribeRefused(RefusalCode.QUERY, str(_of_one_text(error))) from None
 
         return make
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A statement as one source has it. source: how that is read for it. transform: what it asks to be done;
+    None: every record is wanted as it is. roots: what of a record it looks at for that. chosen: whether a
+    client has chosen how it is read, in one of many ways."""
+
+    source: SourceInfo
+    transform: EventTransform | None
+    roots: tuple[str, ...]
+    chosen: bool
 
 
 def checked(text: str, most_bytes: int = MAX_TEXT) -> StatementText:
@@ -135,19 +148,18 @@ def _refuse(written: StatementText, error: QueryError) -> QueryError:
     return _refused.remember(written.text, len(written.text), error)
 
 
-def _wire(statement: Statement, bytecode: Bytecode, records: MakeRecords, info: SourceInfo) -> WireFormat:
+def applied(statement: Statement, bytecode: Bytecode, info: SourceInfo) -> Applied:
+    """Put a statement before a source. Raises QueryError: the source has not what it names."""
     from kiwi_gw.dialects.lenses.sql import ROOTS
 
     source = replace(info, decode=decode_of(statement, info.decode))
     if source.decode.value != info.decode.value:
         source = replace(source, members="")  # of another form it has none of these
-    written = records(statement, source)
-    if source.decode != info.decode:
-        written = replace(written, chosen=True)  # a client may choose many
+    chosen = source.decode != info.decode
     if statement.plain:
-        return written
+        return Applied(source, None, (), chosen)
     made = query_of_source(statement.query, source, bytecode, ROOTS)
-    return replace(written, transform=query_transform(statement.query, made, source))
+    return Applied(source, query_transform(statement.query, made, source), made.roots, chosen)
 
 
 def _of_one_text(error: QueryError) -> QueryError:

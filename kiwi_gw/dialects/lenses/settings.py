@@ -6,11 +6,29 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kiwi_gw.api import Milliseconds, Section
+from kiwi_gw.api import Bytes, Milliseconds, Section
+
+
+class LensesSqlSettings(Section):
+    """What a statement of SQL v2 may cost. A statement may SET less."""
+
+    max_size: Annotated[Bytes, Field(ge=1)] = 200 * 1024 * 1024
+    """Bytes of keys and values that it reads, unless it is `live` (`max.size`)."""
+    max_query_time_ms: Annotated[Milliseconds, Field(ge=1)] = 3_600_000
+    """How long it may take (`max.query.time`)."""
+    max_idle_time_ms: Annotated[Milliseconds, Field(ge=1)] = 20_000
+    """How long it may read nothing, unless it is `live` (`max.idle.time`)."""
+    offset_timeout_ms: Annotated[Milliseconds, Field(ge=1)] = 10_000
+    """How long it may take to find out where it begins and ends (`kafka.offset.timeout`)."""
+    queries: Annotated[int, Field(ge=1)] = 64
+    """Statements that are executed at a time, in each worker."""
+    queries_identity: Annotated[int, Field(ge=1)] = 8
+    """The same for one client: a name, or an address where it has none."""
 
 
 class LensesSettings(Section):
-    """The protocols of Lenses: WebSocket v1 on `/api/kafka/ws/{client}`."""
+    """The protocols of Lenses: WebSocket v1 on `/api/kafka/ws/{client}`, SQL v2 on
+    `/api/ws/v2/sql/execute`."""
 
     enabled: bool = False
     """Whether they are served."""
@@ -28,6 +46,8 @@ class LensesSettings(Section):
     commit: Literal["done", "next"] = "done"
     """What the offset in a COMMIT names: `done`, the last record that is done; `next`, the one to go on
     with."""
+    sql: LensesSqlSettings = Field(default_factory=LensesSqlSettings)
+    """What a statement of SQL v2 may cost."""
 
 
 class LensesSource(Section):

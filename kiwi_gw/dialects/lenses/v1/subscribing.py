@@ -8,7 +8,7 @@ opened before all are read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -18,11 +18,18 @@ from kiwi_gw.core.notices import Offloaded
 from kiwi_gw.dialect_api.frames import header
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import CompilingBudget, busy
-from kiwi_gw.dialects.lenses.queries import ReadStatement, StatementText, checked, offloaded, parse
+from kiwi_gw.dialects.lenses.queries import (
+    Applied,
+    ReadStatement,
+    StatementText,
+    checked,
+    offloaded,
+    parse,
+)
 from kiwi_gw.dialects.lenses.tables import Tables, check_table
 from kiwi_gw.dialects.lenses.v1.records import SEPARATOR, records_wire
 from kiwi_gw.dialects.lenses.v1.topics import Sample, Wanted
-from kiwi_gw.model import AtOffset, AtTime, Committed, Framing, SourceInfo, Start, StartAt, WireFormat
+from kiwi_gw.model import AtOffset, AtTime, Committed, Framing, Start, StartAt, WireFormat
 from kiwi_gw.query.errors import QueryError
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
@@ -161,15 +168,20 @@ class StatementReader:
             read.key,
         )
 
-    def _records(self, number: int, statement: Statement, info: SourceInfo) -> WireFormat:
-        check_table(info, statement.table)
+    def _records(self, number: int, statement: Statement, applied: Applied) -> WireFormat:
+        check_table(applied.source, statement.table)
         written = records_wire(
             statement.table,
-            info.decode,
+            applied.source.decode,
             projects=statement.query.select is not None,
             max_event_bytes=self._max_event_bytes,
         )
-        return WireFormat(written.key, written.encode, self.framing(number))
+        return replace(
+            written,
+            framing=self.framing(number),
+            chosen=applied.chosen,
+            transform=applied.transform,
+        )
 
     def framing(self, number: int) -> Framing:
         """Say what stands around records of a SUBSCRIBE."""

@@ -12,7 +12,7 @@ from kiwi_gw.core.notices import Unanswered
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import BUSY, CompilingBudget
 from kiwi_gw.dialects.lenses import queries
-from kiwi_gw.dialects.lenses.queries import ReadStatement, checked, offloaded, parse
+from kiwi_gw.dialects.lenses.queries import Applied, ReadStatement, checked, offloaded, parse
 from kiwi_gw.dialects.lenses.sql import Statement
 from kiwi_gw.dialects.lenses.v1.records import records_wire
 from kiwi_gw.errors import EncodingFailed, SubscribeRefused
@@ -26,8 +26,10 @@ INFO = SourceInfo("s", "kafka", event_schema(FIELD_NAMES))
 AVRO = '{"type":"record","name":"r","fields":[{"name":"n","type":"int"}]}'
 
 
-def records(statement: Statement, info: SourceInfo) -> WireFormat:
-    return records_wire(statement.table, info.decode, projects=statement.query.select is not None)
+def records(statement: Statement, applied: Applied) -> WireFormat:
+    projects = statement.query.select is not None
+    written = records_wire(statement.table, applied.source.decode, projects=projects)
+    return replace(written, chosen=applied.chosen, transform=applied.transform)
 
 
 def wire(read: ReadStatement, info: SourceInfo = INFO) -> WireFormat:

@@ -1,0 +1,355 @@
+"""The records of a statement: a frame RECORD for each that passes, BADRECORD for each that cannot be read
+(document 001, Record and Bad Record).
+
+Theory of operation. The query of a statement is not put before the format, as elsewhere, but evaluated in
+it: an event that does not pass still counts for what was scanned, and one that cannot be decoded has a frame.
+What is counted is counted by labels (`core.commands.LabelLimit`), so that an execution ends at exactly the
+record that reaches a limit. `rownum` is the offset, and nothing in a frame is a client's own: all that
+execute the same statement share its bytes.
+
+What cannot be decoded is a bad record if the statement looks at it: in its condition or its columns, or, with
+`*`, in a key or value that would be sent.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, repeat
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from kiwi_gw.dialect_api.frames import message_frame
+from kiwi_gw.dialects.encoder import UNENCODABLE, separators
+from kiwi_gw.dialects.lenses.queries import Applied
+from kiwi_gw.dialects.lenses.v2.messages import BadData, BadMetadata, BadRecord
+from kiwi_gw.errors import EncodingFailed
+from kiwi_gw.model import Batch, Encoded, Steps, TimeSlice, WireFormat, at_once
+from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
+from kiwi_gw.query.filtered import PROJECTION
+from kiwi_gw.query.values import UNDECODABLE
+
+FIELDS: Final = ("offset", "partition", "timestamp", "__keysize", "__valuesize")
+"""The members of the metadata of a record."""
+
+RESULTS: Final = "results"
+SCANNED: Final = "scanned"
+BYTES: Final = "bytes"
+BAD: Final = "bad"
+"""What is counted: frames RECORD, events, bytes of their keys and values, those that cannot be decoded."""
+
+_SOURCES: Final = UUID("5f0c0c2e-9a43-4a6b-8d1b-0f6a5a2f0c71")
+_HEAD, _TAIL = b'{"type":"RECORD","data":', b"}"
+_UNREADABLE: Final = object()
+"""Stands for a key or a value that cannot be decoded. It has no JSON."""
+
+_encode = msgspec.json.Encoder().encode
+_check_json = msgspec.json.Decoder(Raw).decode
+
+
+def id_of(source_id: str) -> str:
+    """Return what a source is called in answers."""
+    return str(uuid5(_SOURCES, source_id))
+
+
+class _Metadata(Struct, gc=False):
+    offset: int
+    partition: int
+    timestamp: Any
+    key_size: int = msgspec.field(name="__keysize")
+    value_size: int = msgspec.field(name="__valuesize")
+
+
+class _Row(Struct, gc=False):  # it lives for a microsecond
+    key: Any
+    value: Any
+    metadata: _Metadata
+    rownum: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordForm:
+    """How records are written. table: what the client calls it. iso: timestamps as text. bad: whether bad
+    records have frames."""
+
+    table: str
+    iso: bool = True
+    bad: bool = True
+
+
+def records_wire(form: RecordForm, projects: bool, applied: Applied, max_event_bytes: int) -> WireFormat:
+    """Make the wire format of a statement. projects: it has columns. max_event_bytes: of a frame; a larger
+    one is unsendable."""
+    query = "" if applied.transform is None else applied.transform.key
+    decode = applied.source.decode
+    key = f"lenses sql {(form, projects, applied.source.id, decode, max_event_bytes)!r} {query}"
+    frames = RecordFrames(form, projects, applied, max_event_bytes)
+    chosen = applied.chosen or form != RecordForm(form.table) or applied.transform is not None
+    return WireFormat(key, frames, steps=frames.steps, chosen=chosen)
+
+
+class RecordFrames:
+    """Make the frames of a batch. A frame that is too large yields nothing and is `unsendable`.
+
+    Raises EncodingFailed for a record that cannot be decoded, if the source says so.
+    """
+
+    __slots__ = ("_applied", "_bad", "_form", "_looked_at", "_max_event_bytes", "_projects", "_separators")
+
+    def __init__(self, form: RecordForm, projects: bool, applied: Applied, max_event_bytes: int) -> None:
+        self._form = form
+        self._projects = projects
+        self._applied = applied
+        self._max_event_bytes = max_event_bytes
+        self._looked_at = [root for root in ("key", "value") if root in applied.roots]
+        self._separators = separators(_HEAD, _TAIL)
+        self._bad = id_of(applied.source.id)
+
+    def __call__(self, batch: Batch) -> Encoded:
+        return at_once(self.steps(batch, TimeSlice()))
+
+    def steps(self, batch: Batch, turn: TimeSlice) -> Steps[Encoded]:
+        """Make the same, in turns."""
+        view = decoded(batch, self._applied.source.decode)
+        kept: Sequence[int] = range(len(batch))
+        columns = batch.columns
+        bad: dict[int, None] = {}
+        errors = 0
+        if self._applied.transform is not None:
+            assert self._applied.transform.steps is not None  # noqa: S101  it is a query's
+            changed = yield from self._applied.transform.steps(batch, turn)
+            errors = changed.decode_errors
+            kept = kept if changed.kept is None else changed.kept
+            columns = changed.columns
+            if errors:
+                bad = dict.fromkeys(self._undecodable(view))
+        if self._projects:
+            keys: Iterable[object] = repeat(UNSET, len(kept))
+            values: Iterable[object] = map(Raw, columns[PROJECTION])  # type: ignore[arg-type]
+        else:
+            keys = yield from self._part(view, "key", kept, turn)
+            values = yield from self._part(view, "value", kept, turn)
+        sizes = view.memo("lenses sizes", lambda: _sizes(batch))
+        rows = self._rows(batch, kept, keys, values)
+        found = _Frames(len(batch), self._separators, self._max_event_bytes)
+        unread = yield from found.add(rows, kept, turn)
+        if unread and self._applied.source.decode.close:
+            place = f"partition {batch.partitions[unread[0]]}, offset {batch.offsets[unread[0]]}"
+            raise EncodingFailed(f"the record cannot be decoded: {place}")
+        bad.update(dict.fromkeys(unread))
+        shown = found.encoded(sorted(bad), self._bad_frames(batch), show=self._form.bad)
+        labels = {**shown.prefix_counts_by_label, BYTES: sizes, SCANNED: _numbers(len(batch))}
+        return Encoded(
+            shown.buffer, shown.ends, shown.prefix_counts, labels, shown.unsendable, errors + len(unread)
+        )
+
+    def _undecodable(self, view: DecodedBatch) -> Iterator[int]:
+        """Find the events that the query looks at and that cannot be decoded."""
+        for root in self._looked_at:
+            for index, value in enumerate(view.column(root)):
+                if value is UNDECODABLE:
+                    yield index
+
+    def _part(
+        self, view: DecodedBatch, root: str, kept: Sequence[int], turn: TimeSlice
+    ) -> Steps[Iterable[object]]:
+        """Return the keys or values of these events as what has a JSON text; `_UNREADABLE` for one that has
+        none, UNSET for a key that is null."""
+        decode, columns = self._applied.source.decode, view.batch.columns
+        if root == "key" and root not in columns:
+            return repeat(UNSET, len(kept))
+        form = decode.key if root == "key" else decode.value
+        if form == "json" and root in columns:
+            return _as_json(_picked(columns[root], kept), UNSET if root == "key" else None)
+        yield from view.decoded((root,), turn)
+        found = _picked(view.column(root), kept)
+        return [_value(value, UNSET if root == "key" else None) for value in found]
+
+    def _rows(
+        self, batch: Batch, kept: Sequence[int], keys: Iterable[object], values: Iterable[object]
+    ) -> Iterator[_Row]:
+        column: Any = batch.columns.get("timestamp")
+        timestamps = repeat(None, len(kept)) if column is None else _picked(column, kept)
+        key_sizes, value_sizes = (_part_sizes(batch, name, kept) for name in ("key", "value"))
+        offsets = _picked(batch.offsets, kept)
+        metadata = map(
+            _Metadata,
+            offsets,
+            _picked(batch.partitions, kept),
+            map(_iso if self._form.iso else _milliseconds, timestamps),
+            key_sizes,
+            value_sizes,
+        )
+        return map(_Row, keys, values, metadata, offsets)
+
+    def _bad_frames(self, batch: Batch) -> _BadFrames:
+        return _BadFrames(batch, self._form.table, self._bad)
+
+
+class _BadFrames:
+    """Makes the frames of bad records."""
+
+    def __init__(self, batch: Batch, table: str, source_id: str) -> None:
+        self._batch, self._table, self._source_id = batch, table, source_id
+        self._timestamps: Any = batch.columns.get("timestamp")
+
+    def __getitem__(self, index: int) -> bytes:
+        batch = self._batch
+        timestamp = None if self._timestamps is None else _milliseconds(self._timestamps[index])
+        offset, partition = batch.offsets[index], batch.partitions[index]
+        metadata = BadMetadata(offset, partition, timestamp, self._table, self._source_id)
+        return message_frame(BadRecord(BadData(metadata)))
+
+
+class _Frames:
+    """Puts frames one behind the other, each at its place in a batch of so many events."""
+
+    def __init__(self, length: int, before: Any, most: int) -> None:
+        self._length = length
+        self._separators = before
+        self._most = most
+        self._frames: dict[int, bytes] = {}
+        self._unsendable: list[int] = []
+
+    def add(self, rows: Iterator[_Row], kept: Sequence[int], turn: TimeSlice) -> Steps[list[int]]:
+        """Take the rows of these events. Returns those that have none, as they cannot be read."""
+        unread: list[int] = []
+        before, frames, most = self._separators, self._frames, self._most
+        held = 0
+        for index, row in zip(kept, rows, strict=True):
+            try:
+                line = _encode(row)
+            except UNENCODABLE:
+                unread.append(index)
+                continue
+            frame = before[len(line)][len(_TAIL) :] + line + _TAIL
+            if len(frame) > most:
+                self._unsendable.append(index)
+                continue
+            frames[index] = frame
+            held += len(frame)
+            if (not len(frames) & _FEW or len(frame) > _LARGE) and turn.over:
+                turn.held = held
+                yield
+        return unread
+
+    def encoded(self, bad: Sequence[int], bad_frames: _BadFrames, *, show: bool) -> Encoded:
+        """Join them. bad: events that are bad records, which have frames if they are shown."""
+        frames, length = self._frames, self._length
+        results = _counts(frames, length)
+        counts = results
+        by_label: dict[Hashable, Sequence[int]] = {
+            RESULTS: results,
+            BAD: _counts(bad, length),
+        }
+        if bad and show:
+            frames.update((index, bad_frames[index]) for index in bad)
+            frames = dict(sorted(frames.items()))
+            counts = _counts(frames, length)
+        ends = array("Q", bytes(8 * length))
+        if frames:
+            sizes = [0] * length
+            for index, frame in frames.items():
+                sizes[index] = len(frame)
+            ends = array("Q", accumulate(sizes))
+        return Encoded(b"".join(frames.values()), ends, counts, by_label, tuple(self._unsendable))
+
+
+_FEW: Final = 15
+_LARGE: Final = 4_096
+"""A bit mask, and bytes: the clock is looked at behind every 16 frames, and behind each that is larger."""
+
+
+def _counts(places: Iterable[int], length: int) -> array[int]:
+    """Count from the first event on how many of these there are before each, and behind the last."""
+    there = bytearray(length)
+    for index in places:
+        there[index] = 1
+    return array("Q", accumulate(there, initial=0))
+
+
+@lru_cache(maxsize=16)
+def _numbers(length: int) -> array[int]:
+    return array("Q", range(length + 1))
+
+
+def _sizes(batch: Batch) -> array[int]:
+    """Count the bytes of keys and values before each event, and behind the last."""
+    everything = range(len(batch))
+    keys, values = (_part_sizes(batch, name, everything) for name in ("key", "value"))
+    return array("Q", accumulate(map(int.__add__, keys, values), initial=0))
+
+
+def _part_sizes(batch: Batch, name: str, kept: Sequence[int]) -> Sequence[int]:
+    column = batch.columns.get(name)
+    if column is None:
+        return [0] * len(kept)
+    some: Any = _picked(column, kept)
+    try:
+        return list(map(len, some))
+    except TypeError:  # null, or something odd
+        return [_size(value) for value in some]
+
+
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, bytes | str) else 0
+
+
+def _picked(column: Sequence[Any], kept: Sequence[int]) -> Sequence[Any]:
+    return column if len(kept) == len(column) else [column[index] for index in kept]
+
+
+def _as_json(column: Sequence[object], null: object) -> Iterable[object]:
+    """Return bytes that are JSON as they are."""
+    try:
+        found = list(map(_check_json, column))  # type: ignore[arg-type]
+        if all(map(bytes.isascii, column)):  # type: ignore[arg-type]
+            return found
+    except (TypeError, ValueError, RecursionError):
+        pass  # null, or something odd: look at each
+    return [_checked(value, null) for value in column]
+
+
+def _checked(value: object, null: object) -> object:
+    if not isinstance(value, bytes):
+        return _value(value, null)
+    try:
+        checked = _check_json(value)
+        if not value.isascii():
+            str(value, "utf-8")
+    except (ValueError, RecursionError):
+        return _UNREADABLE
+    return checked
+
+
+def _value(value: object, null: object) -> object:
+    if value is None:
+        return null
+    return _UNREADABLE if value is UNDECODABLE else value
+
+
+def _milliseconds(timestamp: int | None) -> int | None:
+    return None if timestamp == -1 else timestamp
+
+
+def _iso(timestamp: int | None) -> str | int | None:
+    """Write a time as text; as it is where no calendar has it."""
+    if timestamp is None or timestamp == -1:
+        return None
+    seconds, rest = divmod(timestamp, 1000)
+    text = _second(seconds)
+    return timestamp if text is None else f"{text}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str | None:
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return None

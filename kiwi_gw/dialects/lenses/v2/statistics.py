@@ -1,0 +1,74 @@
+"""What an execution has read, counted as it goes (document 001, Stats)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from kiwi_gw.core.commands import LabelLimit
+from kiwi_gw.dialects.lenses.v2.messages import PartitionStats
+from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, RESULTS, SCANNED
+from kiwi_gw.model import Batch, Encoded, Positions
+
+ALL = 2**63 - 1
+"""A limit that nothing reaches."""
+
+
+@dataclass(slots=True)
+class _Read:
+    records: int = 0
+    bytes: int = 0
+    end: int = -1
+
+
+class PartitionTally:
+    """Implement `core.commands.Tally`: what was read of each partition."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, _Read] = {}
+
+    def passed(self, batch: Batch, encoded: Encoded, first: int, stop: int) -> None:
+        """Count these events of a batch."""
+        partitions, offsets = batch.partitions, batch.offsets
+        records = encoded.prefix_counts_by_label[SCANNED]
+        sizes = encoded.prefix_counts_by_label[BYTES]
+        here = first
+        while here < stop:  # a run of one partition at a time: most batches are one
+            partition, upto = partitions[here], stop
+            if partitions[here:stop].count(partition) != stop - here:
+                upto = here + 1
+                while upto < stop and partitions[upto] == partition:
+                    upto += 1
+            read = self._read.setdefault(partition, _Read())
+            read.records += records[upto] - records[here]
+            read.bytes += sizes[upto] - sizes[here]
+            read.end = offsets[upto - 1]
+            here = upto
+
+    def of(self, begin: Positions, until: Positions | None) -> Mapping[str, PartitionStats]:
+        """Return it by partition. begin, until: of the execution."""
+        found = {}
+        for partition, first in sorted(begin.items()):
+            read = self._read.get(partition, _Read())
+            bound = None if until is None else max(until.get(partition, first), first) - 1
+            end = max(read.end, first - 1)
+            found[str(partition)] = PartitionStats(first, bound, read.bytes, read.records, end)
+        return found
+
+
+@dataclass(slots=True)
+class Counters:
+    """Count what all executions count, by limits: `left` goes down. limit, max_bytes: None: there is none."""
+
+    limits: dict[Hashable, LabelLimit] = field(default_factory=dict)
+    _from: dict[Hashable, int] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, limit: int | None, max_bytes: int | None) -> Counters:
+        """Begin at nothing."""
+        most: dict[Hashable, int] = {RESULTS: limit or ALL, BYTES: max_bytes or ALL, SCANNED: ALL, BAD: ALL}
+        return cls({label: LabelLimit(left) for label, left in most.items()}, most)
+
+    def count(self, label: str) -> int:
+        """Return how many there were."""
+        return self._from[label] - self.limits[label].left
