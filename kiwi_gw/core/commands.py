@@ -14,6 +14,7 @@ from typing import Protocol
 from kiwi_gw.core.notices import Notice
 from kiwi_gw.model import (
     Credential,
+    EngineQuery,
     Mode,
     Outgoing,
     OverflowPolicy,
@@ -92,6 +93,26 @@ class Open:
     start: Start = StartAt.LATEST
     until: object = None
     positions_every: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuery:
+    """Have a query over whole sources run, and subscribe to its result: a finite source of its own, that
+    nobody else can see. Answered as Open is, within `QueryEngine.start_ms`; where nothing runs such queries,
+    or not this one, by OpenFailed with the code NO_ENGINE, at once. Then the rows come, and Ended: ENDED
+    behind the last row; FAILED with the engine's words; LIMIT; OVERFLOW where the client was too slow;
+    UNAUTHORIZED, REMOVED or ALTERED by what a reload has made of one of its sources. Cancel stops it.
+
+    It needs the rights to subscribe to every source and to replay it. wire, mode, credits, limits: as those
+    of Open. wire is given what the engine says of its results.
+    """
+
+    handle: Hashable
+    query: EngineQuery
+    wire: Callable[[SourceInfo], WireFormat]
+    mode: Mode = Mode.PUSH
+    credits: int = 0
+    limits: Mapping[Hashable, LabelLimit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +254,7 @@ Command = (
     Inspect
     | Reply
     | Open
+    | OpenQuery
     | AddCredit
     | Reconfigure
     | Cancel

@@ -53,8 +53,8 @@ class SourceHub:
     """See the top of this file.
 
     clock: monotonic seconds. joined: called when there is one subscription more; freed: when one may hold the
-    source no longer. held_by: who holds it by `block` just now, in words. traced: the source, while it runs
-    and after it, if it is.
+    source no longer; deserted: when the last one is over, while it is being closed. held_by: who holds it by
+    `block` just now, in words. traced: the source, while it runs and after it, if it is.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class SourceHub:
             )
         self.joined: Callable[[], None] = lambda: None
         self.freed: Callable[[], None] = lambda: None
+        self.deserted: Callable[[], None] = lambda: None
         self.traced: HasLineage | None = None
         self.held_by: list[str] = []
         self.subscribers = 0  # that are not closed
@@ -278,9 +279,9 @@ class SourceHub:
         self.effects.hand_out()
         return more
 
-    def ended(self) -> None:
+    def ended(self, message: str = "the source has ended") -> None:
         """End a finite source that is over: all get the rest, then the notice."""
-        self._finish(HubState.ENDED, CloseReason.ENDED, "the source has ended", SubscriptionInput.ENDED, None)
+        self._finish(HubState.ENDED, CloseReason.ENDED, message, SubscriptionInput.ENDED, None)
 
     def removed(self, reason: CloseReason, message: str, drain: float) -> None:
         """End a source that is gone or becomes another: the rest is sent for `drain` seconds at most."""
@@ -290,9 +291,11 @@ class SourceHub:
         """End a source that can never work: nothing more is sent."""
         self._finish(HubState.FAILED, CloseReason.FAILED, message, SubscriptionInput.FAILED, None)
 
-    def withdraw(self, subscription: Subscription, message: str) -> None:
-        """Close one whose client has lost its right to this source."""
-        end(subscription, CloseReason.UNAUTHORIZED, message, SubscriptionInput.FAILED)
+    def withdraw(
+        self, subscription: Subscription, message: str, reason: CloseReason = CloseReason.UNAUTHORIZED
+    ) -> None:
+        """Close one whose client may have nothing more of this source."""
+        end(subscription, reason, message, SubscriptionInput.FAILED)
         self.effects.hand_out()
 
     def sweep(self) -> None:
@@ -339,6 +342,8 @@ class SourceHub:
             if self.blocking.remove(subscription):
                 self.freed()
             self.groups.leave(subscription.group, subscription.payer)
+            if not self.subscribers:
+                self.deserted()
 
     def drained(self, subscription: Subscription) -> None:
         """Close a subscription that was sent the rest."""

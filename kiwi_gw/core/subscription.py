@@ -256,7 +256,8 @@ class Subscription:
 
     def overflow(self) -> None:
         """End it: that is its policy."""
-        message = f"more than {self.reader.terms.capacity} events behind"
+        words = self.hub.limits.overflow_words
+        message = words or f"more than {self.reader.terms.capacity} events behind"
         self.hub.end(self, CloseReason.OVERFLOW, message, SubscriptionInput.POLICY_CLOSE)
 
     def wait_for_history(self, here: Positions) -> None:
