@@ -78,8 +78,8 @@ class Open:
     subscription closes).
     overflow, buffer_capacity: None, the source's own. start: where it begins; anything but latest needs the
     right to replay, or, for what a group has committed, that to commit. until: None, for ever; else
-    `Until.END`, or positions in the source's JSON form. positions_every: seconds between notices of where it
-    is (PositionsReported); None: none unless asked for.
+    `Until.END`, `UntilOffset`, or positions in the source's JSON form. positions_every: seconds between
+    notices of where it is (PositionsReported); None: none unless asked for.
     """
 
     handle: Hashable

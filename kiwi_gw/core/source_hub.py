@@ -46,6 +46,7 @@ from kiwi_gw.model import (
     SourceInfo,
     StartAt,
     Until,
+    UntilOffset,
 )
 
 
@@ -87,6 +88,7 @@ class SourceHub:
         self.traced: HasLineage | None = None
         self.held_by: list[str] = []
         self.subscribers = 0  # that are not closed
+        self.bounded: dict[Subscription, None] = {}  # open ones that end somewhere
         self.events_in = 0  # that the source has given
         self.lag_notices = 0
         self.events_sent = 0
@@ -165,8 +167,9 @@ class SourceHub:
             raise SubscribeRefused(self.end_reason.value, self.end_message)
         terms = grant(command, self.limits, self.policies)
         where = load(command.start, self.info)
-        to_end = command.until is Until.END
-        until = None if command.until is None or to_end else load_positions(command.until, self.info)
+        asked = command.until if isinstance(command.until, Until | UntilOffset) else None
+        given = command.until is not None and asked is None
+        until = load_positions(command.until, self.info) if given else None
         if where is StartAt.SNAPSHOT and self.last_values is None:
             raise SubscribeRefused(
                 RefusalCode.START,
@@ -183,7 +186,7 @@ class SourceHub:
         if command.positions_every is not None:
             self._reports.add(subscription, command.positions_every)
         self.subscribers += 1
-        self._openings.add(subscription, where, self.now, to_end=to_end)
+        self._openings.add(subscription, where, self.now, asked)
         if self.state is not HubState.STARTING:
             self._openings.begin(subscription)
         if self.degradation and not subscription.closed:
@@ -326,6 +329,8 @@ class SourceHub:
         """Keep in step with a subscription that has changed its state (called by itself)."""
         if old is SubscriptionState.OPENING:
             self._openings.remove(subscription)
+            if subscription.delivery.bounds.until is not None:
+                self.bounded[subscription] = None
         if new in NOT_LIVE:
             self._not_live[subscription] = None
         else:
@@ -337,6 +342,7 @@ class SourceHub:
             self.replay.changed()
         if new is SubscriptionState.CLOSED:
             self.subscribers -= 1
+            self.bounded.pop(subscription, None)
             self.events_sent += subscription.delivery.matched
             self._reports.remove(subscription)
             if self.blocking.remove(subscription):
