@@ -54,6 +54,7 @@ class RefusalCode(enum.StrEnum):
     BUSY = "busy"
     CANCELLED = "cancelled"
     GROUP = "group"
+    NO_ENGINE = "no_query_engine"
     NOT_LOGGED_IN = "not_logged_in"
     NOT_PULL = "not_pull"
     NOT_SUBSCRIBED = "not_subscribed"

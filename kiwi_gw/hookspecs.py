@@ -28,6 +28,7 @@ from kiwi_gw.api import (
     Interceptor,
     Permit,
     PluginContext,
+    QueryEngine,
     Refusal,
     Section,
     ServiceType,
@@ -133,6 +134,18 @@ def intercept(identity: Identity, source: SourceInfo) -> EventTransform | Interc
 
     The returned object is called for up to 1,000 events (or 256 KiB) in one go, once for each key. Nothing
     else runs meanwhile: at 3 us an event that is 3 ms.
+    """
+    return None
+
+
+@hookspec(firstresult=True)
+def query_engine() -> QueryEngine | None:
+    """Return what runs queries over whole sources (aggregates, joins), for protocols that have such queries.
+
+    Asked once per query, which keeps what it began with over a reload. A client needs the right to subscribe
+    to every source of its query, and to replay it, and no plugin may `intercept` any of them for it: the
+    engine reads past the gateway. None: this plugin runs none. Where no plugin does, such queries are refused
+    with the code NO_ENGINE.
     """
     return None
 

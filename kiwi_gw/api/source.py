@@ -36,7 +36,8 @@ class Publisher(Protocol):
         may have more.
 
         A batch must begin where the last one ended or later (a hole is legal, a repetition is a
-        `ValueError`); an empty batch with a `gap` announces a loss.
+        `ValueError`); an empty batch with a `gap` announces a loss, one without says that no events come up
+        to where it begins.
         """
 
     async def wait_subscribed(self) -> None:

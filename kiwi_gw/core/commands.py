@@ -16,6 +16,7 @@ from kiwi_gw.model import (
     Batch,
     Credential,
     Encoded,
+    EngineQuery,
     Mode,
     Outgoing,
     OverflowPolicy,
@@ -87,8 +88,9 @@ class Open:
     subscription closes).
     overflow, buffer_capacity: None, the source's own. start: where it begins; anything but latest needs the
     right to replay, or, for what a group has committed, that to commit. until: None, for ever; else
-    `Until.END`, or positions in the source's JSON form. positions_every: seconds between notices of where it
-    is (PositionsReported); None: none unless asked for. tally: is told of every event that is passed.
+    `Until.END`, `UntilOffset`, or positions in the source's JSON form. positions_every: seconds between
+    notices of where it is (PositionsReported); None: none unless asked for. tally: is told of every event
+    that is passed.
     """
 
     handle: Hashable
@@ -103,6 +105,26 @@ class Open:
     until: object = None
     positions_every: float | None = None
     tally: Tally | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuery:
+    """Have a query over whole sources run, and subscribe to its result: a finite source of its own, that
+    nobody else can see. Answered as Open is, within `QueryEngine.start_ms`; where nothing runs such queries,
+    or not this one, by OpenFailed with the code NO_ENGINE, at once. Then the rows come, and Ended: ENDED
+    behind the last row; FAILED with the engine's words; LIMIT; OVERFLOW where the client was too slow;
+    UNAUTHORIZED, REMOVED or ALTERED by what a reload has made of one of its sources. Cancel stops it.
+
+    It needs the rights to subscribe to every source and to replay it. wire, mode, credits, limits: as those
+    of Open. wire is given what the engine says of its results.
+    """
+
+    handle: Hashable
+    query: EngineQuery
+    wire: Callable[[SourceInfo], WireFormat]
+    mode: Mode = Mode.PUSH
+    credits: int = 0
+    limits: Mapping[Hashable, LabelLimit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +266,7 @@ Command = (
     Inspect
     | Reply
     | Open
+    | OpenQuery
     | AddCredit
     | Reconfigure
     | Cancel

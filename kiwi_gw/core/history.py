@@ -176,6 +176,8 @@ class SharedHistoryReader:
     def finished(self, subscription: Subscription) -> None:
         """Have a member that has had all that was read join the window, or wait for more (called by
         itself)."""
+        if subscription.ends_here():
+            return  # behind its last event there was only a hole
         if self._hub.window.reaches(subscription.positions):
             self._idle.pop(subscription, None)
             _join_window(subscription)

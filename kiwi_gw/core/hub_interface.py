@@ -91,8 +91,8 @@ class Hub(Protocol[S]):
     def evicted(self, entry: WindowEntry) -> None:
         """Forget an entry that has left the source's window, or that of a reader of history."""
 
-    def withdraw(self, subscription: S, message: str) -> None:
-        """Close one whose client has lost its right to this source."""
+    def withdraw(self, subscription: S, message: str, reason: CloseReason = CloseReason.UNAUTHORIZED) -> None:
+        """Close one whose client may have nothing more of this source."""
 
 
 class MemberReader(Protocol[S_contra]):

@@ -17,7 +17,8 @@ from kiwi_gw.model import OverflowPolicy
 @dataclass(frozen=True, slots=True)
 class HubLimits:
     """Bounds of one source. Times in seconds; `buffer_capacity` 0 means the window's events,
-    `lag_threshold` 0 half of a subscription's capacity."""
+    `lag_threshold` 0 half of a subscription's capacity. `overflow_words`: why one ends whose policy is
+    `close`; empty: as it is so many events behind."""
 
     window_events: int = 65_536
     window_bytes: int = 64 * 1024 * 1024
@@ -25,6 +26,7 @@ class HubLimits:
     lag_threshold: int = 0
     lag_interval: float = 1.0
     overflow: OverflowPolicy = OverflowPolicy.DROP_OLDEST
+    overflow_words: str = ""
     subscribe_timeout: float = 5.0
     max_wire_keys: int = 1_000
     wire_keys_identity: int = 250

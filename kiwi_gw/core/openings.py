@@ -20,11 +20,13 @@ from kiwi_gw.core.start_resolution import (
     begin,
     check_number,
     resume,
+    until_of,
+    without_unread,
 )
 from kiwi_gw.core.states import SubscriptionInput
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import CloseReason, Committed, OffsetRange, Positions, StartAt
+from kiwi_gw.model import CloseReason, Committed, End, OffsetRange, Positions, StartAt
 
 
 class Openings:
@@ -36,7 +38,7 @@ class Openings:
         self._timeout = timeout
         self._deadlines: dict[Subscription, float] = {}
         self._starts: dict[Subscription, Where] = {}
-        self._to_end: set[Subscription] = set()  # where that is, is not known yet
+        self._ends: dict[Subscription, End] = {}
         self._asking: set[Subscription] = set()  # for what history says
         self._waiting: deque[Subscription] = deque()  # they came while the source started
 
@@ -45,18 +47,19 @@ class Openings:
         """What each has asked for."""
         return self._starts
 
-    def add(self, subscription: Subscription, where: Where, now: float, *, to_end: bool = False) -> None:
-        """Take one that is to be opened. to_end: it is to end where the source does by then."""
+    def add(self, subscription: Subscription, where: Where, now: float, end: End | None = None) -> None:
+        """Take one that is to be opened. end: it depends on where the source ends by then; None: it does
+        not."""
         self._deadlines[subscription] = now + self._timeout
-        if to_end:
-            self._to_end.add(subscription)
+        if end is not None:
+            self._ends[subscription] = end
         self._starts[subscription] = where
 
     def remove(self, subscription: Subscription) -> None:
         """Forget one that is open, or closed."""
         self._deadlines.pop(subscription, None)
         self._starts.pop(subscription, None)
-        self._to_end.discard(subscription)
+        self._ends.pop(subscription, None)
         if subscription in self._asking:
             self._asking.remove(subscription)
             if subscription.closed:
@@ -88,11 +91,10 @@ class Openings:
         source, where = self._source, self._starts[subscription]
         try:
             check_number(where, source.window.positions)
-            if subscription in self._to_end and source.info.replayable:
+            if self._has_no_end(subscription) and source.info.replayable:
                 self._ask(subscription)  # its end is the origin's, maybe further than what came from it
                 return
-            if subscription in self._to_end:
-                self._end_at(subscription, source.window.positions)
+            self._end(subscription, source.window.positions)
             if self._unknown(subscription):
                 self._ask(subscription)
                 return
@@ -108,7 +110,8 @@ class Openings:
                 if found is None:
                     self._ask(subscription)
                 else:
-                    _open_at(subscription, found)
+                    asked = self._ends.get(subscription)
+                    _open_at(subscription, without_unread(found, asked, source.window.positions))
         except SubscribeRefused as refused:
             _refuse(subscription, refused)
 
@@ -122,8 +125,7 @@ class Openings:
         it stays unresolved. `offset_range.first` is what was asked for where that is a time. committed: what
         the group has, where that was asked for."""
         where = self._starts.get(subscription)
-        if subscription in self._to_end:
-            self._end_at(subscription, offset_range.end)
+        self._end(subscription, offset_range.end)
         if where is StartAt.LATEST or where is StartAt.SNAPSHOT:
             self.begin(subscription)  # it waits for nothing but what is known of its end
         elif where is not None and not self._unknown(subscription):
@@ -137,6 +139,7 @@ class Openings:
                 if isinstance(where, Committed):
                     where = resume(committed or {}, there)
                 found = begin(where, there, self._source.info)
+                found = without_unread(found, self._ends.get(subscription), offset_range.end)
             except SubscribeRefused as refused:
                 _refuse(subscription, refused)
             else:
@@ -152,11 +155,17 @@ class Openings:
         self._asking.add(subscription)
         self._replay.changed()
 
-    def _end_at(self, subscription: Subscription, positions: Positions) -> None:
-        """Have it end there. Of partitions that are newer than the source's last start nothing is read."""
-        known = self._source.window.positions
-        self._to_end.discard(subscription)
-        subscription.delivery.end_at({p: offset for p, offset in positions.items() if p in known})
+    def _has_no_end(self, subscription: Subscription) -> bool:
+        """Say whether it depends on the source's end where this one's is, and that is not known yet."""
+        return subscription in self._ends and subscription.delivery.bounds.until is None
+
+    def _end(self, subscription: Subscription, end: Positions) -> None:
+        """Have it end, if that depended on where the source does: there. Of partitions that are newer than
+        the source's last start nothing is read."""
+        if self._has_no_end(subscription):
+            known = self._source.window.positions
+            until = until_of(self._ends[subscription], end)
+            subscription.delivery.end_at({p: offset for p, offset in until.items() if p in known})
 
     def requested_positions(self, subscription: Subscription) -> list[Positions]:
         """Return the positions that an unopened subscription has brought: where it begins, where it ends."""

@@ -42,8 +42,15 @@ def publish(hub: SourceHub, batch: Batch) -> Generator[None, None, None]:
     """Take a batch and send it to everyone who can take it, piece by piece. Yields between them, and when
     it has run for a slice of time. Nothing more of it is taken once the source does not run.
 
-    ValueError: it repeats what was taken.
+    One without events or a gap says that there are none up to where it begins: who only waited for that is
+    at its end. ValueError: it repeats what was taken.
     """
+    if not len(batch) and batch.gap is None:
+        hub.window.pass_over(batch)
+        for subscription in list(hub.bounded):
+            subscription.ends_here()
+        hub.effects.hand_out()
+        return
     todo = batch_pieces(batch)
     piece = next(todo, None)
     try:

@@ -46,6 +46,7 @@ from kiwi_gw.model import (
     SourceInfo,
     StartAt,
     Until,
+    UntilOffset,
 )
 
 
@@ -53,8 +54,8 @@ class SourceHub:
     """See the top of this file.
 
     clock: monotonic seconds. joined: called when there is one subscription more; freed: when one may hold the
-    source no longer. held_by: who holds it by `block` just now, in words. traced: the source, while it runs
-    and after it, if it is.
+    source no longer; deserted: when the last one is over, while it is being closed. held_by: who holds it by
+    `block` just now, in words. traced: the source, while it runs and after it, if it is.
     """
 
     def __init__(
@@ -83,9 +84,11 @@ class SourceHub:
             )
         self.joined: Callable[[], None] = lambda: None
         self.freed: Callable[[], None] = lambda: None
+        self.deserted: Callable[[], None] = lambda: None
         self.traced: HasLineage | None = None
         self.held_by: list[str] = []
         self.subscribers = 0  # that are not closed
+        self.bounded: dict[Subscription, None] = {}  # open ones that end somewhere
         self.events_in = 0  # that the source has given
         self.lag_notices = 0
         self.events_sent = 0
@@ -164,8 +167,9 @@ class SourceHub:
             raise SubscribeRefused(self.end_reason.value, self.end_message)
         terms = grant(command, self.limits, self.policies)
         where = load(command.start, self.info)
-        to_end = command.until is Until.END
-        until = None if command.until is None or to_end else load_positions(command.until, self.info)
+        asked = command.until if isinstance(command.until, Until | UntilOffset) else None
+        given = command.until is not None and asked is None
+        until = load_positions(command.until, self.info) if given else None
         if where is StartAt.SNAPSHOT and self.last_values is None:
             raise SubscribeRefused(
                 RefusalCode.START,
@@ -183,7 +187,7 @@ class SourceHub:
         if command.positions_every is not None:
             self._reports.add(subscription, command.positions_every)
         self.subscribers += 1
-        self._openings.add(subscription, where, self.now, to_end=to_end)
+        self._openings.add(subscription, where, self.now, asked)
         if self.state is not HubState.STARTING:
             self._openings.begin(subscription)
         if self.degradation and not subscription.closed:
@@ -279,9 +283,9 @@ class SourceHub:
         self.effects.hand_out()
         return more
 
-    def ended(self) -> None:
+    def ended(self, message: str = "the source has ended") -> None:
         """End a finite source that is over: all get the rest, then the notice."""
-        self._finish(HubState.ENDED, CloseReason.ENDED, "the source has ended", SubscriptionInput.ENDED, None)
+        self._finish(HubState.ENDED, CloseReason.ENDED, message, SubscriptionInput.ENDED, None)
 
     def removed(self, reason: CloseReason, message: str, drain: float) -> None:
         """End a source that is gone or becomes another: the rest is sent for `drain` seconds at most."""
@@ -291,9 +295,11 @@ class SourceHub:
         """End a source that can never work: nothing more is sent."""
         self._finish(HubState.FAILED, CloseReason.FAILED, message, SubscriptionInput.FAILED, None)
 
-    def withdraw(self, subscription: Subscription, message: str) -> None:
-        """Close one whose client has lost its right to this source."""
-        end(subscription, CloseReason.UNAUTHORIZED, message, SubscriptionInput.FAILED)
+    def withdraw(
+        self, subscription: Subscription, message: str, reason: CloseReason = CloseReason.UNAUTHORIZED
+    ) -> None:
+        """Close one whose client may have nothing more of this source."""
+        end(subscription, reason, message, SubscriptionInput.FAILED)
         self.effects.hand_out()
 
     def sweep(self) -> None:
@@ -324,6 +330,8 @@ class SourceHub:
         """Keep in step with a subscription that has changed its state (called by itself)."""
         if old is SubscriptionState.OPENING:
             self._openings.remove(subscription)
+            if subscription.delivery.bounds.until is not None:
+                self.bounded[subscription] = None
         if new in NOT_LIVE:
             self._not_live[subscription] = None
         else:
@@ -335,11 +343,14 @@ class SourceHub:
             self.replay.changed()
         if new is SubscriptionState.CLOSED:
             self.subscribers -= 1
+            self.bounded.pop(subscription, None)
             self.events_sent += subscription.delivery.matched
             self._reports.remove(subscription)
             if self.blocking.remove(subscription):
                 self.freed()
             self.groups.leave(subscription.group, subscription.payer)
+            if not self.subscribers:
+                self.deserted()
 
     def drained(self, subscription: Subscription) -> None:
         """Close a subscription that was sent the rest."""

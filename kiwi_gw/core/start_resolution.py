@@ -18,12 +18,14 @@ from kiwi_gw.model import (
     AtPositions,
     AtTime,
     Committed,
+    End,
     OffsetRange,
     Positions,
     Ranges,
     SourceInfo,
     Start,
     StartAt,
+    UntilOffset,
 )
 
 
@@ -129,6 +131,23 @@ def _from_offset(where: AtOffset, offset_range: OffsetRange) -> Positions:
     first, end = offset_range.first, offset_range.end
     wanted = first if where.partitions is None else where.partitions
     return {p: min(max(where.offset, start), end[p]) if p in wanted else end[p] for p, start in first.items()}
+
+
+def until_of(asked: End, end: Positions) -> Positions:
+    """Find where it ends in the partitions that are to be read, the source's own end being there."""
+    if not isinstance(asked, UntilOffset):
+        return end
+    wanted = end if asked.partitions is None else asked.partitions
+    return {p: min(offset, asked.offset) for p, offset in end.items() if p in wanted}
+
+
+def without_unread(found: ResolvedStart, asked: End | None, end: Positions) -> ResolvedStart:
+    """Begin at the end of the partitions that are not to be read, so that nobody reads them."""
+    if not isinstance(asked, UntilOffset) or asked.partitions is None:
+        return found
+    wanted = asked.partitions
+    here = {p: o if p in wanted else max(o, end.get(p, o)) for p, o in found.positions.items()}
+    return ResolvedStart(here, {p: gone for p, gone in found.missing.items() if p in wanted})
 
 
 def resume(committed: Mapping[int, int], offset_range: OffsetRange) -> RequestedPositions:

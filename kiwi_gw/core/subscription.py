@@ -199,14 +199,21 @@ class Subscription:
             self.hub.end(self, CloseReason.LIMIT, "the limit is reached", SubscriptionInput.LIMIT_REACHED)
         elif reached is not None:
             self.tell(LimitReached(self.handle, reached[0]))
+        if not self.ends_here() and self.state in READING and self.reader.cursor.at_head:
+            self.at_head()
+
+    def ends_here(self) -> bool:
+        """Look whether it has come to its end, also where no event was left before that. Returns whether it
+        is over."""
         if not self.closed and self.reader.until_reached:
             message = "the end that was asked for is reached"
             self.hub.end(self, CloseReason.UNTIL, message, SubscriptionInput.UNTIL_REACHED)
-        if self.state in READING and self.reader.cursor.at_head:
-            self.at_head()
+        return self.closed
 
     def at_head(self) -> None:
         """Join the head, or end, as no event is left where it reads; but not before a notice that is due."""
+        if self.ends_here():
+            return
         cursor = self.reader.cursor
         if not self.reader.next_page(self.hub.window):  # it does not hold the next event any more
             if self._is_read_again:
@@ -256,7 +263,8 @@ class Subscription:
 
     def overflow(self) -> None:
         """End it: that is its policy."""
-        message = f"more than {self.reader.terms.capacity} events behind"
+        words = self.hub.limits.overflow_words
+        message = words or f"more than {self.reader.terms.capacity} events behind"
         self.hub.end(self, CloseReason.OVERFLOW, message, SubscriptionInput.POLICY_CLOSE)
 
     def wait_for_history(self, here: Positions) -> None:

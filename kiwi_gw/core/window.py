@@ -205,6 +205,11 @@ class Window:
         """Say where the next event will be: before the first batch, or where offsets hold no events."""
         self._positions = dict(positions)
 
+    def pass_over(self, batch: Batch) -> None:
+        """Go on where a batch begins that has no events. ValueError: a repetition."""
+        self._check(batch)
+        self.reset(batch.starts)
+
     def clear(self, evicted: Callable[[WindowEntry], None]) -> None:
         """Evict everything; the head and its positions stay."""
         while self._first < len(self._entries):

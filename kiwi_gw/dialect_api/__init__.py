@@ -18,6 +18,7 @@ from kiwi_gw.core.commands import LabelLimit as LabelLimit
 from kiwi_gw.core.commands import LogIn as LogIn
 from kiwi_gw.core.commands import Offload as Offload
 from kiwi_gw.core.commands import Open as Open
+from kiwi_gw.core.commands import OpenQuery as OpenQuery
 from kiwi_gw.core.commands import Produce as Produce
 from kiwi_gw.core.commands import Reconfigure as Reconfigure
 from kiwi_gw.core.commands import Reply as Reply

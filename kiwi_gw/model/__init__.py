@@ -26,11 +26,13 @@ from kiwi_gw.model.subscribing import (
     AtTime,
     CloseReason,
     Committed,
+    End,
     Mode,
     OverflowPolicy,
     Start,
     StartAt,
     Until,
+    UntilOffset,
 )
 from kiwi_gw.model.wire_format import (
     Encoded,

@@ -59,6 +59,19 @@ class Until(enum.Enum):
     END = "end"  # where the source's end was when that was asked for
 
 
+@dataclass(frozen=True, slots=True)
+class UntilOffset:
+    """End in every partition before the event that has this offset or a later one, at the latest where the
+    source's end was when that was asked for. partitions: others are not read at all; None: all are."""
+
+    offset: int
+    partitions: frozenset[int] | None = None
+
+
+End = Until | UntilOffset
+"""An end that is known only when the source has been asked where its own is."""
+
+
 class Mode(enum.Enum):
     """How events come: as they are there, or as many as were asked for."""
 

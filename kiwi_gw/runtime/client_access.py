@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.accounts import ClientAccount, Payer
-from kiwi_gw.core.commands import AddCredit, Open, Reconfigure
+from kiwi_gw.core.commands import AddCredit, Open, OpenQuery, Reconfigure
 from kiwi_gw.core.delivery import MAX_CREDIT
 from kiwi_gw.core.encoding import KeyedFormat, wire
 from kiwi_gw.core.frame_writer import Owner
+from kiwi_gw.core.hub_interface import Hub
 from kiwi_gw.core.notices import (
     CreditAdded,
     Ended,
@@ -28,14 +29,23 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.core.states import SubscriptionInput, SubscriptionState
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.errors import SubscribeRefused
-from kiwi_gw.model import Action, CloseReason, Committed, Identity, Refusal, SourceInfo, StartAt, WireFormat
+from kiwi_gw.model import (
+    Action,
+    CloseReason,
+    Committed,
+    EngineQuery,
+    Identity,
+    Refusal,
+    SourceInfo,
+    StartAt,
+    WireFormat,
+)
 from kiwi_gw.runtime.client_identity import who_pays
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
 from kiwi_gw.runtime.refusal_log import source_refused
+from kiwi_gw.runtime.source_rights import NO_SOURCE, refusal_of_past, refusal_of_tables, unknown_source
 
 _EXAMINED_BATCHES = 20
-_NO_SOURCE = "no source has this id"
-_NEEDS_REPLAY = f'to begin in the past needs the right "{Action.REPLAY.value}"'
 
 
 @dataclass(slots=True)
@@ -131,22 +141,52 @@ class ClientAccess:
             raise SubscribeRefused(RefusalCode.NOT_LOGGED_IN, "log in first")
         hub = self._context.hub(command.source_id)
         if hub is None:
-            raise _unknown_source()
-        item = self._wire(hub.info, command.wire)
+            raise unknown_source()
+        item = self._wire(hub, command.wire)
         if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
             resumes = isinstance(command.start, Committed)
-            refusal = self._refusal_of_past(hub.info, resumes=resumes)
+            refusal = refusal_of_past(self._context.hooks, self.identity, hub.info, resumes=resumes)
             if refusal is not None:
                 action = Action.COMMIT if resumes else Action.REPLAY
                 source_refused(self.identity, action, hub.info, refusal)
                 raise SubscribeRefused(refusal.code, refusal.message)
         subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
-        self._count_credit(command.source_id, command.credits)
+        self._keep(command.handle, subscription, command.credits, asked_at)
+
+    def open_query(
+        self, command: OpenQuery, writer: ConnectionWriter, owner: Owner[Subscription], asked_at: float | None
+    ) -> None:
+        """Have a query run, and subscribe to its result. Raises SubscribeRefused."""
+        if self.login_seconds is not None:
+            raise SubscribeRefused(RefusalCode.NOT_LOGGED_IN, "log in first")
+        refusal = self._refusal_of_query(command.query, opening=True)
+        if refusal is not None:
+            raise SubscribeRefused(refusal.code, refusal.message)
+        queries = self._context.engine_queries
+        running = queries.prepare(command.query)
+        hub = running.hub
+        item = wire(command.wire(hub.info))
+        asked = Open(
+            command.handle,
+            hub.info.id,
+            command.wire,
+            command.mode,
+            command.credits,
+            command.limits,
+        )
+        subscription = hub.subscribe(asked, item, writer, owner, self.payer(item))
+        queries.start(running, subscription)
+        self._keep(command.handle, subscription, command.credits, asked_at)
+
+    def _keep(
+        self, handle: Hashable, subscription: Subscription, credit: int, asked_at: float | None
+    ) -> None:
+        self._count_credit(subscription.hub.info.id, credit)
         if not subscription.closed:
-            self.subscriptions[command.handle] = subscription
+            self.subscriptions[handle] = subscription
         if subscription.state is SubscriptionState.OPENING:
             self._waiting = self._waiting or {}
-            self._waiting[command.handle] = Waited(asked_at)
+            self._waiting[handle] = Waited(asked_at)
 
     def refused(self, action: Action, source_id: str) -> Refusal | None:
         """Say why it may not publish, or commit. Who may not even subscribe does not learn what exists."""
@@ -154,12 +194,12 @@ class ClientAccess:
             return Refusal(RefusalCode.NOT_LOGGED_IN, "log in first")
         hub, hooks = self._context.hub(source_id), self._context.hooks
         if hub is None:
-            return Refusal(RefusalCode.UNKNOWN_SOURCE, _NO_SOURCE)
+            return NO_SOURCE
         info = hub.info
         switched_on = info.publish if action is Action.PUBLISH else info.commit
         refusal = hooks.authorize(self.identity, action, info, switched_on=switched_on)
         if refusal is not None and hooks.authorize(self.identity, Action.SUBSCRIBE, info) is not None:
-            return Refusal(RefusalCode.UNKNOWN_SOURCE, _NO_SOURCE)
+            return NO_SOURCE
         return refusal
 
     def happened(self, subscription: Subscription, notice: Notice) -> Waited:
@@ -195,7 +235,7 @@ class ClientAccess:
             return None
         hub = subscription.hub
         try:
-            item = self._wire(hub.info, command.wire)
+            item = self._wire(hub, command.wire)
         except SubscribeRefused as refused:
             hub.withdraw(subscription, str(refused))
             return None
@@ -232,9 +272,13 @@ class ClientAccess:
         hooks = self._context.hooks
         for subscription in list(self.subscriptions.values()):
             hub = subscription.hub
+            if (query := self._context.engine_queries.of(hub)) is not None:
+                if (refusal := self._refusal_of_query(query, opening=False)) is not None:
+                    hub.withdraw(subscription, refusal.message)
+                continue
             refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, hub.info)
             if refusal is None and subscription.repeats:
-                refusal = self._refusal_of_past(hub.info, resumes=subscription.resumes)
+                refusal = refusal_of_past(hooks, self.identity, hub.info, resumes=subscription.resumes)
             found = refusal or hooks.transforms(self.identity, hub.info)
             if isinstance(found, Refusal):
                 hub.withdraw(subscription, found.message)
@@ -249,13 +293,15 @@ class ClientAccess:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _wire(self, info: SourceInfo, make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
+    def _wire(self, hub: Hub[Subscription], make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""
-        hooks = self._context.hooks
+        hooks, info = self._context.hooks, hub.info
+        if self._context.engine_queries.of(hub) is not None:
+            return wire(make(info))  # it may see what it has asked for
         refusal = hooks.authorize(self.identity, Action.SUBSCRIBE, info)
         if refusal is not None:
             source_refused(self.identity, Action.SUBSCRIBE, info, refusal)
-            raise _unknown_source()  # as for one that does not exist: names cannot be guessed
+            raise unknown_source()  # as for one that does not exist: names cannot be guessed
         transforms = hooks.transforms(self.identity, info)
         if isinstance(transforms, Refusal):
             raise SubscribeRefused(transforms.code, transforms.message)
@@ -264,16 +310,11 @@ class ClientAccess:
             info = replace(info, decode=replace(info.decode, fields=""), members="")
         return wire(make(info), transforms)
 
-    def _refusal_of_past(self, info: SourceInfo, *, resumes: bool) -> Refusal | None:
-        """Say why it may not begin in the past; None: it may. A client that may have what comes needs to be
-        told which right it lacks. resumes: where a group has committed."""
-        authorize = self._context.hooks.authorize
-        if resumes:
-            return authorize(self.identity, Action.COMMIT, info, switched_on=info.commit)
-        refusal = authorize(self.identity, Action.REPLAY, info)
-        if refusal is None or refusal.code != RefusalCode.FORBIDDEN:
-            return refusal
-        return replace(refusal, message=f"{refusal.message}: {_NEEDS_REPLAY}")
+    def _refusal_of_query(self, query: EngineQuery, *, opening: bool) -> Refusal | None:
+        """Say why its sources may not be read for this client; None: they may."""
+        context = self._context
+        tables = query.tables.values()
+        return refusal_of_tables(context.hooks, self.identity, tables, context.hub, opening=opening)
 
     def _leave_account(self, who: Hashable) -> None:
         if self._account is not None:
@@ -299,8 +340,3 @@ class ClientAccess:
 def _to_keep(identity: Identity) -> Identity:
     """Take out the token that it was issued with: that is for the answer alone."""
     return identity if identity.issued_token is None else replace(identity, issued_token=None)
-
-
-def _unknown_source() -> SubscribeRefused:
-    """Return the answer for a source that does not exist, or not for this client."""
-    return SubscribeRefused(RefusalCode.UNKNOWN_SOURCE, _NO_SOURCE)

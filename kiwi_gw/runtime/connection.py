@@ -26,6 +26,7 @@ from kiwi_gw.core.commands import (
     LogIn,
     Offload,
     Open,
+    OpenQuery,
     Produce,
     Reconfigure,
     Reply,
@@ -268,7 +269,7 @@ class Connection:
                 self.writer.control(command.frame)
             case AddCredit():
                 self._add_credit(command)
-            case Open():
+            case Open() | OpenQuery():
                 self._open(command)
             case Cancel():
                 self._cancel(command.handle)
@@ -296,13 +297,16 @@ class Connection:
             case Continue(seconds):
                 self._context.continue_later(seconds, self._continue)
 
-    def _open(self, command: Open) -> None:
+    def _open(self, command: Open | OpenQuery) -> None:
         if self._context.refusing and not self.subscriptions:
             self._count("subscribe", "refused")
             self.send_close(CloseCode.TRY_AGAIN_LATER, "try_again_later")
             return
         try:
-            self.access.open(command, self.writer, self, self._asked_at)
+            if isinstance(command, Open):
+                self.access.open(command, self.writer, self, self._asked_at)
+            else:
+                self.access.open_query(command, self.writer, self, self._asked_at)
         except SubscribeRefused as refused:
             self._count("subscribe", "refused")
             self._tell(OpenFailed(command.handle, refused.code, str(refused)))

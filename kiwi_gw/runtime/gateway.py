@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 import trio
@@ -31,6 +32,7 @@ from kiwi_gw.runtime.command_scheduler import CommandScheduler
 from kiwi_gw.runtime.commits import commit
 from kiwi_gw.runtime.connection import Connection
 from kiwi_gw.runtime.continuations import Continuations
+from kiwi_gw.runtime.engine_queries import EngineQueries
 from kiwi_gw.runtime.evaluator import Evaluator
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.keepalive import Keepalive
@@ -111,6 +113,8 @@ class Gateway:
         self._left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._services = Services()
+        parts = self.hooks, self._services, self.encodings, self.memory, self.meters, clock
+        self.engine_queries = EngineQueries(*parts, lambda: (self.loaded, self._context))
         self.reload_check = ReloadCheck(self._services, self._place)
         self._reauthorization = Reauthorization(self.hub, clock)
         self.keepalive = Keepalive(loaded.settings.server.limits)
@@ -136,6 +140,7 @@ class Gateway:
                     nursery.start_soon(Evaluator(self.evaluations).run)
                     nursery.start_soon(self._continuations.run)
                     nursery.start_soon(self.offloads.run)
+                    nursery.start_soon(self.engine_queries.run)
                     task_status.started()
             finally:
                 self._services.stop()
@@ -202,6 +207,7 @@ class Gateway:
         self.loaded = loaded
         self.hooks.replace(loaded.plugins)
         self.keepalive.limits = self.memory_watch.limits = loaded.settings.server.limits
+        self.engine_queries.tables_changed(difference)
         drain = loaded.settings.server.drain_ms / 1000
         for source_id in difference.removed:
             self._remove(source_id, CloseReason.REMOVED, "the source was removed", drain)
@@ -283,7 +289,12 @@ class Gateway:
 
     async def authenticate(self, credential: Credential) -> Identity | Refusal:
         """Who is it? Takes at most `server.auth_timeout_ms`."""
-        answer = await self._ask_who(credential)
+        deadline = self.loaded.settings.server.auth_timeout_ms / 1000
+        ask = partial(self.hooks.authenticate, credential, deadline)
+        if isinstance(credential, Password):
+            answer = await self._login_guard.check(credential, ask, self.clock)
+        else:
+            answer = await ask()
         self.meters.authentication_over(credential, answer)
         if isinstance(answer, Refusal):
             login_refused(credential, answer)
@@ -311,19 +322,6 @@ class Gateway:
         )
 
     # --- inside ----------------------------------------------------------------------------
-
-    async def _ask_who(self, credential: Credential) -> Identity | Refusal:
-        deadline = self.loaded.settings.server.auth_timeout_ms / 1000
-        if not isinstance(credential, Password):
-            return await self.hooks.authenticate(credential, deadline)
-        if (refusal := self._login_guard.begin(credential, self.clock())) is not None:
-            return refusal
-        answer: Identity | Refusal | None = None
-        try:
-            answer = await self.hooks.authenticate(credential, deadline)
-        finally:
-            self._login_guard.over(credential, answer, self.clock())
-        return answer
 
     def _start(self, plan: SourcePlan) -> None:
         assert self._nursery is not None  # noqa: S101  only called inside `run`
@@ -385,6 +383,7 @@ class Gateway:
                 runner.hub.sweep()
                 if runner.hub.state is HubState.FAILED and not runner.hub.subscribers:
                     runner.hub.close()  # no subscriber can come any more
+            self.engine_queries.sweep()
             for hub in list(self.leaving):
                 hub.sweep()
                 if not hub.subscribers:

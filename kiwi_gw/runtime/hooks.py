@@ -26,6 +26,7 @@ from functools import partial
 import structlog
 import trio
 
+from kiwi_gw.api import PluginContext, QueryEngine
 from kiwi_gw.codes import RefusalCode
 from kiwi_gw.core.transforms import check, per_record
 from kiwi_gw.errors import EncodingFailed
@@ -34,6 +35,7 @@ from kiwi_gw.model import (
     Action,
     Batch,
     Credential,
+    EngineQuery,
     EventTransform,
     Identity,
     Interceptor,
@@ -51,6 +53,8 @@ _FAILED = Refusal(RefusalCode.INTERNAL_ERROR, "the gateway could not decide this
 
 _UNASKED = replace(ANONYMOUS, authenticator="")
 _NEVER_ASKED = Refusal(RefusalCode.NO_CREDENTIALS, "clients must say who they are now", retry=True)
+
+_NO_ENGINE = Refusal(RefusalCode.NO_ENGINE, "nothing here runs queries that need more than one event")
 
 _THREADS = 32
 """Questions to plugins at a time. Threads of their own: a plugin that hangs takes no others with it."""
@@ -217,6 +221,18 @@ class Hooks:
                 key = None if item.key is None else (name, self._generation, item.key)
                 chain.append(EventTransform(self._guarded(apply, source), key))
             return tuple(chain)
+        return _FAILED
+
+    def query_engine(self, query: EngineQuery, context: PluginContext) -> QueryEngine | Refusal:
+        """Find what runs this query; a Refusal where nothing does, or it cannot."""
+        with self._asking("query_engine"):
+            engine: object = self._plugins.hook.query_engine()
+            if engine is None:
+                return _NO_ENGINE
+            if not isinstance(engine, QueryEngine):
+                return self._failed("query_engine", _wrong("a QueryEngine or None", engine))
+            words = engine.refusal(query, context)
+            return engine if words is None else Refusal(RefusalCode.NO_ENGINE, str(words))
         return _FAILED
 
     def _judged(self, hook: str, answer: object) -> Identity | Refusal:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
 from kiwi_gw.codes import UNDECIDED, RefusalCode
@@ -60,13 +60,29 @@ class _Attempts:
 
 
 class LoginGuard:
-    """See the top of this file. now: monotonic seconds."""
+    """See the top of this file. now: monotonic seconds, as `clock` gives them."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, _Attempts] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    async def check(
+        self,
+        credential: Password,
+        ask: Callable[[], Awaitable[Identity | Refusal]],
+        clock: Callable[[], float],
+    ) -> Identity | Refusal:
+        """Ask whose password it is, unless too many were wrong."""
+        if (refusal := self.begin(credential, clock())) is not None:
+            return refusal
+        answer: Identity | Refusal | None = None
+        try:
+            answer = await ask()
+        finally:
+            self.over(credential, answer, clock())
+        return answer
 
     def begin(self, credential: Password, now: float) -> Refusal | None:
         """Refuse to look at this password for now; None: it may be checked, and `over` is to be called."""

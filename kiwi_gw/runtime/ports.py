@@ -11,6 +11,7 @@ from kiwi_gw.core.commands import Commit, LogIn
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.core.subscription import Subscription
 from kiwi_gw.model import Identity, Refusal, SourceInfo
+from kiwi_gw.runtime.engine_queries import EngineQueries
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
@@ -87,6 +88,9 @@ class GatewayContext(Protocol):
 
     def commit_later(self, command: Commit, within: float, done: Callable[[Refusal | None], None]) -> None:
         """Have the source keep positions, and call `done` once, within so many seconds."""
+
+    @property
+    def engine_queries(self) -> EngineQueries: ...
 
     @property
     def offloads(self) -> Offloads: ...

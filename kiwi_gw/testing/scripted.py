@@ -125,6 +125,15 @@ class Script:
             raise step.refused
         return batch
 
+    async def pass_by(self, offset: int, *, partition: int = 0) -> None:
+        """Say that the next event of a partition has this offset or a later one."""
+        self.positions[partition] = offset
+        nothing: dict[str, list[object]] = {"key": [], "value": [], "timestamp": []}
+        self.history.moved(self.positions)
+        step = await self._do(Batch(dict(self.positions), (), (), nothing, 0))
+        if step.refused is not None:
+            raise step.refused
+
     async def degrade(self, message: str) -> None:
         """Say what keeps the source from its origin; an empty text: nothing does any more."""
         await self._do(message)

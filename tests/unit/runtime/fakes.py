@@ -48,12 +48,14 @@ from kiwi_gw.core.window import MemoryBudget
 from kiwi_gw.model import Mode, SourceInfo, Token, WireFormat
 from kiwi_gw.plugin_manager import PluginManager
 from kiwi_gw.runtime.connection import Connection
+from kiwi_gw.runtime.engine_queries import EngineQueries
 from kiwi_gw.runtime.gateway import Gateway
 from kiwi_gw.runtime.hooks import Hooks
 from kiwi_gw.runtime.meters import Meters
 from kiwi_gw.runtime.offloads import Offloads
 from kiwi_gw.runtime.ports import AdmissionSlot
 from kiwi_gw.runtime.produce_queue import ProduceQueue
+from kiwi_gw.runtime.services import Services
 from tests.unit.core.fakes import Clock, FakeFrameWriter, names, parse
 
 SHAPE = EventSchema((Field("sourceId", FieldEncoding.SOURCE_ID), Field("value", FieldEncoding.INT)))
@@ -114,6 +116,10 @@ def endless_round() -> RoundBudget:
     return budget
 
 
+def _not_configured() -> tuple[LoadedConfig, PluginContext]:
+    raise AssertionError("nobody here has a query run")
+
+
 class FakeContext:
     """Implements `runtime.ports.GatewayContext` over feeds that exist only here: what no plugin forbids is
     allowed, and nothing charged. made: how many events each source has had. leaving: feeds that others have
@@ -130,6 +136,8 @@ class FakeContext:
         self.budget = MemoryBudget(1 << 60)
         self.evaluations = Evaluations(CpuShares(), self.round, self.clock)
         self.memo = EncodingMemo(encodings_bytes, self.budget, evaluations=self.evaluations)
+        parts = self.hooks, Services(), self.memo, self.budget, self.meters, self.clock
+        self.engine_queries = EngineQueries(*parts, _not_configured)
         self.made = dict.fromkeys(source_ids, 0)
         self.hubs: dict[str, SourceHub] = {}
         self.leaving: list[SourceHub] = []
