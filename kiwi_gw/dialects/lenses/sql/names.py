@@ -6,10 +6,11 @@ from typing import Final
 
 from kiwi_gw.query.errors import QueryError, did_you_mean
 from kiwi_gw.query.functions.unsupported import AGGREGATES, WINDOWS
+from kiwi_gw.query.sql.forms import Form
 from kiwi_gw.query.sql.tokens import Kind, SqlToken
 from kiwi_gw.query.tree import Path
 
-MORE_THAN_ONE: Final = "needs more than one record: declare a spark source"
+MORE_THAN_ONE: Final = "needs more than one record: declare a spark source, or use SQL v2"
 """What is said of a statement that does not look at one record at a time."""
 
 META: Final = "_meta"
@@ -60,10 +61,11 @@ class RecordNames:
             raise QueryError(f"_meta has no {step!r}{hint}: it has {', '.join(META_ROOTS)}", of.position)
         return Path(root, (), of.position)
 
-    def check_function(self, token: SqlToken) -> None:
+    def form(self, token: SqlToken) -> Form | None:
         """Raise QueryError for a function of more than one record."""
         if token.text.lower() in AGGREGATES | WINDOWS:
             raise QueryError(MORE_THAN_ONE, token.start)
+        return None
 
 
 def misplaced(path: Path) -> str | None:
