@@ -69,11 +69,13 @@ class RecordNames:
 
 
 def misplaced(path: Path) -> str | None:
-    """Say what is wrong with a path that is no value; None: it is one."""
-    if path.root == META:
+    """Say what is wrong with a path that is no value; None: it is one. Its root may be one of a
+    `GroupedStatement`."""
+    root = path.root.rpartition(".")[2]
+    if root == META:
         return f"_meta is no value: one of {', '.join(META_ROOTS)} must follow"
-    if path.root in ("_ktype", "_vtype"):
-        return f"{path.root} has a place only in a term {path.root}='JSON' that AND joins to all others"
-    if path.root in DIRECTIVES:
-        return f"{path.root} has a place only in a term {path.root}=10 that AND joins to all others"
+    if root in ("_ktype", "_vtype"):
+        return f"{root} has a place only in a term {root}='JSON' that AND joins to all others"
+    if root in DIRECTIVES:
+        return f"{root} has a place only in a term {root}=10 that AND joins to all others"
     return None
