@@ -1,5 +1,5 @@
 """Finds mistakes in the expressions of a statement of many records, before any source is looked at: functions
-that there are not, arguments that fit no function, patterns that are wrong.
+that there are not, arguments that fit no function, patterns that are wrong or would take for ever.
 
 They are compiled as a query on one record would be, and thrown away. What an aggregate gives is any value.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kiwi_gw.dialects.lenses.sql.aggregates import is_aggregate
+from kiwi_gw.dialects.lenses.sql.backtracking import check_patterns
 from kiwi_gw.dialects.lenses.sql.from_clause import MAX_TABLES
 from kiwi_gw.dialects.lenses.sql.grouped import GroupedStatement, root_of
 from kiwi_gw.dialects.lenses.sql.names import ROOTS
@@ -39,6 +40,7 @@ def check_functions(statement: GroupedStatement) -> None:
         compile_bytecode(Query(None, columns or None), _ROOTS)
     except QueryError as error:
         raise QueryError(error.words, error.position) from None
+    check_patterns(checked.found.values())
 
 
 class _Apart:
