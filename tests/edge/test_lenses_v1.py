@@ -131,7 +131,7 @@ async def test_a_static_token_will_do() -> None:
         ("SELECT * FROM `prices-internal`", "sqls[0]: no such topic: `prices-internal`"),
         (
             "SELECT count(*) FROM orders",
-            "sqls[0]: needs more than one record: declare a spark source (at character 8)",
+            "sqls[0]: needs more than one record: declare a spark source, or use SQL v2 (at character 8)",
         ),
         (
             "SELECT * FROM orders WHERE _vtype='AVRO'",

@@ -15,7 +15,7 @@ from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.values import UNDECODABLE
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
-    from kiwi_gw.dialects.lenses.sql import Statement
+    from kiwi_gw.dialects.lenses.sql import Statement, Table
 
 BAD: Final = object()
 """Stands for what cannot be decoded. It has no JSON: encoding it raises TypeError."""
@@ -27,8 +27,8 @@ _encode = msgspec.json.Encoder().encode
 _AVRO: Final = "this source does not declare it as AVRO (decode)"
 
 
-def decode_of(statement: Statement, decode: Decode) -> Decode:
-    """Say how a source is read for a statement. decode: what the source declares.
+def decode_of(statement: Statement | Table, decode: Decode) -> Decode:
+    """Say how a source is read for a statement, or for one of its tables. decode: what the source declares.
 
     Raises:
         QueryError: the statement says AVRO of what the source does not.

@@ -50,11 +50,13 @@ class StatementText:
 
 @dataclass(frozen=True, slots=True)
 class ReadStatement:
-    """A statement that was read and compiled. bytecode: what a worker has made of it."""
+    """A statement that was read and compiled. bytecode: what a worker has made of it. held: the tree is kept:
+    `read` does not make it of the text."""
 
     text: str
     statement: Statement
     bytecode: Bytecode
+    held: bool = False
 
     @property
     def key(self) -> str:
@@ -67,7 +69,7 @@ class ReadStatement:
 
         # The tree is not held: it may be a thousand objects, and a client may have many.
         text, bytecode = self.text, self.bytecode
-        held = self.statement if bytecode else None
+        held = self.statement if bytecode or self.held else None
 
         def make(info: SourceInfo) -> WireFormat:
             from kiwi_gw.dialects.lenses.sql import read
@@ -96,10 +98,15 @@ class Applied:
 
 def checked(text: str, most_bytes: int = MAX_TEXT) -> StatementText:
     """Look at the length of a text, and whether it was refused lately. Raises QueryError."""
-    if len(text) > most_bytes or len(text.encode("utf-8", "surrogatepass")) > most_bytes:
-        raise QueryError(f"the query is longer than {most_bytes} bytes")
+    check_length(text, most_bytes)
     _refused.check(text)
     return StatementText(text)
+
+
+def check_length(text: str, most_bytes: int) -> None:
+    """Raise QueryError for a text that is too long to be read."""
+    if len(text) > most_bytes or len(text.encode("utf-8", "surrogatepass")) > most_bytes:
+        raise QueryError(f"the query is longer than {most_bytes} bytes")
 
 
 def parse(written: StatementText) -> ReadStatement:

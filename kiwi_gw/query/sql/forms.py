@@ -33,9 +33,14 @@ class Expressions(Protocol):
         """Read an expression without logic, comparisons and predicates."""
 
 
-def read_function(reader: Expressions, name: SqlToken) -> Node:
-    """Read a function from behind its parenthesis on, to the one that closes it."""
-    form = _FORMS.get(name.upper)
+Form = Callable[[Expressions, int], Node]
+"""Reads what is in the parentheses of a function whose name is at a place."""
+
+
+def read_function(reader: Expressions, name: SqlToken, form: Form | None = None) -> Node:
+    """Read a function from behind its parenthesis on, to the one that closes it. form: what reads it, if it
+    is none of those that every query has."""
+    form = form or _FORMS.get(name.upper)
     found = form(reader, name.start) if form is not None else _call(reader, name)
     reader.cursor.expect(")", "a ) must follow")
     return found
@@ -129,14 +134,14 @@ def _trim(reader: Expressions, place: int) -> Node:
     return reader.nodes.call("trim" if side is None else _TRIMS[side.upper], place, *found)
 
 
-def _refused(message: str) -> Callable[[Expressions, int], Node]:
+def _refused(message: str) -> Form:
     def refuse(reader: Expressions, _: int) -> Node:
         raise QueryError(message, reader.cursor.here.start)
 
     return refuse
 
 
-_FORMS: Final[dict[str, Callable[[Expressions, int], Node]]] = {
+_FORMS: Final[dict[str, Form]] = {
     "CAST": _cast,
     "EXTRACT": _refused("instead of EXTRACT there are year(x), month(x), hour(x) and so on"),
     "POSITION": _position,

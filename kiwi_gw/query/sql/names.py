@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from kiwi_gw.query.sql.forms import Form
 from kiwi_gw.query.sql.tokens import SqlToken
 from kiwi_gw.query.tree import Path
 
@@ -17,8 +18,9 @@ class Names(Protocol):
     def member(self, of: Path, step: str | int) -> Path:
         """Return what a member of it is, or an item."""
 
-    def check_function(self, token: SqlToken) -> None:
-        """Look at the name of a function, before it is read."""
+    def form(self, token: SqlToken) -> Form | None:
+        """Look at the name of a function before it is read, and return what reads it; None: it is read as
+        every query has it."""
 
 
 class _AsWritten:
@@ -28,8 +30,9 @@ class _AsWritten:
     def member(self, of: Path, step: str | int) -> Path:
         return Path(of.root, (*of.steps, step), of.position)
 
-    def check_function(self, token: SqlToken) -> None:
+    def form(self, token: SqlToken) -> Form | None:
         """Accept any."""
+        return None
 
 
 AS_WRITTEN: Final[Names] = _AsWritten()

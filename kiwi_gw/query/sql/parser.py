@@ -298,9 +298,9 @@ class Parser:
         if ahead.kind is Kind.STRING and TYPES.get(word) in ("DATE", "TIMESTAMP"):
             return self.nodes.cast(self._string(), TYPES[word], place)
         if cursor.here.upper == "(":
-            self._names.check_function(token)
+            form = self._names.form(token)
             cursor.skip()
-            return read_function(self, token)
+            return read_function(self, token, form)
         return self.nodes.leaf(self._names.root(token))
 
     def _postfix(self, found: Node) -> Node:

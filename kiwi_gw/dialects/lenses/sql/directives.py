@@ -29,7 +29,9 @@ _MOST_MS: Final = 60_000
 class Directives:
     """Hold what a condition says of how to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        """Begin without any. prefix: of the roots of the paths that count, see `GroupedStatement`."""
+        self._prefix = prefix
         self.key_decoder: Form | None = None
         self.value_decoder: Form | None = None
         self.sample: int | None = None
@@ -59,21 +61,22 @@ class Directives:
                 pass
             case _:
                 return False
-        if path.root not in DIRECTIVES or path.steps:
+        name = path.root.removeprefix(self._prefix)
+        if name not in DIRECTIVES or path.steps:
             return False
-        if path.root in self._seen:
-            raise QueryError(f"{path.root} is there twice", path.position)
-        self._seen[path.root] = path
-        self.positions[path.root] = constant.position
-        match path.root:
+        if name in self._seen:
+            raise QueryError(f"{name} is there twice", path.position)
+        self._seen[name] = path
+        self.positions[name] = constant.position
+        match name:
             case "_ktype":
                 self.key_decoder = decoder_named(constant)
             case "_vtype":
                 self.value_decoder = decoder_named(constant)
             case "_sample":
-                self.sample = _number(path.root, constant, _MOST)
+                self.sample = _number(name, constant, _MOST)
             case _:
-                self.sample_window_ms = _number(path.root, constant, _MOST_MS, _LEAST_MS)
+                self.sample_window_ms = _number(name, constant, _MOST_MS, _LEAST_MS)
         return True
 
 

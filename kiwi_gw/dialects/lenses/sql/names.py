@@ -6,10 +6,11 @@ from typing import Final
 
 from kiwi_gw.query.errors import QueryError, did_you_mean
 from kiwi_gw.query.functions.unsupported import AGGREGATES, WINDOWS
+from kiwi_gw.query.sql.forms import Form
 from kiwi_gw.query.sql.tokens import Kind, SqlToken
 from kiwi_gw.query.tree import Path
 
-MORE_THAN_ONE: Final = "needs more than one record: declare a spark source"
+MORE_THAN_ONE: Final = "needs more than one record: declare a spark source, or use SQL v2"
 """What is said of a statement that does not look at one record at a time."""
 
 META: Final = "_meta"
@@ -60,18 +61,21 @@ class RecordNames:
             raise QueryError(f"_meta has no {step!r}{hint}: it has {', '.join(META_ROOTS)}", of.position)
         return Path(root, (), of.position)
 
-    def check_function(self, token: SqlToken) -> None:
+    def form(self, token: SqlToken) -> Form | None:
         """Raise QueryError for a function of more than one record."""
         if token.text.lower() in AGGREGATES | WINDOWS:
             raise QueryError(MORE_THAN_ONE, token.start)
+        return None
 
 
 def misplaced(path: Path) -> str | None:
-    """Say what is wrong with a path that is no value; None: it is one."""
-    if path.root == META:
+    """Say what is wrong with a path that is no value; None: it is one. Its root may be one of a
+    `GroupedStatement`."""
+    root = path.root.rpartition(".")[2]
+    if root == META:
         return f"_meta is no value: one of {', '.join(META_ROOTS)} must follow"
-    if path.root in ("_ktype", "_vtype"):
-        return f"{path.root} has a place only in a term {path.root}='JSON' that AND joins to all others"
-    if path.root in DIRECTIVES:
-        return f"{path.root} has a place only in a term {path.root}=10 that AND joins to all others"
+    if root in ("_ktype", "_vtype"):
+        return f"{root} has a place only in a term {root}='JSON' that AND joins to all others"
+    if root in DIRECTIVES:
+        return f"{root} has a place only in a term {root}=10 that AND joins to all others"
     return None

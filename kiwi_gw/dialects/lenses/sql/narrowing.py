@@ -17,11 +17,12 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _COMPARED: Final = ("=", "<=>", *_MIRRORED)
 
 
-def narrowed(where: Node | None) -> Narrowed:
-    """Return what need be read for a condition; None: there is none."""
+def narrowed(where: Node | None, prefix: str = "") -> Narrowed:
+    """Return what need be read for a condition; None: there is none. prefix: of the roots of the paths that
+    count, see `GroupedStatement`."""
     places: dict[str, _Range] = {root: _Range() for root in ("offset", "timestamp", "partition")}
     for term in () if where is None else terms_of(where):
-        found = _comparison(term)
+        found = _comparison(term, prefix)
         if found is not None:
             root, name, values = found
             places[root].restrict(name, values)
@@ -71,7 +72,7 @@ class _Range:
         self.last = number if self.last is None else min(self.last, number)
 
 
-def _comparison(term: Node) -> tuple[str, str, list[int]] | None:
+def _comparison(term: Node, prefix: str) -> tuple[str, str, list[int]] | None:
     """Take a comparison apart: the root, the operator as if the root were on its left, the numbers."""
     if not isinstance(term, FunctionCall):
         return None
@@ -82,9 +83,10 @@ def _comparison(term: Node) -> tuple[str, str, list[int]] | None:
         return None
     numbers = [_number(each) for each in arguments[1:]]
     path, known = arguments[0], [each for each in numbers if each is not None]
-    if not isinstance(path, Path) or path.root not in _PLACES or len(known) != len(numbers):
+    if not isinstance(path, Path) or path.steps or len(known) != len(numbers):
         return None
-    return path.root, name, known
+    root = path.root.removeprefix(prefix)
+    return (root, name, known) if root in _PLACES else None
 
 
 _PLACES: Final = ("offset", "timestamp", "partition")

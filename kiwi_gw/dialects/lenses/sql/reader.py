@@ -8,14 +8,14 @@ A text comes from a client: its length is bounded before it is read, its words, 
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from kiwi_gw.dialects.lenses.sql.clauses import read_limit, read_settings, read_table
 from kiwi_gw.dialects.lenses.sql.columns import read_columns
 from kiwi_gw.dialects.lenses.sql.directives import Directives
 from kiwi_gw.dialects.lenses.sql.names import MORE_THAN_ONE, RecordNames, misplaced
 from kiwi_gw.dialects.lenses.sql.narrowing import narrowed
-from kiwi_gw.dialects.lenses.sql.statement import Setting, Statement
+from kiwi_gw.dialects.lenses.sql.statement import Statement
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.limits import MAX_KEPT, check_text
 from kiwi_gw.query.sql.cursor import Cursor
@@ -25,10 +25,6 @@ from kiwi_gw.query.sql.tokens import Kind
 from kiwi_gw.query.tree import Node, Path, Query, walk
 from kiwi_gw.query.weighted_lru import WeightedLru
 
-MAX_SETTINGS: Final = 32
-"""Of one statement."""
-
-_TABLE: Final = re.compile(r"[A-Za-z0-9._-]+")
 _JOINS: Final = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ",")
 _GROUPS: Final = ("GROUP", "HAVING", "ORDER", "SORT", "UNION", "INTERSECT", "EXCEPT", "MINUS")
 
@@ -58,16 +54,16 @@ class _Reader:
     def statement(self) -> Statement:
         """Read all of it."""
         cursor = self._parser.cursor
-        settings = _settings(cursor)
+        settings = read_settings(cursor)
         cursor.expect("SELECT", "SELECT must come here")
         _refuse(cursor, "DISTINCT")
         columns = read_columns(self._parser)
         cursor.expect("FROM", "a comma, or FROM and a table, must follow")
-        table, position = _table(cursor)
+        table = read_table(cursor, MORE_THAN_ONE)
         _refuse(cursor, *_JOINS)
         where = self._condition() if cursor.take("WHERE") else None
         _refuse(cursor, *_GROUPS)
-        limit = _limit(cursor) if cursor.take("LIMIT") else None
+        limit = read_limit(cursor) if cursor.take("LIMIT") else None
         if cursor.take(";") and cursor.here.kind is not Kind.END:
             raise QueryError("one statement, and nothing behind its semicolon", cursor.here.start)
         cursor.expect_end()
@@ -77,7 +73,7 @@ class _Reader:
         for node in [column.value for column in columns or ()] + ([] if where is None else [where]):
             _check_paths(node)
         return Statement(
-            table,
+            table.text,
             Query(where, columns),
             limit,
             settings,
@@ -86,7 +82,7 @@ class _Reader:
             directives.sample,
             directives.sample_window_ms,
             narrowed(where),
-            position,
+            table.start,
             directives.positions.get("_ktype"),
             directives.positions.get("_vtype"),
         )
@@ -97,63 +93,10 @@ class _Reader:
         return found
 
 
-def _settings(cursor: Cursor) -> tuple[Setting, ...]:
-    found: list[Setting] = []
-    while cursor.take("SET"):
-        if len(found) == MAX_SETTINGS:
-            cursor.wrong(f"more than {MAX_SETTINGS} settings")
-        first = cursor.here
-        name = _word(cursor, "the name of a setting must follow")
-        while cursor.take("."):
-            name += f".{_word(cursor, 'the rest of its name must follow')}"
-        _expect(cursor, "=", "= and a value must follow")
-        found.append(Setting(name, _setting(cursor), first.start))
-        _expect(cursor, ";", "a ; must follow")
-    return tuple(found)
-
-
-def _expect(cursor: Cursor, sign: str, message: str) -> None:
-    """Go behind a sign. Where SELECT comes in its place, that is not what is wrong, see `Cursor.wrong`."""
-    if cursor.take(sign) is None:
-        raise QueryError(message, cursor.here.start)
-
-
-def _setting(cursor: Cursor) -> str:
-    sign = "-" if cursor.take("-") else ""
-    if cursor.here.kind not in (Kind.WORD, Kind.NAME, Kind.NUMBER, Kind.STRING):
-        cursor.wrong("a value must follow")
-    return sign + cursor.skip().text
-
-
-def _word(cursor: Cursor, message: str) -> str:
-    if cursor.here.kind not in (Kind.WORD, Kind.NAME):
-        cursor.wrong(message)
-    return cursor.skip().text
-
-
-def _table(cursor: Cursor) -> tuple[str, int]:
-    if cursor.here.kind is Kind.NAME:
-        found = cursor.skip()
-    elif (read := cursor.skip_matching(_TABLE)) is not None:
-        found = read
-    elif cursor.here.upper == "(":
-        raise QueryError(MORE_THAN_ONE, cursor.here.start)
-    else:
-        cursor.wrong("a table must follow: letters, digits, ., _ and -, or anything in backquotes")
-    return found.text, found.start
-
-
 def _refuse(cursor: Cursor, *words: str) -> None:
     """Raise QueryError if one of them comes: what begins so needs more than one record."""
     if cursor.here.upper in words:
         raise QueryError(MORE_THAN_ONE, cursor.here.start)
-
-
-def _limit(cursor: Cursor) -> int:
-    token = cursor.here
-    if token.kind is not Kind.NUMBER or not token.text.isdecimal() or not 0 < int(token.text) < 1 << 63:
-        cursor.wrong("a whole number from 1 must follow LIMIT")
-    return int(cursor.skip().text)
 
 
 def _check_paths(node: Node) -> None:
