@@ -37,6 +37,7 @@ from kiwi_gw.api.declarations import ServiceType as ServiceType
 from kiwi_gw.api.declarations import SourceContext as SourceContext
 from kiwi_gw.api.declarations import SourceDescription as SourceDescription
 from kiwi_gw.api.declarations import SourceType as SourceType
+from kiwi_gw.api.loopback import is_loopback as is_loopback
 from kiwi_gw.api.settings import Section as Section
 from kiwi_gw.api.source import Committer as Committer
 from kiwi_gw.api.source import HasStatistics as HasStatistics
