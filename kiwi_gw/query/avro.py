@@ -42,15 +42,17 @@ def schema_id(value: bytes) -> int | None:
 
 class RegisteredSchema:
     """A schema as a registry has it under an id. What has an id never changes: so the same bytes are read as
-    the same value, whenever and for whomever they are."""
+    the same value, whenever and for whomever they are. size: characters of its text, and of those of its
+    references."""
 
-    __slots__ = ("__weakref__", "_head", "_read", "id")
+    __slots__ = ("__weakref__", "_head", "_read", "id", "size")
 
     def __init__(self, schema_id: int, text: str, references: Sequence[str] = ()) -> None:
         """Make it of JSON text. references: the schemas with the types that it names, each behind those that
         it names itself. Raises ValueError, in words: it cannot be used; ModuleNotFoundError: no package for
         Avro."""
         self.id = schema_id
+        self.size = len(text) + sum(map(len, references))
         self._head = b"\0" + schema_id.to_bytes(HEAD_BYTES - 1, "big")
         self._read = _reader(text, references, guarded=True)
 

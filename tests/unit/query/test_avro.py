@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import fastavro
@@ -58,7 +59,7 @@ def test_each_value_by_its_own_schema() -> None:
     second = head(8) + datum(V2, {"a": "y", "b": 5})
     values = [first, second, None, first, second[:-1], second + b"\0", b"", head(7), "text", second]
     schemas = [one, two, None, None, two, two, None, one, None, one]
-    columns = {"value": values, SCHEMA_COLUMNS["value"]: schemas}
+    columns: dict[str, Sequence[Any]] = {"value": values, SCHEMA_COLUMNS["value"]: schemas}
     read = [{"a": "x"}, {"a": "y", "b": 5}, None, *[UNDECODABLE] * 5, "text", UNDECODABLE]
     assert decoded_column(ANY, "value", columns) == read
     assert decoded_column(ANY, "value", columns, slice(1, 3)) == read[1:3]
@@ -78,7 +79,11 @@ def test_a_batch_is_read_in_pieces_and_turns_as_a_whole() -> None:
         for n in range(1_500)
     ]
     schemas = [one if n % 3 else two for n in range(1_500)]
-    columns = {"value": values, "key": [None] * 1_500, SCHEMA_COLUMNS["value"]: schemas}
+    columns: dict[str, Sequence[Any]] = {
+        "value": values,
+        "key": [None] * 1_500,
+        SCHEMA_COLUMNS["value"]: schemas,
+    }
     batch = Batch({0: 0}, [0] * 1_500, range(1_500), columns, cost=100_000)
     whole = DecodedBatch(batch, ANY).column("value")
     assert whole == [{"a": str(n)} if n % 3 else {"a": str(n), "b": n} for n in range(1_500)]
