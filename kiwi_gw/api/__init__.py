@@ -37,6 +37,7 @@ from kiwi_gw.api.declarations import ServiceType as ServiceType
 from kiwi_gw.api.declarations import SourceContext as SourceContext
 from kiwi_gw.api.declarations import SourceDescription as SourceDescription
 from kiwi_gw.api.declarations import SourceType as SourceType
+from kiwi_gw.api.loopback import is_loopback as is_loopback
 from kiwi_gw.api.query_engine import QueryEngine as QueryEngine
 from kiwi_gw.api.settings import Section as Section
 from kiwi_gw.api.source import Committer as Committer
@@ -57,6 +58,7 @@ from kiwi_gw.errors import SourceFailed as SourceFailed
 from kiwi_gw.model import ANONYMOUS as ANONYMOUS
 from kiwi_gw.model import AS_JSON as AS_JSON
 from kiwi_gw.model import BY_PARTITION as BY_PARTITION
+from kiwi_gw.model import SCHEMA_COLUMNS as SCHEMA_COLUMNS
 from kiwi_gw.model import Action as Action
 from kiwi_gw.model import Batch as Batch
 from kiwi_gw.model import Credential as Credential
@@ -95,6 +97,8 @@ from kiwi_gw.model import Transformed as Transformed
 from kiwi_gw.model import Unpublished as Unpublished
 from kiwi_gw.model import Unreadable as Unreadable
 from kiwi_gw.model import WireFormat as WireFormat
+from kiwi_gw.query.avro import RegisteredSchema as RegisteredSchema
+from kiwi_gw.query.avro import schema_id as schema_id
 from kiwi_gw.query.decode import decode_mistake as decode_mistake
 from kiwi_gw.units import Bytes as Bytes
 from kiwi_gw.units import Milliseconds as Milliseconds

@@ -18,7 +18,16 @@ from kiwi_gw.model.positions import (
 )
 from kiwi_gw.model.producing import Outgoing, Published, Unpublished
 from kiwi_gw.model.rights import Action, Permit, Refusal
-from kiwi_gw.model.schema import AS_JSON, Decode, EventSchema, Field, FieldEncoding, Form, ValueAs
+from kiwi_gw.model.schema import (
+    AS_JSON,
+    SCHEMA_COLUMNS,
+    Decode,
+    EventSchema,
+    Field,
+    FieldEncoding,
+    Form,
+    ValueAs,
+)
 from kiwi_gw.model.source import MetricSpec, SourceInfo, SourceStatistics
 from kiwi_gw.model.subscribing import (
     AtOffset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 
 class FieldEncoding(enum.Enum):
@@ -68,9 +68,10 @@ it), anything (base64 text), or one Avro datum."""
 class Decode:
     """Say what queries make of the bytes in the columns `value` and `key`; other values are used as they are.
 
-    avro_schema: JSON text, for `avro`. fields: the types of the value, as text (`carrier STRING, delay
-    BIGINT`); empty: those of each record. close: an event that a query cannot be evaluated for ends its
-    subscription; else it is left out.
+    avro_schema: JSON text, for `avro`. registry: what is `avro` begins with the id of its schema in a schema
+    registry instead, and the schemas stand in columns of their own (`SCHEMA_COLUMNS`). fields: the types of
+    the value, as text (`carrier STRING, delay BIGINT`); empty: those of each record. close: an event that a
+    query cannot be evaluated for ends its subscription; else it is left out.
     """
 
     value: Form = "json"
@@ -78,6 +79,12 @@ class Decode:
     avro_schema: str = ""
     fields: str = ""
     close: bool = False
+    registry: bool = False
+
+
+SCHEMA_COLUMNS: Final[Mapping[str, str]] = {"key": "key schema", "value": "value schema"}
+"""By the column whose bytes name schemas of a registry (`Decode.registry`): the column with these schemas. Of
+each event that has one which the source could find out, the `RegisteredSchema`, else None."""
 
 
 ValueAs = Literal["text", "json"]

@@ -5,15 +5,14 @@ Whole columns at a time: half of what JSON costs is the way to the decoder and b
 
 from __future__ import annotations
 
-import io
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, cast
 
 import msgspec
 
-from kiwi_gw.model import Decode, Form
+from kiwi_gw.model import SCHEMA_COLUMNS, Decode, Form
+from kiwi_gw.query.avro import RegisteredSchema, datum_reader
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.values import UNDECODABLE, Value
 
@@ -32,14 +31,37 @@ def decoder(form: Form, avro_schema: str = "") -> Decoder:
     """
     if form == "json":
         return _json
-    return _each(_avro(avro_schema) if form == "avro" else _ONE[form])
+    return _each(datum_reader(avro_schema) if form == "avro" else _ONE[form])
+
+
+def decoded_column(
+    decode: Decode, root: str, columns: Mapping[str, Column], part: slice = slice(None)
+) -> Column:
+    """Return the values of a part of the column `key` or `value`, as `decode` says that its bytes are read.
+
+    Values of a registry's schemas are read by the schemas that stand beside them (`SCHEMA_COLUMNS`): none
+    beside them, and they cannot be decoded.
+    """
+    form, column = decode.value if root == "value" else decode.key, columns[root][part]
+    if form != "avro" or not decode.registry:
+        return decoder(form, decode.avro_schema)(column)
+    if SCHEMA_COLUMNS[root] not in columns:
+        return _each(lambda _: UNDECODABLE)(column)
+    schemas = cast("Sequence[RegisteredSchema | None]", columns[SCHEMA_COLUMNS[root]][part])
+    return [
+        value if not isinstance(value, bytes) else UNDECODABLE if schema is None else schema.read(value)
+        for value, schema in zip(column, schemas, strict=True)
+    ]
 
 
 def decode_mistake(decode: Decode) -> str | None:
     """Say what is wrong with it, for the author of the configuration; None if it is right."""
     try:
         if "avro" in (decode.value, decode.key):
-            decoder("avro", decode.avro_schema)
+            if decode.registry:
+                RegisteredSchema(0, '"null"')  # whether the package is there
+            else:
+                decoder("avro", decode.avro_schema)
         if decode.fields:
             from kiwi_gw.query.schema import Schema
 
@@ -89,50 +111,6 @@ _ONE: Final[dict[str, Callable[[bytes], Value]]] = {
     "long": _integer(8),
     "binary": lambda value: b64encode(value).decode(),
 }
-
-
-@lru_cache(maxsize=64)
-def _avro(schema: str) -> Callable[[bytes], Value]:
-    import fastavro
-
-    try:
-        parsed = fastavro.parse_schema(_plain(msgspec.json.decode(schema)))
-    except (
-        fastavro.schema.SchemaParseException,
-        fastavro.schema.UnknownType,
-        ValueError,
-        TypeError,
-    ) as error:
-        raise ValueError(f"this is no Avro schema: {error}") from error
-
-    def read(value: bytes) -> Value:
-        source = io.BytesIO(value)
-        try:
-            found = fastavro.schemaless_reader(source, parsed, None)
-        except (EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError, ArithmeticError):
-            return UNDECODABLE
-        return _text(found) if source.tell() == len(value) else UNDECODABLE
-
-    return read
-
-
-def _plain(schema: Any) -> Any:
-    """Leave out logical types: a timestamp is a number of milliseconds (or what it says), as in JSON."""
-    if isinstance(schema, dict):
-        return {name: _plain(part) for name, part in schema.items() if name != "logicalType"}
-    return [_plain(part) for part in schema] if isinstance(schema, list) else schema
-
-
-def _text(value: Any) -> Value:
-    """Write bytes as base64 text."""
-    match value:
-        case bytes():
-            return b64encode(value).decode()
-        case dict():
-            return {str(name): _text(part) for name, part in value.items()}
-        case list():
-            return [_text(part) for part in value]
-    return value
 
 
 def objects(names: Sequence[str], columns: Iterable[Column]) -> Column:

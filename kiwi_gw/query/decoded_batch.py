@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Final, TypeVar, cast
 
 from kiwi_gw.model import Batch, Decode, Steps, TimeSlice, at_once
-from kiwi_gw.query.decode import decoder, headers, objects
+from kiwi_gw.query.decode import decoded_column, headers, objects
 from kiwi_gw.query.values import Value
 
 T = TypeVar("T")
@@ -99,8 +99,8 @@ class DecodedBatch:
             self._columns[root] = self._made(root)
             return
         column, done = columns[root], self._decoded.setdefault(root, [])
-        some = column[len(done) : _upto(column, len(done))]
-        done += decoder(decode.value if root == "value" else decode.key, decode.avro_schema)(some)
+        part = slice(len(done), _upto(column, len(done)))
+        done += decoded_column(decode, root, columns, part)
         if len(done) == len(column):
             self._columns[root] = self._decoded.pop(root)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kiwi_gw.model import Batch, Decode
-from kiwi_gw.query.decode import decoder, objects
+from kiwi_gw.query.decode import decoded_column, objects
 from kiwi_gw.query.errors import did_you_mean
 from kiwi_gw.query.tree import Path, Query, walk
 from kiwi_gw.query.values import Value
@@ -49,13 +49,11 @@ def _values(batches: Sequence[Batch], decode: Decode) -> Iterator[Value]:
         if "value" not in columns:
             yield from objects(list(columns), columns.values())
         else:
-            chosen = []
-            for value in columns["value"]:
+            for index, value in enumerate(columns["value"]):
                 weight = len(value) if isinstance(value, bytes | str) else 0
                 if weight <= size:
                     size -= weight
-                    chosen.append(value)
-            yield from decoder(decode.value, decode.avro_schema)(chosen)
+                    yield from decoded_column(decode, "value", columns, slice(index, index + 1))
         if left <= 0:
             return
 

@@ -6,6 +6,7 @@ from kiwi_kafka.diagnostics import check_kafka as check_kafka
 from kiwi_kafka.plugin import KAFKA as KAFKA
 from kiwi_kafka.plugin import check as check
 from kiwi_kafka.plugin import config_sections as config_sections
+from kiwi_kafka.plugin import configure as configure
 from kiwi_kafka.plugin import services as services
 from kiwi_kafka.plugin import source_types as source_types
 from kiwi_kafka.service import Kafka as Kafka

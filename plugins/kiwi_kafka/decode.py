@@ -28,7 +28,8 @@ class DecodeSettings(Section):
 
     value: Form = "json"
     """The record's value: `json`, `string` (UTF-8), `int` or `long` (4 or 8 bytes, as Kafka's serializers
-    write them), `binary` (any; queries see base64), `avro` (one datum, without a header)."""
+    write them), `binary` (any; queries see base64), `avro` (one datum, without a header: `avro_schema`; or
+    behind the id of its schema: `registry`)."""
     key: Form = "string"
     """The record's key, likewise."""
     ddl: str | None = Field(None, alias="schema")
@@ -36,14 +37,20 @@ class DecodeSettings(Section):
     member of another type is null then. Without it every record has its own types."""
     avro_schema: Path | None = None
     """A file with the Avro schema, for `avro`."""
+    registry: bool = False
+    """Whether what is `avro` begins with the id of its schema (a zero, 4 bytes), as Confluent's serializers
+    write it. The schema comes from `kafka.registry`."""
 
     @model_validator(mode="after")
     def _readable(self) -> Self:
         avro = "avro" in (self.value, self.key)
-        if avro and self.avro_schema is None:
-            raise ValueError("avro needs avro_schema: a file with the schema")
-        if not avro and self.avro_schema is not None:
-            raise ValueError("avro_schema needs value: avro, or key: avro")
+        if avro and self.avro_schema is None and not self.registry:
+            raise ValueError("avro needs avro_schema: a file with the schema (or registry: true)")
+        if not avro and (self.avro_schema is not None or self.registry):
+            given = "registry" if self.registry else "avro_schema"
+            raise ValueError(f"{given} needs value: avro, or key: avro")
+        if self.avro_schema is not None and self.registry:
+            raise ValueError("avro_schema and registry are two ways to say the same; keep one of them")
         if self.ddl and self.value != "json":
             raise ValueError(f"schema is about JSON; this value is {self.value}")
         try:
@@ -58,7 +65,7 @@ class DecodeSettings(Section):
     def decode(self) -> Decode:
         """Return it as the gateway wants it. Reads the file of the Avro schema."""
         avro = self.avro_schema.read_text(encoding="utf-8") if self.avro_schema is not None else ""
-        return Decode(self.value, self.key, avro, self.ddl or "")
+        return Decode(self.value, self.key, avro, self.ddl or "", registry=self.registry)
 
 
 DecodeKey = Annotated[

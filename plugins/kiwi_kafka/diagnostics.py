@@ -17,7 +17,9 @@ from kiwi_kafka.ports import (
     TopicPartition,
     UnreachableError,
 )
-from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
+from kiwi_kafka.registry.documents import RegistryUnavailable
+from kiwi_kafka.service import NO_REGISTRY
+from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings, RegistrySettings
 
 _TRIES = 5
 _PAUSE_S = 0.4
@@ -35,10 +37,30 @@ def kafka_check(
         return None
     settings = cast("KafkaSettings", context.section("kafka"))
 
+    registered = any(source.decode.registry for source in ours)
+
     async def check() -> Sequence[Diagnostic]:
-        return await check_kafka(settings, topics, written)
+        findings = await check_kafka(settings, topics, written)
+        return [*findings, await check_registry(settings.registry)] if registered else findings
 
     return check
+
+
+async def check_registry(settings: RegistrySettings | None) -> Diagnostic:
+    """Ask the schema registry for an id, as sources do. Raises nothing for what it finds."""
+    if settings is None:
+        return Diagnostic("error", "kafka schema registry", NO_REGISTRY)
+    from kiwi_kafka.registry.client import RegistryClient
+
+    subject = f"kafka schema registry {settings.url}"
+    try:
+        client = await trio.to_thread.run_sync(RegistryClient, settings)
+        await client.check()
+    except OSError as error:
+        return Diagnostic("error", subject, f"ca cannot be used: {error}")
+    except RegistryUnavailable as error:
+        return Diagnostic("error", subject, str(error))
+    return Diagnostic("ok", subject, "answers")
 
 
 async def check_kafka(

@@ -9,6 +9,7 @@ from kiwi_gw.api import (
     ConfigSection,
     Diagnostic,
     PluginContext,
+    PluginError,
     Section,
     ServiceType,
     SourceDescription,
@@ -18,7 +19,7 @@ from kiwi_gw.api import (
 from kiwi_kafka.diagnostics import kafka_check
 from kiwi_kafka.event_schema import event_schema
 from kiwi_kafka.positions import BY_TOPIC
-from kiwi_kafka.service import open_kafka
+from kiwi_kafka.service import NO_REGISTRY, open_kafka
 from kiwi_kafka.settings import KafkaSettings, KafkaSourceSettings
 from kiwi_kafka.source import build_source
 
@@ -45,6 +46,17 @@ def _describe(settings: KafkaSourceSettings) -> SourceDescription:
 
 
 KAFKA = SourceType("kafka", KafkaSourceSettings, build_source, _COMMON, _describe)
+
+
+@hookimpl
+def configure(context: PluginContext) -> None:
+    """Refuse sources whose schemas are in a registry that is not named. Raises PluginError."""
+    kafka = context.sections.get("kafka")
+    if isinstance(kafka, KafkaSettings) and kafka.registry is not None:
+        return
+    for source_id, source in context.sources.items():
+        if isinstance(source, KafkaSourceSettings) and source.decode.registry:
+            raise PluginError(f"source {source_id!r}: {NO_REGISTRY}")
 
 
 @hookimpl

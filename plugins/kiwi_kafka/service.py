@@ -9,7 +9,7 @@ from typing import cast
 import structlog
 import trio
 
-from kiwi_gw.api import HistoryReader, PluginContext, PluginError
+from kiwi_gw.api import Decode, HistoryReader, PluginContext, PluginError
 from kiwi_kafka.client.factory import BrokerClientFactory
 from kiwi_kafka.client.options import tls_context
 from kiwi_kafka.commits import GroupCommits
@@ -31,9 +31,13 @@ from kiwi_kafka.ports import (
     TopicDescription,
     TopicPartition,
 )
-from kiwi_kafka.settings import KafkaSettings
+from kiwi_kafka.registry.schema_registry import SchemaRegistry
+from kiwi_kafka.registry.source_schemas import SourceSchemas
+from kiwi_kafka.settings import KafkaSettings, RegistrySettings
 
 log = structlog.get_logger("kiwi_kafka")
+
+NO_REGISTRY = "decode.registry needs the address of the schema registry: kafka.registry.url"
 
 _BREADTH = 4
 """So many consumers are made before two sources share one."""
@@ -47,8 +51,15 @@ class Kafka:
     """Serve the sources of one cluster: `lookup` asks about topics, `open_reader` has one read on,
     `open_history_reader` has it read again, `producer` writes, `commits` keeps how far groups have come."""
 
-    def __init__(self, settings: KafkaSettings, clients: ClientFactory, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        clients: ClientFactory,
+        nursery: trio.Nursery,
+        registry: SchemaRegistry | None = None,
+    ) -> None:
         self._clients = clients
+        self._registry = registry
         self._most = settings.client.max_consumers
         self._poll_records = settings.client.max_poll_records
         self._tasks: list[ConsumerTask] = []
@@ -86,6 +97,15 @@ class Kafka:
     def producer(self, topic: str) -> RecordProducer:
         """Make a producer, which is to be closed."""
         return self._clients.producer(topic)
+
+    def schemas_of(self, decode: Decode, say: Callable[[object, str], None]) -> SourceSchemas | None:
+        """Return what adds schemas to the batches of a source (`say`: see there); None if its bytes name
+        none. Raises PluginError if there is no registry."""
+        if not decode.registry:
+            return None
+        if self._registry is None:
+            raise PluginError(NO_REGISTRY)
+        return SourceSchemas(self._registry, decode, say)
 
     def close(self) -> None:
         """Close what has no task of its own."""
@@ -239,17 +259,28 @@ class Kafka:
 
 @asynccontextmanager
 async def open_kafka(context: PluginContext) -> AsyncIterator[Kafka]:
-    """Open the service, for one section `kafka`. PluginError if a file of `security` cannot be used."""
+    """Open the service, for one section `kafka`. PluginError if a file that it names cannot be used."""
     settings = cast("KafkaSettings", context.section("kafka"))
     try:
         tls_context(settings.security)
     except OSError as error:
         raise PluginError(f"kafka.security: {error}") from error
+    registry = None if settings.registry is None else await _registry(settings.registry)
     async with trio.open_nursery() as nursery:
-        kafka = Kafka(settings, BrokerClientFactory(settings, nursery), nursery)
+        kafka = Kafka(settings, BrokerClientFactory(settings, nursery), nursery, registry)
         kafka.start()
         try:
             yield kafka
         finally:
             kafka.close()
             nursery.cancel_scope.cancel()
+
+
+async def _registry(settings: RegistrySettings) -> SchemaRegistry:
+    from kiwi_kafka.registry.client import RegistryClient  # with an HTTP client, which few need
+
+    try:
+        # In a thread: to load the system's authorities takes up to 0.2 s.
+        return SchemaRegistry(await trio.to_thread.run_sync(RegistryClient, settings))
+    except OSError as error:
+        raise PluginError(f"kafka.registry.ca: {error}") from error

@@ -6,6 +6,7 @@ import difflib
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -98,6 +99,48 @@ class ClientSettings(Section):
         return self
 
 
+class RegistrySettings(Section):
+    """The schema registry of the cluster, with Confluent's REST API: for sources with `decode.registry`."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # an address may hold a password, too
+
+    url: str
+    """Its address: `https://registry:8081`, with a path if it has one. Redirects are not followed."""
+    user: str | None = None
+    """The user, where the registry asks for one (HTTP Basic)."""
+    password: SecretStr | None = None
+    """The user's password."""
+    ca: Path | None = None
+    """Certificates (PEM) of the authorities that the registry's certificate is checked against; default: the
+    system's."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            _ = parts.port
+        except ValueError:
+            raise ValueError("this is no address") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must be an address that begins with https:// or http://")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("write user and password beside the address, not into it")
+        if parts.query or parts.fragment or not value.isprintable() or " " in value:
+            raise ValueError("must end with the host, the port or a path")
+        return value
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("user and password belong together")
+        if self.user is not None and ":" in self.user:
+            raise ValueError("user must have no colon (HTTP Basic ends the name there)")
+        if self.ca is not None and not self.url.lower().startswith("https:"):
+            raise ValueError("ca needs an address that begins with https://")
+        return self
+
+
 class KafkaSettings(Section):
     """One Kafka cluster."""
 
@@ -119,6 +162,8 @@ class KafkaSettings(Section):
     """How to speak to the brokers, and as whom."""
     client: ClientSettings = ClientSettings()
     """Further options of the client."""
+    registry: RegistrySettings | None = None
+    """The schema registry of the cluster, with Confluent's REST API: for sources with `decode.registry`."""
 
     @field_validator("bootstrap_servers")
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 import trio
@@ -28,6 +29,7 @@ from kiwi_kafka.monitor.topic_lookup import recreated, truncated
 from kiwi_kafka.ports import NO_ID, MissingTopic, RecordProducer, TopicDescription
 from kiwi_kafka.service import Kafka
 from kiwi_kafka.settings import KafkaSourceSettings
+from kiwi_kafka.troubles import Troubles
 
 
 class KafkaSource:
@@ -36,6 +38,7 @@ class KafkaSource:
     While the cluster is away `run` goes on waiting: its subscriptions stay. A topic that does not exist
     is waited for. What was deleted before it was read is announced as a gap. While `run` is running it
     can be read again (`History`), written to (`Producer`), and keeps how far groups have come (`Committer`).
+    Where its bytes name schemas of a registry, a batch is handed over when these are known (`registry`).
     """
 
     def __init__(self, settings: KafkaSourceSettings, kafka: Kafka) -> None:
@@ -43,6 +46,8 @@ class KafkaSource:
         self._follow_new_partitions = settings.on_partition_change == "continue"
         self._headers = settings.fields is not None and "headers" in settings.fields
         self._kafka = kafka
+        self._troubles = Troubles()
+        self._schemas = kafka.schemas_of(settings.decode.decode, self._troubles.say)
         self._topic_reader: TopicReader | None = None
         self._producer: RecordProducer | None = None
         self._began = trio.Event()
@@ -54,12 +59,13 @@ class KafkaSource:
         `probe_interval_ms`, 20 topics at a time; reading costs nothing for it. An offset that holds no record
         counts like one that does."""
         behind = self._topic_reader.behind if self._topic_reader is not None else {}
-        return SourceStatistics(behind, self._kafka.up)
+        return SourceStatistics(behind, self._kafka.up and not self._troubles)
 
     async def run(self, publisher: Publisher, start: Positions | None) -> None:
         """Publish the topic until cancelled. Raises SourceChanged if it was deleted, created anew or cut off,
         or (if so set) has grown."""
-        with self._kafka.report_outages_to(publisher.report_degraded):
+        tell = partial(self._troubles.say, self._kafka)
+        with self._troubles.reported_to(publisher.report_degraded), self._kafka.report_outages_to(tell):
             info, positions = await self._begin(start)
             with self._kafka.open_reader(
                 info, positions, headers=self._headers, follow_new_partitions=self._follow_new_partitions
@@ -69,7 +75,10 @@ class KafkaSource:
                 try:
                     await publisher.ready(dict(positions))
                     while True:
-                        await publisher.publish(await topic_reader.take())
+                        batch = await topic_reader.take()
+                        if self._schemas is not None:
+                            batch = await self._schemas.added_to(batch)
+                        await publisher.publish(batch)
                 finally:
                     self._topic_reader, self._began = None, trio.Event()
                     if self._producer is not None:
@@ -111,7 +120,7 @@ class KafkaSource:
     async def read_from(self, positions: Positions) -> AsyncIterator[HistoryReader]:
         """Read from `positions`. Reading takes turns while `client.max_history_consumers` are in use."""
         async with self._kafka.open_history_reader(await self._live(), positions) as reader:
-            yield reader
+            yield reader if self._schemas is None else self._schemas.added_by(reader)
 
     # --- writing ---
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kiwi_tokens.fetch import Fetch
+from kiwi_gw.api.http_fetch import HttpAnswer, HttpFetch, HttpRequest
 from kiwi_tokens.jwks import (
     MAX_DOCUMENT,
     KeysUnavailable,
@@ -144,7 +144,7 @@ class RemoteKeys(_StoredKeys):
         self._loaded_at = -float("inf")
         self._started_at = -float("inf")
         self._asked_at = -float("inf")  # the last fetch for an unknown key
-        self._fetch: Fetch | None = None
+        self._fetch: HttpFetch | None = None
 
     def find(self, kid: str | None, algorithm: str) -> VerifyingKey | None:
         fetched = self._refresh_if_old()
@@ -195,20 +195,21 @@ class RemoteKeys(_StoredKeys):
 
     def _start(self, now: float) -> None:
         self._started_at = now
-        self._fetch = Fetch(self._url, self._deadline, self._arrived)
+        request = HttpRequest(self._url, self._deadline, MAX_DOCUMENT)
+        self._fetch = HttpFetch(request, self._arrived, "kiwi_tokens fetch")
         self._fetch.start()
 
-    def _wait(self, fetch: Fetch) -> bool:
+    def _wait(self, fetch: HttpFetch) -> bool:
         if not fetch.done.wait(self._deadline):
             fetch.abort()
         return fetch.good
 
-    def _arrived(self, fetch: Fetch, document: bytes, failure: str) -> None:
+    def _arrived(self, fetch: HttpFetch, answer: HttpAnswer) -> None:
         """Take what the fetch brought. Called in its own thread, once, before it is done."""
-        table, good = None, frozenset[str]()
+        table, good, failure = None, frozenset[str](), answer.failure
         try:
             if not failure:
-                table = parse_key_set(document, self._algorithms)
+                table = parse_key_set(answer.body, self._algorithms)
                 good = thumbprints(table)
         except ValueError as error:
             failure = str(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from kiwi_gw.api import ANONYMOUS, Action, Milliseconds, Section
+from kiwi_gw.api import ANONYMOUS, Action, Milliseconds, Section, is_loopback
 from kiwi_tokens.password_hashes import what_is_wrong
 
 _HS_KEY_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}  # RFC 7518, 3.2
@@ -347,18 +346,6 @@ def _need_extra(who: str, extra: str, *modules: str) -> None:
             importlib.import_module(module)
         except ImportError:
             raise ValueError(f"{who}: pip install 'kiwi-gw[{extra}]'") from None
-
-
-def is_loopback(host: str | None) -> bool:
-    """Return whether this host name or address can only be this machine."""
-    if host is None:
-        return False
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_roles(owner: str, roles: Iterable[str], info: ValidationInfo) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from kiwi_gw.model import Decode, Form
-from kiwi_gw.query.decode import decoder
+from kiwi_gw.query.decode import decoded_column, decoder
 from kiwi_gw.query.errors import QueryError
 from kiwi_gw.query.values import UNDECODABLE
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
 
 BAD: Final = object()
 """Stands for what cannot be decoded. It has no JSON: encoding it raises TypeError."""
+
+WriteColumn = Callable[[Mapping[str, Sequence[object]]], Iterable[object]]
+"""Does what `Write` does with one of a batch's columns."""
 
 Write = Callable[[Sequence[object]], Iterable[object]]
 """Makes of a column what msgspec writes as strings: UNSET for null, `BAD` for what cannot be decoded."""
@@ -43,6 +46,15 @@ def decode_of(statement: Statement | Table, decode: Decode) -> Decode:
         raise QueryError(_AVRO, statement.value_decoder_position)
     fields = decode.fields if value == decode.value else ""
     return replace(decode, key=key, value=value, fields=fields)
+
+
+def column_writer(decode: Decode, root: str) -> WriteColumn:
+    """Return what makes strings of the column `key` or `value` of a batch, as `decode` says."""
+    form = decode.value if root == "value" else decode.key
+    if form == "avro" and decode.registry:
+        return lambda columns: [_text(value) for value in decoded_column(decode, root, columns)]
+    write = writer(form, decode.avro_schema)
+    return lambda columns: write(columns[root])
 
 
 def writer(form: Form, avro_schema: str) -> Write:

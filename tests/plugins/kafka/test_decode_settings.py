@@ -42,6 +42,13 @@ def test_avro_has_its_schema_in_a_file(tmp_path: Path) -> None:
     assert decoded({"value": "avro", "avro_schema": str(file)}) == Decode("avro", avro_schema=schema)
 
 
+def test_avro_whose_schemas_are_in_a_registry() -> None:
+    assert decoded({"value": "avro", "registry": True}) == Decode("avro", registry=True)
+    both = {"value": "avro", "key": "avro", "registry": True}
+    assert decoded(both) == Decode("avro", "avro", registry=True)
+    assert decoded({"key": "avro", "registry": True, "schema": "a INT"}).registry
+
+
 @pytest.mark.parametrize(
     ("decode", "message"),
     [
@@ -49,6 +56,8 @@ def test_avro_has_its_schema_in_a_file(tmp_path: Path) -> None:
         ({"value": "avro"}, "avro needs avro_schema"),
         ({"avro_schema": "a.avsc"}, "avro_schema needs value: avro"),
         ({"value": "avro", "avro_schema": "/nowhere/a.avsc"}, "cannot be read"),
+        ({"value": "avro", "registry": True, "avro_schema": "a.avsc"}, "two ways to say the same"),
+        ({"registry": True}, "registry needs value: avro, or key: avro"),
         ({"value": "string", "schema": "a INT"}, "schema is about JSON"),
         ({"schema": "a NOTHING"}, "schema: "),
         ({"values": "json"}, "values"),

@@ -101,3 +101,37 @@ def test_secrets_are_not_shown_and_reach_the_client(tmp_path: Path) -> None:
     assert (options.mechanism, options.username, options.password) == ("SCRAM-SHA-512", "u", "hunter2")
     assert (options.timeout, options.tls) == (1.5, None)
     assert "hunter2" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("registry", "message"),
+    [
+        ({}, "url"),
+        ({"url": "registry:8081"}, "must be an address that begins with https:// or http://"),
+        ({"url": "ftp://registry"}, "must be an address that begins with"),
+        ({"url": "https://"}, "must be an address that begins with"),
+        ({"url": "http://[::1"}, "this is no address"),
+        ({"url": "http://r:port"}, "this is no address"),
+        ({"url": "https://ada:sesame@registry"}, "write user and password beside the address"),
+        ({"url": "https://registry/?token=sesame"}, "must end with the host, the port or a path"),
+        ({"url": "https://registry/a b"}, "must end with the host, the port or a path"),
+        ({"url": "https://registry", "user": "ada"}, "user and password belong together"),
+        ({"url": "https://registry", "password": "sesame"}, "user and password belong together"),
+        ({"url": "https://registry", "user": "a:b", "password": "sesame"}, "user must have no colon"),
+        ({"url": "http://registry", "ca": "ca.pem"}, "ca needs an address that begins with https://"),
+    ],
+)
+def test_what_is_wrong_with_a_registry(registry: Any, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        KafkaSettings(bootstrap_servers="b:9092", registry=registry)
+    assert message in str(caught.value)
+    assert "sesame" not in str(caught.value)
+
+
+def test_the_password_of_a_registry_is_not_shown() -> None:
+    registry = {"url": "https://registry:8081/path/", "user": "ada", "password": "sesame", "ca": "ca.pem"}
+    settings = KafkaSettings(bootstrap_servers="b:9092", registry=registry)
+    assert settings.registry is not None
+    assert settings.registry.password is not None
+    assert settings.registry.password.get_secret_value() == "sesame"
+    assert "sesame" not in repr(settings)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from kiwi_gw.dialects.encoder import MAX_EVENT_BYTES, UNENCODABLE
-from kiwi_gw.dialects.lenses.decoders import json_text, writer
+from kiwi_gw.dialects.lenses.decoders import column_writer, json_text
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Decode, Encoded, WireFormat
 from kiwi_gw.query.decode import objects
@@ -64,8 +64,8 @@ class RecordEncoder:
 
     def __init__(self, table: str, decode: Decode, projects: bool, max_event_bytes: int) -> None:
         self._topic = Raw(_encode(table))
-        self._write_key = writer(decode.key, decode.avro_schema)
-        self._write_value = writer(decode.value, decode.avro_schema)
+        self._write_key = column_writer(decode, "key")
+        self._write_value = column_writer(decode, "value")
         self._projects = projects
         self._max_event_bytes = max_event_bytes
         self._close = decode.close
@@ -85,7 +85,7 @@ class RecordEncoder:
 
     def _rows(self, batch: Batch) -> Iterator[_Row]:
         size, columns = len(batch), batch.columns
-        keys = self._write_key(columns["key"]) if "key" in columns else repeat(UNSET, size)
+        keys = self._write_key(columns) if "key" in columns else repeat(UNSET, size)
         timestamps = columns.get("timestamp", repeat(-1, size))
         values = self._values(batch)
         return map(_Row, keys, values, repeat(self._topic), batch.partitions, batch.offsets, timestamps)
@@ -95,7 +95,7 @@ class RecordEncoder:
         if self._projects:
             return map(bytes.decode, columns[PROJECTION])  # type: ignore[arg-type]
         if "value" in columns:
-            return self._write_value(columns["value"])
+            return self._write_value(columns)
         return map(json_text, objects(list(columns), columns.values()))
 
     def _one_by_one(self, batch: Batch) -> Encoded:

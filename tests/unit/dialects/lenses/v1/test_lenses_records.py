@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from kiwi_gw.dialects.lenses.v1.records import records_wire
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Decode, Encoded, Form
+from kiwi_gw.query.avro import RegisteredSchema
 from kiwi_gw.query.filtered import PROJECTION
 from tests.effort import examples
 
@@ -70,6 +72,28 @@ def test_exact_bytes() -> None:
 )
 def test_every_decoder(form: Form, written: bytes | None, expected: object) -> None:
     assert value(form, written) == expected
+
+
+def test_avro_by_a_registry_in_both_parts() -> None:
+    number, text = RegisteredSchema(1, AVRO), RegisteredSchema(2, '"string"')
+    values = [b"\0\0\0\0\1\x0e", b"\0\0\0\0\1\x0e", None, b"\0\0\0\0\2\x02\xff"]
+    keys = [b"\0\0\0\0\2\x02k", None, b"\0\0\0\0\2\x02k", None]
+    read = batch(values, keys)
+    columns = {
+        **read.columns,
+        "key schema": [text, None, text, None],
+        "value schema": [number, None, None, text],
+    }
+    wire = records_wire("t", Decode("avro", "avro", registry=True))
+    made = wire.encode(replace(read, columns=columns))
+    first, bad, tombstone, no_text = fragments(made)
+    assert json.loads(first[:-1])["key"] == "k"
+    assert json.loads(first[:-1])["value"] == '{"n":7}'
+    assert "value" not in json.loads(tombstone[:-1])
+    assert (bad, no_text, made.decode_errors) == (b"", b"", 2)
+    closing = records_wire("t", Decode("avro", "avro", registry=True, close=True))
+    with pytest.raises(EncodingFailed, match="offset 8"):
+        closing.encode(replace(read, columns=columns))
 
 
 @given(st.lists(st.sampled_from([b"a", b"\xff", None, b"x" * 90, "text", {"a": 1}, object()]), max_size=6))

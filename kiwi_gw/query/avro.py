@@ -1,0 +1,190 @@
+"""Values in Avro: one datum of a schema, which the configuration names or a registry has under an id."""
+
+from __future__ import annotations
+
+import io
+import math
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from kiwi_gw.query.values import UNDECODABLE, Value
+
+HEAD_BYTES: Final = 5
+"""What stands before a datum of a registry's schema: a zero, and the id in 4 bytes, big-endian."""
+
+_DEEPEST: Final = 100
+"""Levels that the compiled reader is trusted with. It takes about 400 bytes of the stack for each."""
+
+_DAMAGED: Final = (
+    ValueError,  # and text that is no UTF-8
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
+def schema_id(value: bytes) -> int | None:
+    """Return the id of the schema that a value of a registry's topic names; None if it names none. Whether
+    the registry knows it is another question."""
+    if len(value) < HEAD_BYTES or value[0]:
+        return None
+    return int.from_bytes(value[1:HEAD_BYTES], "big")
+
+
+class RegisteredSchema:
+    """A schema as a registry has it under an id. What has an id never changes: so the same bytes are read as
+    the same value, whenever and for whomever they are. size: characters of its text, and of those of its
+    references."""
+
+    __slots__ = ("__weakref__", "_head", "_read", "id", "size")
+
+    def __init__(self, schema_id: int, text: str, references: Sequence[str] = ()) -> None:
+        """Make it of JSON text. references: the schemas with the types that it names, each behind those that
+        it names itself. Raises ValueError, in words: it cannot be used; ModuleNotFoundError: no package for
+        Avro."""
+        self.id = schema_id
+        self.size = len(text) + sum(map(len, references))
+        self._head = b"\0" + schema_id.to_bytes(HEAD_BYTES - 1, "big")
+        self._read = _reader(text, references, guarded=True)
+
+    def __repr__(self) -> str:
+        return f"RegisteredSchema({self.id})"
+
+    def read(self, value: bytes) -> Value:
+        """Read a value with its head; UNDECODABLE if it names another schema, or is damaged."""
+        return self._read(value[HEAD_BYTES:]) if value.startswith(self._head) else UNDECODABLE
+
+
+@lru_cache(maxsize=64)
+def datum_reader(schema: str) -> Callable[[bytes], Value]:
+    """Return what reads one datum, without a head. Raises as `RegisteredSchema`."""
+    return _reader(schema)
+
+
+def _reader(
+    schema: str, references: Sequence[str] = (), *, guarded: bool = False
+) -> Callable[[bytes], Value]:
+    import fastavro
+
+    named: dict[str, Any] = {}
+    try:
+        for text in references:
+            fastavro.parse_schema(_plain(msgspec.json.decode(text)), named)
+        parsed = fastavro.parse_schema(_plain(msgspec.json.decode(schema)), named)
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(f"this is no Avro schema: {error}") from error
+    if guarded and _has_endless_array(parsed, named, set()):
+        raise ValueError("it has an array of what takes no bytes: a datum of a few could hold any number")
+    read_datum = _reader_in_python() if _depth(parsed, named, {}) > _DEEPEST else fastavro.schemaless_reader
+
+    def read(value: bytes) -> Value:
+        source = io.BytesIO(value)
+        try:
+            found = _text(read_datum(source, parsed, None))
+        except _DAMAGED:
+            return UNDECODABLE
+        return found if source.tell() == len(value) else UNDECODABLE
+
+    return read
+
+
+def _plain(schema: Any) -> Any:
+    """Leave out logical types: a timestamp is a number of milliseconds (or what it says), as in JSON."""
+    if isinstance(schema, dict):
+        return {name: _plain(part) for name, part in schema.items() if name != "logicalType"}
+    return [_plain(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _reader_in_python() -> Callable[..., Any]:
+    """Return the slower reader of fastavro, which ends by RecursionError where the other one, which is
+    compiled, runs out of the stack and takes the process with it."""
+    from fastavro._read_py import schemaless_reader
+
+    return schemaless_reader
+
+
+def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, float]) -> float:
+    """Return how deep a value may be nested: infinitely, if a record may hold itself. known: of named types;
+    infinite while they are looked at."""
+    match schema:
+        case list() if schema:
+            return 1 + max(_depth(part, named, known) for part in schema)
+        case str() if schema in known:
+            return known[schema]
+        case str() if schema in named:
+            return _depth(named[schema], named, known)
+        case {"type": "array", "items": inner} | {"type": "map", "values": inner}:
+            return 1 + _depth(inner, named, known)
+        case {"type": "record", "name": name, "fields": fields}:
+            known[name] = math.inf
+            inner_depths = [_depth(field["type"], named, known) for field in fields]
+            known[name] = 1 + max(inner_depths, default=0)
+            return known[name]
+        case {"type": dict() | list() as inner}:
+            return _depth(inner, named, known)
+    return 1
+
+
+def _has_endless_array(schema: Any, named: Mapping[str, Any], seen: set[str]) -> bool:
+    """Return whether some array's items take no bytes: then a datum of ten bytes may hold a billion."""
+    match schema:
+        case list():
+            return any(_has_endless_array(part, named, seen) for part in schema)
+        case str() if schema in named and schema not in seen:
+            seen.add(schema)
+            return _has_endless_array(named[schema], named, seen)
+        case {"type": "array", "items": items}:
+            return _is_empty(items, named, frozenset()) or _has_endless_array(items, named, seen)
+        case {"type": "map", "values": values}:
+            return _has_endless_array(values, named, seen)
+        case {"type": "record", "name": name, "fields": fields}:
+            seen.add(name)
+            return any(_has_endless_array(field["type"], named, seen) for field in fields)
+        case {"type": dict() | list() as inner}:
+            return _has_endless_array(inner, named, seen)
+    return False
+
+
+def _is_empty(schema: Any, named: Mapping[str, Any], within: frozenset[str]) -> bool:
+    """Return whether a value of that takes no bytes. within: the records that it is in."""
+    match schema:
+        case "null" | {"type": "null"}:
+            return True
+        case str() if schema in named and schema not in within:
+            return _is_empty(named[schema], named, within | {schema})
+        case {"type": "fixed", "size": size}:
+            return bool(size == 0)
+        case {"type": "record", "name": name, "fields": fields}:
+            return all(_is_empty(field["type"], named, within | {name}) for field in fields)
+        case {"type": dict() as inner}:
+            return _is_empty(inner, named, within)
+    return False
+
+
+def _text(value: Any) -> Value:
+    """Write bytes as base64 text."""
+    match value:
+        case bytes():
+            return b64encode(value).decode()
+        case dict():
+            return {str(name): _text(part) for name, part in value.items()}
+        case list():
+            return [_text(part) for part in value]
+    return value

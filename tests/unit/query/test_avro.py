@@ -1,0 +1,147 @@
+"""Values whose schemas are in a registry: a zero, the id, the datum."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+import pytest
+
+from kiwi_gw.model import SCHEMA_COLUMNS, Batch, Decode, batch_pieces
+from kiwi_gw.query.avro import RegisteredSchema, schema_id
+from kiwi_gw.query.decode import decode_mistake, decoded_column
+from kiwi_gw.query.decoded_batch import DecodedBatch
+from kiwi_gw.query.values import UNDECODABLE
+
+V1 = {"type": "record", "name": "F", "fields": [{"name": "a", "type": "string"}]}
+V2 = {"type": "record", "name": "F", "fields": [*V1["fields"], {"name": "b", "type": ["null", "long"]}]}
+ANY = Decode("avro", "avro", registry=True)
+
+
+def registered(number: int, schema: Any, *references: Any) -> RegisteredSchema:
+    return RegisteredSchema(number, json.dumps(schema), [json.dumps(each) for each in references])
+
+
+def datum(schema: Any, value: Any) -> bytes:
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(schema), value)
+    return written.getvalue()
+
+
+def head(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (head(1), 1),
+        (head(0) + b"x", 0),
+        (b"\0\xff\xff\xff\xff", 2**32 - 1),
+        (b"\0\1\2\3\4\5", 0x01020304),
+        (b"\1\0\0\0\1", None),
+        (b'{"a":1}', None),
+        (b"\0\0\0\1", None),
+        (b"", None),
+    ],
+)
+def test_the_id_of_a_schema(value: bytes, number: int | None) -> None:
+    assert schema_id(value) == number
+
+
+def test_each_value_by_its_own_schema() -> None:
+    one, two = registered(7, V1), registered(8, V2)
+    first = head(7) + datum(V1, {"a": "x"})
+    second = head(8) + datum(V2, {"a": "y", "b": 5})
+    values = [first, second, None, first, second[:-1], second + b"\0", b"", head(7), "text", second]
+    schemas = [one, two, None, None, two, two, None, one, None, one]
+    columns: dict[str, Sequence[Any]] = {"value": values, SCHEMA_COLUMNS["value"]: schemas}
+    read = [{"a": "x"}, {"a": "y", "b": 5}, None, *[UNDECODABLE] * 5, "text", UNDECODABLE]
+    assert decoded_column(ANY, "value", columns) == read
+    assert decoded_column(ANY, "value", columns, slice(1, 3)) == read[1:3]
+    # Without schemas beside them nothing can be read, and nothing is guessed.
+    assert decoded_column(ANY, "value", {"value": [first, None]}) == [UNDECODABLE, None]
+    assert decoded_column(Decode("string", "avro", registry=True), "value", {"value": [b"x"]}) == ["x"]
+
+
+def test_text_that_is_none() -> None:
+    assert registered(1, "string").read(head(1) + b"\x02\xff") is UNDECODABLE
+
+
+def test_a_batch_is_read_in_pieces_and_turns_as_a_whole() -> None:
+    one, two = registered(7, V1), registered(8, V2)
+    values = [
+        head(7) + datum(V1, {"a": str(n)}) if n % 3 else head(8) + datum(V2, {"a": str(n), "b": n})
+        for n in range(1_500)
+    ]
+    schemas = [one if n % 3 else two for n in range(1_500)]
+    columns: dict[str, Sequence[Any]] = {
+        "value": values,
+        "key": [None] * 1_500,
+        SCHEMA_COLUMNS["value"]: schemas,
+    }
+    batch = Batch({0: 0}, [0] * 1_500, range(1_500), columns, cost=100_000)
+    whole = DecodedBatch(batch, ANY).column("value")
+    assert whole == [{"a": str(n)} if n % 3 else {"a": str(n), "b": n} for n in range(1_500)]
+    pieces = list(batch_pieces(batch))
+    assert len(pieces) > 1
+    assert [row for piece in pieces for row in DecodedBatch(piece, ANY).column("value")] == whole
+
+
+def test_types_of_other_schemas() -> None:
+    inner = {"type": "record", "name": "x.Inner", "fields": [{"name": "i", "type": "int"}]}
+    middle = {"type": "record", "name": "x.Middle", "fields": [{"name": "in", "type": "x.Inner"}]}
+    outer = {"type": "record", "name": "x.Outer", "fields": [{"name": "m", "type": ["null", "Middle"]}]}
+    value = head(3) + b"\x02\x06"
+    assert registered(3, outer, inner, middle).read(value) == {"m": {"in": {"i": 3}}}
+    with pytest.raises(ValueError, match="no Avro schema"):
+        registered(3, outer, inner)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"', "5", "{}", '"x.Unknown"', '{"type": "record"}', '{"type": "enum", "name": "e"}', "[" * 10_000],
+)
+def test_what_is_no_schema(text: str) -> None:
+    with pytest.raises(ValueError, match="no Avro schema"):
+        RegisteredSchema(1, text)
+
+
+EMPTY = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    "items", ["null", EMPTY, {"type": "fixed", "name": "f", "size": 0}, {"type": "null"}]
+)
+def test_an_array_of_nothing_is_refused_for_ten_bytes_could_hold_a_billion_of_it(items: Any) -> None:
+    array = {"type": "array", "items": items}
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", array]}]}
+    for schema in (array, record, {"type": "map", "values": array}):
+        with pytest.raises(ValueError, match="takes no bytes"):
+            registered(1, schema)
+    registered(1, {"type": "array", "items": ["null", "int"]})
+
+
+def test_a_schema_that_holds_itself_is_read_however_deep_its_values_are() -> None:
+    """The compiled reader of fastavro ends the process at some 10,000 levels."""
+    chain = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+    schema = registered(1, chain)
+    assert schema.read(head(1) + b"\2\2\0") == {"next": {"next": {"next": None}}}
+    assert schema.read(head(1) + b"\2" * 1_000_000 + b"\0") is UNDECODABLE
+    inner = {"type": "record", "name": "I", "fields": [{"name": "out", "type": ["null", "O"]}]}
+    outer = {
+        "type": "record",
+        "name": "O",
+        "fields": [{"name": "in", "type": {"type": "array", "items": inner}}],
+    }
+    assert registered(1, outer).read(head(1) + b"\2\2" * 500_000) is UNDECODABLE
+
+
+def test_what_a_configuration_may_have_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decode_mistake(ANY) is None
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    assert "kiwi-gw[avro]" in str(decode_mistake(ANY))
