@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -31,7 +32,10 @@ Message = dict[str, Any]
 
 
 class Client(Protocol):
-    """Send a text, and get the next message that is no bare heartbeat."""
+    """Send a text, and get the next message that is no bare heartbeat. early: records that came before the
+    answer that was waited for, for whoever asks for records next."""
+
+    early: deque[Message]
 
     async def send(self, text: str) -> None: ...
 
@@ -40,6 +44,7 @@ class Client(Protocol):
 
 class InPython:
     def __init__(self, socket: ClientConnection) -> None:
+        self.early: deque[Message] = deque()
         self._socket = socket
 
     async def send(self, text: str) -> None:
@@ -57,6 +62,7 @@ class InNode:
     def __init__(self, process: trio.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        self.early: deque[Message] = deque()
         self._stdin, self._stdout = process.stdin, process.stdout
         self._rest = b""
 
@@ -102,9 +108,13 @@ def request(kind: str, number: int, content: object, token: str | None = None) -
 
 
 async def answer(client: Client, *asked: Any) -> str:
-    """Ask; the content of SUCCESS. AssertionError for any other answer."""
+    """Ask; the content of SUCCESS. AssertionError for any other answer.
+
+    Records may come before it: a topic is read before its broker has acknowledged what was written to it.
+    """
     await client.send(request(*asked))
-    heard = await client.hear()
+    while (heard := await client.hear())["type"] == "KAFKAMSG":
+        client.early.append(heard)
     assert (heard["type"], heard["correlationId"]) == ("SUCCESS", asked[1]), heard
     content = heard["content"]
     assert isinstance(content, str)
@@ -114,7 +124,7 @@ async def answer(client: Client, *asked: Any) -> str:
 async def records(client: Client, count: int) -> list[Message]:
     found: list[Message] = []
     while len(found) < count:
-        message = await client.hear()
+        message = client.early.popleft() if client.early else await client.hear()
         assert message["type"] == "KAFKAMSG", message
         found += [{**each, "correlationId": message["correlationId"]} for each in message["content"]]
     return found
