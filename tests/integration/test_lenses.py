@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -31,7 +32,10 @@ Message = dict[str, Any]
 
 
 class Client(Protocol):
-    """Send a text, and get the next message that is no bare heartbeat."""
+    """Send a text, and get the next message that is no bare heartbeat. early: records that came before the
+    answer that was waited for, for whoever asks for records next."""
+
+    early: deque[Message]
 
     async def send(self, text: str) -> None: ...
 
@@ -40,6 +44,7 @@ class Client(Protocol):
 
 class InPython:
     def __init__(self, socket: ClientConnection) -> None:
+        self.early: deque[Message] = deque()
         self._socket = socket
 
     async def send(self, text: str) -> None:
@@ -57,6 +62,7 @@ class InNode:
     def __init__(self, process: trio.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        self.early: deque[Message] = deque()
         self._stdin, self._stdout = process.stdin, process.stdout
         self._rest = b""
 
@@ -102,9 +108,13 @@ def request(kind: str, number: int, content: object, token: str | None = None) -
 
 
 async def answer(client: Client, *asked: Any) -> str:
-    """Ask; the content of SUCCESS. AssertionError for any other answer."""
+    """Ask; the content of SUCCESS. AssertionError for any other answer.
+
+    Records may come before it: a topic is read before its broker has acknowledged what was written to it.
+    """
     await client.send(request(*asked))
-    heard = await client.hear()
+    while (heard := await client.hear())["type"] == "KAFKAMSG":
+        client.early.append(heard)
     assert (heard["type"], heard["correlationId"]) == ("SUCCESS", asked[1]), heard
     content = heard["content"]
     assert isinstance(content, str)
@@ -114,7 +124,7 @@ async def answer(client: Client, *asked: Any) -> str:
 async def records(client: Client, count: int) -> list[Message]:
     found: list[Message] = []
     while len(found) < count:
-        message = await client.hear()
+        message = client.early.popleft() if client.early else await client.hear()
         assert message["type"] == "KAFKAMSG", message
         found += [{**each, "correlationId": message["correlationId"]} for each in message["content"]]
     return found
@@ -214,6 +224,7 @@ async def test_who_comes_back_gets_exactly_what_is_behind_the_commit(
 async def test_every_success_is_in_the_topic_when_the_broker_is_killed_under_a_publisher(
     own_broker: Broker, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:
+    """How much is given up while it is away depends on how fast it starts: what comes then gets through."""
     name = await Topics(own_broker.bootstrap).create(new_topic(), 1)
     total = 3_000
     said: dict[int, Message] = {}
@@ -225,14 +236,14 @@ async def test_every_success_is_in_the_topic_when_the_broker_is_killed_under_a_p
         await answer(page, "UNSUBSCRIBE", total + 1, {"topics": [name]})
         killed = trio.Event()
 
-        async def publish() -> None:
-            for number in range(total):
+        async def publish(numbers: range) -> None:
+            for number in numbers:
                 await page.send(request("PUBLISH", number, {"topic": name, "value": str(number)}))
                 if number == total // 3:
                     await killed.wait()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(publish)
+            nursery.start_soon(publish, range(total))
             while len(said) < total:
                 heard = await page.hear()
                 said[heard["correlationId"]] = heard
@@ -240,7 +251,12 @@ async def test_every_success_is_in_the_topic_when_the_broker_is_killed_under_a_p
                     await own_broker.kill()
                     killed.set()
                     await own_broker.start()
-    assert list(said) == list(range(total)), "answers come in the order of the requests"
+        with trio.fail_after(60):
+            while heard["type"] != "SUCCESS":
+                await publish(range(len(said), len(said) + 1))
+                heard = await page.hear()
+                said[heard["correlationId"]] = heard
+    assert list(said) == list(range(len(said))), "answers come in the order of the requests"
     found = await read_all(own_broker.bootstrap, name)
     values = [int(value or b"") for _, value in sorted(found.items())]
     assert values == sorted(set(values)), "in order, none twice"
@@ -250,4 +266,4 @@ async def test_every_success_is_in_the_topic_when_the_broker_is_killed_under_a_p
         assert found[content["partition"], content["offset"]] == str(number).encode()
     unwritten = {n for n, heard in said.items() if heard["content"].startswith("not written")}
     assert not unwritten & set(values)
-    assert len(written) > total // 2, "most got through once it was there again"
+    assert written[: total // 6] == list(range(total // 6)), "until it was killed"

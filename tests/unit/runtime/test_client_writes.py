@@ -22,7 +22,8 @@ from kiwi_gw.api import (
     Unpublished,
     hookimpl,
 )
-from kiwi_gw.core.commands import MAX_COMMITS, Commit, Produce
+from kiwi_gw.codes import CloseCode
+from kiwi_gw.core.commands import MAX_COMMITS, Close, Commit, Produce
 from kiwi_gw.core.notices import CommitDone, Produced
 from kiwi_gw.runtime import produce_queue, produce_window
 from tests.unit.runtime.fakes import Client, running, settled
@@ -169,6 +170,41 @@ async def test_what_a_client_that_leaves_still_had_waiting_is_dropped(
         await settled()
         assert [texts(call) for call in vault.calls] == [["1"], ["3"]]
         assert results(leaves) == []
+
+
+async def test_what_becomes_of_records_is_not_told_behind_the_close_frame(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    vault = Vault()
+    async with running(tmp_path, OPEN, vault=vault) as bench:
+        client = bench.connect()
+        client.does(*put("1"), Commit("c", "a", "g", {0: (1, "")}))
+        await settled()
+        client.does(Close(CloseCode.POLICY_VIOLATION, "enough"))
+        vault.gate.set()
+        await settled()
+        assert (results(client), commits(client)) == ([], [])
+        assert [texts(call) for call in vault.calls] == [["1"]]
+
+
+async def test_behind_an_answer_that_ends_the_connection_comes_no_other(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Though several have waited for too long, and are refused together."""
+    vault = Vault()
+    async with running(tmp_path, OPEN, vault=vault) as bench:
+        client = bench.connect()
+        client.does(*(Commit(n, "a", "g", {0: (n, "")}) for n in range(4)))
+        client.session.answer = lambda notice: (
+            [Close(CloseCode.POLICY_VIOLATION, "enough")]
+            if isinstance(notice, CommitDone) and notice.handle == 1
+            else []
+        )
+        await trio.sleep(3.8)
+        vault.gate.set()
+        await settled()
+        assert [handle for handle, _ in commits(client)] == [0, 1]
+        assert client.socket.close_reason == "enough"
 
 
 async def test_every_record_is_answered_in_time_though_the_source_hangs(

@@ -328,6 +328,15 @@ async def test_what_came_before_a_subscription_began_is_not_examined_for_it(worl
     assert looked_at == [[], [[3, 4]], [[0, 1, 2], [3, 4]]]
 
 
+async def test_nothing_is_said_of_a_subscription_that_is_over_when_it_is_looked_at(world: Fixture) -> None:
+    client = world.subscribe("a")
+    client.does(Cancel("a"))
+    before = len(client.session.notices)
+    client.does(Inspect("a"))
+    assert client.session.notices[before:] == []
+    assert client.socket.close_code is None
+
+
 # --- closing -----------------------------------------------------------------------------------
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from kiwi_gw.api import Identity, Password, Refusal, RefusalCode
+from kiwi_gw.api import Credential, Identity, Password, Refusal, RefusalCode, hookimpl
 from kiwi_gw.runtime.login_guard import FAILURES, MAX_ENTRIES, LoginGuard
+from tests.unit.runtime.fakes import Sources, config, running
 
 WRONG = Refusal("invalid_credentials", "no")
 HERE, THERE = "192.0.2.1:50000", "192.0.2.2:50000"
@@ -116,6 +118,56 @@ def test_what_is_refused_for_other_reasons_pushes_nobody_out() -> None:
         assert guard.begin(credential, 0.5) is None
         guard.over(credential, Refusal(RefusalCode.BUSY, "later"), 0.5)
     assert not tries(guard, 0.5)
+
+
+def test_an_attempt_whose_entry_was_forgotten_meanwhile_changes_nothing() -> None:
+    """Its password is looked at for so long that as many others have failed."""
+    guard, ann = LoginGuard(), Password("ann", "right", HERE)
+    assert guard.begin(ann, 0) is None
+    for n in range(MAX_ENTRIES):
+        tries(guard, 0.5, user=str(n))
+    for answer in (Identity("ann"), WRONG, None):
+        guard.over(ann, answer, 1)
+        assert len(guard) == MAX_ENTRIES
+    assert [tries(guard, 1) for _ in range(FAILURES + 1)] == [True] * FAILURES + [False]
+
+
+@pytest.mark.parametrize("answer", [None, Refusal(RefusalCode.BUSY, "later")])
+def test_what_says_nothing_about_the_client_takes_back_no_failure(answer: Refusal | None) -> None:
+    guard, ann = LoginGuard(), Password("ann", "wrong", HERE)
+    assert [tries(guard, 0) for _ in range(FAILURES - 1)] == [True] * (FAILURES - 1)
+    for _ in range(3):
+        assert guard.begin(ann, 0) is None
+        guard.over(ann, answer, 0)
+    assert [tries(guard, 0) for _ in range(2)] == [True, False]
+
+
+class Known:
+    """Knows ann by her password. looked_at: the passwords that it was shown."""
+
+    def __init__(self) -> None:
+        self.looked_at: list[str] = []
+
+    @hookimpl
+    def authenticate(self, credential: Credential) -> Identity | Refusal:
+        assert isinstance(credential, Password)
+        self.looked_at.append(credential.password)
+        return Identity("ann") if credential.password == "right" else WRONG
+
+
+async def test_a_gateway_shows_a_plugin_no_more_passwords_than_that(tmp_path: Path) -> None:
+    known = Known()
+    text = config("a", plugins=("fake", "known"))
+    async with running(tmp_path, text, fake=Sources(), known=known) as bench:
+        for number in range(FAILURES):
+            answer = await bench.gateway.authenticate(Password("ann", f"wrong {number}", HERE))
+            assert answer == WRONG
+        answer = await bench.gateway.authenticate(Password("ann", "right", HERE))
+        assert isinstance(answer, Refusal)
+        assert (answer.code, answer.retry) == (RefusalCode.TOO_MANY_FAILURES, True)
+        assert known.looked_at == [f"wrong {number}" for number in range(FAILURES)]
+        answer = await bench.gateway.authenticate(Password("ann", "right", THERE))
+        assert isinstance(answer, Identity)
 
 
 @pytest.mark.parametrize("user", ["", "\0", "\ud800", "x" * 1_048_576])

@@ -71,6 +71,12 @@ def test_the_delay_of_a_batch(
     assert sum(meter.fanout.counts) == 1
 
 
+def test_an_event_from_a_clock_that_is_ahead_was_delivered_at_once() -> None:
+    meter = Meters(10).source("a")
+    meter.published(Batch({0: 0}, [0], [0], {"timestamp": [9_000]}, cost=70), 1, 0.002, 3.0)
+    assert (sum(meter.delivery_delay.counts), meter.delivery_delay.sum) == (1, 0.0)
+
+
 async def test_a_subscribe_lasts_until_its_source_works(tmp_path: Path, autojump_clock: MockClock) -> None:
     async def run(publisher: Publisher, start: Positions | None, context: SourceContext) -> None:
         await trio.sleep(3)

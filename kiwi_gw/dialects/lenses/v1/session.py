@@ -49,7 +49,7 @@ from kiwi_gw.dialects.lenses.tables import Tables
 from kiwi_gw.dialects.lenses.v1 import messages, replies, requests
 from kiwi_gw.dialects.lenses.v1.subscribing import Reading, StatementReader, Unreadable
 from kiwi_gw.dialects.lenses.v1.topics import ANSWER_SECONDS, Topics
-from kiwi_gw.dialects.lenses.v1.writing import Publishing, Unwritable, Writing, group_of
+from kiwi_gw.dialects.lenses.v1.writing import CommitPart, Publishing, Unwritable, Writing, group_of
 from kiwi_gw.model import Identity, Password, Refusal, Token, Unpublished
 
 RATE_LIMITED: Final = "rate_limited"
@@ -151,8 +151,8 @@ class LensesV1Session:
                 return self._timer_fired()
             case Produced(Publishing() as asked):
                 return self._produced(asked, notice)
-            case CommitDone():
-                return self._writing.committed(notice)
+            case CommitDone(CommitPart() as part):
+                return self._writing.committed(part, notice)
             case Silent() if not self._waits:
                 return (replies.heartbeat(),)
             case SourceAppeared(info):

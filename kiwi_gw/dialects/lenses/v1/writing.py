@@ -66,7 +66,7 @@ class Committing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class CommitPart:
     """One topic of a COMMIT."""
 
     of: Committing
@@ -101,7 +101,7 @@ class Writing:
                 )
             case Unpublished(message):
                 return replies.error(asked.number, message)
-            case Refusal() as refusal:
+            case refusal:
                 return replies.error(asked.number, _why(refusal, asked.topic))
 
     def commit(self, number: int, content: messages.Commit, group: str) -> Iterator[Command]:
@@ -115,13 +115,10 @@ class Writing:
         asked = Committing(number, len(wanted))
         self.unanswered += 1
         for topic, positions in wanted.items():
-            yield Commit(_Part(asked, topic), self._tables.source_id(topic), group, positions)
+            yield Commit(CommitPart(asked, topic), self._tables.source_id(topic), group, positions)
 
-    def committed(self, notice: CommitDone) -> Iterator[Reply]:
+    def committed(self, part: CommitPart, notice: CommitDone) -> Iterator[Reply]:
         """Answer a COMMIT, if that was the last of its topics."""
-        part = notice.handle
-        if not isinstance(part, _Part):
-            return
         asked = part.of
         asked.waiting -= 1
         if notice.result is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from kiwi_gw.codes import RefusalCode
@@ -15,6 +15,7 @@ from kiwi_gw.core.commands import (
     Commit,
     Inspect,
     LogIn,
+    Offload,
     Open,
     Produce,
     SetTimer,
@@ -48,7 +49,8 @@ def reader(tables: Tables, limits: SessionLimits, clock: Callable[[], float]) ->
 
 
 class Page(Desk):
-    """One connection. known: says whose a credential is. silence: for how long nothing may be said."""
+    """One connection. known: says whose a credential is. silence: for how long nothing may be said. offloads:
+    questions that are not answered, where it holds them. given_up: what was cancelled that is not open."""
 
     def __init__(
         self,
@@ -63,6 +65,9 @@ class Page(Desk):
         self.calls: list[Call] = []
         self.writes: list[Produce | Commit] = []
         self.holds_calls = False
+        self.offloads: list[Offload] = []
+        self.holds_offloads = False
+        self.given_up: list[Hashable] = []
         self._known = known
         self._frames = FrameReader()
         tables, limits = Tables(), limits or SessionLimits()
@@ -98,8 +103,12 @@ class Page(Desk):
                     if (found := self.open.get(handle)) is not None:
                         told = Inspected(handle, found.hub.info, found.delivery.matched, ())
                         self.carry_out(self.session.notice(told))
-                case AddCredit(handle) | Cancel(handle) if handle not in self.open:
+                case AddCredit(handle) if handle not in self.open:
                     pass
+                case Cancel(handle) if handle not in self.open:
+                    self.given_up.append(handle)
+                case Offload() if self.holds_offloads:
+                    self.offloads.append(command)
                 case Produce() | Commit():
                     self.writes.append(command)
                 case Call():

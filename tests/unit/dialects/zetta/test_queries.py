@@ -9,7 +9,7 @@ import pytest
 
 from kiwi_gw.core.commands import Open
 from kiwi_gw.core.hub_limits import HubLimits
-from kiwi_gw.core.notices import OpenFailed
+from kiwi_gw.core.notices import Lagged, OpenFailed, Unanswered
 from kiwi_gw.dialects.zetta import events, topic_plan_cache
 from kiwi_gw.dialects.zetta.devices import SeenDevices, devices_wire
 from kiwi_gw.dialects.zetta.topic_filters import filter_of, parse_topic
@@ -327,3 +327,35 @@ def test_a_query_for_devices_has_no_more_decoded_than_it_needs_and_in_turns(
     assert max(after - before for before, after in pairwise(there)) <= 4, "32 KiB at a time"
     assert there[-1] == decoded
     assert len(there) > 20 or not devices.first_seen, "and one device at a time"
+
+
+def test_a_query_that_the_worker_does_not_manage_is_refused_and_remembered() -> None:
+    text = "hub/**?where data.of_the_worker > 1"
+    for unanswered in (Unanswered.TOO_LONG, Unanswered.FATAL):
+        with pytest.raises(ValueError, match="too much time or memory"):
+            filter_of(parse_topic(f"{text} and data.{unanswered.value}"), unanswered)
+        with pytest.raises(ValueError, match="too much time or memory"):
+            parse_topic(f"{text} and data.{unanswered.value}")
+
+
+def test_where_a_source_does_not_know_what_it_lost_that_is_said() -> None:
+    sources = Sources(arms=ARMS)
+    client = sources.client()
+    client.subscribe("hub/arm/**")
+    (handle,) = client.open
+    info = sources.hubs["arms"].info
+    client.seen()
+    said = []
+    for dropped in (3, None):
+        client.carry_out(client.session.notice(Lagged(handle, info, 0, dropped, 0, {}, {})))
+        said += client.seen()
+    for dropped in (None, 5, None):
+        client.carry_out(client.session.notice(Lagged(handle, info, 0, dropped, 0, {}, {})))
+    client.pass_time(1.0)
+    assert [*said, *client.seen()] == [
+        (500, "hub/arm/**", "3 events of its sources were lost"),
+        (500, "hub/arm/**", "more than 5 events were lost"),
+    ]
+    client.pass_time(1.0)
+    client.carry_out(client.session.notice(Lagged(handle, info, 0, None, 0, {}, {})))
+    assert client.seen() == [(500, "hub/arm/**", "events were lost, nobody knows how many")]

@@ -162,6 +162,20 @@ def test_commits_are_one_for_each_topic_and_are_answered_together() -> None:
     assert (answer["type"], answer["content"]) == ("ERROR", "cars: it ends at 2 (stored of bikes)")
 
 
+def test_of_a_commit_that_is_refused_in_several_topics_the_first_refusal_is_said() -> None:
+    page = Page(Gateway("cars", "bikes", "trains"))
+    commits = [{"topic": name, "partition": 0, "offset": 3} for name in ("cars", "bikes", "trains")]
+    page.ask("COMMIT", 9, {"commits": commits})
+    results = (Refusal("forbidden", "not allowed"), None, Refusal("beyond", "it ends at 2"))
+    for command, result in zip(page.writes, results, strict=True):
+        page.carry_out(page.session.notice(CommitDone(command.handle, result)))
+    assert page.heard() == [
+        {"type": "ERROR", "correlationId": 9, "content": "cars: not allowed (stored of bikes)"}
+    ]
+    page.carry_out(page.session.notice(Silent()))
+    assert page.heard() == [{"type": "HEARTBEAT"}], "nothing is unanswered"
+
+
 def test_topics_that_are_not_there_are_asked_for_like_those_that_may_not_be_seen() -> None:
     """So that nothing tells them apart: the core refuses an id that no source has."""
     page = Page(Gateway("cars"))
