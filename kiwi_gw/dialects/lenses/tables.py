@@ -21,19 +21,24 @@ class Tables:
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
-        self._names: dict[str, str] = {}  # by id
+        self._infos: dict[str, SourceInfo] = {}
 
     def add(self, info: SourceInfo) -> None:
         """Learn of a source, or of its new name."""
-        name, before = table_of(info), self._names.get(info.id)
+        name, known = table_of(info), self._infos.get(info.id)
+        before = None if known is None else table_of(known)
         if before is not None and before != name and self._ids.get(before) == info.id:
             del self._ids[before]
-        self._names[info.id], self._ids[name] = name, info.id
+        self._infos[info.id], self._ids[name] = info, info.id
 
     def source_id(self, name: str) -> str:
         """Return the id of the source that was last called so. If none was, an id that no source has: what is
         not there is refused where what may not be seen is, in the same words and the same order."""
         return self._ids.get(name, f"\0{name}")
+
+    def info(self, source_id: str) -> SourceInfo | None:
+        """Return what is known of a source: it may be gone. None: there was none of that id."""
+        return self._infos.get(source_id)
 
 
 def table_of(info: SourceInfo) -> str:

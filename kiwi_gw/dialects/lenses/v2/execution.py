@@ -22,7 +22,7 @@ from kiwi_gw.dialects.lenses.v2.messages import StatsData
 from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, FIELDS, RESULTS, SCANNED, id_of
 from kiwi_gw.dialects.lenses.v2.statistics import Counters, PartitionTally
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
-from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt, Until
+from kiwi_gw.model import AtOffset, AtTime, CloseReason, Start, StartAt, Until, UntilOffset
 from kiwi_gw.query.errors import QueryError
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
@@ -30,11 +30,13 @@ if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
 
 HANDLE: Final = "execution"
 
+_MOST_OFFSET: Final = 2**63 - 1
+
 _GRID_SECONDS: Final = 0.05
 _LATE_SECONDS: Final = 0.5
 """A timer that fires later than so much was held up by the client."""
 
-_OVER: Final = (CloseReason.UNTIL, CloseReason.ENDED, CloseReason.LIMIT)
+OVER: Final = (CloseReason.UNTIL, CloseReason.ENDED, CloseReason.LIMIT)
 """Ends that were asked for."""
 
 
@@ -128,7 +130,7 @@ class Execution:
         table = self._statement.table
         wrong = (
             []
-            if notice.reason in _OVER
+            if notice.reason in OVER
             else [replies.error(f"{table}: {notice.reason.value}: {notice.message}")]
         )
         raise Over(*said, *self.stats(), *wrong)
@@ -222,4 +224,12 @@ def begins_at(statement: Statement) -> Start:
 
 def ends_at(statement: Statement, *, live: bool) -> object:
     """Say where it ends (`Open.until`)."""
-    return None if live and not statement.narrowed.nothing else Until.END
+    narrowed = statement.narrowed
+    if narrowed.nothing:
+        return Until.END
+    if live:
+        return None
+    if narrowed.last_offset is None and narrowed.partitions is None:
+        return Until.END
+    behind = _MOST_OFFSET if narrowed.last_offset is None else min(narrowed.last_offset + 1, _MOST_OFFSET)
+    return UntilOffset(max(0, behind), narrowed.partitions)

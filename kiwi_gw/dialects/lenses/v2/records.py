@@ -182,7 +182,7 @@ class RecordFrames:
             _Metadata,
             offsets,
             _picked(batch.partitions, kept),
-            map(_iso if self._form.iso else _milliseconds, timestamps),
+            map(time_of if self._form.iso else _milliseconds, timestamps),
             key_sizes,
             value_sizes,
         )
@@ -338,7 +338,7 @@ def _milliseconds(timestamp: int | None) -> int | None:
     return None if timestamp == -1 else timestamp
 
 
-def _iso(timestamp: int | None) -> str | int | None:
+def time_of(timestamp: int | None) -> str | int | None:
     """Write a time as text; as it is where no calendar has it."""
     if timestamp is None or timestamp == -1:
         return None

@@ -44,17 +44,17 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.decoding import sentence, wrong_member
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.compiling import CompilingBudget, busy
-from kiwi_gw.dialects.lenses.queries import (
-    Applied,
-    ReadStatement,
-    StatementText,
-    checked,
-    offloaded,
-    parse,
+from kiwi_gw.dialects.lenses.any_queries import (
+    checked_any,
+    offloaded_any,
+    parse_any,
+    question_any,
 )
+from kiwi_gw.dialects.lenses.queries import Applied, ReadStatement, StatementText
 from kiwi_gw.dialects.lenses.settings import LensesSettings
 from kiwi_gw.dialects.lenses.tables import Tables, check_table
 from kiwi_gw.dialects.lenses.v2 import replies
+from kiwi_gw.dialects.lenses.v2.aggregation import Aggregation
 from kiwi_gw.dialects.lenses.v2.execution import HANDLE, Asked, Execution, Over, begins_at, ends_at
 from kiwi_gw.dialects.lenses.v2.executions import Executions, client_of
 from kiwi_gw.dialects.lenses.v2.messages import LEAST_STATS_MS, Execute
@@ -65,7 +65,7 @@ from kiwi_gw.model import HeadCredential, Identity, Refusal, Token, WireFormat
 from kiwi_gw.query.errors import QueryError
 
 if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
-    from kiwi_gw.dialects.lenses.sql import Statement
+    from kiwi_gw.dialects.lenses.sql import GroupedStatement, Statement
 
 LOG_IN_FIRST: Final = "a token is needed: in the message, or in the header Authorization"
 ONE_ONLY: Final = "a second message cancels the query"
@@ -109,7 +109,7 @@ class LensesSqlSession:
         self._asked: Execute | None = None
         self._text: StatementText | None = None
         self._counted: Hashable | None = None  # among the executions
-        self._execution: Execution | None = None
+        self._execution: Execution | Aggregation | None = None
         self._over = False
 
     def receive(self, message: str | bytes, now: float) -> Iterator[Command]:
@@ -170,20 +170,19 @@ class LensesSqlSession:
             yield Close(CloseCode.LOGIN_OVERDUE, "no message came")
 
     def _identify(self, asked: Execute) -> Iterator[Command]:
-        token = asked.token
-        if token and token != self._header_token:
-            if self._header_token is not None:
-                yield from self._end(replies.error("the token is another one than that of the header"))
-            else:
-                yield Call(HANDLE, LogIn(Token(token)))
-        elif self._identity.authenticator is None:
-            yield from self._end(replies.error(LOG_IN_FIRST))
+        token = asked.token or ""
+        if token and self._header_token not in (None, token):
+            yield from self._end(replies.error("the token is another one than that of the header"))
+        elif (token and token != self._header_token) or self._identity.authenticator is None:
+            # Where nobody is asked for credentials, none will do.
+            yield Call(HANDLE, LogIn(Token(token)))
         else:
             yield from self._begin(asked)
 
     def _logged_in(self, result: Identity | Refusal) -> Iterator[Command]:
         if isinstance(result, Refusal):
-            yield from self._end(replies.error(result.message))
+            shown = self._asked is not None and self._asked.token
+            yield from self._end(replies.error(result.message if shown else LOG_IN_FIRST))
         elif self._asked is not None:
             self._identity = result
             yield from self._begin(self._asked)
@@ -201,13 +200,13 @@ class LensesSqlSession:
             return
         try:
             with self._compiling.charged():
-                text = self._text = checked(asked.sql, self._limits.query_bytes)
-                read = parse(text) if text.is_small else None
+                text = self._text = checked_any(asked.sql, self._limits.query_bytes)
+                read = parse_any(text) if text.is_small else None
         except QueryError as error:
             yield from self._end(replies.error(str(error)))
             return
         if read is None:
-            yield Offload(HANDLE, text.question)
+            yield Offload(HANDLE, question_any(text))
         else:
             yield from self._execute(read)
 
@@ -217,24 +216,38 @@ class LensesSqlSession:
             return
         try:
             with self._compiling.charged():
-                read = offloaded(self._text, notice.answer)
+                read = offloaded_any(self._text, notice.answer)
         except QueryError as error:
             yield from self._end(replies.error(str(error)))
         else:
             yield from self._execute(read)
 
-    def _execute(self, read: ReadStatement) -> Iterator[Command]:
+    def _execute(self, read: ReadStatement | GroupedStatement) -> Iterator[Command]:
+        statement = read.statement if isinstance(read, ReadStatement) else read
+        try:
+            thresholds = thresholds_of(statement.settings, self._settings.sql)
+            if isinstance(read, ReadStatement):
+                self._execution = self._of_records(read, thresholds)
+            else:
+                self._execution = Aggregation(
+                    self._tables,
+                    read,
+                    thresholds,
+                    bool(self._asked and self._asked.live),
+                    self._max_event_bytes,
+                    self._clock,
+                )
+            yield from self._execution.begin()
+        except QueryError as error:
+            yield from self._end(replies.error(str(error)))
+
+    def _of_records(self, read: ReadStatement, thresholds: Thresholds) -> Execution:
+        """Make the execution of a statement that looks at one record at a time. Raises QueryError."""
         assert self._asked is not None  # noqa: S101  it has begun with that
         statement, asked = read.statement, self._asked
         live, stats = bool(asked.live), asked.stats or 0
         if statement.sample is not None:
-            yield from self._end(replies.error("_sample is for protocol v1: a query here has an end"))
-            return
-        try:
-            thresholds = thresholds_of(statement.settings, self._settings.sql)
-        except QueryError as error:
-            yield from self._end(replies.error(str(error)))
-            return
+            raise QueryError("_sample is for protocol v1: a query here has an end")
         source_id = self._tables.source_id(statement.table)
         counters = Counters.begin(statement.limit, None if live else thresholds.max_size)
         open_ = Open(
@@ -247,10 +260,7 @@ class LensesSqlSession:
             tally=PartitionTally() if stats else None,
         )
         how = Asked(live, max(LEAST_STATS_MS, stats) if stats else 0)
-        self._execution = Execution(
-            source_id, statement, open_, how, thresholds, counters, self._clock, self._wall
-        )
-        yield from self._execution.begin()
+        return Execution(source_id, statement, open_, how, thresholds, counters, self._clock, self._wall)
 
     def _records(self, thresholds: Thresholds, statement: Statement, applied: Applied) -> WireFormat:
         check_table(applied.source, statement.table)
@@ -272,7 +282,7 @@ class LensesSqlSession:
                     execution.limit_reached(notice)
                 case Ended():
                     execution.ended(notice)
-                case Lagged():
+                case Lagged() if isinstance(execution, Execution):
                     yield from execution.lagged(notice)
                 case TimerFired():
                     yield from execution.timer_fired()

@@ -1,0 +1,136 @@
+"""A statement of more than one record while an engine runs it: what is asked of that, how it ends.
+
+Theory of operation. The statement is written anew for the engine, whose rows come as those of a source
+(`core.commands.OpenQuery`). A table that there is not, or that its client may not read, is refused by the
+core, and only behind that what is wrong with how a table is to be read is said: nobody learns of what may not
+be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+from kiwi_gw.codes import RefusalCode
+from kiwi_gw.core.commands import Command, LabelLimit, OpenQuery, SetTimer
+from kiwi_gw.core.notices import Ended, LimitReached, Opened, OpenFailed
+from kiwi_gw.dialects.lenses.decoders import decode_of
+from kiwi_gw.dialects.lenses.tables import Tables, unknown_table
+from kiwi_gw.dialects.lenses.v2 import replies
+from kiwi_gw.dialects.lenses.v2.execution import HANDLE, OVER, Over
+from kiwi_gw.dialects.lenses.v2.records import FIELDS, id_of
+from kiwi_gw.dialects.lenses.v2.rows import BEYOND, rows_wire
+from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds
+from kiwi_gw.errors import SubscribeRefused
+from kiwi_gw.model import AS_JSON, EngineLimits, QueriedTable, SourceInfo, WireFormat
+from kiwi_gw.query.errors import QueryError
+
+if TYPE_CHECKING:  # with the parser, which is not loaded when a gateway starts
+    from kiwi_gw.dialects.lenses.sql import GroupedStatement, Table
+
+
+class Aggregation:
+    """See the top of this file. live: rows come as soon as there are some. clock: monotonic seconds."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        statement: GroupedStatement,
+        thresholds: Thresholds,
+        live: bool,
+        max_event_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._tables = tables
+        self._statement = statement
+        self._thresholds = thresholds
+        self._live = live
+        self._max_event_bytes = max_event_bytes
+        self._clock = clock
+        self._began = clock()
+        self._wrong: QueryError | None = None
+
+    def begin(self) -> Iterator[Command]:
+        """Have it run. Raises QueryError."""
+        from kiwi_gw.dialects.lenses.sql import engine_query
+
+        if self._live and not self._thresholds.live_aggregates:
+            raise QueryError("aggregates with `live` are refused: live.aggs is false")
+        seconds = min(EngineLimits().seconds, self._thresholds.max_query_time / 1000)
+        tables = [self._table(table) for table in self._statement.tables]
+        limits = EngineLimits(seconds=seconds)
+        query = engine_query(self._statement, tables, live=self._live, limits=limits)
+        yield OpenQuery(HANDLE, query, self._wire(query.sql), limits={BEYOND: LabelLimit(1)})
+        yield SetTimer(self._thresholds.max_query_time / 1000)
+
+    def opened(self, notice: Opened) -> Iterator[Command]:
+        """Say what its rows have, before the first."""
+        yield replies.metadata(FIELDS if self._whole else ())
+
+    def failed(self, notice: OpenFailed) -> NoReturn:
+        """Raise Over: it cannot be run."""
+        unknown = notice.code == RefusalCode.UNKNOWN_SOURCE
+        raise Over(replies.error(self._unknown() if unknown else notice.message))
+
+    def limit_reached(self, notice: LimitReached) -> None:
+        """Raise Over: it has more rows than a result may have."""
+        from kiwi_gw.dialects.lenses.sql import MAX_ROWS
+
+        raise Over(replies.terminated("MAX_ROWS", *self._first, MAX_ROWS))
+
+    def ended(self, notice: Ended) -> None:
+        """Raise Over."""
+        raise Over(*([] if notice.reason in OVER else [replies.error(notice.message)]))
+
+    def timer_fired(self) -> Iterator[Command]:
+        """Raise Over if its time is up."""
+        most = self._thresholds.max_query_time
+        elapsed = round((self._clock() - self._began) * 1000)
+        if elapsed >= most:
+            raise Over(replies.terminated("MAX_QUERY_TIME", *self._first, elapsed, most))
+        yield SetTimer((most - elapsed) / 1000)
+
+    # --- inside ----------------------------------------------------------------------------
+
+    @property
+    def _whole(self) -> bool:
+        """Whether its rows are records."""
+        return self._statement.columns is None and not self._statement.distinct
+
+    @property
+    def _first(self) -> tuple[str, str]:
+        """The name and the id of its first table, for what is said of the whole."""
+        name = self._statement.tables[0].name
+        return name, id_of(self._tables.source_id(name))
+
+    def _table(self, table: Table) -> QueriedTable:
+        from kiwi_gw.dialects.lenses.sql import queried_table
+
+        source_id = self._tables.source_id(table.name)
+        info = self._tables.info(source_id)
+        decode = AS_JSON if info is None else info.decode
+        try:
+            decode = decode_of(table, decode)
+        except QueryError as error:
+            self._wrong = self._wrong or error
+        return queried_table(table, source_id, decode)
+
+    def _wire(self, sql: str) -> Callable[[SourceInfo], WireFormat]:
+        def make(info: SourceInfo) -> WireFormat:
+            from kiwi_gw.dialects.lenses.sql import MAX_ROWS
+
+            if self._wrong is not None:
+                raise SubscribeRefused(RefusalCode.QUERY, str(self._wrong))
+            iso = self._thresholds.format_timestamp
+            made = rows_wire(sql, self._whole, iso, MAX_ROWS, self._max_event_bytes)
+            return replace(made, key=(made.key, id(self)))  # nobody else has this result
+
+        return make
+
+    def _unknown(self) -> str:
+        """Name the table that cannot be read; where there are several, all of them."""
+        tables = self._statement.tables
+        if len(tables) == 1:
+            return str(QueryError(unknown_table(tables[0].name), tables[0].position))
+        return f"no such topic: one of {', '.join(f'`{table.name}`' for table in tables)}"
