@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kiwi_gw.core.notices import Notice
 from kiwi_gw.model import (
@@ -293,3 +293,14 @@ class Session(Protocol):
 
     def notice(self, notice: Notice) -> Iterable[Command]:
         """Something happened to a subscription, or to the connection."""
+
+
+@runtime_checkable
+class HasEnd(Protocol):
+    """A session that has something to give back: what it has counted beyond its own connection, for
+    instance. Others need not have this."""
+
+    def ended(self) -> None:
+        """Take note that the connection closes, or is gone. Called once, behind the end of everything that
+        the session had: nothing more is asked of it, and it is told nothing more, not even how its
+        subscriptions ended. It may come while commands of the session are being carried out."""

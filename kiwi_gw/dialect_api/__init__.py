@@ -13,6 +13,7 @@ from kiwi_gw.core.commands import Close as Close
 from kiwi_gw.core.commands import Command as Command
 from kiwi_gw.core.commands import Commit as Commit
 from kiwi_gw.core.commands import Continue as Continue
+from kiwi_gw.core.commands import HasEnd as HasEnd
 from kiwi_gw.core.commands import Inspect as Inspect
 from kiwi_gw.core.commands import LabelLimit as LabelLimit
 from kiwi_gw.core.commands import LogIn as LogIn

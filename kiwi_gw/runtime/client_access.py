@@ -134,59 +134,25 @@ class ClientAccess:
     # --- what it reads ---------------------------------------------------------------------
 
     def open(
-        self, command: Open, writer: ConnectionWriter, owner: Owner[Subscription], asked_at: float | None
+        self,
+        command: Open | OpenQuery,
+        writer: ConnectionWriter,
+        owner: Owner[Subscription],
+        asked_at: float | None,
     ) -> None:
         """Subscribe. owner: is notified of all that becomes of it. Raises SubscribeRefused."""
         if self.login_seconds is not None:
             raise SubscribeRefused(RefusalCode.NOT_LOGGED_IN, "log in first")
-        hub = self._context.hub(command.source_id)
-        if hub is None:
-            raise unknown_source()
-        item = self._wire(hub, command.wire)
-        if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
-            resumes = isinstance(command.start, Committed)
-            refusal = refusal_of_past(self._context.hooks, self.identity, hub.info, resumes=resumes)
-            if refusal is not None:
-                action = Action.COMMIT if resumes else Action.REPLAY
-                source_refused(self.identity, action, hub.info, refusal)
-                raise SubscribeRefused(refusal.code, refusal.message)
-        subscription = hub.subscribe(command, item, writer, owner, self.payer(item))
-        self._keep(command.handle, subscription, command.credits, asked_at)
-
-    def open_query(
-        self, command: OpenQuery, writer: ConnectionWriter, owner: Owner[Subscription], asked_at: float | None
-    ) -> None:
-        """Have a query run, and subscribe to its result. Raises SubscribeRefused."""
-        if self.login_seconds is not None:
-            raise SubscribeRefused(RefusalCode.NOT_LOGGED_IN, "log in first")
-        refusal = self._refusal_of_query(command.query, opening=True)
-        if refusal is not None:
-            raise SubscribeRefused(refusal.code, refusal.message)
-        queries = self._context.engine_queries
-        running = queries.prepare(command.query)
-        hub = running.hub
-        item = wire(command.wire(hub.info))
-        asked = Open(
-            command.handle,
-            hub.info.id,
-            command.wire,
-            command.mode,
-            command.credits,
-            command.limits,
-        )
-        subscription = hub.subscribe(asked, item, writer, owner, self.payer(item))
-        queries.start(running, subscription)
-        self._keep(command.handle, subscription, command.credits, asked_at)
-
-    def _keep(
-        self, handle: Hashable, subscription: Subscription, credit: int, asked_at: float | None
-    ) -> None:
-        self._count_credit(subscription.hub.info.id, credit)
+        if isinstance(command, OpenQuery):
+            subscription = self._open_query(command, writer, owner)
+        else:
+            subscription = self._open(command, writer, owner)
+        self._count_credit(subscription.hub.info.id, command.credits)
         if not subscription.closed:
-            self.subscriptions[handle] = subscription
+            self.subscriptions[command.handle] = subscription
         if subscription.state is SubscriptionState.OPENING:
             self._waiting = self._waiting or {}
-            self._waiting[handle] = Waited(asked_at)
+            self._waiting[command.handle] = Waited(asked_at)
 
     def refused(self, action: Action, source_id: str) -> Refusal | None:
         """Say why it may not publish, or commit. Who may not even subscribe does not learn what exists."""
@@ -292,6 +258,35 @@ class ClientAccess:
             self._forget(handle, CloseReason.DISCONNECTED)
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _open(self, command: Open, writer: ConnectionWriter, owner: Owner[Subscription]) -> Subscription:
+        hub = self._context.hub(command.source_id)
+        if hub is None:
+            raise unknown_source()
+        item = self._wire(hub, command.wire)
+        if command.start is not StartAt.LATEST:  # a snapshot repeats what was sent, too
+            resumes = isinstance(command.start, Committed)
+            refusal = refusal_of_past(self._context.hooks, self.identity, hub.info, resumes=resumes)
+            if refusal is not None:
+                action = Action.COMMIT if resumes else Action.REPLAY
+                source_refused(self.identity, action, hub.info, refusal)
+                raise SubscribeRefused(refusal.code, refusal.message)
+        return hub.subscribe(command, item, writer, owner, self.payer(item))
+
+    def _open_query(
+        self, command: OpenQuery, writer: ConnectionWriter, owner: Owner[Subscription]
+    ) -> Subscription:
+        refusal = self._refusal_of_query(command.query, opening=True)
+        if refusal is not None:
+            raise SubscribeRefused(refusal.code, refusal.message)
+        queries = self._context.engine_queries
+        running = queries.prepare(command.query)
+        hub, make = running.hub, command.wire
+        item = wire(make(hub.info))
+        asked = Open(command.handle, hub.info.id, make, command.mode, command.credits, command.limits)
+        subscription = hub.subscribe(asked, item, writer, owner, self.payer(item))
+        queries.start(running, subscription)
+        return subscription
 
     def _wire(self, hub: Hub[Subscription], make: Callable[[SourceInfo], WireFormat]) -> KeyedFormat:
         """Make a wire format of events that this client may see. Raises SubscribeRefused."""

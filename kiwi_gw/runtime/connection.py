@@ -59,6 +59,7 @@ from kiwi_gw.runtime.liveness import Liveness
 from kiwi_gw.runtime.offload_queue import OffloadQueue
 from kiwi_gw.runtime.ports import AdmissionSlot, ConnectionWriter, GatewayContext
 from kiwi_gw.runtime.reminders import if_there
+from kiwi_gw.runtime.session_end import end_session
 
 log = structlog.get_logger(__name__)
 
@@ -303,10 +304,7 @@ class Connection:
             self.send_close(CloseCode.TRY_AGAIN_LATER, "try_again_later")
             return
         try:
-            if isinstance(command, Open):
-                self.access.open(command, self.writer, self, self._asked_at)
-            else:
-                self.access.open_query(command, self.writer, self, self._asked_at)
+            self.access.open(command, self.writer, self, self._asked_at)
         except SubscribeRefused as refused:
             self._count("subscribe", "refused")
             self._tell(OpenFailed(command.handle, refused.code, str(refused)))
@@ -391,6 +389,7 @@ class Connection:
         if self.writes is not None:
             self.writes.clear()
         self.access.drop()
+        self._session = end_session(self._session)
 
     def __repr__(self) -> str:
         return f"<Connection {self.number} {self.dialect} {self.remote}>"

@@ -44,7 +44,7 @@ from kiwi_gw.errors import ConfigError, PluginError
 from kiwi_gw.model import CloseReason
 from kiwi_gw.testing import open_gateway
 from kiwi_gw.testing.scripted import SHAPE
-from tests.edge import test_intercept
+from tests.edge import test_engine_queries, test_intercept
 from tests.edge.hooks_bench import configuration, knock, running, tracebacks
 from tests.edge.wire import Over, connect
 from tests.plugins.line_protocol import test_line_protocol
@@ -60,6 +60,9 @@ HOOKS = {
     "reauthentication_due": "test_reauthentication_due_has_everybody_judged_within_a_second",
     "authorize": "test_unknown_and_forbidden_are_the_same_to_the_client",
     "intercept": "test_intercept.test_intercept_changes_and_withholds",
+    "query_engine": (
+        "test_engine_queries.test_an_engine_answers_a_protocol_that_has_queries_over_whole_sources"
+    ),
     "check": "test_check_connects_for_the_command_line",
     "explain": "test_explain_answers_the_command_line",
 }
@@ -68,7 +71,8 @@ HOOKS = {
 
 def test_every_hook_has_its_test() -> None:
     assert {name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "kiwi_gw_spec")} == {*HOOKS}
-    others = {"test_intercept": test_intercept, "test_line_protocol": test_line_protocol}
+    files = (test_engine_queries, test_intercept, test_line_protocol)
+    others = {file.__name__.rpartition(".")[2]: file for file in files}
     found = {f"{file}.{name}": item for file, other in others.items() for name, item in vars(other).items()}
     here = {**globals(), **found}
     assert all(name in here for name in HOOKS.values())
