@@ -274,6 +274,30 @@ async def test_only_so_many_at_a_time() -> None:
             assert [await hear(one), await hear(two)]
             (refused,) = await executed(gateway, sql)
             assert refused["data"] == "at most 2 queries of one client are executed at a time"
+        with trio.fail_after(1):  # who has gone has given its place back
+            while kinds(await executed(gateway, sql)) == ["ERROR"]:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT count(*) FROM orders", "nothing here runs queries that need more than one event"),
+        ("SELECT n, count(*) FROM nowhere GROUP BY n", "no such topic: `nowhere` (at character 25)"),
+        ("SELECT count(*) FROM secrets WHERE _vtype='AVRO'", "no such topic: `secrets` (at character 22)"),
+        ("SELECT n FROM orders GROUP BY", None),
+        ("SELECT reflect('java.lang.Runtime') FROM orders", None),
+        ("SELECT n, count(*) FROM orders", None),
+    ],
+)
+async def test_what_needs_more_than_one_record_is_refused_where_nothing_runs_it(
+    sql: str, words: str | None
+) -> None:
+    async with running() as (gateway, _):
+        with trio.fail_after(5):
+            heard = await executed(gateway, sql)
+        assert kinds(heard) == ["ERROR"]
+        assert heard[0]["data"].startswith(words or ""), heard
 
 
 async def test_without_history_what_the_window_holds() -> None:

@@ -81,11 +81,16 @@ class Execution:
         self._clock = clock
         self._number = str(uuid4())
         self._began, self._began_wall = clock(), wall()
+        self._fields: tuple[str, ...] = FIELDS
         self._opened: Opened | None = None
         self._scanned, self._moved_at = 0, self._began
         self._stats_at = math.inf
         self._lost = 0
         self._wakes_at = math.inf
+
+    def written(self, fields: tuple[str, ...]) -> None:
+        """Note what the metadata of its records has."""
+        self._fields = fields
 
     def begin(self) -> Iterator[Command]:
         """Open it."""
@@ -99,7 +104,7 @@ class Execution:
         self._opened, self._moved_at = notice, self._clock()
         if self._asked.stats_ms:
             self._stats_at = self._moved_at + self._asked.stats_ms / 1000
-        yield replies.metadata(FIELDS)
+        yield replies.metadata(self._fields)
         yield from self._wake()
 
     def failed(self, notice: OpenFailed) -> Iterator[Command]:

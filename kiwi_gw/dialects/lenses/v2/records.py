@@ -30,13 +30,17 @@ from kiwi_gw.dialects.encoder import UNENCODABLE, separators
 from kiwi_gw.dialects.lenses.queries import Applied
 from kiwi_gw.dialects.lenses.v2.messages import BadData, BadMetadata, BadRecord
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Batch, Encoded, Steps, TimeSlice, WireFormat, at_once
+from kiwi_gw.model import Batch, Decode, Encoded, Steps, TimeSlice, WireFormat, at_once
+from kiwi_gw.query.avro import schema_id
 from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
 from kiwi_gw.query.filtered import PROJECTION
 from kiwi_gw.query.values import UNDECODABLE
 
 FIELDS: Final = ("offset", "partition", "timestamp", "__keysize", "__valuesize")
-"""The members of the metadata of a record."""
+"""The members of the metadata of every record."""
+
+_SCHEMA_IDS: Final = {"key": "keySchemaId", "value": "valueSchemaId"}
+"""Those of one whose schemas are in a registry."""
 
 RESULTS: Final = "results"
 SCANNED: Final = "scanned"
@@ -53,6 +57,16 @@ _encode = msgspec.json.Encoder().encode
 _check_json = msgspec.json.Decoder(Raw).decode
 
 
+def fields_of(decode: Decode) -> tuple[str, ...]:
+    """Return the members of the metadata of records that are read so."""
+    ids = (name for root, name in _SCHEMA_IDS.items() if _registered(decode, root))
+    return (*FIELDS, *ids)
+
+
+def _registered(decode: Decode, root: str) -> bool:
+    return decode.registry and (decode.key if root == "key" else decode.value) == "avro"
+
+
 def id_of(source_id: str) -> str:
     """Return what a source is called in answers."""
     return str(uuid5(_SOURCES, source_id))
@@ -64,6 +78,8 @@ class _Metadata(Struct, gc=False):
     timestamp: Any
     key_size: int = msgspec.field(name="__keysize")
     value_size: int = msgspec.field(name="__valuesize")
+    key_schema: Any = msgspec.field(name="keySchemaId")
+    value_schema: Any = msgspec.field(name="valueSchemaId")
 
 
 class _Row(Struct, gc=False):  # it lives for a microsecond
@@ -185,8 +201,17 @@ class RecordFrames:
             map(time_of if self._form.iso else _milliseconds, timestamps),
             key_sizes,
             value_sizes,
+            self._schemas(batch, "key", kept),
+            self._schemas(batch, "value", kept),
         )
         return map(_Row, keys, values, metadata, offsets)
+
+    def _schemas(self, batch: Batch, root: str, kept: Sequence[int]) -> Iterable[object]:
+        """Return the ids of the schemas of these events; UNSET where they are in no registry."""
+        column: Any = batch.columns.get(root)
+        if column is None or not _registered(self._applied.source.decode, root):
+            return repeat(UNSET, len(kept))
+        return [_schema_id(column[index]) for index in kept]
 
     def _bad_frames(self, batch: Batch) -> _BadFrames:
         return _BadFrames(batch, self._form.table, self._bad)
@@ -326,6 +351,11 @@ def _checked(value: object, null: object) -> object:
     except (ValueError, RecursionError):
         return _UNREADABLE
     return checked
+
+
+def _schema_id(value: object) -> object:
+    found = schema_id(value) if isinstance(value, bytes) else None
+    return UNSET if found is None else found
 
 
 def _value(value: object, null: object) -> object:

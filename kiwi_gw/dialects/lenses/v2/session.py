@@ -58,7 +58,7 @@ from kiwi_gw.dialects.lenses.v2.aggregation import Aggregation
 from kiwi_gw.dialects.lenses.v2.execution import HANDLE, Asked, Execution, Over, begins_at, ends_at
 from kiwi_gw.dialects.lenses.v2.executions import Executions, client_of
 from kiwi_gw.dialects.lenses.v2.messages import LEAST_STATS_MS, Execute
-from kiwi_gw.dialects.lenses.v2.records import RecordForm, records_wire
+from kiwi_gw.dialects.lenses.v2.records import RecordForm, fields_of, records_wire
 from kiwi_gw.dialects.lenses.v2.statistics import Counters, PartitionTally
 from kiwi_gw.dialects.lenses.v2.thresholds import Thresholds, thresholds_of
 from kiwi_gw.model import HeadCredential, Identity, Refusal, Token, WireFormat
@@ -154,6 +154,10 @@ class LensesSqlSession:
             case TimerFired() if self._asked is None:
                 return self._expect_message()
         return self._executed(notice)
+
+    def ended(self) -> None:
+        """Give back what it has among all: the connection is over (`core.commands.HasEnd`)."""
+        self._leave()
 
     # --- who asks --------------------------------------------------------------------------
 
@@ -266,6 +270,8 @@ class LensesSqlSession:
         check_table(applied.source, statement.table)
         form = RecordForm(statement.table, thresholds.format_timestamp, thresholds.show_bad_records)
         projects = statement.query.select is not None
+        if isinstance(self._execution, Execution):
+            self._execution.written(fields_of(applied.source.decode))
         return records_wire(form, projects, applied, self._max_event_bytes)
 
     def _executed(self, notice: Notice) -> Iterator[Command]:
