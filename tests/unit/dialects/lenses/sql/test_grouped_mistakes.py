@@ -97,7 +97,7 @@ from kiwi_gw.query.limits import MAX_TEXT
         ("SELECT max(java_method('a', 'b')) FROM t", "java_method does not depend", 12),
         ("SELECT count(*), nope(1) FROM t", "there is no function nope", 18),
         ("SELECT max(upper(a, b)) FROM t", "upper takes", 12),
-        ("SELECT count(*) FROM t HAVING 'a'", "a condition takes BOOLEAN, and this is STRING", 31),
+        ("SELECT count(*) FROM t HAVING 'a'", "a condition is BOOLEAN, and this is STRING", 31),
         ("SELECT count(*) FROM t WHERE a RLIKE '('", "the pattern '(' cannot be used", 38),
         ("SELECT count(*) FROM t WHERE a RLIKE '(a+)+b'", "a pattern here repeats nothing that has", 38),
         ("SELECT count(*) FROM t WHERE a RLIKE '(?:a|a)*'", "a pattern here repeats nothing that has", 38),

@@ -140,15 +140,15 @@ def test_columns_are_called_as_in_v1_and_aggregates_like_their_function() -> Non
         (
             "SELECT count(*), currency FROM payments GROUP BY currency",
             "SELECT `__r`.`__c0` AS `count`, `__r`.`__c1` AS `currency`, `__r`.`__key0` FROM (SELECT "
-            "count(1) AS `__c0`, t0.`value`['currency'] AS `__c1`, t0.`value`['currency'] AS `__key0` FROM t0 "
-            "GROUP BY t0.`value`['currency']) AS `__r` LIMIT 10001",
+            "count(1) AS `__c0`, t0.`value`['currency'] AS `__c1`, t0.`value`['currency'] AS `__key0` FROM "
+            "t0 GROUP BY t0.`value`['currency']) AS `__r` LIMIT 10001",
             ("__key0",),
         ),
         (
             "SELECT a FROM t ORDER BY a DESC, b LIMIT 99999",
             "SELECT `__r`.`__c0` AS `a` FROM (SELECT t0.`value`['a'] AS `__c0`, t0.`value`['b'] AS "
-            "`__order1` FROM t0) AS `__r` ORDER BY `__r`.`__c0` DESC NULLS LAST, `__r`.`__order1` ASC NULLS FIRST "
-            "LIMIT 10001",
+            "`__order1` FROM t0) AS `__r` ORDER BY `__r`.`__c0` DESC NULLS LAST, `__r`.`__order1` ASC NULLS "
+            "FIRST LIMIT 10001",
             (),
         ),
         (
