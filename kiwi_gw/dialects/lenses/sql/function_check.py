@@ -1,7 +1,8 @@
 """Finds mistakes in the expressions of a statement of many records, before any source is looked at: functions
-that there are not, arguments that fit no function, patterns that are wrong or would take for ever.
+that there are not, arguments that fit no function, patterns that are wrong or would take for ever, texts that
+grow without a bound.
 
-They are compiled as a query on one record would be, and thrown away. What an aggregate gives is any value.
+They are checked as those of a query on one record. What an aggregate gives is any value.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Final
 from kiwi_gw.dialects.lenses.sql.aggregates import is_aggregate
 from kiwi_gw.dialects.lenses.sql.backtracking import check_patterns
 from kiwi_gw.dialects.lenses.sql.from_clause import MAX_TABLES
-from kiwi_gw.dialects.lenses.sql.grouped import GroupedStatement, root_of
+from kiwi_gw.dialects.lenses.sql.grouped import GroupedStatement, root_of, trees_of
+from kiwi_gw.dialects.lenses.sql.growth import check_growth
 from kiwi_gw.dialects.lenses.sql.names import ROOTS
-from kiwi_gw.query.errors import QueryError
-from kiwi_gw.query.tree import Cast, Column, FunctionCall, Literal, Node, Path, Query
+from kiwi_gw.query.tree import Cast, FunctionCall, Literal, Node, Path
 
 _AGGREGATE: Final = "aggregate"
 _ROOTS: Final = frozenset(root_of(table, root) for table in range(MAX_TABLES) for root in ROOTS) | {
@@ -24,44 +25,47 @@ _ROOTS: Final = frozenset(root_of(table, root) for table in range(MAX_TABLES) fo
 
 def check_functions(statement: GroupedStatement) -> None:
     """Raise QueryError, with the position, for an expression that cannot be evaluated."""
-    from kiwi_gw.query.compiler import compile_bytecode
+    from kiwi_gw.query.compiler import check_expressions
 
-    checked = _Apart()
-    conditions = [table.on for table in statement.tables] + [statement.where, statement.having]
-    for condition in conditions:
+    conditions, values = _Apart(), _Apart()
+    for condition in (*(table.on for table in statement.tables), statement.where, statement.having):
         if condition is not None:
-            checked.add(FunctionCall("is_true", (condition,), condition.position))
+            conditions.add(condition, values)
     for node in (*statement.group_by, *(order.value for order in statement.order_by)):
-        checked.add(node)
+        values.add(node, values)
     for column in statement.columns or ():
-        checked.add(column.value)
-    columns = tuple(Column((str(index),), node) for index, node in enumerate(checked.found.values()))
-    try:
-        compile_bytecode(Query(None, columns or None), _ROOTS)
-    except QueryError as error:
-        raise QueryError(error.words, error.position) from None
-    check_patterns(checked.found.values())
+        values.add(column.value, values)
+    check_expressions(conditions.nodes, values.nodes, _ROOTS)
+    trees = tuple(trees_of(statement))
+    check_patterns(trees)
+    check_growth(trees)
 
 
 class _Apart:
-    """Gather trees, each once. Aggregates are taken out of them, and their arguments are trees, too."""
+    """Gather trees, each once."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Node] = {}
+        self._found: dict[str, Node] = {}
 
-    def add(self, node: Node) -> None:
-        without = self._without(node)
-        self.found.setdefault(without.key, without)
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self._found.values())
 
-    def _without(self, node: Node) -> Node:
-        match node:
-            case Literal() | Path():
-                return node
-            case Cast(value, to, position):
-                return Cast(self._without(value), to, position)
-            case FunctionCall(name, arguments, position):
-                if not is_aggregate(node):
-                    return FunctionCall(name, tuple(map(self._without, arguments)), position)
-                for argument in arguments:
-                    self.add(argument)
-                return Path(_AGGREGATE, (node.key,), position)
+    def add(self, node: Node, arguments: _Apart) -> None:
+        """Add a tree without its aggregates, and what is in those to the arguments."""
+        without = _without(node, arguments)
+        self._found.setdefault(without.key, without)
+
+
+def _without(node: Node, arguments: _Apart) -> Node:
+    match node:
+        case Literal() | Path():
+            return node
+        case Cast(value, to, position):
+            return Cast(_without(value, arguments), to, position)
+        case FunctionCall(name, inside, position):
+            if not is_aggregate(node):
+                return FunctionCall(name, tuple(_without(each, arguments) for each in inside), position)
+            for each in inside:
+                arguments.add(each, arguments)
+            return Path(_AGGREGATE, (), position)

@@ -4,7 +4,7 @@ queries means is what Spark means so (docs/reference/queries.md).
 Theory of operation. A client chose the constants, the names of members and of columns. Nothing of it may be
 taken for SQL, whatever the session is set to:
 
-- Constants that are texts, and members, stand in quotes as printable ASCII without quote, backslash and `$`;
+- Constants that are texts, and members, stand in quotes as printable ASCII without quotes, backslash and `$`;
   every other character is written as `\\uXXXX` or `\\UXXXXXXXX`. So no quote can end a text, also where a
   session does not unescape (`escapedStringLiterals`), and Spark finds no `${env:NAME}` in it, which it would
   replace by what that variable holds before it reads the statement, in quotes or not.
@@ -25,7 +25,7 @@ from kiwi_gw.query.functions import function
 from kiwi_gw.query.sql.vocabulary import TYPES
 from kiwi_gw.query.tree import Cast, Constant, FunctionCall, Literal, Node, Path
 
-_UNSAFE: Final = re.compile(r"[^ !#%&(-\[\]-~]")
+_UNSAFE: Final = re.compile(r"[^ !#%&(-\[\]^_a-~]")
 _INFIX: Final = {
     **{name: name for name in ("=", "<>", "<=>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%")},
     **{name: name.upper() for name in ("div", "and", "or", "like", "ilike", "rlike")},
