@@ -118,9 +118,8 @@ class TopicReader:
             return 0  # of a topic that is another one by now, for instance
         fetched = [part for part in fetched if not self._needs_verification(part)]
         columns = to_columns(fetched, self.headers)
-        passes_hole = any(self.next.get(p) != offset for p, offset in columns.ends.items())
         self.next.update(columns.ends)
-        if columns.offsets or passes_hole:
+        if columns.offsets:
             self._put(columns)
         return len(columns.offsets)
 
@@ -190,9 +189,9 @@ class TopicReader:
 
     @property
     def newest(self) -> RecordColumns | None:
-        """Return what came last, if it waits and has records."""
+        """Return what came last, if it waits and is not a gap."""
         item = self._queue[-1] if self._queue else None
-        return item if isinstance(item, RecordColumns) and item.offsets else None
+        return item if isinstance(item, RecordColumns) else None
 
     def _put(self, item: RecordColumns | _UnavailableRange) -> None:
         self._queue.append(item)
@@ -205,9 +204,6 @@ class TopicReader:
             self._taken[item.partition] = item.next
             gap = Gap({item.partition: (item.first, item.next - 1)}, item.count, item.unreadable)
             return Batch(dict(self._taken), (), (), self._nothing, 0, gap)
-        if not item.offsets:  # markers of transactions, or what compaction has left
-            self._taken.update(item.ends)
-            return Batch(dict(self._taken), (), (), self._nothing, 0)
         starts = dict(self._taken)
         self._taken.update(item.ends)
         return Batch(starts, item.partitions, item.offsets, item.columns, item.cost)
