@@ -77,6 +77,7 @@ class TopicReader:
         self._taken = dict(positions)
         self._queue: deque[RecordColumns | _UnavailableRange] = deque()
         self._end_error: Exception | None = None
+        self._has_passed = False  # offsets that hold no record, and has not said so
         self._something = Wakeup()
 
     @property
@@ -118,10 +119,17 @@ class TopicReader:
             return 0  # of a topic that is another one by now, for instance
         fetched = [part for part in fetched if not self._needs_verification(part)]
         columns = to_columns(fetched, self.headers)
+        if any(part.next > self._behind_records(part) for part in fetched):
+            self._has_passed = True
+            self._something.set()
         self.next.update(columns.ends)
         if columns.offsets:
             self._put(columns)
         return len(columns.offsets)
+
+    def _behind_records(self, part: FetchedPartition) -> int:
+        """Return where it would be if no offsets without a record came behind what was read."""
+        return part.records[-1].offset + 1 if part.records else self.next.get(part.partition, 0)
 
     def _needs_verification(self, part: FetchedPartition) -> bool:
         """Return whether it may be of another log; its partition then rests, and what came of it comes
@@ -166,8 +174,12 @@ class TopicReader:
     # --- the source's side ---
 
     async def take(self) -> Batch:
-        """Return the next batch; waits for one. Raises what the reader was ended with."""
+        """Return the next batch; waits for one. One without events says that there are none up to where it
+        begins (behind markers of transactions): who reads up to the end waits for that. Raises what the
+        reader was ended with."""
         while (batch := self.take_nowait()) is None:
+            if self._has_passed:
+                return self.take_nothing()
             self._something.clear()
             await self._something.wait()
         if len(self._queue) == _WAITING - 1:
@@ -185,6 +197,7 @@ class TopicReader:
     def take_nothing(self) -> Batch:
         """Return a batch without events, at the place up to which everything was read."""
         self._taken = dict(self.next)
+        self._has_passed = False
         return Batch(dict(self._taken), (), (), self._nothing, 0)
 
     @property

@@ -138,6 +138,30 @@ async def test_markers_at_the_end_are_no_standstill(autojump_clock: MockClock, c
         nursery.cancel_scope.cancel()
 
 
+async def test_markers_at_the_end_are_passed_in_so_many_words(
+    autojump_clock: MockClock, cluster: FakeCluster
+) -> None:
+    """Who reads up to the end of the topic is not to wait for the next record."""
+    async with pool_on(cluster) as kafka, trio.open_nursery() as nursery:
+        run = Run(kafka, "t")
+        nursery.start_soon(run)
+        await wait_all_tasks_blocked()
+        cluster.add("t", 0, b"1")
+        cluster.hole("t", 0, 1)
+        await run.out.wait_events(1)
+        await trio.sleep(1)
+        assert [(dict(batch.starts), len(batch)) for batch in run.out.batches][1:] == [({0: 2, 1: 0}, 0)]
+        cluster.hole("t", 1, 3)
+        cluster.wake()
+        await trio.sleep(1)
+        assert [(dict(batch.starts), len(batch)) for batch in run.out.batches][2:] == [({0: 2, 1: 3}, 0)]
+        cluster.add("t", 0, b"2")
+        await run.out.wait_events(2)
+        await trio.sleep(60)
+        assert len(run.out.batches) == 4, "it is said once, and not of records"
+        nursery.cancel_scope.cancel()
+
+
 async def test_lost_history_is_announced_exactly(autojump_clock: MockClock, cluster: FakeCluster) -> None:
     cluster.add("t", 0, *[b"%d" % n for n in range(10)])
     cluster.add("t", 1, *[b"other"] * 3)
