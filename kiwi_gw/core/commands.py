@@ -7,6 +7,7 @@ that subscription lives. Commands are carried out at once and in order.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -160,9 +161,11 @@ class Cancel:
 @dataclass(frozen=True, slots=True)
 class LogIn:
     """Find out whose credential this is, and let the connection be that client's. The result is its Identity,
-    or a Refusal: then it stays who it was. Takes at most `server.auth_timeout_ms`."""
+    or a Refusal: then it stays who it was. Takes at most `server.auth_timeout_ms`. within: seconds, if that
+    is less."""
 
     credential: Credential
+    within: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

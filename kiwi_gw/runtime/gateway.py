@@ -7,6 +7,7 @@ connections; a connection that fails takes only itself. Configuration is applied
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
@@ -249,7 +250,7 @@ class Gateway:
 
     def call_later(self, request: LogIn, done: Callable[[Identity | Refusal], None]) -> None:
         async def ask() -> None:
-            done(await self.authenticate(request.credential))
+            done(await self.authenticate(request.credential, request.within))
 
         if self._nursery is not None:
             self._nursery.start_soon(ask)
@@ -287,9 +288,9 @@ class Gateway:
     def continue_later(self, seconds: float, then: Callable[[bool], None]) -> None:
         self._continuations.add(seconds, then)
 
-    async def authenticate(self, credential: Credential) -> Identity | Refusal:
-        """Who is it? Takes at most `server.auth_timeout_ms`."""
-        deadline = self.loaded.settings.server.auth_timeout_ms / 1000
+    async def authenticate(self, credential: Credential, within: float = math.inf) -> Identity | Refusal:
+        """Who is it? Takes at most `server.auth_timeout_ms`, and so many seconds."""
+        deadline = min(within, self.loaded.settings.server.auth_timeout_ms / 1000)
         ask = partial(self.hooks.authenticate, credential, deadline)
         if isinstance(credential, Password):
             answer = await self._login_guard.check(credential, ask, self.clock)

@@ -56,6 +56,10 @@ RATE_LIMITED: Final = "rate_limited"
 TOO_MANY: Final = "too many requests in too short a time"
 LOG_IN_FIRST: Final = "log in first: LOGIN, or a token in authToken"
 
+_CHECK_SECONDS: Final = 4.25
+"""Who a client is, is found out within this time, or the request is refused: it is answered within
+`ANSWER_SECONDS`."""
+
 _REQUEST_CHARACTERS: Final = 1_024
 """So much of a request is looked through in the time of one."""
 
@@ -171,12 +175,12 @@ class LensesV1Session:
             if isinstance(content, messages.Login):
                 self._unanswered += 1
                 asked = _Login(request.correlation_id)
-                yield Call(asked, LogIn(Password(content.user, content.password)))
+                yield Call(asked, LogIn(Password(content.user, content.password), _CHECK_SECONDS))
             elif isinstance(content, requests.WrongRequest):
                 yield replies.invalid(content)
         elif not self._is_known(request) and token:
             self._unanswered += 1
-            yield Call(_Asked(request), LogIn(Token(token)))
+            yield Call(_Asked(request), LogIn(Token(token), _CHECK_SECONDS))
         elif self._user is None:
             yield replies.error(request.correlation_id, LOG_IN_FIRST)
         else:

@@ -22,6 +22,7 @@ from kiwi_gw.core.notices import (
 from kiwi_gw.core.source_hub import SourceHub
 from kiwi_gw.dialect_api.limits import SessionLimits
 from kiwi_gw.dialects.lenses.settings import LensesSource
+from kiwi_gw.dialects.lenses.v1.topics import ANSWER_SECONDS
 from kiwi_gw.model import CloseReason, EventSchema, OverflowPolicy, SourceInfo
 from kiwi_gw.query.worker_messages import answer
 from tests.unit.core.desk import Gateway
@@ -273,3 +274,13 @@ def test_a_connection_has_so_many_different_queries_and_equal_ones_are_one() -> 
         (2, "SUCCESS", "cars,bikes,trains"),
         (3, "ERROR", "sqls[0]: a connection can have at most 1 different queries"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["LOGIN", "SUBSCRIBE"])
+def test_who_a_client_is_must_be_known_in_time_for_an_answer(kind: str) -> None:
+    page = Page(Gateway("cars"), identified=False)
+    page.holds_calls = True
+    content = {"user": "ann", "password": "right"} if kind == "LOGIN" else {"sqls": ["SELECT * FROM cars"]}
+    page.ask(kind, 1, content, "a token")
+    (call,) = page.calls
+    assert 4 <= call.request.within < ANSWER_SECONDS
