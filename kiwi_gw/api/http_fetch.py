@@ -25,7 +25,7 @@ from kiwi_gw.api.loopback import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class FetchAnswer:
     """Hold what came of a fetch.
 
     failure: why it brought nothing, in words that quote no secret; empty if it brought a document.
@@ -40,7 +40,7 @@ class HttpAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpRequest:
+class FetchRequest:
     """Say what to fetch. deadline: in seconds. most_bytes: of the answer. headers: may hold secrets. context:
     of TLS; None: one that trusts whom the system trusts (`SSL_CERT_FILE`), made anew, which takes 20 ms or
     more."""
@@ -61,7 +61,7 @@ class HttpFetch:
     """
 
     def __init__(
-        self, request: HttpRequest, arrived: Callable[[HttpFetch, HttpAnswer], None], name: str
+        self, request: FetchRequest, arrived: Callable[[HttpFetch, FetchAnswer], None], name: str
     ) -> None:
         """Prepare it. name: of the thread."""
         parts = urlsplit(request.url)
@@ -91,17 +91,17 @@ class HttpFetch:
         except urllib.error.HTTPError as error:
             answer = self._refused(error)
         except http.client.HTTPException as error:
-            answer = HttpAnswer(type(error).__name__)  # its message may quote the address
+            answer = FetchAnswer(type(error).__name__)  # its message may quote the address
         except OSError as error:
-            answer = HttpAnswer(f"{type(error).__name__}: {error}")
+            answer = FetchAnswer(f"{type(error).__name__}: {error}")
         except ValueError as error:
-            answer = HttpAnswer(str(error))
+            answer = FetchAnswer(str(error))
         try:
             self._arrived(self, answer)
         finally:
             self.done.set()
 
-    def _get(self) -> HttpAnswer:
+    def _get(self) -> FetchAnswer:
         wanted = self._request
         handlers: list[urllib.request.BaseHandler] = [
             _NoRedirect(),
@@ -115,20 +115,20 @@ class HttpFetch:
         with opener.open(request, timeout=wanted.deadline) as response:
             body, whole = self._read(response)
             if not whole:
-                return HttpAnswer("it is too large", response.status, too_large=True)
-            return HttpAnswer("" if body else "it is empty", response.status, body)
+                return FetchAnswer("it is too large", response.status, too_large=True)
+            return FetchAnswer("" if body else "it is empty", response.status, body)
 
     def _context(self) -> ssl.SSLContext | None:
         if self._request.context is None and self._request.url.lower().startswith("https:"):
             return ssl.create_default_context()
         return self._request.context
 
-    def _refused(self, error: urllib.error.HTTPError) -> HttpAnswer:
+    def _refused(self, error: urllib.error.HTTPError) -> FetchAnswer:
         """Read what a server says beside its refusal, as far as it can be had."""
         body = b""
         with contextlib.closing(error), contextlib.suppress(OSError, http.client.HTTPException):
             body, _ = self._read(error)
-        return HttpAnswer(f"HTTP status {error.code}", error.code, body)
+        return FetchAnswer(f"HTTP status {error.code}", error.code, body)
 
     def _read(self, response: Any) -> tuple[bytes, bool]:
         """Read the body; whether that was all of it. TimeoutError: it takes too long."""
@@ -145,13 +145,13 @@ class HttpFetch:
         self._connection = connection
 
 
-async def fetch(request: HttpRequest, name: str) -> HttpAnswer:
+async def fetch(request: FetchRequest, name: str) -> FetchAnswer:
     """Fetch without blocking the event loop. A fetch that is cancelled, or late, is broken off. name: of the
     thread."""
-    answers: list[HttpAnswer] = []
+    answers: list[FetchAnswer] = []
     came, token = trio.Event(), trio.lowlevel.current_trio_token()
 
-    def arrived(_: HttpFetch, answer: HttpAnswer) -> None:
+    def arrived(_: HttpFetch, answer: FetchAnswer) -> None:
         answers.append(answer)
         with contextlib.suppress(trio.RunFinishedError):
             token.run_sync_soon(came.set)
@@ -164,7 +164,7 @@ async def fetch(request: HttpRequest, name: str) -> HttpAnswer:
     finally:
         if not answers:
             running.abort()
-    return answers[0] if answers else HttpAnswer(f"no answer within {request.deadline:g} s")
+    return answers[0] if answers else FetchAnswer(f"no answer within {request.deadline:g} s")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kiwi_gw.api.http_fetch import HttpAnswer, HttpFetch, HttpRequest
+from kiwi_gw.api.http_fetch import FetchAnswer, FetchRequest, HttpFetch
 from kiwi_tokens.jwks import (
     MAX_DOCUMENT,
     KeysUnavailable,
@@ -195,7 +195,7 @@ class RemoteKeys(_StoredKeys):
 
     def _start(self, now: float) -> None:
         self._started_at = now
-        request = HttpRequest(self._url, self._deadline, MAX_DOCUMENT)
+        request = FetchRequest(self._url, self._deadline, MAX_DOCUMENT)
         self._fetch = HttpFetch(request, self._arrived, "kiwi_tokens fetch")
         self._fetch.start()
 
@@ -204,7 +204,7 @@ class RemoteKeys(_StoredKeys):
             fetch.abort()
         return fetch.good
 
-    def _arrived(self, fetch: HttpFetch, answer: HttpAnswer) -> None:
+    def _arrived(self, fetch: HttpFetch, answer: FetchAnswer) -> None:
         """Take what the fetch brought. Called in its own thread, once, before it is done."""
         table, good, failure = None, frozenset[str](), answer.failure
         try:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import trio
 
 from kiwi_gw.api import RegisteredSchema
-from kiwi_gw.api.http_fetch import HttpRequest, fetch
+from kiwi_gw.api.http_fetch import FetchRequest, fetch
 from kiwi_kafka.registry.documents import HIGHEST_ID, Reference, Refusal, SchemaDocument, schema_document
 from kiwi_kafka.settings import RegistrySettings
 
@@ -79,7 +79,7 @@ class RegistryClient:
         return None
 
     async def _get(self, path: str) -> SchemaDocument | Refusal:
-        request = HttpRequest(
+        request = FetchRequest(
             f"{self.url}{path}", self._deadline, MOST_BYTES, headers=self._headers, context=self._context
         )
         return schema_document(await fetch(request, "kiwi_kafka schema"))

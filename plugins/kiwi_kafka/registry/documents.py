@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:  # with an HTTP client, which few need
-    from kiwi_gw.api.http_fetch import HttpAnswer
+    from kiwi_gw.api.http_fetch import FetchAnswer
 
 HIGHEST_ID = 2**31 - 1
 """Registries count ids in 32 bits with a sign. Of a higher one they say that there is no such path."""
@@ -53,7 +53,7 @@ _decode_document = msgspec.json.Decoder(SchemaDocument).decode
 _decode_error = msgspec.json.Decoder(_ErrorDocument).decode
 
 
-def schema_document(answer: HttpAnswer) -> SchemaDocument | Refusal:
+def schema_document(answer: FetchAnswer) -> SchemaDocument | Refusal:
     """Read an answer. Raises RegistryUnavailable if it says nothing of the schema."""
     if answer.too_large and answer.status == 200:
         return Refusal("its schema is too large")

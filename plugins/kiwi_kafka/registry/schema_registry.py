@@ -19,7 +19,7 @@ log = structlog.get_logger("kiwi_kafka")
 
 AWAY = "the schema registry does not answer as it should"
 
-_AT_ONCE = 8
+AT_ONCE = 8
 """Requests at a time, of all sources together; one, while the last one has failed."""
 _LOG_SECONDS = 10.0
 """Between two lines about ids that nobody knows."""
@@ -41,7 +41,7 @@ class SchemaRegistry:
         self.cache = SchemaCache()
         self._client = client
         self._backoff = backoff or Backoff(0.1, 5.0)
-        self._places = trio.Semaphore(_AT_ONCE)
+        self._places = trio.Semaphore(AT_ONCE)
         self._probe = trio.Lock()
         self._asked: dict[int, trio.Event] = {}
         self._away_since: float | None = None
@@ -54,7 +54,7 @@ class SchemaRegistry:
         """Return the schemas of those ids that have one. Waits while the registry is away.
 
         schema_ids: in the order in which they are asked for. tell: called, while this waits, with what is
-        wrong with the registry (an empty message: nothing any more).
+        wrong with the registry (an empty message: nothing any more; not where this is cancelled).
         """
         found: dict[int, RegisteredSchema] = {}
         unknown: deque[int] = deque()
@@ -78,7 +78,7 @@ class SchemaRegistry:
         if unknown:
             with self._telling(tell):
                 async with trio.open_nursery() as nursery:
-                    for _ in range(min(_AT_ONCE, len(unknown))):
+                    for _ in range(min(AT_ONCE, len(unknown))):
                         nursery.start_soon(ask)
         if unknown:
             self._say_seldom("schema ids not asked for: too many are unknown", ids=len(unknown))
@@ -147,9 +147,9 @@ class SchemaRegistry:
             if self._away_since is not None:
                 tell(AWAY)
             yield
+            tell("")
         finally:
             del self._listeners[key]
-            tell("")
 
     def _is_away(self, error: RegistryUnavailable) -> None:
         if self._away_since is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import trio
@@ -15,9 +16,13 @@ from kiwi_kafka.registry.refusal_budget import RefusalBudget
 from kiwi_kafka.registry.schema_registry import SchemaRegistry
 
 _HEAD = 5
+"""Bytes of a zero and an id."""
 _REFERENCE = 8
+"""Bytes that one of a schema takes."""
 
 Bytes = Sequence[bytes | None]
+Heads = Sequence[bytes | None]
+"""Of each value what names its schema."""
 
 
 class SourceSchemas:
@@ -32,26 +37,36 @@ class SourceSchemas:
         self._say = say
         self._budget = RefusalBudget()
 
-    async def added_to(self, batch: Batch) -> Batch:
-        """Return the batch with its schemas. Waits while the registry is away."""
-        columns = {part: cast(Bytes, batch.columns[part]) for part in self._parts}
-        heads = Counter(_heads(columns.values()))
-        ids = {
-            head: number for head in heads if (number := schema_id(head)) is not None and number <= HIGHEST_ID
-        }
-        found: Mapping[int, RegisteredSchema] = {}
-        if ids:
-            key = object()
-            often_first = [ids[head] for head, _ in heads.most_common() if head in ids]
-            budget = self._budget.begin(trio.current_time())
-            found = await self._registry.find(often_first, budget, lambda message: self._say(key, message))
-        by_head = {head: found.get(number) for head, number in ids.items()}
-        schemas = {
-            SCHEMA_COLUMNS[part]: [by_head.get(value[:_HEAD]) if value else None for value in column]
-            for part, column in columns.items()
-        }
+    async def added_to(self, batch: Batch, reader: object = None) -> Batch:
+        """Return the batch with its schemas. Waits while the registry is away. reader: who read it, and who
+        waits: the key of what is said."""
+        heads = {part: _heads(cast(Bytes, batch.columns[part])) for part in self._parts}
+        found = await self._find(heads.values(), reader)
+        schemas = {SCHEMA_COLUMNS[part]: list(map(found.get, column)) for part, column in heads.items()}
         cost = batch.cost + _REFERENCE * len(schemas) * len(batch)
         return replace(batch, columns={**batch.columns, **schemas}, cost=cost)
+
+    async def _find(
+        self, columns: Iterable[Heads], reader: object
+    ) -> Mapping[bytes | None, RegisteredSchema]:
+        """Return by their heads the schemas of those values that have one."""
+        counts = Counter[bytes | None]()
+        for heads in columns:
+            counts.update(heads)
+        ids = {
+            number: head
+            for head, _ in counts.most_common()
+            if head and (number := schema_id(head)) is not None and number <= HIGHEST_ID
+        }
+        if not ids:
+            return {}
+        budget = self._budget.begin(trio.current_time())
+        found = await self._registry.find(list(ids), budget, partial(self._say, reader))
+        return {ids[number]: schema for number, schema in found.items()}
+
+    def waits_no_longer(self, reader: object) -> None:
+        """Note that a call of `added_to` was given up. Needless where its source ends with it."""
+        self._say(reader, "")
 
     def added_by(self, reader: HistoryReader) -> HistoryReader:
         """Return what reads the same, with schemas."""
@@ -70,10 +85,14 @@ class _ReaderWithSchemas:
         """See `HistoryReader.read`. `until` never moves back, so a batch that waited is still below it."""
         if self._waiting is None:
             self._waiting = await self._reader.read(until)
-        batch = await self._schemas.added_to(self._waiting)
+        try:
+            batch = await self._schemas.added_to(self._waiting, self)
+        except BaseException:
+            self._schemas.waits_no_longer(self)
+            raise
         self._waiting = None
         return batch
 
 
-def _heads(columns: Iterable[Bytes]) -> Iterable[bytes]:
-    return (value[:_HEAD] for column in columns for value in column if value is not None)
+def _heads(column: Bytes) -> Heads:
+    return [value[:_HEAD] if value else None for value in column]

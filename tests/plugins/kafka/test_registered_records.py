@@ -212,6 +212,22 @@ async def test_a_batch_stays_as_it_was_handed_over_and_history_has_what_is_known
     assert decoded_column(decode, "value", again.columns) == [{"carrier": "DL", "delay": 9}]
 
 
+async def test_a_source_that_is_stopped_while_it_waits_does_not_say_that_all_is_well(
+    server: RegistryServer,
+) -> None:
+    cluster = FakeCluster()
+    cluster.create("t", 1)
+    server.down()
+    async with kafka_on(cluster, server) as kafka, trio.open_nursery() as nursery:
+        run = Run(kafka, "t", decode=BY_REGISTRY)
+        nursery.start_soon(run)
+        await until(lambda: run.out.ready_at is not None)
+        cluster.add("t", 0, one(1))
+        await until(lambda: run.out.troubles == [AWAY])
+        nursery.cancel_scope.cancel()
+    assert run.out.troubles == [AWAY]
+
+
 # --- configuration ----------------------------------------------------------------------------
 
 
