@@ -1,5 +1,6 @@
 """Finds mistakes in the expressions of a statement of many records, before any source is looked at: functions
-that there are not, arguments that fit no function, patterns that are wrong or would take for ever.
+that there are not, arguments that fit no function, patterns that are wrong or would take for ever, texts that
+grow without a bound.
 
 They are checked as those of a query on one record. What an aggregate gives is any value.
 """
@@ -11,7 +12,8 @@ from typing import Final
 from kiwi_gw.dialects.lenses.sql.aggregates import is_aggregate
 from kiwi_gw.dialects.lenses.sql.backtracking import check_patterns
 from kiwi_gw.dialects.lenses.sql.from_clause import MAX_TABLES
-from kiwi_gw.dialects.lenses.sql.grouped import GroupedStatement, root_of
+from kiwi_gw.dialects.lenses.sql.grouped import GroupedStatement, root_of, trees_of
+from kiwi_gw.dialects.lenses.sql.growth import check_growth
 from kiwi_gw.dialects.lenses.sql.names import ROOTS
 from kiwi_gw.query.tree import Cast, FunctionCall, Literal, Node, Path
 
@@ -34,7 +36,9 @@ def check_functions(statement: GroupedStatement) -> None:
     for column in statement.columns or ():
         values.add(column.value, values)
     check_expressions(conditions.nodes, values.nodes, _ROOTS)
-    check_patterns((*conditions.nodes, *values.nodes))
+    trees = tuple(trees_of(statement))
+    check_patterns(trees)
+    check_growth(trees)
 
 
 class _Apart:

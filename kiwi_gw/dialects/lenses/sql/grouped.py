@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -76,3 +77,18 @@ def table_of_root(root: str) -> int:
 
 WHOLE_VALUE: Final = Column(("value",), Path(root_of(0, "value")))
 """What `*` is in the result of a `GroupedStatement`: the value of the record, as it is."""
+
+
+def trees_of(statement: GroupedStatement) -> Iterator[Node]:
+    """Go through all trees of a statement."""
+    for column in statement.columns or ():
+        yield column.value
+    for table in statement.tables:
+        if table.on is not None:
+            yield table.on
+    for one in (statement.where, statement.having):
+        if one is not None:
+            yield one
+    yield from statement.group_by
+    for order in statement.order_by:
+        yield order.value

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from kiwi_gw.dialects.lenses.sql.any_reader import WrittenStatement, read_written
 from kiwi_gw.dialects.lenses.sql.directives import Directives, terms_of
 from kiwi_gw.dialects.lenses.sql.from_clause import WrittenTable
-from kiwi_gw.dialects.lenses.sql.grouped import GroupedStatement, Order, Table, root_of, table_of_root
+from kiwi_gw.dialects.lenses.sql.grouped import (
+    GroupedStatement,
+    Order,
+    Table,
+    root_of,
+    table_of_root,
+    trees_of,
+)
 from kiwi_gw.dialects.lenses.sql.grouping import check_grouping
 from kiwi_gw.dialects.lenses.sql.names import misplaced
 from kiwi_gw.dialects.lenses.sql.narrowing import narrowed
@@ -161,21 +168,6 @@ class _Grouped:
                 raise QueryError("a constant orders nothing", order.value.position)
             column = self._scope.meant(order.value, by_name)
         return replace(order, value=column)
-
-
-def trees_of(statement: GroupedStatement) -> Iterator[Node]:
-    """Go through all trees of a statement."""
-    for column in statement.columns or ():
-        yield column.value
-    for table in statement.tables:
-        if table.on is not None:
-            yield table.on
-    for one in (statement.where, statement.having):
-        if one is not None:
-            yield one
-    yield from statement.group_by
-    for order in statement.order_by:
-        yield order.value
 
 
 def _meant(scope: Scope, columns: tuple[Column, ...] | None) -> tuple[Column, ...] | None:

@@ -104,6 +104,13 @@ from kiwi_gw.query.limits import MAX_TEXT
         ("SELECT max(split(a, 'a?a?a?a?a?')) FROM t", "a pattern here has no more than 4 rep", 21),
         ("SELECT count(*) FROM t WHERE a LIKE '%a%a%a%a%'", "a pattern here has no more than 4 %", 37),
         ("SELECT count(*) FROM t WHERE a LIKE b", "the pattern of like is a constant here", 37),
+        ("SELECT max(repeat(a, b)) FROM t", "the last argument of repeat is a constant number, of 100", 22),
+        ("SELECT max(repeat(a, 1e9)) FROM t", "the last argument of repeat is a constant number", 22),
+        ("SELECT max(repeat(a, '999')) FROM t", "the last argument of repeat is a constant number", 22),
+        ("SELECT max(repeat(a, 101)) FROM t", "the last argument of repeat is a constant number", 22),
+        ("SELECT max(replace(a, b, c)) FROM t", "the last argument of replace is a constant text", 26),
+        ("SELECT repeat(max(repeat(a, 9)), 9) FROM t", "repeat has no place in repeat here", 19),
+        ("SELECT repeat(replace(a, 'b'), 9) AS x FROM t GROUP BY 1", "replace has no place in repeat", 15),
         ("SELECT count(*) AS `${env:HOME}` FROM t", "a column cannot be called so", 8),
     ],
 )
