@@ -39,11 +39,10 @@ class EngineQuery:
     """A query that ends.
 
     sql: a SELECT in Spark's SQL, written from a tree that was validated: no text of a client is in it but
-    constants and names, in quotes. It means what queries mean in a session with
-    `spark.sql.ansi.enabled=false`, `spark.sql.caseSensitive=true` and UTC. tables: by the name that it has in
-    `sql` (`t0`). Each has the columns `key`, `value` (decoded; of JSON and AVRO with members), `headers` (a
-    map of strings), `partition`, `offset`, `timestamp` (ms, BIGINT), `key_size` and `value_size` (INT; null:
-    0).
+    constants and names, in quotes. It means what queries mean where `spark.sql.ansi.enabled` is false,
+    `spark.sql.caseSensitive` true and the zone UTC. tables: by the name that it has in `sql` (`t0`). Each has
+    the columns `key`, `value` (decoded; of JSON and AVRO with members), `headers` (a map of strings),
+    `partition`, `offset`, `timestamp` (ms, BIGINT), `key_size` and `value_size` (INT; null: 0).
 
     key: columns of the result that say which row it is, and are left out of its value; a row of the same key
     takes the place of the one before. live: rows come as soon as there are some, and again when they change.
