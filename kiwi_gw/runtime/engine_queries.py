@@ -186,9 +186,10 @@ class EngineQueries:
 
     async def _serve(self, item: RunningQuery) -> None:
         """Have the engine make the result."""
-        engine, kinds = item.engine, item.loaded.plugins.service_types()
+        engine = item.engine
         publisher = HubPublisher(item.hub, trio.Event, quiet=True)
         with FaultBarrier() as barrier:
+            kinds = item.loaded.plugins.service_types()
             async with self._services.use(kinds, tuple(engine.services), item.context) as values:
                 source = engine.build(item.query, SourceContext(item.id, item.context, values))
                 await source.run(publisher, None)

@@ -13,7 +13,7 @@ from kiwi_gw.core.notices import Notice
 log = structlog.get_logger(__name__)
 
 
-class _Over:
+class _EndedSession:
     """Implements `Session`, for a connection that has none any more."""
 
     def receive(self, message: str | bytes, now: float) -> Iterable[Command]:
@@ -23,7 +23,7 @@ class _Over:
         return ()
 
 
-OVER: Final = _Over()
+ENDED_SESSION: Final = _EndedSession()
 
 
 def end_session(session: Session) -> Session:
@@ -33,4 +33,4 @@ def end_session(session: Session) -> Session:
             session.ended()
         except Exception as error:
             log.error("session failed at its end", exc_info=error)
-    return OVER
+    return ENDED_SESSION

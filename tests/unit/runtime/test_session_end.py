@@ -13,7 +13,7 @@ from kiwi_gw.api import ANONYMOUS
 from kiwi_gw.core.commands import Cancel, Close, Command, HasEnd, Reply
 from kiwi_gw.core.notices import Cancelled, Draining, Ended, Notice, OpenFailed
 from kiwi_gw.runtime.connection import Connection
-from kiwi_gw.runtime.session_end import OVER
+from kiwi_gw.runtime.session_end import ENDED_SESSION
 from tests.unit.runtime.engines import ask
 from tests.unit.runtime.fakes import Bench, FakeSession, Socket, Sources, config, running, settled
 from tests.unit.runtime.test_engine_queries import world
@@ -156,5 +156,5 @@ async def test_a_session_need_not_have_it(tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_behind_it() -> None:
-    assert not list(OVER.receive("QUERY 1", 0.0))
-    assert not list(OVER.notice(Draining(1)))
+    assert not list(ENDED_SESSION.receive("QUERY 1", 0.0))
+    assert not list(ENDED_SESSION.notice(Draining(1)))
