@@ -11,7 +11,7 @@ import trio
 
 from kiwi_gw.api import RegisteredSchema
 from kiwi_gw.api.http_fetch import FetchRequest, fetch
-from kiwi_kafka.registry.documents import HIGHEST_ID, Reference, Refusal, SchemaDocument, schema_document
+from kiwi_kafka.registry.documents import HIGHEST_ID, NoSchema, Reference, SchemaDocument, schema_document
 from kiwi_kafka.settings import RegistrySettings
 
 DEADLINE = 2.0
@@ -37,22 +37,22 @@ class RegistryClient:
         if self.url.lower().startswith("https:"):
             self._context = ssl.create_default_context(cafile=str(settings.ca) if settings.ca else None)
 
-    async def schema(self, schema_id: int) -> RegisteredSchema | Refusal:
+    async def schema(self, schema_id: int) -> RegisteredSchema | NoSchema:
         """Return what has this id. Raises RegistryUnavailable."""
         document = await self._get(f"/schemas/ids/{schema_id}")
-        if isinstance(document, Refusal):
+        if isinstance(document, NoSchema):
             return document
         texts: dict[Reference, str] = {}
         refused = await self._add_references(document.references or (), texts, set())
         if refused is not None:
-            return Refusal(f"it refers to another one: {refused.reason}")
+            return NoSchema(f"it refers to another one: {refused.reason}")
         try:
             # A large one takes too long for the event loop.
             return await trio.to_thread.run_sync(
                 RegisteredSchema, schema_id, document.schema, tuple(texts.values())
             )
         except ValueError as error:
-            return Refusal(f"it cannot be used: {str(error)[:200]}")
+            return NoSchema(f"it cannot be used: {str(error)[:200]}")
 
     async def check(self) -> None:
         """Ask for an id that hardly exists. Raises RegistryUnavailable if that is not answered."""
@@ -60,17 +60,17 @@ class RegistryClient:
 
     async def _add_references(
         self, references: Sequence[Reference], texts: dict[Reference, str], seen: set[Reference]
-    ) -> Refusal | None:
+    ) -> NoSchema | None:
         """Add the schemas of these, each behind those that it refers to itself."""
         for reference in references:
             if reference in seen:
                 continue
             if len(seen) >= MOST_REFERENCES:
-                return Refusal(f"there are more than {MOST_REFERENCES}")
+                return NoSchema(f"there are more than {MOST_REFERENCES}")
             seen.add(reference)
             subject = quote(reference.subject, safe="")
             document = await self._get(f"/subjects/{subject}/versions/{reference.version}")
-            if isinstance(document, Refusal):
+            if isinstance(document, NoSchema):
                 return document
             refused = await self._add_references(document.references or (), texts, seen)
             if refused is not None:
@@ -78,7 +78,7 @@ class RegistryClient:
             texts[reference] = document.schema
         return None
 
-    async def _get(self, path: str) -> SchemaDocument | Refusal:
+    async def _get(self, path: str) -> SchemaDocument | NoSchema:
         request = FetchRequest(
             f"{self.url}{path}", self._deadline, MOST_BYTES, headers=self._headers, context=self._context
         )

@@ -23,7 +23,7 @@ class RegistryUnavailable(Exception):  # noqa: N818  (it is no error of this pro
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoSchema:
     """Say why what has this id cannot be read. unknown: the registry has nothing under it, so far."""
 
     reason: str
@@ -53,13 +53,13 @@ _decode_document = msgspec.json.Decoder(SchemaDocument).decode
 _decode_error = msgspec.json.Decoder(_ErrorDocument).decode
 
 
-def schema_document(answer: FetchAnswer) -> SchemaDocument | Refusal:
+def schema_document(answer: FetchAnswer) -> SchemaDocument | NoSchema:
     """Read an answer. Raises RegistryUnavailable if it says nothing of the schema."""
     if answer.too_large and answer.status == 200:
-        return Refusal("its schema is too large")
+        return NoSchema("its schema is too large")
     if answer.failure:
         if answer.status == 404 and _is_unknown(answer.body):
-            return Refusal("the registry does not know it", unknown=True)
+            return NoSchema("the registry does not know it", unknown=True)
         if answer.status in (401, 403):
             raise RegistryUnavailable(f"it refuses user and password (HTTP status {answer.status})")
         raise RegistryUnavailable(answer.failure)
@@ -68,7 +68,7 @@ def schema_document(answer: FetchAnswer) -> SchemaDocument | Refusal:
     except (ValueError, RecursionError) as error:
         raise RegistryUnavailable(f"its answer is no schema: {error}") from None
     if document.kind not in (None, "AVRO"):
-        return Refusal(f"its schema is no AVRO but {document.kind[:40]!r}")
+        return NoSchema(f"its schema is no AVRO but {document.kind[:40]!r}")
     return document
 
 

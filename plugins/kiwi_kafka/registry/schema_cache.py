@@ -6,7 +6,7 @@ from collections import OrderedDict
 from weakref import WeakValueDictionary
 
 from kiwi_gw.api import RegisteredSchema
-from kiwi_kafka.registry.documents import Refusal
+from kiwi_kafka.registry.documents import NoSchema
 
 MOST_SCHEMAS = 1_000
 MOST_SCHEMA_BYTES = 16 * 1024 * 1024
@@ -29,13 +29,13 @@ class SchemaCache:
     def __init__(self) -> None:
         self._schemas: OrderedDict[int, RegisteredSchema] = OrderedDict()
         self._in_use: WeakValueDictionary[int, RegisteredSchema] = WeakValueDictionary()
-        self._refusals: OrderedDict[int, tuple[Refusal, float]] = OrderedDict()
+        self._refusals: OrderedDict[int, tuple[NoSchema, float]] = OrderedDict()
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._schemas)
 
-    def get(self, schema_id: int, now: float) -> RegisteredSchema | Refusal | None:
+    def get(self, schema_id: int, now: float) -> RegisteredSchema | NoSchema | None:
         """Return what is known of the id at this time; None: nothing."""
         schema = self._schemas.get(schema_id)
         if schema is not None:
@@ -48,7 +48,7 @@ class SchemaCache:
         refusal, ends_at = self._refusals.get(schema_id, (None, now))
         return refusal if ends_at > now else None
 
-    def put(self, schema_id: int, found: RegisteredSchema | Refusal, now: float) -> None:
+    def put(self, schema_id: int, found: RegisteredSchema | NoSchema, now: float) -> None:
         """Take in what the registry said at this time."""
         self._refusals.pop(schema_id, None)
         if isinstance(found, RegisteredSchema):

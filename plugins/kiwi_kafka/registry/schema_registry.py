@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from kiwi_gw.api import Backoff, RegisteredSchema
-from kiwi_kafka.registry.documents import Refusal, RegistryUnavailable
+from kiwi_kafka.registry.documents import NoSchema, RegistryUnavailable
 from kiwi_kafka.registry.refusal_budget import BatchBudget
 from kiwi_kafka.registry.schema_cache import SchemaCache
 
@@ -30,7 +30,7 @@ class AsksForSchemas(Protocol):
 
     url: str
 
-    async def schema(self, schema_id: int) -> RegisteredSchema | Refusal:
+    async def schema(self, schema_id: int) -> RegisteredSchema | NoSchema:
         """Return what has this id. Raises RegistryUnavailable."""
 
 
@@ -84,7 +84,7 @@ class SchemaRegistry:
             self._say_seldom("schema ids not asked for: too many are unknown", ids=len(unknown))
         return found
 
-    async def _learn(self, schema_id: int) -> RegisteredSchema | Refusal:
+    async def _learn(self, schema_id: int) -> RegisteredSchema | NoSchema:
         """Return what the registry says of the id, which is asked for once for all who want to know."""
         while True:
             known = self.cache.get(schema_id, trio.current_time())
@@ -100,7 +100,7 @@ class SchemaRegistry:
             finally:
                 self._asked.pop(schema_id).set()
 
-    async def _ask(self, schema_id: int) -> RegisteredSchema | Refusal:
+    async def _ask(self, schema_id: int) -> RegisteredSchema | NoSchema:
         answer = None
         while answer is None:
             if self._away_since is None:
@@ -114,7 +114,7 @@ class SchemaRegistry:
                         answer = await self._try(schema_id)
         return answer
 
-    async def _try(self, schema_id: int) -> RegisteredSchema | Refusal | None:
+    async def _try(self, schema_id: int) -> RegisteredSchema | NoSchema | None:
         """Ask once; None: the registry is away."""
         try:
             answer = await self._client.schema(schema_id)
@@ -123,7 +123,7 @@ class SchemaRegistry:
             return None
         self._is_back()
         self.cache.put(schema_id, answer, trio.current_time())
-        if isinstance(answer, Refusal):
+        if isinstance(answer, NoSchema):
             words: dict[str, object] = {"schema_id": schema_id, "reason": answer.reason}
             if answer.unknown:  # a producer can make up as many as it likes
                 self._say_seldom("schema id is unknown: its records cannot be read", **words)

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kiwi_gw.api import Backoff, RegisteredSchema
 from kiwi_kafka.registry.client import RegistryClient
-from kiwi_kafka.registry.documents import Refusal, RegistryUnavailable
+from kiwi_kafka.registry.documents import NoSchema, RegistryUnavailable
 from kiwi_kafka.registry.refusal_budget import MOST, MOST_WHEN_LATE, RefusalBudget
 from kiwi_kafka.registry.schema_cache import (
     MOST_REFUSALS,
@@ -28,8 +28,8 @@ from kiwi_kafka.registry.schema_registry import AWAY, SchemaRegistry
 from kiwi_kafka.settings import RegistrySettings
 from tests.plugins.kafka.registry_server import V1, RegistryServer, registry_server
 
-UNKNOWN = Refusal("unknown", unknown=True)
-UNUSABLE = Refusal("unusable")
+UNKNOWN = NoSchema("unknown", unknown=True)
+UNUSABLE = NoSchema("unusable")
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ class Scripted:
         self._seconds = seconds
         self._known = known
 
-    async def schema(self, schema_id: int) -> RegisteredSchema | Refusal:
+    async def schema(self, schema_id: int) -> RegisteredSchema | NoSchema:
         self.asked.append(schema_id)
         await trio.sleep(self._seconds)
         if self.failing:

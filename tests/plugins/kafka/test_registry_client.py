@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from kiwi_gw.api import RegisteredSchema
 from kiwi_kafka.registry.client import MOST_BYTES, MOST_REFERENCES, RegistryClient
-from kiwi_kafka.registry.documents import Refusal, RegistryUnavailable
+from kiwi_kafka.registry.documents import NoSchema, RegistryUnavailable
 from kiwi_kafka.settings import RegistrySettings
 from tests.plugins.kafka.registry_server import (
     NO_PATH,
@@ -89,7 +89,7 @@ async def test_one_that_refers_to_others(server: RegistryServer) -> None:
 
     server.add(2, flight, references=[{"name": "x", "subject": "gone", "version": 1}])
     refused = await client_of(server).schema(2)
-    assert refused == Refusal("it refers to another one: the registry does not know it")
+    assert refused == NoSchema("it refers to another one: the registry does not know it")
 
 
 async def test_references_without_end(server: RegistryServer) -> None:
@@ -98,7 +98,7 @@ async def test_references_without_end(server: RegistryServer) -> None:
         server.add_subject(f"s{n}", 1, {"type": "fixed", "name": f"f{n}", "size": 1}, references=[following])
     server.add(1, V1, references=[{"name": "x", "subject": "s0", "version": 1}])
     refused = await client_of(server).schema(1)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, NoSchema)
     assert "more than 64" in refused.reason
     assert len(server.requests) == MOST_REFERENCES + 1
     # One that refers to itself is asked for once.
@@ -122,19 +122,19 @@ async def test_references_without_end(server: RegistryServer) -> None:
 async def test_what_cannot_be_used(server: RegistryServer, schema: Any, more: Any, reason: str) -> None:
     server.add(1, schema, **more)
     refused = await client_of(server).schema(1)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, NoSchema)
     assert refused.reason.startswith(reason)
     assert not refused.unknown
 
 
 async def test_one_that_is_too_large(server: RegistryServer) -> None:
     server.add(1, '"' + "x" * MOST_BYTES + '"')
-    assert await client_of(server).schema(1) == Refusal("its schema is too large")
+    assert await client_of(server).schema(1) == NoSchema("its schema is too large")
 
 
 async def test_an_id_that_nobody_has(server: RegistryServer) -> None:
     client = client_of(server)
-    assert await client.schema(1) == Refusal("the registry does not know it", unknown=True)
+    assert await client.schema(1) == NoSchema("the registry does not know it", unknown=True)
     await client.check()
     # A 404 of something else says nothing of the id.
     for body in (NO_PATH[1], b"<html>", b"", b"[]", b'{"error_code":"40403"}'):
