@@ -120,13 +120,13 @@ class Sentinel(Struct, frozen=True, tag="SENTINEL", tag_field="type"):
     data: SentinelData
 
 
-class Heartbeat(Struct, frozen=True, tag="HEARTBEAT", tag_field="type"):
+class SqlHeartbeat(Struct, frozen=True, tag="HEARTBEAT", tag_field="type"):
     """Sent where nothing else was for a while."""
 
     data: None = None
 
 
-class Error(Struct, frozen=True, tag="ERROR", tag_field="type"):
+class SqlError(Struct, frozen=True, tag="ERROR", tag_field="type"):
     """Say in words what is wrong. END follows."""
 
     data: str
@@ -170,4 +170,4 @@ class End(Struct, frozen=True, tag="END", tag_field="type"):
     """The last message. A close frame follows."""
 
 
-ServerMessage = Metadata | Record | BadRecord | Sentinel | Heartbeat | Error | Stats | End
+ServerMessage = Metadata | Record | BadRecord | Sentinel | SqlHeartbeat | SqlError | Stats | End

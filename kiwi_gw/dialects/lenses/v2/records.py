@@ -82,7 +82,7 @@ class _Metadata(Struct, gc=False):
     value_schema: Any = msgspec.field(name="valueSchemaId")
 
 
-class _Row(Struct, gc=False):  # it lives for a microsecond
+class _RecordRow(Struct, gc=False):  # it lives for a microsecond
     key: Any
     value: Any
     metadata: _Metadata
@@ -189,7 +189,7 @@ class RecordFrames:
 
     def _rows(
         self, batch: Batch, kept: Sequence[int], keys: Iterable[object], values: Iterable[object]
-    ) -> Iterator[_Row]:
+    ) -> Iterator[_RecordRow]:
         column: Any = batch.columns.get("timestamp")
         timestamps = repeat(None, len(kept)) if column is None else _picked(column, kept)
         key_sizes, value_sizes = (_part_sizes(batch, name, kept) for name in ("key", "value"))
@@ -204,7 +204,7 @@ class RecordFrames:
             self._schemas(batch, "key", kept),
             self._schemas(batch, "value", kept),
         )
-        return map(_Row, keys, values, metadata, offsets)
+        return map(_RecordRow, keys, values, metadata, offsets)
 
     def _schemas(self, batch: Batch, root: str, kept: Sequence[int]) -> Iterable[object]:
         """Return the ids of the schemas of these events; UNSET where they are in no registry."""
@@ -242,7 +242,7 @@ class _Frames:
         self._frames: dict[int, bytes] = {}
         self._unsendable: list[int] = []
 
-    def add(self, rows: Iterator[_Row], kept: Sequence[int], turn: TimeSlice) -> Steps[list[int]]:
+    def add(self, rows: Iterator[_RecordRow], kept: Sequence[int], turn: TimeSlice) -> Steps[list[int]]:
         """Take the rows of these events. Returns those that have none, as they cannot be read."""
         unread: list[int] = []
         before, frames, most = self._separators, self._frames, self._most

@@ -16,12 +16,12 @@ def metadata(fields: tuple[str, ...]) -> Reply:
 
 def heartbeat() -> Reply:
     """Say that the connection is there."""
-    return Reply(message_frame(messages.Heartbeat()))
+    return Reply(message_frame(messages.SqlHeartbeat()))
 
 
 def error(words: str, violation: Violation | None = None) -> Reply:
     """Say what is wrong."""
-    return Reply(message_frame(messages.Error(encodable(words))), violation)
+    return Reply(message_frame(messages.SqlError(encodable(words))), violation)
 
 
 def statistics(data: messages.StatsData) -> Reply:
