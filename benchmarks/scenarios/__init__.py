@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.scenario import Scenario
 from benchmarks.scenarios import (
     attackers,
+    beside,
     crowds,
     delays,
     everyday,
@@ -31,6 +32,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *queries.SCENARIOS,
     *publish.SCENARIOS,
     *scan.SCENARIOS,
+    *beside.SCENARIOS,
     *soak.SCENARIOS,
     *spark.SCENARIOS,
     *spark_delays.SCENARIOS,
