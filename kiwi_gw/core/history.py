@@ -77,6 +77,11 @@ class SharedHistoryReader:
         return bool(self._idle)
 
     @property
+    def for_queries(self) -> bool:
+        """Whether all of its members have queries."""
+        return all(member.group.costs is not None for member in self.members)
+
+    @property
     def arrived(self) -> bool:
         """Whether everything below the catch-up target was read."""
         return reached(self.positions, self.catch_up_target())
