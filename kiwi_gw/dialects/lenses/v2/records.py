@@ -32,6 +32,7 @@ from kiwi_gw.dialects.lenses.v2.messages import BadData, BadMetadata, BadRecord
 from kiwi_gw.errors import EncodingFailed
 from kiwi_gw.model import Batch, Decode, Encoded, Steps, TimeSlice, WireFormat, at_once
 from kiwi_gw.query.avro import schema_id
+from kiwi_gw.query.decode import decoder
 from kiwi_gw.query.decoded_batch import DecodedBatch, decoded
 from kiwi_gw.query.filtered import PROJECTION
 from kiwi_gw.query.values import UNDECODABLE
@@ -183,8 +184,12 @@ class RecordFrames:
         form = decode.key if root == "key" else decode.value
         if form == "json" and root in columns:
             return _as_json(_picked(columns[root], kept), UNSET if root == "key" else None)
-        yield from view.decoded((root,), turn)
-        found = _picked(view.column(root), kept)
+        alone = root not in self._looked_at and not _registered(decode, root)
+        if alone and _are_few(columns.get(root), kept):
+            found = decoder(form, decode.avro_schema)(_picked(columns[root], kept))
+        else:
+            yield from view.decoded((root,), turn)
+            found = _picked(view.column(root), kept)
         return [_value(value, UNSET if root == "key" else None) for value in found]
 
     def _rows(
@@ -271,7 +276,7 @@ class _Frames:
         counts = results
         by_label: dict[Hashable, Sequence[int]] = {
             RESULTS: results,
-            BAD: _counts(bad, length),
+            BAD: _counts(bad, length) if bad else _zeros(length),
         }
         if bad and show:
             frames.update((index, bad_frames[index]) for index in bad)
@@ -285,6 +290,9 @@ class _Frames:
             ends = array("Q", accumulate(sizes))
         return Encoded(b"".join(frames.values()), ends, counts, by_label, tuple(self._unsendable))
 
+
+_AT_ONCE: Final = 64, 32 * 1024
+"""So few events, and bytes of them, are decoded in one go and for themselves, not with all of their batch."""
 
 _FEW: Final = 15
 _LARGE: Final = 4_096
@@ -302,6 +310,11 @@ def _counts(places: Iterable[int], length: int) -> array[int]:
 @lru_cache(maxsize=16)
 def _numbers(length: int) -> array[int]:
     return array("Q", range(length + 1))
+
+
+@lru_cache(maxsize=16)
+def _zeros(length: int) -> array[int]:
+    return array("Q", bytes(8 * (length + 1)))
 
 
 def _sizes(batch: Batch) -> array[int]:
@@ -358,6 +371,11 @@ def _schema_id(value: object) -> object:
     return UNSET if found is None else found
 
 
+def _are_few(column: Sequence[object] | None, kept: Sequence[int]) -> bool:
+    events, size = _AT_ONCE
+    return column is not None and len(kept) <= events and sum(_size(column[index]) for index in kept) <= size
+
+
 def _value(value: object, null: object) -> object:
     if value is None:
         return null
@@ -368,6 +386,7 @@ def _milliseconds(timestamp: int | None) -> int | None:
     return None if timestamp == -1 else timestamp
 
 
+@lru_cache(maxsize=4096)
 def time_of(timestamp: int | None) -> str | int | None:
     """Write a time as text; as it is where no calendar has it."""
     if timestamp is None or timestamp == -1:
