@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
@@ -29,21 +30,27 @@ class PartitionTally:
 
     def passed(self, batch: Batch, encoded: Encoded, first: int, stop: int) -> None:
         """Count these events of a batch."""
-        partitions, offsets = batch.partitions, batch.offsets
-        records = encoded.prefix_counts_by_label[SCANNED]
-        sizes = encoded.prefix_counts_by_label[BYTES]
+        partitions = batch.partitions
+        if len(set(partitions[first:stop])) == 1:  # most batches are of one
+            self._add(batch, encoded, first, stop)
+            return
         here = first
-        while here < stop:  # a run of one partition at a time: most batches are one
-            partition, upto = partitions[here], stop
-            if partitions[here:stop].count(partition) != stop - here:
-                upto = here + 1
-                while upto < stop and partitions[upto] == partition:
-                    upto += 1
-            read = self._read.setdefault(partition, _Read())
-            read.records += records[upto] - records[here]
-            read.bytes += sizes[upto] - sizes[here]
-            read.end = offsets[upto - 1]
-            here = upto
+        for upto in range(first + 1, stop + 1):
+            if upto == stop or partitions[upto] != partitions[here]:
+                self._add(batch, encoded, here, upto)
+                here = upto
+
+    def _add(self, batch: Batch, encoded: Encoded, first: int, stop: int) -> None:
+        """Count events of one partition. What an interceptor has taken out is not there to be counted, and
+        not the last either."""
+        records = encoded.prefix_counts_by_label[SCANNED]
+        if records[stop] == records[first]:
+            return
+        sizes = encoded.prefix_counts_by_label[BYTES]
+        read = self._read.setdefault(batch.partitions[first], _Read())
+        read.records += records[stop] - records[first]
+        read.bytes += sizes[stop] - sizes[first]
+        read.end = batch.offsets[bisect_left(records, records[stop], first, stop) - 1]
 
     def of(self, begin: Positions, until: Positions | None) -> Mapping[str, PartitionStats]:
         """Return it by partition. begin, until: of the execution."""

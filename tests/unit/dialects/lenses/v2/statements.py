@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from kiwi_gw.dialects.lenses.any_queries import checked_any, parse_any
@@ -41,9 +42,9 @@ def batch(
 
 def wire(
     sql: str,
-    decode: Decode = Decode(),
-    form: RecordForm = RecordForm("t"),
-    most: int = 10**6,  # noqa: B008
+    decode: Decode = Decode(),  # noqa: B008
+    form: RecordForm = RecordForm("t"),  # noqa: B008
+    most: int = 10**6,
 ) -> WireFormat:
     """The wire format of a statement for a source that is read so."""
     statement = read(sql).statement
@@ -68,6 +69,6 @@ def counts(made: Encoded) -> dict[str, list[int]]:
     """How many there are of each event under each label."""
     labels = made.prefix_counts_by_label
     return {
-        str(label): [after - before for before, after in zip(prefix, prefix[1:], strict=False)]
+        str(label): [after - before for before, after in pairwise(prefix)]
         for label, prefix in ((label, list(prefix)) for label, prefix in labels.items())
     }

@@ -18,7 +18,7 @@ from kiwi_gw.core.transforms import per_record
 from kiwi_gw.core.window import MemoryBudget, WindowEntry
 from kiwi_gw.dialects.lenses.v2.records import BAD, BYTES, RESULTS, SCANNED, RecordForm, id_of
 from kiwi_gw.errors import EncodingFailed
-from kiwi_gw.model import Decode, EventTransform, TimeSlice
+from kiwi_gw.model import Decode, Encoded, EventTransform, Steps, TimeSlice
 from kiwi_gw.query.avro import RegisteredSchema
 from tests.effort import examples
 from tests.unit.dialects.lenses.v2.statements import (
@@ -196,11 +196,17 @@ def test_it_makes_the_same_in_turns(
     at_once = form.encode(batch([value for _, value in parts], [key for key, _ in parts]))
     assert form.steps is not None
     steps = form.steps(batch([value for _, value in parts], [key for key, _ in parts]), TimeSlice(until=0.0))
-    try:
-        while True:
+    assert last_of(steps) == at_once
+
+
+def last_of(steps: Steps[Encoded]) -> Encoded:
+    """Take step after step, and return what comes of it."""
+    while True:
+        try:
             next(steps)
-    except StopIteration as done:
-        assert done.value == at_once
+        except StopIteration as done:
+            made: Encoded = done.value
+            return made
 
 
 # --- odd things ------------------------------------------------------------------------------------
